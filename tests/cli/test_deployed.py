@@ -35,7 +35,7 @@ OPTIONS = {
     "random_k": {"share": 0.1},
     "secure_sum": {"largest": 64.0},
 }
-OF_RECIPES = {"aced", "feddyn", "fedstale", "kept_models", "mixture", "moreau", "noise_share"}
+OF_RECIPES = {"aced", "aggregated", "feddyn", "fedstale", "kept_models", "mixture", "moreau", "noise_share"}
 """Pieces that go with the rest of their own recipe alone, which has them already."""
 SECTIONS = {"aggregation": AGGREGATIONS, "server": SERVER_OPTIMIZERS, "selection": SELECTIONS, "pace": PACES}
 CHANGES = [

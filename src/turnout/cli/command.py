@@ -98,12 +98,12 @@ def command(kind: type[Options], epilog: str) -> Callable[[Callable[[Options], N
         hints = get_type_hints(kind)
         parameters = [
             inspect.Parameter(
-                each.name,
+                field.name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if each.default is MISSING else each.default,
-                annotation=Annotated[hints[each.name], each.metadata["parameter"]],
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+                annotation=Annotated[hints[field.name], field.metadata["parameter"]],
             )
-            for each in fields(kind)  # type: ignore[arg-type]
+            for field in fields(kind)  # type: ignore[arg-type]
         ]
         with_parameters.__name__, with_parameters.__doc__ = function.__name__, function.__doc__
         with_parameters.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

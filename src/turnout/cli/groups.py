@@ -206,7 +206,7 @@ class ExperimentOptions(DeviceOption, AvailabilityOption):
         """
         from turnout.cli import layers
 
-        names = [each.name for each in fields(ExperimentOptions) if each.name not in ("config", "every")]
+        names = [field.name for field in fields(ExperimentOptions) if field.name not in ("config", "every")]
         values = {name: getattr(self, name) for name in names} | {"device": self.device_of_runs()}
         flags = layer(evaluate_every=self.every, **values, **further)
         return [*([layers.read(self.config)] if self.config else []), flags]

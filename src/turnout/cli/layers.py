@@ -38,7 +38,7 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
 
 
 def override(text: str) -> Table:
-    """``data.alpha=0.3`` as a layer, ``{"data": {"alpha": 0.3}}``; what is no TOML value is taken as text."""
+    """Read ``data.alpha=0.3`` as a layer, ``{"data": {"alpha": 0.3}}``; what is no TOML value is taken as text."""
     path, equals, value = text.partition("=")
     keys = [key.strip() for key in _KEYS.findall(path)]
     if not equals and (flag := flag_of(text)):

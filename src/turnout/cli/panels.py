@@ -80,7 +80,7 @@ def _differences(plan: Plan, declared: Plan) -> Iterator[str]:
     if plan.seeds != declared.seeds:
         yield f"{_counted(plan.seeds)} instead of {_counted(declared.seeds)}"
     for name, settings in plan.settings.items():
-        rounds, declared_rounds = (each.numbers().get("rounds", 100) for each in (settings, declared.settings[name]))
+        rounds, declared_rounds = (table.numbers().get("rounds", 100) for table in (settings, declared.settings[name]))
         if rounds != declared_rounds:
             yield f"{rounds} round{'s' * (rounds != 1)} instead of {declared_rounds}"
 

@@ -115,9 +115,10 @@ def check(
     check_experiments({name: lambda made=made: made for name, made in first.items()}, metric, target)
     # Later seeds are built only where a folder holds a run, which must not be another one.
     for seed in seeds:
-        begun = {name: each for name, each in plan.items() if (run_folder(folder, name, seed) / "config.json").exists()}
+        folders = {name: run_folder(folder, name, seed) for name in plan}
+        begun = {name: plan[name] for name, run in folders.items() if (run / "config.json").exists()}
         for name, experiment in experiments(begun, seed).items():
-            is_finished(run_folder(folder, name, seed), experiment)
+            is_finished(folders[name], experiment)
     return next(iter(first.values())).data
 
 
@@ -130,7 +131,7 @@ def save_all(plan: Mapping[str, Settings], seeds: Sequence[int], folder: Path) -
 
 def introduce(what: str, settings: Iterable[Settings], data: FederatedData) -> None:
     """Say what is about to run, and which clients were asked for but have nothing to train on."""
-    tables = [each.table for each in settings]
+    tables = [run.table for run in settings]
     parts = ", ".join(
         f"{section} {' and '.join(dict.fromkeys(table[section]['name'] for table in tables))}"
         for section in ("model", "availability", "pace")

@@ -77,7 +77,7 @@ class RunsOptions(WatchedOptions):
         count("threads", self.threads)
         if self.jobs is not None:
             count("jobs", self.jobs)
-        named = {each.numbers().get("device", "cpu") for each in settings}
+        named = {run.numbers().get("device", "cpu") for run in settings}
         devices = gpus_of(device if device is not None and "," in device else "cuda") if "cuda" in named else ()
         check_gpus(devices)
         jobs = 1 if self.jobs is None and named != {"cpu"} and not devices else self.jobs

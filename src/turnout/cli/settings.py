@@ -167,7 +167,7 @@ class Settings:
         return self._named("availability")
 
     def pace(self) -> Pace:
-        """When the server asks and steps."""
+        """Return the pace: when the server asks and steps."""
         return self._named("pace")
 
     def population(self) -> Population:

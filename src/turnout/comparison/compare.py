@@ -28,7 +28,7 @@ MOST_SEEDS = 10_000
 
 
 class RunsFailed(TurnoutError):
-    """Some runs of a comparison failed.
+    """The error where runs of a comparison failed.
 
     Attributes:
         failures: the last update of each of them.

@@ -35,7 +35,7 @@ def display(total: int, progress: bool | Listener, console: Console | None = Non
 
 
 class _Lines:
-    """A line for each run that ends, and every minute one for those under way."""
+    """Write a line for each run that ends, and every minute one for those under way."""
 
     def __init__(self, console: Console, total: int) -> None:
         self._console, self._total, self._ended = console, total, 0

@@ -76,7 +76,7 @@ def in_processes(worker: Worker, processes: int, threads: int, stopped: Flag, de
                 worker.leave()
             while len(busy) < processes and (run := worker.next()) is not None:
                 users = Counter(process.device for process in busy.values())
-                process = _Process(threads, stop, run, min(devices, key=lambda each: users[each], default=None))
+                process = _Process(threads, stop, run, min(devices, key=lambda device: users[device], default=None))
                 busy[process.connection] = process
             if not busy:
                 stopped.wait(0.2)  # until another worker ends, or dies

@@ -24,7 +24,7 @@ _PAUSE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What is to be run: `make` of `seed`, called `name`, in `folder`.
+    """One run of a comparison: `make` of `seed`, called `name`, in `folder`.
 
     Attributes:
         group: what else it is called where there are several comparisons: the panel of a reproduction.
@@ -126,7 +126,7 @@ def perform(run: Run, tell: Listener, asked_to_stop: Callable[[], bool]) -> Upda
 
 
 class _Watch(Callback):
-    """Tells of the rounds of a run, and stops it when asked to."""
+    """Tell of the rounds of a run, and stop it when asked to."""
 
     def __init__(self, run: Run, tell: Listener, asked_to_stop: Callable[[], bool]) -> None:
         self.run, self.tell, self.asked_to_stop = run, tell, asked_to_stop

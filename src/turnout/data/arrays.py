@@ -107,7 +107,7 @@ def from_dataset(
 
 
 def number_clients(ids: Any, test_ids: Any = None) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]:
-    """Count natural clients 0, 1, ...: those of `ids` in sorted order, then those that are only in `test_ids`.
+    """Number natural clients 0, 1, ...: those of `ids` in sorted order, then those that are only in `test_ids`.
 
     Returns:
         The numbers of `ids`, those of `test_ids` (None if there are none), and the clients' names.
@@ -257,7 +257,7 @@ def as_array(values: Any, what: str) -> np.ndarray:
 
 
 def _typed(values: Any) -> bool:
-    """Whether numbers have a type of their own, which Python's have not."""
+    """Return whether numbers have a type of their own, which Python's have not."""
     while isinstance(values, list | tuple) and len(values):
         values = values[0]
     return not isinstance(values, int | float) or isinstance(values, np.generic)

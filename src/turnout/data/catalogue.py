@@ -53,12 +53,12 @@ def describe(name: str) -> str:
 
 
 def inventory(directory: str | os.PathLike[str] | None = None) -> list[Entry]:
-    """Every named data set, and the folder where its (first) files were found; reads no data."""
+    """Return every named data set, and the folder where its (first) files were found; reads no data."""
     entries = []
     for name in SOURCES:
         folders = [place.find(directory) for place in PLACES.get(name, ())]
-        found = folders[0] if folders and None not in folders else None
+        path = folders[0] if folders and None not in folders else None
         if name in ("digits", "digits_binary"):
-            found = scikit_learn()
-        entries.append(Entry(name, found, describe(name), ELSEWHERE.get(name, f"turnout data fetch {name}")))
+            path = scikit_learn()
+        entries.append(Entry(name, path, describe(name), ELSEWHERE.get(name, f"turnout data fetch {name}")))
     return entries

@@ -64,7 +64,7 @@ class Columns:
 
     @property
     def is_fitted(self) -> bool:
-        """Whether the inputs depend on the rows that train."""
+        """True where the inputs depend on the rows that train."""
         return self.scale or bool(np.isnan(self.values).any())
 
     def __call__(self, rows: np.ndarray) -> torch.Tensor:

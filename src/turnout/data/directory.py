@@ -89,14 +89,13 @@ class Place:
         Raises:
             DataError: if there is none; says where it looked and what to write.
         """
-        found = self.find(directory)
-        if found is not None:
-            return found
+        if (folder := self.find(directory)) is not None:
+            return folder
         places = []
         for folder in self.candidates(directory):
             missing = self._missing(folder)
-            some = f" (lacks {_listed(missing)})" if len(missing) < len(self.files) else ""
-            places.append(f"{folder}{some}")
+            lacks = f" (lacks {_listed(missing)})" if len(missing) < len(self.files) else ""
+            places.append(f"{folder}{lacks}")
         if self.instead is not None:
             places += map(str, self.instead.candidates(directory))
         remedy = self.remedy or f"Write `turnout data fetch {self.name}` to download it"

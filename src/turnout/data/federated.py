@@ -60,7 +60,7 @@ class Shards:
 
     @property
     def num_clients(self) -> int:
-        """How many clients there are (N)."""
+        """The number of clients (N)."""
         return len(self.offsets) - 1
 
     @property
@@ -70,7 +70,7 @@ class Shards:
 
     @cached_property
     def largest(self) -> int:
-        """Number of examples of the client who holds most, 0 without clients; found once, for rounds ask for it."""
+        """Number of examples of the client who holds most, 0 without clients; computed once, because every round needs it."""
         return int(self.sizes.max(initial=0))
 
     def client(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -83,7 +83,7 @@ class Shards:
         return torch.from_numpy(np.repeat(np.arange(self.num_clients), self.sizes))
 
     def label_counts(self, num_classes: int) -> np.ndarray:
-        """How many examples of each class each client holds, int64 ``[N, C]``."""
+        """Return how many examples of each class each client holds, int64 ``[N, C]``."""
         index = self.owners() * num_classes + self.y
         return torch.bincount(index, minlength=self.num_clients * num_classes).reshape(-1, num_classes).numpy()
 
@@ -94,7 +94,7 @@ class Shards:
 
     @classmethod
     def pooled(cls, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor | None = None) -> Shards:
-        """All examples as those of a single holder (a test set that belongs to no client)."""
+        """Return all examples as those of a single holder (a test set that belongs to no client)."""
         return cls(x, y, np.array([0, len(x)]), weights)
 
     @classmethod
@@ -107,7 +107,7 @@ class Shards:
 
 @dataclass(frozen=True, eq=False)
 class FederatedData:
-    """What a federation trains and is judged on.
+    """The data of a federation: what clients train on, and what models are judged by.
 
     Attributes:
         name: what reports call the data, e.g. ``"digits"``.
@@ -164,7 +164,7 @@ class FederatedData:
         return html_table(f"Federated data {self.name}", self._facts())
 
     def _facts(self) -> dict[str, str]:
-        """How many clients there are, what each holds, and what is kept for tests."""
+        """Return the number of clients, what they hold, and what is held out for tests, in words."""
         sizes, numbers = self.train.sizes, self.num_outputs
         tests = {
             "validation examples": self.validation,
@@ -195,23 +195,23 @@ class FederatedData:
 
     @property
     def is_declared(self) -> bool:
-        """Whether these are zeros in place of examples that only clients have; see `turnout.data.declared`."""
+        """True where these are zeros in place of examples that only clients have; see `turnout.data.declared`."""
         return self.recipe.get("source") == "declared"
 
     @property
     def splits(self) -> dict[str, Shards]:
-        """All examples that there are, by the name of the attribute."""
+        """All examples, by the name of the attribute."""
         names = ("train", "test", "client_test", "validation", "unseen_validation", "unseen_train", "unseen_test")
         return {name: shards for name in names if (shards := getattr(self, name)) is not None}
 
     @property
     def is_validated(self) -> bool:
-        """Whether there are examples by which settings are chosen."""
+        """True where there are examples by which settings are chosen."""
         return self.validation is not None or self.unseen_validation is not None
 
     @property
     def num_clients(self) -> int:
-        """How many clients train (N)."""
+        """The number of clients that train (N)."""
         return self.train.num_clients
 
     @property
@@ -226,12 +226,12 @@ class FederatedData:
 
     @property
     def num_outputs(self) -> int:
-        """How many numbers a model gives for an example: one for each class, or for each number to predict."""
+        """The size of a model's output for an example: one for each class, or for each number to predict."""
         return math.prod(self.train.y.shape[1:]) if self.num_classes is None else self.num_classes
 
     @property
     def widths(self) -> dict[str, int]:
-        """How many numbers an example has, of features and of targets, and how many classes, 0 without class labels."""
+        """The numbers of features and of targets of an example, and of classes, 0 without class labels."""
         return {
             "features": math.prod(self.input_shape),
             "targets": math.prod(self.train.y.shape[1:]),
@@ -240,11 +240,11 @@ class FederatedData:
 
     @property
     def has_labels(self) -> bool:
-        """Whether every example has one class label."""
+        """True where every example has one class label."""
         return self.num_classes is not None and self.train.y.dim() == 1
 
     def label_counts(self) -> np.ndarray:
-        """Training examples of each class at each client, int64 ``[N, C]``.
+        """Return the training examples of each class at each client, int64 ``[N, C]``.
 
         Raises:
             DataError: where the targets are no class labels.

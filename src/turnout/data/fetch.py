@@ -176,7 +176,7 @@ def _stopped(name: str, file: RemoteFile, root: Path, error: OSError) -> DataErr
     if error.errno == errno.ENOSPC:
         reason = f"the disk is full ({root} has {shutil.disk_usage(root).free >> 20:,} MiB left)"
     part = _part(root / file.path)
-    kept = f"; the {part.stat().st_size:,} bytes that arrived are kept in {part}" if part.exists() else ""
+    arrived = f"; the {part.stat().st_size:,} bytes that arrived are kept in {part}" if part.exists() else ""
     return DataError(
-        f"{name}: the download of {file.url} stopped: {reason}{kept}. Write `turnout data fetch {name}` to go on"
+        f"{name}: the download of {file.url} stopped: {reason}{arrived}. Write `turnout data fetch {name}` to go on"
     )

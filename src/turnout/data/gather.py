@@ -26,9 +26,9 @@ def held_out(owner: np.ndarray, fraction: float, seed: int, purpose: str) -> np.
     least_left = np.maximum(sizes - 1, 0)
     wanted = np.minimum(np.rint(fraction * sizes).astype(np.int64), least_left)
     order = np.lexsort((generator(purpose, seed).random(len(owner)), owner))
-    place = np.empty(len(owner), dtype=np.int64)
-    place[order] = np.arange(len(owner)) - (np.cumsum(sizes) - sizes)[owner]
-    return place < wanted[owner]
+    rank = np.empty(len(owner), dtype=np.int64)
+    rank[order] = np.arange(len(owner)) - (np.cumsum(sizes) - sizes)[owner]
+    return rank < wanted[owner]
 
 
 def rows_of(
@@ -45,7 +45,7 @@ def gather(
     groups: dict[str, tuple[np.ndarray, np.ndarray]],
     weights: torch.Tensor | None = None,
 ) -> dict[str, Shards]:
-    """Shards of several groups of rows with their sizes: one copy of all the examples, of which each is a view."""
+    """Return shards of several groups of rows with their sizes: one copy of all the examples, of which each is a view."""
     rows = torch.from_numpy(np.concatenate([rows for rows, _ in groups.values()])).to(x.device)
     x, y = x.index_select(0, rows), y.index_select(0, rows)
     weights = None if weights is None else weights.index_select(0, rows)
@@ -59,7 +59,7 @@ def gather(
 
 
 def flip(y: torch.Tensor, rows: np.ndarray, num_classes: int | None) -> torch.Tensor:
-    """Labels with those of `rows` turned to C - 1 - y."""
+    """Return labels with those of `rows` turned to C - 1 - y."""
     if len(rows) == 0 or num_classes is None:
         return y
     y, index = y.clone(), torch.from_numpy(rows).to(y.device)

@@ -124,7 +124,7 @@ def _grey_images(
 def read_pair(
     images_path: Path, labels_path: Path, place: Place, num_classes: int = 10, first: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images, bytes ``[n, 1, 28, 28]``, and their labels from 0 on, int64 ``[n]``; in the file labels begin with `first`.
+    """Return images, bytes ``[n, 1, 28, 28]``, and their labels from 0 on, int64 ``[n]``; the file begins with `first`.
 
     Raises:
         DataError: for damaged files, other sizes, labels that are not as many as images, or none of the classes.

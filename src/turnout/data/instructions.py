@@ -130,11 +130,11 @@ def from_instructions(
     if num_classes is None and hasattr(tokenizer, "__len__"):
         num_classes = len(tokenizer)  # type: ignore[arg-type]
     columns = [
-        None if given is None else _columns(_records(given), tokenizer, template, answer, client_id, ends, max_length)
-        for given in (records, test)
+        None if source is None else _columns(_records(source), tokenizer, template, answer, client_id, ends, max_length)
+        for source in (records, test)
     ]
     if pack:
-        columns = [None if each is None else _packed(each, client_id, max_length or 0) for each in columns]
+        columns = [None if part is None else _packed(part, client_id, max_length or 0) for part in columns]
     return from_tokens(
         columns[0],
         client_id=client_id,
@@ -145,24 +145,24 @@ def from_instructions(
     )
 
 
-def _records(given: str | PathLike[str] | Iterable[Record]) -> list[Record]:
+def _records(source: str | PathLike[str] | Iterable[Record]) -> list[Record]:
     """Return the objects of a file, or those that were given."""
-    if not isinstance(given, str | PathLike):
-        return list(given)
-    path = Path(given)
+    if not isinstance(source, str | PathLike):
+        return list(source)
+    path = Path(source)
     if path.suffix in (".parquet", ".feather", ".arrow", ".csv", ".tsv"):
         return read_table_file(path, "instructions").to_pylist()
     try:
         text = path.read_text(encoding="utf-8")
         lines = path.suffix == ".jsonl"
-        found = [json.loads(line) for line in text.splitlines() if line.strip()] if lines else json.loads(text)
+        records = [json.loads(line) for line in text.splitlines() if line.strip()] if lines else json.loads(text)
     except (OSError, ValueError) as error:
         raise DataError(
             f"{path}: needed a JSON list of objects, .jsonl with one a line, or .parquet: {error}"
         ) from error
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise DataError(f"{path} holds no list of objects: needed fields of an instruction in each")
-    return found
+    return records
 
 
 def _columns(
@@ -185,12 +185,12 @@ def _columns(
                 f"record {number} has no field {error}: its fields are {', '.join(map(str, record))}; say which to take by "
                 "template, answer and client_id"
             ) from error
-        asked = _prompt(tokenizer, prompt)
-        told = [*_tokens(tokenizer, wanted), *([] if end is None else [end])]
-        if not told or (max_length is not None and len(asked) >= max_length):
+        question = _prompt(tokenizer, prompt)
+        target = [*_tokens(tokenizer, wanted), *([] if end is None else [end])]
+        if not target or (max_length is not None and len(question) >= max_length):
             continue
-        columns["input_ids"].append([*asked, *told])
-        columns["labels"].append([*[IGNORED] * len(asked), *told])
+        columns["input_ids"].append([*question, *target])
+        columns["labels"].append([*[IGNORED] * len(question), *target])
         if client_id:
             columns[client_id].append(owner)
     if not columns["input_ids"]:
@@ -201,17 +201,17 @@ def _columns(
 def _packed(columns: Mapping[str, list[Any]], client_id: str | None, length: int) -> dict[str, list[Any]]:
     """Return rows of up to so many tokens, each of whole examples of one client in their order."""
     owners = columns[client_id] if client_id else [None] * len(columns["input_ids"])
-    found: dict[str, list[Any]] = {name: [] for name in columns}
+    packed: dict[str, list[Any]] = {name: [] for name in columns}
     last: dict[Any, int] = {}  # the row that is being filled, by client
     for tokens, labels, owner in zip(columns["input_ids"], columns["labels"], owners, strict=True):
         row = last.get(owner)
-        if row is None or len(found["input_ids"][row]) + len(tokens) > length:
-            row = last[owner] = len(found["input_ids"])
-            for name in found:
-                found[name].append([] if name != client_id else owner)
-        found["input_ids"][row] += tokens[:length]
-        found["labels"][row] += labels[:length]
-    return found
+        if row is None or len(packed["input_ids"][row]) + len(tokens) > length:
+            row = last[owner] = len(packed["input_ids"])
+            for name in packed:
+                packed[name].append([] if name != client_id else owner)
+        packed["input_ids"][row] += tokens[:length]
+        packed["labels"][row] += labels[:length]
+    return packed
 
 
 def _prompt(tokenizer: Any, text: str) -> list[int]:
@@ -219,15 +219,15 @@ def _prompt(tokenizer: Any, text: str) -> list[int]:
     if getattr(tokenizer, "chat_template", None) is None:
         return _tokens(tokenizer, text)
     turns = [{"role": "user", "content": text}]
-    found = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
-    return list(found)
+    tokens = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
+    return list(tokens)
 
 
 def _tokens(tokenizer: Any, text: str) -> list[int]:
     """Return the tokens of a text, without those that some tokenizers put around a whole one."""
     if hasattr(tokenizer, "encode"):
         return list(tokenizer.encode(text, add_special_tokens=False))
-    found = tokenizer(text)
-    if isinstance(found, Mapping):
+    tokens = tokenizer(text)
+    if isinstance(tokens, Mapping):
         raise ConfigurationError("tokenizer: got a mapping for a text, needed its token numbers")
-    return [int(token) for token in found]
+    return [int(token) for token in tokens]

@@ -71,7 +71,7 @@ def _check_user(user: Any, x: Any, y: Any, path: Path) -> None:
 
 
 def read_leaf_json(folder: Folder) -> tuple[list[str], list[list[Any]], list[list[Any]]]:
-    """All users of a LEAF folder, and the inputs and labels of each, as the files hold them; see `leaf_users`."""
+    """Return all users of a LEAF folder, and the inputs and labels of each, as the files hold them; see `leaf_users`."""
     entries = list(leaf_users(folder))
     return [user for user, _, _ in entries], [x for _, x, _ in entries], [y for _, _, y in entries]
 
@@ -91,7 +91,7 @@ def leaf_images(
     num_classes: int | None = None,
     name: str = "femnist",
 ) -> Source:
-    """LEAF data whose inputs are lists of numbers: FEMNIST by default, others by their `shape` and `num_classes`.
+    """Return LEAF data whose inputs are lists of numbers: FEMNIST by default, others by their `shape` and `num_classes`.
 
     Inputs are float32 ``[n, *shape]``, as the files scale them (FEMNIST: [0, 1], ink 0 on paper 1); labels are class
     indices. The natural client is the user. Users that have only test examples are numbered after the others.

@@ -139,9 +139,9 @@ class ParquetClients:
         """Return inputs ``[n, ...]``."""
         values = table[self._inputs[0]]
         if self._images:
-            encoded: list[Any] = [each["bytes"] if isinstance(each, dict) else each for each in values.to_pylist()]
+            encoded: list[Any] = [cell["bytes"] if isinstance(cell, dict) else cell for cell in values.to_pylist()]
             name = f"image {{}} of client {client!r}"
-            files = [(BytesIO(each or b""), name.format(i)) for i, each in enumerate(encoded)]
+            files = [(BytesIO(image or b""), name.format(i)) for i, image in enumerate(encoded)]
             return np.stack([decoded(file, self._size, self._mode, name) for file, name in files])
         if len(self._inputs) > 1 or not pa.types.is_nested(values.type):
             columns = [table[name].to_numpy() for name in self._inputs]

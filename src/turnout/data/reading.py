@@ -89,11 +89,11 @@ def read_json(path: Path) -> Any:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of JSON, of which Python would keep the last value of each key without a word."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    table = dict(pairs)
+    if len(table) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} appears twice")
-    return found
+    return table
 
 
 def read_table_file(path: Path, what: str = "table", formats: tuple[str, ...] = FORMATS) -> pa.Table:

@@ -71,14 +71,14 @@ def shakespeare(
     texts = {role: "\n".join(filter(None, speeches)) for role, speeches in read_roles(directory).items()}
     lengths = np.array([len(text) for text in texts.values()])
     num_windows = np.maximum(0, -(-(lengths - sequence_length) // stride))
-    kept = num_windows >= min_examples
-    if not kept.any():
+    long_enough = num_windows >= min_examples
+    if not long_enough.any():
         raise DataError(
             f"shakespeare: no role has {min_examples} windows of {sequence_length} characters (the longest has "
             f"{lengths.max()}): write a smaller sequence_length, stride or min_examples"
         )
     # One flat text of all roles; window i of a role starts at the role's first character + i * stride.
-    sizes, first = num_windows[kept], (np.cumsum(lengths) - lengths)[kept]
+    sizes, first = num_windows[long_enough], (np.cumsum(lengths) - lengths)[long_enough]
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     starts = np.repeat(first, sizes) + stride * within
     text = character_indices("".join(texts.values()))
@@ -88,7 +88,9 @@ def shakespeare(
         y=torch.from_numpy(text[starts + sequence_length].astype(np.int64)),
         num_classes=len(ALPHABET),
         client_ids=np.repeat(np.arange(len(sizes)), sizes),
-        client_names=tuple(f"{play}/{speaker}" for (play, speaker), keep in zip(texts, kept, strict=True) if keep),
+        client_names=tuple(
+            f"{play}/{speaker}" for (play, speaker), keep in zip(texts, long_enough, strict=True) if keep
+        ),
         recipe={
             "source": "shakespeare",
             "sequence_length": sequence_length,
@@ -134,8 +136,8 @@ def parse_play(text: str) -> list[tuple[str, str]]:
     What follows the line ``ACT I`` is read. A speech starts ``SPEAKER<TAB>text``, its further lines start with a tab.
     Stage directions in brackets and the play's running title are left out, white space is collapsed to single blanks.
     """
-    _, found, body = text.partition("\nACT I\n")
-    body = _DIRECTION.sub("", _RUNNING_TITLE.sub("\n", body)) if found else ""
+    _, begins, body = text.partition("\nACT I\n")
+    body = _DIRECTION.sub("", _RUNNING_TITLE.sub("\n", body)) if begins else ""
     speeches: list[tuple[str, list[str]]] = []
     speaking = False
     for line in body.split("\n"):

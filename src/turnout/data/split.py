@@ -94,11 +94,11 @@ def split_source(
         test_fraction = _no_pooled_test(source, test_fraction, test_clients)
     pool, test_rows = _set_aside(source, test_fraction, seed)
     held = _hold(source, pool, partition, num_clients, sum(others.values()), seed)
-    kept = [rows for rows in held if len(rows)] if empty == "drop" else held
+    holders = [rows for rows in held if len(rows)] if empty == "drop" else held
     natural = None
     if isinstance(partition, ById) and source.client_ids is not None:
-        natural = source.client_ids[[rows[0] for rows in kept]]
-    clients = Clients.cast(kept, natural, others, flip_labels, seed)
+        natural = source.client_ids[[rows[0] for rows in holders]]
+    clients = Clients.cast(holders, natural, others, flip_labels, seed)
     recipe = {
         "source": source.name,
         "source_recipe": dict(source.recipe),
@@ -110,7 +110,7 @@ def split_source(
         "unseen_clients": unseen_clients,
         "flip_labels": flip_labels,
         "empty": empty,
-        "dropped_clients": len(held) - len(kept),
+        "dropped_clients": len(held) - len(holders),
         "flipped_clients": np.flatnonzero(np.isin(clients.training, clients.flipped)).tolist(),
         "flipped_unseen_clients": np.flatnonzero(np.isin(clients.unseen, clients.flipped)).tolist(),
     }

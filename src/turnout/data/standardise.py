@@ -11,7 +11,7 @@ from turnout.data.source import Source
 
 
 def standardised(source: Source, epsilon: float = 0.001) -> Source:
-    """Every entry of the inputs (every pixel) standardised over all examples, those of the official test included.
+    """Standardise every entry of the inputs (every pixel) over all examples, those of the official test included.
 
     With mean and standard deviation of entry j over all examples::
 

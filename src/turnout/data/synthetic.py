@@ -83,7 +83,7 @@ def synthetic_iid(*, num_clients: int = 30, seed: int = 0) -> Source:
 
 
 def linear_labels(x: np.ndarray, sizes: np.ndarray, weights: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """argmax(W_k^T x + b_k) of examples ``[n, d]`` that lie model after model, int64 ``[n]``.
+    """Return argmax(W_k^T x + b_k) of examples ``[n, d]`` that lie model after model, int64 ``[n]``.
 
     Args:
         x: inputs.
@@ -106,7 +106,7 @@ def _start(num_clients: int, seed: int) -> tuple[np.random.Generator, np.ndarray
 
 
 def _inputs(mean: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draws from N(v_k, Sigma), client after client, float32 ``[n, 60]``: a client may have a hundred thousand."""
+    """Draw inputs from N(v_k, Sigma), client after client, float32 ``[n, 60]``: a client may have a hundred thousand."""
     x = rng.standard_normal((sizes.sum(), _DIMENSION), dtype=np.float32)
     x *= _DEVIATIONS.astype(np.float32)
     x += mean.astype(np.float32).repeat(sizes, axis=0)

@@ -114,7 +114,7 @@ def from_table(
     """
     known_name("way with missing values", missing, MISSING)
     parts = [_read(table)] if test is None else [_read(table), _read(test)]
-    others = [each for each in (label, client, weight) if each is not None]
+    others = [name for name in (label, client, weight) if name is not None]
     columns = _inputs(parts, others, features, categories)
     needed = list(dict.fromkeys([*others, *columns]))
     _check_transform(transform, categories, scale)
@@ -159,7 +159,7 @@ def _inputs(
     Raises:
         ConfigurationError: for a column that is not there, no columns, and categories that are no inputs.
     """
-    columns = list(features) or [each for each in parts[0].column_names if each not in others]
+    columns = list(features) or [name for name in parts[0].column_names if name not in others]
     for column in (*others, *columns, *categories):
         for part in parts:
             known_name("column", column, part.column_names)
@@ -167,7 +167,7 @@ def _inputs(
         raise ConfigurationError(
             f"features: a table of {' and '.join(map(repr, others))} alone has no inputs, needed one column more"
         )
-    if apart := [each for each in categories if each not in columns]:
+    if apart := [name for name in categories if name not in columns]:
         raise ConfigurationError(f"categories: {apart[0]!r} is none of the inputs ({', '.join(columns)})")
     return columns
 
@@ -279,7 +279,7 @@ def _targets(parts: Sequence[pa.Table], name: str) -> tuple[np.ndarray, list[str
     """Return labels or numbers to predict, and what classes are called where labels are no numbers."""
     # Each part by itself, since NumPy makes floats of signed and unsigned numbers together.
     values = [_array(part.column(name)) for part in parts]
-    kinds = {"w" if each.dtype.kind in "iu" else each.dtype.kind for each in values}
+    kinds = {"w" if part.dtype.kind in "iu" else part.dtype.kind for part in values}
     if len(kinds) > 1:
         types = " and ".join(str(part.column(name).type) for part in parts)
         raise DataError(f"column {name!r} holds {types} in training and test: give both the same type")
@@ -287,8 +287,8 @@ def _targets(parts: Sequence[pa.Table], name: str) -> tuple[np.ndarray, list[str
         with np.errstate(over="ignore"):
             return np.concatenate(values).astype(np.float32), None
     if kinds == {"w"}:
-        if (largest := max(int(each.max(initial=0)) for each in values)) > LARGEST_COUNT:
+        if (largest := max(int(part.max(initial=0)) for part in values)) > LARGEST_COUNT:
             raise DataError(f"column {name!r} has the label {largest}, needed classes numbered from 0")
-        return np.concatenate([each.astype(np.int64) for each in values]), None
+        return np.concatenate([part.astype(np.int64) for part in values]), None
     classes, labels = np.unique(np.concatenate(values), return_inverse=True)
-    return labels.astype(np.int64), [str(each) for each in classes]
+    return labels.astype(np.int64), [str(name) for name in classes]

@@ -32,13 +32,13 @@ def locate_vectors(file: str | os.PathLike[str], directory: str | os.PathLike[st
     """
     root = data_directory(directory)
     places = [Path(file).expanduser(), root / "GloVe" / file, root / file]
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
+    path = next((path for path in places if path.is_file()), None)
+    if path is None:
         raise DataError(
             f"word vectors: no file {', '.join(map(str, dict.fromkeys(places)))}. Unpack glove.6B.zip from "
             f"nlp.stanford.edu/projects/glove into {root / 'GloVe'}, or write vectors=FILE"
         )
-    return found
+    return path
 
 
 def read_vectors(path: Path, wanted: Container[str]) -> dict[str, np.ndarray]:
@@ -71,30 +71,30 @@ def read_vectors(path: Path, wanted: Container[str]) -> dict[str, np.ndarray]:
     return vectors
 
 
-def _line(content: bytes, place: str) -> str:
+def _line(content: bytes, where: str) -> str:
     """Return a line as text."""
     needed = "needed a file in GloVe's text format, a word and its numbers in each line, in UTF-8"
     if len(content) == _LONGEST_LINE:
-        raise DataError(f"{place}: it has {_LONGEST_LINE:,} bytes or more; {needed}")
+        raise DataError(f"{where}: it has {_LONGEST_LINE:,} bytes or more; {needed}")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{place}: {error}; {needed}") from error
+        raise DataError(f"{where}: {error}; {needed}") from error
 
 
-def _vector(values: list[str], dimension: int, place: str) -> np.ndarray:
+def _vector(values: list[str], dimension: int, where: str) -> np.ndarray:
     if len(values) < dimension or not values:
         raise DataError(
-            f"{place}: found {len(values)} numbers, expected {dimension or 'at least one'} as in the first line: needed a "
+            f"{where}: found {len(values)} numbers, expected {dimension or 'at least one'} as in the first line: needed a "
             "file in GloVe's text format, a word and its numbers in each line"
         )
     try:
         with np.errstate(over="ignore"):  # which is refused below
             vector = np.array(values, dtype=np.float32)
     except ValueError as error:
-        raise DataError(f"{place}: {error}; needed a word and its numbers in each line") from error
+        raise DataError(f"{where}: {error}; needed a word and its numbers in each line") from error
     if not np.isfinite(vector).all():
-        raise DataError(f"{place}: the vector has NaN or infinity")
+        raise DataError(f"{where}: the vector has NaN or infinity")
     return vector
 
 
@@ -120,7 +120,7 @@ def vector_table(words: dict[str, int], path: Path) -> tuple[np.ndarray, np.ndar
             f"{path}: has none of the {len(words)} words of the data, such as {', '.join(map(repr, list(words)[:3]))}: "
             "needed a file in GloVe's text format, a word and its numbers in each line"
         )
-    place = {spelling: row for row, spelling in enumerate(vectors, start=1)}
-    rows = [place.get(word, place.get(word.lower(), 0)) for word in words]
+    row_of = {spelling: row for row, spelling in enumerate(vectors, start=1)}
+    rows = [row_of.get(word, row_of.get(word.lower(), 0)) for word in words]
     table = np.stack([np.zeros_like(next(iter(vectors.values()))), *vectors.values()])
     return table, np.array([0, *rows], dtype=np.int32)

@@ -53,7 +53,7 @@ class Delay(Registered, ABC):
             return self._quantile(q)
 
     def draw(self, key: int, clients: np.ndarray, tasks: np.ndarray) -> np.ndarray:
-        """One duration for each pair of a client and the number of its task, float64 ``[B]``."""
+        """Draw one duration for each pair of a client and the number of its task, float64 ``[B]``."""
         with _infinite():
             return self._quantile(uniform(fold(key, clients, tasks)))
 

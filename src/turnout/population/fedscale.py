@@ -98,9 +98,9 @@ def _clients(path: str | Path, sha256: str | None, what: str) -> list[Any]:
     if sha256 is not None:
         if len(sha256) != 64:
             raise ConfigurationError(f"sha256: got {sha256!r}, needed 64 hexadecimal digits")
-        found = hashlib.sha256(content).hexdigest()
-        if found != sha256.lower():
-            raise DataError(f"{file}: its SHA-256 is {found}, expected {sha256}: download it again")
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != sha256.lower():
+            raise DataError(f"{file}: its SHA-256 is {digest}, expected {sha256}: download it again")
     table = read_pickle(file)
     if not isinstance(table, dict) or not table:
         raise DataError(f"{file}: got {_short(table)}, needed a dictionary with an entry for every client")

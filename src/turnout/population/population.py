@@ -16,7 +16,7 @@ from turnout.population.speed.durations import SpeedModel
 
 @dataclass(frozen=True)
 class Population:
-    """How the clients of an experiment behave.
+    """Describe the clients of an experiment: when they are there, how fast they are, what they do.
 
     Attributes:
         availability: in which rounds each of them is there.
@@ -69,8 +69,8 @@ class Population:
         return None if self.speed is None else one_round_length(self.availability, self.seconds_per_round)
 
 
-def _check(name: str, given: object, kind: type, needed: str, example: str) -> None:
+def _check(name: str, value: object, kind: type, needed: str, example: str) -> None:
     """Refuse what is not an instance of `kind`."""
-    if not isinstance(given, kind):
-        hint = f": write {given.__name__}()" if isinstance(given, type) else f", such as {example}"
-        raise ConfigurationError(f"{name}: got {given!r}, needed {needed}{hint}")
+    if not isinstance(value, kind):
+        hint = f": write {value.__name__}()" if isinstance(value, type) else f", such as {example}"
+        raise ConfigurationError(f"{name}: got {value!r}, needed {needed}{hint}")

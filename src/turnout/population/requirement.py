@@ -1,4 +1,4 @@
-"""What clients require of a model before they find it worth joining (MaxFL, definition 1)."""
+"""Requirements of clients: how good a model has to be for them to join (MaxFL, definition 1)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Measure = Literal["loss", "accuracy"]
 MEASURES = ("loss", "accuracy")
 
 Solo = Mapping[str, np.ndarray]
-"""How well each client's own model does on its own data, ``train_loss``, ``train_accuracy`` and, where clients have test
+"""Figures of each client's own model on its own data, ``train_loss``, ``train_accuracy`` and, where clients have test
 examples, ``test_loss`` and ``test_accuracy``, float64 ``[N]``."""
 
 
@@ -55,7 +55,7 @@ class Requirement(Registered, ABC):
 
 @dataclass(frozen=True, eq=False)
 class BoundRequirement:
-    """What each of N clients requires: a loss below, or an accuracy above, rho_k.
+    """Requirements of N clients: a loss below, or an accuracy above, rho_k.
 
     Attributes:
         measure: whether it is a loss or an accuracy.
@@ -70,11 +70,11 @@ class BoundRequirement:
     solo_accuracy: np.ndarray | None = None
 
     def of(self, split: str) -> np.ndarray | None:
-        """rho_k on ``"train"`` or ``"test"`` examples."""
+        """Return rho_k on ``"train"`` or ``"test"`` examples."""
         return self.train if split == "train" else self.test
 
     def gap(self, loss: Any, accuracy: Any, required: Any) -> Any:
-        """How much the model falls short of what is `required`, < 0 where it does better: ``F_k - rho_k`` of losses."""
+        """Return how far the model falls short of what is `required`, < 0 where it is better: ``F_k - rho_k`` of losses."""
         return loss - required if self.measure == "loss" else required - accuracy
 
 
@@ -111,11 +111,11 @@ class WarmUp(Requirement, name="warm_up"):
 
     def solo(self, local: Local) -> Local:
         """Return the algorithm's local rule for so many steps."""
-        rule, own = local.alone(self.steps), {"lr": self.lr, "batch_size": self.batch_size}
-        own = {name: value for name, value in own.items() if value is not None}
-        if missing := own.keys() - {field.name for field in fields(rule)}:  # type: ignore[arg-type]
+        rule, options = local.alone(self.steps), {"lr": self.lr, "batch_size": self.batch_size}
+        options = {name: value for name, value in options.items() if value is not None}
+        if missing := options.keys() - {field.name for field in fields(rule)}:  # type: ignore[arg-type]
             raise ConfigurationError(f"{type(rule).__name__} has no {' and no '.join(sorted(missing))}: leave it out")
-        return replace(rule, **own)  # type: ignore[type-var]
+        return replace(rule, **options)  # type: ignore[type-var]
 
     def bind(self, num_clients: int, solo: Solo | None, unseen: bool = False) -> BoundRequirement:
         """Return what the own models reach."""
@@ -146,15 +146,15 @@ class GivenRequirement(Requirement, name="given"):
     def __post_init__(self) -> None:
         known_name("measure", self.measure, MEASURES)
         for name in ("table", "unseen"):
-            given = getattr(self, name)
-            if isinstance(given, str | os.PathLike):
-                object.__setattr__(self, name, os.fspath(given))
-                check_path(os.fspath(given), "requirements")
-            elif isinstance(given, Sequence):
-                object.__setattr__(self, name, tuple(given))
-                self._check(given)
-            elif given is not None or name == "table":
-                raise refuse(name, given=given, needed="a path to .csv or .parquet, or a number for each client")
+            table = getattr(self, name)
+            if isinstance(table, str | os.PathLike):
+                object.__setattr__(self, name, os.fspath(table))
+                check_path(os.fspath(table), "requirements")
+            elif isinstance(table, Sequence):
+                object.__setattr__(self, name, tuple(table))
+                self._check(table)
+            elif table is not None or name == "table":
+                raise refuse(name, given=table, needed="a path to .csv or .parquet, or a number for each client")
 
     def _check(self, values: Sequence[Any]) -> None:
         """Refuse what is no loss, or no accuracy."""
@@ -172,10 +172,10 @@ class GivenRequirement(Requirement, name="given"):
     def bind(self, num_clients: int, solo: Solo | None, unseen: bool = False) -> BoundRequirement | None:
         """Return the given numbers."""
         del solo
-        given = self.unseen if unseen else self.table
-        if given is None:
+        table = self.unseen if unseen else self.table
+        if table is None:
             return None
-        values = _read(given, num_clients) if isinstance(given, str) else given
+        values = _read(table, num_clients) if isinstance(table, str) else table
         self._check(values)
         if len(values) != num_clients:
             which = "unseen clients" if unseen else "clients"

@@ -13,7 +13,7 @@ from turnout.reporting.style import label, label_ranges, name_of, scale_of
 
 @dataclass(frozen=True)
 class Column:
-    """How a figure is shown: its title, also a short one; `scale` and `decimals` of the number; `max` or `min` is better.
+    """The display of a figure: its title, also a short one; `scale` and `decimals` of the number; `max` or `min` is better.
 
     A column that is not `spread` shows means only; an `exceptional` one is shown only where a figure of it is not zero, and a
     `differing` one where algorithms differ.

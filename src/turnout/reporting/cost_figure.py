@@ -41,7 +41,7 @@ _WIDEST = 12.0  # inches: letters of a wider figure are too small in a page
 
 
 def cost_figure(records: Sequence[RunRecord], metric: str, target: Target | None = None) -> Figure:
-    """`metric` against rounds, against bytes sent until then, and against simulated time where runs recorded it.
+    """Draw `metric` against rounds, against bytes sent until then, and against simulated time where runs recorded it.
 
     For each algorithm the mean over seeds, and a band of one standard deviation; its costs at a round are means over
     seeds too. The dashed line is the target. Where one algorithm costs more than ten times another, as rounds that wait for
@@ -73,7 +73,7 @@ def _knows(record: RunRecord, key: str) -> bool:
 
 
 def _draw(axes: Axes, group: Sequence[RunRecord], metric: str, key: str, look: dict[str, Any]) -> bool:
-    """Draw one algorithm's curve; whether it has one."""
+    """Draw one algorithm's curve; return whether it has one."""
     complete = [record for record in group if _knows(record, key) and metric in record.history.column_names]
     rounds, mean, std = band([record.history.column(metric) for record in complete], 1)
     if not np.isfinite(mean).any():

@@ -92,7 +92,7 @@ def _as_columns(row: Row, keys: Sequence[str]) -> dict[str, float | None]:
 
 
 def _p_values(row: Row, keys: Sequence[str]) -> dict[str, float]:
-    """Differences from the first algorithm, and their p-values."""
+    """Return differences from the first algorithm, and their p-values."""
     return {
         f"{key}_{part}": getattr(figure, part)
         for key, figure in row.figures.items()

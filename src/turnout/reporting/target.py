@@ -34,7 +34,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one algorithm spent until it reached the target.
+    """The costs of one algorithm until it reached the target.
 
     Attributes:
         algorithm: its name.

@@ -40,7 +40,7 @@ class TextTable:
             yield self._table(part, title, caption)
 
     def _split(self, console: Console, options: ConsoleOptions) -> list[list[int]]:
-        """Columns of each part, as many as fit."""
+        """Return the columns of each part, as many as fit."""
         parts: list[list[int]] = []
         for column in range(self.names, len(self.titles)):
             wider = [*parts[-1], column] if parts else [column]

@@ -71,7 +71,7 @@ class Order(Check):
 
 @dataclass(frozen=True)
 class _Limits:
-    """What lies between two numbers, of which one at least is given."""
+    """An interval with a lower limit, an upper limit, or both."""
 
     least: float | None
     most: float | None

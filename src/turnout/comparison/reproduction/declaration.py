@@ -60,7 +60,7 @@ class Panel:
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """What the paper claims.
+    """A claim of the paper.
 
     Attributes:
         text: in words.

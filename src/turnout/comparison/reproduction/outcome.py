@@ -23,7 +23,7 @@ LEAST_SHARE = 0.75
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one claim, in one panel or between several.
+    """The verdict on one claim, in one panel or between several.
 
     Attributes:
         claim: in the paper's words or ours.

@@ -75,7 +75,7 @@ def curve_figure(outcome: Outcome, curve: Curve) -> Figure:
 
 
 def _draw(axes: Axes, group: Sequence[RunRecord], curve: Curve, look: dict[str, Any]) -> bool:
-    """Draw one algorithm's curve, with a band if it has several runs; whether it has one."""
+    """Draw one algorithm's curve, with a band if it has several runs; return whether it has a curve."""
     group = group if curve.band else group[:1]
     if (line := _line(group, curve)) is None:
         return False

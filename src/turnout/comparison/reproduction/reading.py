@@ -171,7 +171,7 @@ def _paper(key: str, table: Mapping[str, Any], most: int) -> dict[str, tuple[Any
 def _curve(table: Any) -> Curve:
     if isinstance(table, str):
         return Curve(table)
-    _known("curves", table, {each.name for each in fields(Curve)})
+    _known("curves", table, {field.name for field in fields(Curve)})
     if "metric" not in table:
         raise ConfigurationError("curves: metric is missing")
     return Curve(**table)

@@ -125,7 +125,7 @@ def _figures(
 ) -> dict[str, dict[int, float]]:
     """Return recorded figures with numbers for seeds, and the worst figure where a run has none."""
     measures = [*reproduction.measures, *(claim.measure for claim in reproduction.claims if claim.measure)]
-    known = {str(each): each for each in measures}
+    known = {str(measured): measured for measured in measures}
     worst = known[measure].worst if measure in known else math.inf
     return {
         name: {int(seed): worst if value is None else float(value) for seed, value in values.items()}

@@ -1,4 +1,4 @@
-"""What every partition is, and the row arithmetic they share."""
+"""The base classes of partitions, and the row arithmetic they share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnout.core.registry import Family, Registered
 
 @dataclass(frozen=True)
 class Partition(Registered, ABC):
-    """Says which client holds which example; a frozen dataclass of plain options."""
+    """Base class of partitions, which say which client holds which example; a frozen dataclass of plain options."""
 
     family = Family("partition", "partitions", ("turnout.data.partition",))
 
@@ -44,7 +44,7 @@ class Artificial(Partition):
     """A partition that makes clients up; checks what is asked before `_rows` answers."""
 
     by_class: ClassVar[bool] = True
-    """Whether it goes by the classes of the examples."""
+    """True where it goes by the classes of the examples."""
 
     def assign(
         self, labels: np.ndarray, num_clients: int | None, seed: int, client_ids: np.ndarray | None = None
@@ -104,6 +104,6 @@ def deal(rows: np.ndarray, holders: Sequence[int] | np.ndarray) -> np.ndarray:
     return np.asarray(holders)[np.arange(len(rows)) * len(holders) // len(rows)]
 
 
-def too_many_classes(option: str, asked: int, present: int) -> ConfigurationError:
+def too_many_classes(option: str, number: int, present: int) -> ConfigurationError:
     """Return the refusal of more classes than the data have."""
-    return refuse(option, given=asked, needed=f"at most {present}, the number of classes in the data")
+    return refuse(option, given=number, needed=f"at most {present}, the number of classes in the data")

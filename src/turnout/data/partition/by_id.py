@@ -19,7 +19,7 @@ ARTIFICIAL = (
 
 @dataclass(frozen=True)
 class ById(Partition, name="by_id"):
-    """One client for each natural client id, in ascending order of the ids.
+    """Make one client of each natural client id, in ascending order of the ids.
 
     With a number of clients m, m of the ids are chosen at random, and the examples of the others are not used; without
     one, all ids are clients. Rows keep the order of the data.

@@ -12,7 +12,7 @@ from turnout.data.partition.base import Artificial, by_owner, deal, rows_by_clas
 
 @dataclass(frozen=True)
 class ClassesPerClient(Artificial, name="classes_per_client"):
-    """Every client holds k classes, and a class is shared equally by the clients that hold it.
+    """Give every client k classes; a class is shared equally by the clients that hold it.
 
     Clients choose in random order, each the k classes with the fewest holders so far, ties at random: the numbers of
     holders of any two classes differ by one at most. The examples of a class are shuffled and shared by its holders
@@ -63,7 +63,7 @@ class ClassesPerClient(Artificial, name="classes_per_client"):
 
 
 def _balanced(num_clients: int, num_classes: int, k: int, rng: np.random.Generator) -> np.ndarray:
-    """Who holds which class, bool ``[N, C]``: k in each row, and columns whose sums differ by one at most."""
+    """Return who holds which class, bool ``[N, C]``: k in each row, and columns whose sums differ by one at most."""
     holds = np.zeros((num_clients, num_classes), dtype=bool)
     holders = np.zeros(num_classes)
     for client in rng.permutation(num_clients):

@@ -14,7 +14,7 @@ _DRAWS = 100
 
 @dataclass(frozen=True)
 class Dirichlet(Artificial, name="dirichlet"):
-    """Client sizes and label mixtures both unequal; every example used exactly once.
+    """Cut every class into pieces by a Dirichlet draw for each client: sizes and label mixtures are unequal.
 
     With kappa_n ~ Dir(alpha * 1_C) for each client and L_c the rows of class c in the order of the data::
 
@@ -72,13 +72,13 @@ class Dirichlet(Artificial, name="dirichlet"):
         )
 
     def _draw(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """One partition of the equation above."""
+        """Draw one partition by the equation above."""
         log_kappa = log_dirichlet(self.alpha, (num_clients, int(labels.max() - labels.min()) + 1), rng)
         return cut_by_shares(labels, np.exp(log_kappa - log_kappa.max(axis=0)))
 
 
 def log_dirichlet(alpha: float | np.ndarray, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
-    """Logarithms of N draws from Dir(alpha), float64 ``[N, C]``; `alpha` is a number or ``[C]``.
+    """Return the logarithms of N draws from Dir(alpha), float64 ``[N, C]``; `alpha` is a number or ``[C]``.
 
     A gamma variable of a small shape underflows to 0, its logarithm does not: G(a) is distributed as G(a + 1) U^(1/a).
     """

@@ -71,7 +71,7 @@ class HsuDirichlet(Artificial, name="hsu_dirichlet"):
 
 
 def _turn(log_q: np.ndarray, left: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """One class for each client, int64 ``[N]``; takes what is drawn off `left` ``[C]``.
+    """Draw one class for each client, int64 ``[N]``; takes what is drawn off `left` ``[C]``.
 
     A client that finds its class gone draws again. Each pass but the last empties a class, so C passes are enough.
     """

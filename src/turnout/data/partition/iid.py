@@ -12,7 +12,7 @@ from turnout.data.partition.base import Artificial
 
 @dataclass(frozen=True)
 class Iid(Artificial, name="iid"):
-    """Shuffles the examples and deals them out: sizes differ by one at most, every example is used.
+    """Shuffle the examples and deal them out: sizes differ by one at most, every example is used.
 
     Example:
         >>> import numpy as np, turnout as to

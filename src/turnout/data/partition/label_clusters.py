@@ -12,7 +12,7 @@ from turnout.data.partition.base import Artificial, by_owner, deal, rows_by_clas
 
 @dataclass(frozen=True)
 class LabelClusters(Artificial, name="label_clusters"):
-    """Each cluster owns some labels, each client belongs to one cluster, and the clients of a cluster are IID.
+    """Divide labels among clusters and clients among clusters; the clients of a cluster are IID.
 
     Cluster j owns the j-th run of `labels_per_cluster` classes in ascending order; classes beyond the last cluster are
     not used. Clients join clusters at random, independently but for the one each cluster needs. The examples of a

@@ -12,7 +12,7 @@ from turnout.data.partition.base import Artificial, rows_by_class
 
 @dataclass(frozen=True)
 class LabelGroups(Artificial, name="label_groups"):
-    """The first clients hold some labels, the next ones others; within a group everyone holds equally much of each label.
+    """Give groups of clients disjoint labels, of each of which every client in the group holds equally many examples.
 
     FedStaleWeight's setting is the default: ten clients with the labels 4 to 9, and then five with 0 to 3, who are slow.
     Of each label every client of its group has ``floor(examples / clients)``, drawn at random; what remains of it, and
@@ -49,16 +49,16 @@ class LabelGroups(Artificial, name="label_groups"):
             raise refuse("num_clients", given=num_clients, needed=f"as many as the groups have, {sum(self.clients)}")
         classes, of_class = rows_by_class(labels)
         where = dict(zip(classes.tolist(), of_class, strict=True))
-        found: list[np.ndarray] = []
+        held: list[np.ndarray] = []
         for group, members in zip(self.labels, self.clients, strict=True):
             parts = []
             for label in group:
                 rows = where.get(label, np.empty(0, dtype=np.int64))
-                each = len(rows) // members
-                if not each:
+                size = len(rows) // members
+                if not size:
                     raise refuse(
                         "labels", given=label, needed=f"one of which each of {members} clients can have an example"
                     )
-                parts.append(rng.permutation(rows)[: each * members].reshape(members, each))
-            found += list(np.concatenate(parts, axis=1))
-        return found
+                parts.append(rng.permutation(rows)[: size * members].reshape(members, size))
+            held += list(np.concatenate(parts, axis=1))
+        return held

@@ -12,7 +12,7 @@ from turnout.data.partition.base import Artificial, by_owner, rows_by_class, too
 
 @dataclass(frozen=True)
 class PowerLaw(Artificial, name="power_law"):
-    """A few classes for each client, very unequal sizes.
+    """Give each client a few neighbouring classes, and sizes that follow a log-normal distribution.
 
     Client u holds the classes (u + j) mod C, j < `classes_per_client`. It first gets `least` examples of each; the
     remaining R_c of a class are then cut in proportion to one log-normal number for each of its holders::
@@ -48,8 +48,8 @@ class PowerLaw(Artificial, name="power_law"):
         classes, of_class = rows_by_class(labels)
         if self.classes_per_client > len(classes):
             raise too_many_classes("classes_per_client", self.classes_per_client, len(classes))
-        client, place = np.indices((num_clients, self.classes_per_client))
-        held = (client + place) % len(classes)
+        client, offset = np.indices((num_clients, self.classes_per_client))
+        held = (client + offset) % len(classes)
         # Shares depend on ratios alone: subtracting the greatest keeps the exponential finite for any sigma.
         logs = self.sigma * rng.standard_normal(held.shape)
         rows, owner = [], []

@@ -1,4 +1,4 @@
-"""What every transform is."""
+"""The base class of transforms, and the random numbers of samples."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from turnout.core.random import fold, uniform
 
 
 class Transform(ABC):
-    """Changes a batch of inputs, sample by sample; a frozen dataclass of plain options.
+    """Base class of transforms, which change a batch of inputs sample by sample; a frozen dataclass of plain options.
 
     What a sample becomes depends on the sample and its key alone, bit for bit, whatever else is in the batch.
     """
 
     random: ClassVar[bool]
-    """Whether it draws random numbers, and so belongs to training only."""
+    """True where it draws random numbers, and so belongs to training only."""
 
     enlarges: ClassVar[bool] = False
-    """Whether inputs take much more memory behind it, so that it waits for each minibatch even if it is not random."""
+    """True where inputs take much more memory behind it, so that it waits for each minibatch even if it is not random."""
 
     @abstractmethod
     def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
@@ -43,7 +43,7 @@ def keys_of(keys: torch.Tensor | None, number: int) -> torch.Tensor:
 
 
 def chosen(keys: torch.Tensor | None, number: int, probability: float) -> torch.Tensor:
-    """Which samples a change of that probability happens to, bool ``[n, 1, 1, 1]``."""
+    """Draw the samples that a change of that probability happens to, bool ``[n, 1, 1, 1]``."""
     return (uniform(keys_of(keys, number)) < probability).view(-1, 1, 1, 1)
 
 

@@ -26,13 +26,13 @@ def to_levels(x: torch.Tensor) -> torch.Tensor:
 
 
 def from_levels(levels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Images of a type whose levels are given: level / 255 for floats."""
+    """Return images of a type from their levels: level / 255 for floats."""
     return levels.to(dtype) / 255.0 if dtype.is_floating_point else levels.to(dtype)
 
 
 @dataclass(frozen=True)
 class AdjustSharpness(Transform):
-    """Sharper (factor > 1) or smoother (factor < 1) images, for each sample with a probability.
+    """Sharpen (factor > 1) or smooth (factor < 1) each sample with a probability.
 
     With b the image blurred by the 3 x 3 mean in which the centre counts five times (13 in all, rounded)::
 
@@ -74,7 +74,7 @@ def sharpen(levels: torch.Tensor, factor: float) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class ColorJitter(Transform):
-    """Brightness and hue of each sample changed by random amounts, in random order.
+    """Change brightness and hue of each sample by random amounts, in random order.
 
     Brightness: every level times a factor uniform on [max(0, 1 - brightness), 1 + brightness], cut to 0..255. Hue: the
     hue of every pixel (hexagonal, HSV) turned by a share of the circle uniform on [-hue, hue]; grey pixels and images of
@@ -112,12 +112,12 @@ class ColorJitter(Transform):
 
 
 def brighten(levels: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Levels times the factor ``[n]`` of each image, cut to 0..255."""
+    """Return levels times the factor ``[n]`` of each image, cut to 0..255."""
     return (levels * factors.to(torch.float32).view(-1, 1, 1, 1)).clamp(0, 255).to(torch.int32)
 
 
 def turn_hue(levels: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
-    """Levels of colour images ``[n, 3, H, W]`` with all hues turned by a share ``[n]`` of the circle.
+    """Return levels of colour images ``[n, 3, H, W]`` with all hues turned by a share ``[n]`` of the circle.
 
     With value v = max(r, g, b), chroma c = v - min(r, g, b) and hue h in sixths of the circle, the channels are
     v - c * clip(min(k, 4 - k), 0, 1), k = (offset + h) mod 6, with offsets 5, 3 and 1 for red, green and blue.
@@ -142,7 +142,7 @@ def turn_hue(levels: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Posterize(Transform):
-    """Only the upper `bits` bits of each level kept, for each sample with a probability.
+    """Keep the upper `bits` bits of each level alone, for each sample with a probability.
 
     Reference: torchvision's RandomPosterize.
     """
@@ -161,13 +161,13 @@ class Posterize(Transform):
         """See `Transform.apply`."""
         check_images("Posterize", x)
         levels = to_levels(x)
-        kept = torch.where(chosen(keys, 0, self.probability), levels & -(2 ** (8 - self.bits)), levels)
-        return from_levels(kept, x.dtype)
+        changed = torch.where(chosen(keys, 0, self.probability), levels & -(2 ** (8 - self.bits)), levels)
+        return from_levels(changed, x.dtype)
 
 
 @dataclass(frozen=True)
 class Equalize(Transform):
-    """The levels of each channel spread evenly over 0..255, for each sample with a probability.
+    """Spread the levels of each channel evenly over 0..255, for each sample with a probability.
 
     With h the histogram of a channel, and s = floor((number of pixels - pixels of the highest level present) / 255)::
 
@@ -188,12 +188,12 @@ class Equalize(Transform):
         """See `Transform.apply`."""
         check_images("Equalize", x)
         levels = to_levels(x)
-        kept = torch.where(chosen(keys, 0, self.probability), equalise(levels), levels)
-        return from_levels(kept, x.dtype)
+        changed = torch.where(chosen(keys, 0, self.probability), equalise(levels), levels)
+        return from_levels(changed, x.dtype)
 
 
 def equalise(levels: torch.Tensor) -> torch.Tensor:
-    """Levels of images ``[n, C, H, W]``, each channel with an even histogram, see `Equalize`."""
+    """Return levels of images ``[n, C, H, W]``, each channel with an even histogram, see `Equalize`."""
     flat = levels.flatten(2).flatten(0, 1).long()  # [n C, H W]
     histogram = torch.zeros(len(flat), 256, dtype=torch.long, device=flat.device)
     histogram.scatter_add_(1, flat, torch.ones_like(flat))

@@ -15,7 +15,7 @@ from turnout.data.transforms.base import Transform, check_images, chosen, keys_o
 
 @dataclass(frozen=True)
 class RandomCrop(Transform):
-    """A random window of ``size x size`` pixels, after `padding` zeros on each side.
+    """Crop a random window of ``size x size`` pixels, after `padding` zeros on each side.
 
     The offset of each sample is uniform over all windows that fit. Placed behind `Normalise`, the zeros are the mean
     colour, as in FedAU's code.
@@ -52,7 +52,7 @@ class RandomCrop(Transform):
 
 @dataclass(frozen=True)
 class RandomHorizontalFlip(Transform):
-    """Left and right exchanged, for each sample with a probability."""
+    """Exchange left and right, for each sample with a probability."""
 
     random: ClassVar[bool] = True
     probability: float = 0.5

@@ -13,7 +13,7 @@ from turnout.data.transforms.base import Transform
 
 @dataclass(frozen=True)
 class Normalise(Transform):
-    """x <- (x - mean) / std, for each channel.
+    """Shift and scale each channel, ``x <- (x - mean) / std``.
 
     Images of whole numbers (uint8) are first divided by 255, so that mean and std are always those of [0, 1].
 

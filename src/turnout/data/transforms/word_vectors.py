@@ -15,7 +15,7 @@ from turnout.data.transforms.base import Transform
 
 @dataclass(frozen=True, eq=False)
 class WordVectors(Transform):
-    """x <- table[x]: each word, a row number of a fixed table, becomes that row.
+    """Look words up, ``x <- table[x]``: each word, a row number of a fixed table, becomes that row.
 
     An embedding that is not trained is no part of the model: it is neither sent nor averaged, so it belongs to the data.
 

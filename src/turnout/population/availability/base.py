@@ -46,22 +46,22 @@ def one_round_length(availability: Availability, seconds_per_round: float | None
     Raises:
         ConfigurationError: where both are given and differ, because a pattern would pass at the wrong speed.
     """
-    own = availability.round_seconds
-    if own is None or seconds_per_round is None:
-        return seconds_per_round if own is None else own
-    if own != seconds_per_round:
+    length = availability.round_seconds
+    if length is None or seconds_per_round is None:
+        return seconds_per_round if length is None else length
+    if length != seconds_per_round:
         name = type(availability).__name__
         raise ConfigurationError(
-            f"seconds_per_round: got {seconds_per_round:g} beside {name}(seconds_per_round={own:g}), so that the pattern "
-            f"would pass {own / seconds_per_round:.3g} times as fast as the clock: leave it out, and write "
+            f"seconds_per_round: got {seconds_per_round:g} beside {name}(seconds_per_round={length:g}), so that the pattern "
+            f"would pass {length / seconds_per_round:.3g} times as fast as the clock: leave it out, and write "
             f"{name}(seconds_per_round={seconds_per_round:g}) where rounds are to be of that length"
         )
-    return own
+    return length
 
 
 @dataclass(frozen=True, eq=False)
 class BoundAvailability(ABC):
-    """Who is there in which round, for the N clients of one run.
+    """A pattern of availability for the N clients of one run.
 
     Attributes:
         num_clients: N.
@@ -74,4 +74,4 @@ class BoundAvailability(ABC):
 
     @abstractmethod
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Whether each of `clients` (int64 ``[B]``, any order, repeats allowed) is there in `round`: bool ``[B]``."""
+        """Return whether each of `clients` (int64 ``[B]``, any order, repeats allowed) is there in `round`: bool ``[B]``."""

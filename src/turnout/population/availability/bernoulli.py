@@ -41,5 +41,5 @@ class BoundBernoulli(BoundAvailability):
     key: int
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Whether each of `clients` is there in `round`, bool ``[B]``."""
+        """Return whether each of `clients` is there in `round`, bool ``[B]``."""
         return uniform(fold(self.key, clients, np.array([round]))) < self.rates[clients]

@@ -72,7 +72,7 @@ class BoundCyclic(BoundAvailability):
     key: int
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Whether each of `clients` is there in `round`, bool ``[B]``."""
+        """Return whether each of `clients` is there in `round`, bool ``[B]``."""
         on = np.rint(self.rates[clients] * self.period).astype(np.int64)
         first = below(fold(self.key, clients), self.period - on if self.authors_phase else self.period)
         return (round - first) % self.period < on

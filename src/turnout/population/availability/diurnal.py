@@ -67,8 +67,8 @@ class Diurnal(Availability, name="diurnal"):
         for name in ("spread", "renewal_spread", "peak_concentration", "peak_hour"):
             not_negative(name, getattr(self, name))
         count("seconds_per_round", self.seconds_per_round, instead="A round lasts whole seconds")
-        given = correlation("correlated_with_labels", self.correlated_with_labels)
-        object.__setattr__(self, "correlated_with_labels", given)
+        alpha = correlation("correlated_with_labels", self.correlated_with_labels)
+        object.__setattr__(self, "correlated_with_labels", alpha)
 
     @property
     def round_seconds(self) -> float:

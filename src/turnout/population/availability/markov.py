@@ -80,7 +80,7 @@ class BoundMarkov(BoundAvailability):
     renewal_key: int
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Whether each of `clients` is there in `round`, bool ``[B]``."""
+        """Return whether each of `clients` is there in `round`, bool ``[B]``."""
         p = self.rates[clients]
         with np.errstate(divide="ignore", over="ignore"):  # p = 0 never comes, p = 1 never goes
             p01 = np.minimum(self.join, p / (1.0 - p))

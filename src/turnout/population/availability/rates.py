@@ -1,4 +1,4 @@
-"""How often each client is there: one rate for all, given rates, or FedAU's rates that follow the labels it holds."""
+"""Rates of availability: one rate for all, given rates, or FedAU's rates that follow the labels it holds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LabelCorrelation = float | tuple[float, ...]
 def label_correlated_rates(
     label_counts: np.ndarray, mean: float, alpha: LabelCorrelation, floor: float, seed: int = 0
 ) -> np.ndarray:
-    """FedAU's participation probabilities p_n, float64 ``[N]``: classes, not clients, are seldom or often there.
+    """Draw FedAU's participation probabilities p_n, float64 ``[N]``, which follow the classes that a client holds.
 
     With h_n the class proportions of client n's data and one draw of q a seed::
 
@@ -65,8 +65,8 @@ def correlation(name: str, value: LabelCorrelation | Sequence[float] | None) -> 
     """Return a checked number or tuple; refuse what is neither a number > 0 nor several >= 0 that are not all zero."""
     if value is None or not isinstance(value, Sequence):
         return None if value is None else positive(name, value) or value
-    for place, each in enumerate(value):
-        not_negative(f"{name}[{place}]", each)
+    for index, number in enumerate(value):
+        not_negative(f"{name}[{index}]", number)
     if not sum(value):
         raise refuse(name, given=value, needed="a number > 0 for at least one class")
     return tuple(value)
@@ -129,8 +129,8 @@ class RatedAvailability(Availability):
         if self.mean == 0:
             raise refuse("mean", given=self.mean, needed="a probability > 0", instead="At 0 nobody is ever there")
         probability("floor", self.floor)
-        given = correlation("correlated_with_labels", self.correlated_with_labels)
-        object.__setattr__(self, "correlated_with_labels", given)
+        alpha = correlation("correlated_with_labels", self.correlated_with_labels)
+        object.__setattr__(self, "correlated_with_labels", alpha)
         if self.rates is None:
             return
         object.__setattr__(self, "rates", tuple(float(rate) for rate in self.rates))
@@ -142,7 +142,7 @@ class RatedAvailability(Availability):
             )
 
     def client_rates(self, num_clients: int, label_counts: np.ndarray | None, seed: int) -> np.ndarray:
-        """p_n of N clients, float64 ``[N]``, read-only. Refuses labels that are needed and missing."""
+        """Return p_n of N clients, float64 ``[N]``, read-only. Refuses labels that are needed and missing."""
         count("num_clients", num_clients)
         alpha = self.correlated_with_labels
         if self.rates is None and alpha is None:

@@ -1,4 +1,4 @@
-"""When a client's state was last drawn anew, where that happens with the same probability in every round."""
+"""Renewals of a client's state, which happen with the same probability in every round: the last one before a round."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def last_renewal(key: int, clients: np.ndarray, hold: np.ndarray, round: int) ->
     time: np.ndarray = start + length
     keys: np.ndarray = fold(key, clients)
     rows: np.ndarray = np.arange(len(clients))
-    found = np.empty(len(clients), dtype=np.int64)
+    renewals = np.empty(len(clients), dtype=np.int64)
     while len(rows):
         gap = 1 + (np.log(1.0 - uniform(fold(keys, time))) * scale).astype(np.int64)  # P(gap > g) = hold ** g
         time = time - gap
         hit = (time >= start) & (time <= round)
-        found[rows[hit]] = time[hit]
+        renewals[rows[hit]] = time[hit]
         rows, keys, scale, length, start, time = (a[~hit] for a in (rows, keys, scale, length, start, time))
         crossed = time <= start
         time = np.where(crossed, start, time)
         start = start - length * crossed
-    return found
+    return renewals

@@ -138,9 +138,9 @@ class Recording(Availability):
         period = last // DAY * DAY or last
         edges, rates = edges_and_rates(intervals, num_devices, period, self.seconds_per_round)
         client = np.arange(num_clients)
-        turn, place = np.divmod(client, num_devices)
+        turn, position = np.divmod(client, num_devices)
         orders = [generator("recorded devices", seed, k).permutation(num_devices) for k in range(int(turn[-1]) + 1)]
-        devices = np.stack(orders)[turn, place]
+        devices = np.stack(orders)[turn, position]
         days = np.where(turn > 0, below(fold(stream("recorded days", seed), client), max(period // DAY, 1)), 0)
         if self.correlated_with_labels is not None:
             rank = rank_by_labels(label_counts, num_clients, self.correlated_with_labels, seed)

@@ -119,8 +119,8 @@ class WorstCase(Attack, name="worst_case"):
     def forged(self, honest: Honest) -> torch.Tensor:
         """Return the update."""
         mean = honest.mean()
-        found = [self._farthest(honest, mean, d) for d in (honest.deviation(), -mean)]
-        return max(found, key=lambda each: each[0])[1]
+        updates = [self._farthest(honest, mean, d) for d in (honest.deviation(), -mean)]
+        return max(updates, key=lambda update: update[0])[1]
 
     def _farthest(self, honest: Honest, mean: torch.Tensor, d: torch.Tensor) -> tuple[float, torch.Tensor]:
         """Return the largest distance that was found along d, and the update."""
@@ -145,8 +145,8 @@ def line_search(value: Callable[[float], float], evaluations: int) -> float:
     largest, step = values[best], best / 2
     for k in range(evaluations - first):
         tried = best + (step if k % 2 == 0 else -step)
-        if (found := value(tried)) > largest:
-            best, largest = tried, found
+        if (reached := value(tried)) > largest:
+            best, largest = tried, reached
         elif k % 2 == 1:
             step /= 2
     return best

@@ -20,12 +20,12 @@ from turnout.data.federated import Shards
 from turnout.distributed.updates import Sharded
 
 _LOSSES = ("loss", "start_loss", "appeal_gap")
-"""What is a loss among the things that clients can report."""
+"""Reported figures that are losses."""
 
 
 @dataclass(frozen=True)
 class Attack(Registered):
-    """What some clients do instead of what they are asked to: to their data, to what they send, or together.
+    """Base class of attacks: clients who change their labels, what they send, or both, alone or together.
 
     Args:
         fraction: of the clients, drawn once by the run's seed; their number is rounded.
@@ -39,7 +39,7 @@ class Attack(Registered):
     fraction: float = 0.1
 
     colludes: ClassVar[bool] = False
-    """Whether attackers know what honest clients send in the same step: what they send, `forged` says."""
+    """True where attackers know what honest clients send in the same step; `forged` then says what they send."""
 
     def __post_init__(self) -> None:
         probability("fraction", self.fraction)
@@ -125,7 +125,7 @@ class Byzantine(Attack, name="byzantine"):
         return replace(report, delta=delta, seen=seen)
 
     def _changed(self, delta: torch.Tensor, clients: np.ndarray, versions: np.ndarray, key: int) -> torch.Tensor:
-        """Scaled updates with noise, ``[B, P]``; the noise depends on (seed, version, client) alone."""
+        """Return scaled updates with noise, ``[B, P]``; the noise depends on (seed, version, client) alone."""
         changed = (self.scale * delta.double()).to(delta.dtype)
         if self.noise and delta.shape[1]:
             keys = to_device(fold(key, versions, clients), delta.device)
@@ -156,7 +156,7 @@ def random_updates(fraction: float = 0.1) -> Byzantine:
 
 @dataclass(frozen=True, eq=False)
 class Honest:
-    """What colluding attackers know of a step.
+    """The knowledge of colluding attackers about a step.
 
     Attributes:
         updates: those of all clients of the step, attackers included, ``[B, P]``.

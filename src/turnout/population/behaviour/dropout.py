@@ -52,7 +52,7 @@ class BoundDropout:
     hazard_key: int
 
     def deaths(self, clients: np.ndarray, tasks: np.ndarray, seconds: Seconds) -> Seconds:
-        """When in the task each client dies, in seconds from its start; inf where it survives, float64 ``[B]``.
+        """Return when in the task each client dies, in seconds from its start; inf where it survives, float64 ``[B]``.
 
         Args:
             clients: whose, int64 ``[B]``.

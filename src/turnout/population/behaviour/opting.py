@@ -58,7 +58,7 @@ class Pool:
         self._members = np.ones(num_clients, dtype=bool)
 
     def members(self, round: int, content: Callable[[], np.ndarray]) -> np.ndarray:
-        """Who is in the pool in `round`, bool ``[N]``.
+        """Return who is in the pool in `round`, bool ``[N]``.
 
         Args:
             round: ascending from call to call.
@@ -75,7 +75,7 @@ class Pool:
         return self._members
 
     def state(self) -> State:
-        """Who is gone for good."""
+        """Return who is gone for good."""
         return {} if self._options.comes_back else {"gone": torch.from_numpy(self._gone)}
 
     def restore(self, state: State) -> None:

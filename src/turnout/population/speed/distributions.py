@@ -25,7 +25,7 @@ _PURPOSES = (*_LEGS, "speed factor", "link factor")
 
 @dataclass(frozen=True)
 class Speed(SpeedModel, name="delays"):
-    """A task takes ``download + compute + upload`` seconds, each drawn anew for every task::
+    """Draw the duration of a task, ``download + compute + upload`` seconds, each anew for every task::
 
         compute  = factor_n * C * (local steps if per == "step" else 1),  C ~ compute
         download = link_n * (D + bytes_down / download_bandwidth),        D ~ download
@@ -146,7 +146,7 @@ class BoundDelays(BoundSpeed):
         bytes_up: int = 0,
         bytes_down: int = 0,
     ) -> Durations:
-        """How long B tasks take; see `BoundSpeed`."""
+        """Return how long B tasks take; see `BoundSpeed`."""
         down, compute, up = (np.empty(len(clients)) for _ in range(3))
         group = self.group[clients]
         for g in np.unique(group) if len(self.devices) > 1 else range(min(len(clients), 1)):

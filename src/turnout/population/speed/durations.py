@@ -1,4 +1,4 @@
-"""How long clients take: what a task's durations are, and the two base classes of everything that says so.
+"""Durations of tasks, and the base classes of models of speed.
 
 A duration is a pure function of (seed, client, number of the client's task), as availability is of (seed, client, round):
 the third task of client 7 takes equally long in every run of a comparison, whatever came before it and whoever was asked.
@@ -19,7 +19,7 @@ Seconds = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Durations:
-    """How long the parts of B tasks take, in seconds, float64 ``[B]`` each.
+    """Durations of the parts of B tasks, in seconds, float64 ``[B]`` each.
 
     Attributes:
         download: until the model has arrived at the client.
@@ -33,13 +33,13 @@ class Durations:
 
     @property
     def total(self) -> Seconds:
-        """From the moment the server asks to the moment it has the report, ``[B]``."""
+        """Seconds from the moment the server asks to the moment it has the report, ``[B]``."""
         return self.download + self.compute + self.upload
 
 
 @dataclass(frozen=True)
 class SpeedModel(Registered, ABC):
-    """The options of how fast clients are; `bind` makes it answer for the clients of one run."""
+    """Options of a model of speed; `bind` makes it answer for the clients of one run."""
 
     family = Family("speed", "speeds", ("turnout.population.speed",))
 
@@ -55,7 +55,7 @@ class SpeedModel(Registered, ABC):
 
 @dataclass(frozen=True, eq=False)
 class BoundSpeed(ABC):
-    """How fast each of the N clients of one run is."""
+    """A model of speed for the N clients of one run."""
 
     num_clients: int
 
@@ -68,7 +68,7 @@ class BoundSpeed(ABC):
         bytes_up: int = 0,
         bytes_down: int = 0,
     ) -> Durations:
-        """How long B tasks take.
+        """Return how long B tasks take.
 
         Args:
             clients: whose, int64 ``[B]``; any order, repeats allowed.

@@ -47,8 +47,8 @@ def device_profiles(table: str | os.PathLike[str] | Mapping[str, Mapping[str, An
 
 def _group(name: str, row: Mapping[str, Any], what: str) -> Group:
     """One profile as a group."""
-    given = {column: value for column, value in row.items() if value is not None}
-    values = {column: float(numbers([given[column]], column, what)[0]) for column in _NUMBERS if column in given}
+    cell_of = {column: value for column, value in row.items() if value is not None}
+    values = {column: float(numbers([cell_of[column]], column, what)[0]) for column in _NUMBERS if column in cell_of}
     for column in _NUMBERS[:-1]:
         if values.get(column) == 0:
             raise DataError(f"{what}: got 0 as {column!r}, needed a number > 0")
@@ -62,7 +62,7 @@ def _group(name: str, row: Mapping[str, Any], what: str) -> Group:
         download=latency,
         upload_bandwidth=values.get("upload_bandwidth"),
         download_bandwidth=values.get("download_bandwidth"),
-        clients=_clients(given["clients"], what) if "clients" in given else None,
+        clients=_clients(cell_of["clients"], what) if "clients" in cell_of else None,
         name=name,
     )
 

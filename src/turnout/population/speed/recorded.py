@@ -115,7 +115,7 @@ class BoundRecordedSpeed(BoundSpeed):
         bytes_up: int = 0,
         bytes_down: int = 0,
     ) -> Durations:
-        """How long B tasks take; see `BoundSpeed`."""
+        """Return how long B tasks take; see `BoundSpeed`."""
         del bytes_up, bytes_down
         down, compute, up = self.rows[self.start[clients] + (self.first[clients] + tasks) % self.length[clients]].T
         return Durations(down, compute * num_steps if self.per == "step" else compute, up)
