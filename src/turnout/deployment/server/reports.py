@@ -38,6 +38,11 @@ class Reports:
         """Forget the reports on tasks that have ended."""
         self._store.files.release([self.bodies.pop(task) for task in tasks if task in self.bodies])
 
+    def leave_out(self, tasks: Sequence[int], reason: str) -> None:
+        """Use the reports on some tasks no more, also where the journal is applied again: a piece may be mended by then."""
+        self._lost.update(tasks)
+        self._store.note_unused(tasks, reason)
+
     def body(self, task: int, name: str) -> bytes:
         """Read the report on a task; see `content`."""
         body = self.content(task, name, lambda _: None)
@@ -57,7 +62,7 @@ class Reports:
             CheckpointError: where no report is left.
         """
         if task in self._lost:
-            raise ReportLost(f"the report on task {task} was lost before")
+            raise ReportLost(f"the report on task {task} was lost, or of no use, before")
         try:
             return maps(name) or self._store.files.read_report(name)
         except ReportLost as error:

@@ -275,6 +275,8 @@ class ServedRun:
         tasks, rows = found
         if tasks:
             log.error("reports dropped", extra={"tasks": list(tasks), "reason": str(error) or repr(error)})
+        if not self.extra.declared:  # of a sum under masks, the messages of its earlier phases were used
+            self.reports.leave_out(tasks, repr(error))
         if rows:
             self._leave_out(rows, error)
         return tasks

@@ -284,7 +284,7 @@ class Store:
             connection.execute(TASKS.delete().where(TASKS.c.task.not_in(last)))
 
     def lost(self) -> set[int]:
-        """Return the tasks whose report was missing or damaged when it was needed."""
+        """Return the tasks whose report was missing, damaged or of no use when it was needed."""
         with self._transaction() as connection:
             names = connection.execute(sa.select(FACTS.c.name).where(FACTS.c.name.startswith(_LOST))).scalars()
             return {int(name.removeprefix(_LOST)) for name in names}
@@ -297,7 +297,12 @@ class Store:
         """
         if self.files.read_only or not self.files.has_reports():
             raise CheckpointError(reason)
-        self.until_done(lambda: self.fact(f"{_LOST}{task}", reason))
+        self.note_unused([task], reason)
+
+    def note_unused(self, tasks: Iterable[int], reason: str) -> None:
+        """Note that reports were not used, which `lost` then returns; nothing where nothing is written."""
+        for task in tasks if not self.files.read_only else ():
+            self.until_done(lambda name=f"{_LOST}{task}": self.fact(name, reason[:1000]))
 
     def until_done(self, write: Callable[[], object]) -> None:
         """Write something without which an entry cannot be applied; try again for as long as `wait` returns."""
