@@ -27,7 +27,7 @@ from turnout.comparison.reproduction.pictures import curve_figure, measure_figur
 from turnout.comparison.reproduction.table import cells, csv, panel_title, titles
 from turnout.core.checks import counted
 from turnout.reporting.measure import Measure
-from turnout.reporting.quartiles import Quartiles
+from turnout.reporting.statistics import Quartiles
 
 FOLDER = Path(__file__).resolve().parents[1] / "reproductions"
 MARKED = re.compile(r"(<!-- artefact: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)

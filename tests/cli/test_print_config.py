@@ -13,9 +13,8 @@ from turnout import ALGORITHMS
 from turnout.cli.compare import planned as planned_comparison
 from turnout.cli.dry_run import planned
 from turnout.cli.layers import read
-from turnout.cli.print_config import completed
+from turnout.cli.print_config import completed, toml
 from turnout.cli.settings import Settings
-from turnout.cli.toml import toml
 from turnout.core.checks import ConfigurationError
 from turnout.record.query import History
 

@@ -7,8 +7,8 @@ import pytest
 from turnout.core.checks import ConfigurationError
 from turnout.record.query import History
 from turnout.reporting.measure import Measure
-from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.records import RunRecord
+from turnout.reporting.statistics import Quartiles
 from turnout.reporting.target import Target
 
 

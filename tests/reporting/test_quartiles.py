@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.reporting.quartiles import Quartiles
+from turnout.reporting.statistics import Quartiles
 
 INF = math.inf
 

@@ -10,8 +10,8 @@ from rich.console import Console
 from turnout.core.checks import ConfigurationError
 from turnout.record.query import History
 from turnout.reporting.formats import csv
-from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.records import RunRecord
+from turnout.reporting.statistics import Quartiles
 from turnout.reporting.table import comparison
 from turnout.reporting.target import Target, accuracy_target, cost_cells, cost_table, costs, number, shown
 

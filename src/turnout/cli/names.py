@@ -8,11 +8,10 @@ from typing import Any
 
 from turnout.core.registry import Family
 from turnout.core.schedule import Schedule
-from turnout.data.column_transforms import TRANSFORMS
-from turnout.data.columns import Transform
+from turnout.data.columns import TRANSFORMS, Transform
 from turnout.data.partition import Partition
 from turnout.data.source import SOURCES
-from turnout.data.transforms.ready_made import AUGMENTATIONS
+from turnout.data.transforms.pipeline import AUGMENTATIONS
 from turnout.engine.loss import LOSSES
 from turnout.models import MODELS
 from turnout.pieces.aggregation.mixing import Mixing

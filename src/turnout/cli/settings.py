@@ -23,7 +23,7 @@ from turnout.data.federated import FederatedData
 from turnout.data.partition import Partition
 from turnout.data.source import Source
 from turnout.data.transforms import Transform
-from turnout.data.transforms.ready_made import AUGMENTATIONS
+from turnout.data.transforms.pipeline import AUGMENTATIONS
 from turnout.experiment import Experiment
 from turnout.models import ModelSpec
 from turnout.pieces.base import Piece

@@ -3,20 +3,19 @@
 from turnout.data.arrays import from_arrays, from_dataset
 from turnout.data.catalogue import SOURCES, describe, inventory, load
 from turnout.data.cifar import cifar10
-from turnout.data.column_transforms import mixed_columns
+from turnout.data.columns import mixed_columns
 from turnout.data.declared import declared
 from turnout.data.digits import digits
 from turnout.data.directory import data_directory
 from turnout.data.emnist import emnist
 from turnout.data.federated import FederatedData, Shards
 from turnout.data.federations import from_flower, from_pfl
-from turnout.data.femnist import femnist
 from turnout.data.fetch import fetch
 from turnout.data.huggingface import from_huggingface
 from turnout.data.idx import fashion_mnist, mnist
 from turnout.data.images import ImageFolder
 from turnout.data.instructions import from_instructions, instructions
-from turnout.data.leaf import leaf_characters, leaf_images, read_leaf_json
+from turnout.data.leaf import femnist, leaf_characters, leaf_images, read_leaf_json
 from turnout.data.parquet import ParquetClients
 from turnout.data.partition import (
     ById,

@@ -2,9 +2,9 @@
 
 from turnout.reporting.formats import FORMATS, csv, html, latex, markdown
 from turnout.reporting.plot import plot
-from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.records import RunRecord, by_algorithm
 from turnout.reporting.report import write_report
+from turnout.reporting.statistics import Quartiles
 from turnout.reporting.table import comparison, rich_table, rich_tables
 from turnout.reporting.target import Target, accuracy_target, cost_table, costs
 

@@ -15,10 +15,9 @@ from turnout.core.checks import ConfigurationError, counted
 from turnout.record.schema import CHOOSING
 from turnout.reporting.formats import csv_of
 from turnout.reporting.measure import Measure
-from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.range import Range
 from turnout.reporting.records import RunRecord, has_column
-from turnout.reporting.statistics import Measured
+from turnout.reporting.statistics import Measured, Quartiles
 from turnout.reporting.target import accuracy_target
 from turnout.reporting.terminal import TextTable, emphasised
 

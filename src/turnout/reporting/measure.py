@@ -11,8 +11,8 @@ import numpy as np
 from turnout.core.checks import ConfigurationError, known_name
 from turnout.record.query import History
 from turnout.record.schema import less_is_better
-from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.records import RunRecord
+from turnout.reporting.statistics import Quartiles
 from turnout.reporting.style import name_of, scale_of
 from turnout.reporting.target import COSTS, Target, number, shown
 

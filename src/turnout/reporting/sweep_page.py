@@ -6,9 +6,8 @@ from pathlib import Path
 
 from turnout.reporting import figures
 from turnout.reporting.grid import Search, Sweep, assignments, caption, cells, titles
-from turnout.reporting.grid_figure import grid_figure
+from turnout.reporting.grid_figure import grid_figure, search_figure
 from turnout.reporting.page import Drawing, draw, render_page, write_page
-from turnout.reporting.search_figure import search_figure
 from turnout.reporting.settings import environment, settings
 from turnout.reporting.style import name_of
 

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from turnout.core.checks import ConfigurationError, refuse
 from turnout.record.schema import CHOOSING
-from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.records import RunRecord, by_algorithm, has_column
+from turnout.reporting.statistics import Quartiles
 from turnout.reporting.style import name_of, scale_of
 from turnout.reporting.terminal import TextTable, emphasised
 

@@ -54,8 +54,7 @@ def compare(options: CompareOptions) -> None:
     from turnout.cli.compare import conclude, planned
     from turnout.cli.console import show
     from turnout.cli.dry_run import planned_of_all
-    from turnout.cli.print_config import file_of
-    from turnout.cli.toml import toml
+    from turnout.cli.print_config import file_of, toml
     from turnout.cli.variants import seeds_of
     from turnout.comparison.compare import runs_of
 

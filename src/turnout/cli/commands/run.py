@@ -60,10 +60,9 @@ def run(options: RunOptions) -> None:
     """
     from turnout.cli import layers
     from turnout.cli.dry_run import planned, table_of
-    from turnout.cli.print_config import completed
+    from turnout.cli.print_config import completed, toml
     from turnout.cli.run import callbacks_of, conclude, folder_of, one_algorithm, perform, resumed
     from turnout.cli.runs import introduce
-    from turnout.cli.toml import toml
     from turnout.distributed import collectives
 
     under = [*options.layers(seed=options.seed), *map(layers.override, options.overrides or ())]

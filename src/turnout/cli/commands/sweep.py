@@ -28,8 +28,8 @@ def sweep(options: SweepOptions) -> None:
 
     With one seed, all combinations see the same clients, data, start and participation.
     """
+    from turnout.cli.print_config import toml
     from turnout.cli.sweep import Plan
-    from turnout.cli.toml import toml
 
     plan = Plan.of(options)
     if options.print_config:

@@ -10,8 +10,8 @@ from typing import Any
 from turnout.comparison.reproduction.checks import Figures
 from turnout.comparison.reproduction.declaration import Claim, Panel, Reproduction
 from turnout.reporting.measure import Measure
-from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.records import RunRecord
+from turnout.reporting.statistics import Quartiles
 from turnout.reporting.target import Target, accuracy_target
 
 LEAST_SEEDS = 3

@@ -8,8 +8,13 @@ from turnout.data.transforms.base import Transform
 from turnout.data.transforms.colour import AdjustSharpness, ColorJitter, Equalize, Posterize
 from turnout.data.transforms.geometry import RandomCrop, RandomHorizontalFlip
 from turnout.data.transforms.normalise import Normalise
-from turnout.data.transforms.pipeline import apply_transforms, bake, check_transforms
-from turnout.data.transforms.ready_made import cifar100_augmentation, cifar_augmentation
+from turnout.data.transforms.pipeline import (
+    apply_transforms,
+    bake,
+    check_transforms,
+    cifar100_augmentation,
+    cifar_augmentation,
+)
 from turnout.data.transforms.word_vectors import WordVectors
 
 __all__ = [

@@ -3,8 +3,7 @@
 from turnout.core.registry import lookup
 from turnout.population.speed.distributions import Speed
 from turnout.population.speed.durations import BoundSpeed, Durations, SpeedModel
-from turnout.population.speed.groups import Group
-from turnout.population.speed.profiles import device_profiles
+from turnout.population.speed.groups import Group, device_profiles
 from turnout.population.speed.recorded import RecordedSpeed
 
 __all__ = ["BoundSpeed", "Durations", "Group", "RecordedSpeed", "Speed", "SpeedModel", "device_profiles"]

@@ -13,8 +13,7 @@ from turnout.core.random import fold, stream, uniform
 from turnout.population import delay
 from turnout.population.delay import Constant, Delay, quantile_of_sum, standard_normal
 from turnout.population.speed.durations import BoundSpeed, Durations, Seconds, SpeedModel
-from turnout.population.speed.groups import BANDWIDTHS, DELAYS, Group, assign, check_parts
-from turnout.population.speed.profiles import device_profiles
+from turnout.population.speed.groups import BANDWIDTHS, DELAYS, Group, assign, check_parts, device_profiles
 
 Per = Literal["step", "task"]
 
