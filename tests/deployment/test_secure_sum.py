@@ -135,7 +135,12 @@ def test_a_server_step_never_sees_an_update(world, monkeypatch):
     import turnout.protocol.coordinator as coordinator
 
     steps, step = [], coordinator.server_step
-    monkeypatch.setattr(coordinator, "server_step", lambda *given: (steps.append(given[2]), step(*given))[1])
+
+    def recorded(*args, **options):
+        steps.append(args[2])
+        return step(*args, **options)
+
+    monkeypatch.setattr(coordinator, "server_step", recorded)
     experiment = run(
         to.fedau(LOCAL, also=(SecureSum(largest=64.0),)), rounds=2, population=to.Population(to.availability.Everyone())
     )

@@ -1,5 +1,6 @@
 """What a selection of one's own returns is checked before clients are asked."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from tests.deployment.world import World
 from tests.laws.recipes import DATA, LOCAL
 
 import turnout as to
+from turnout.deployment.server.blame import PieceFailed
 from turnout.simulation import Simulation
 
 N = DATA.num_clients
@@ -83,6 +85,5 @@ def test_clients_who_can_be_asked_take_part():
 def test_a_server_refuses_them_too(tmp_path):
     experiment = to.Experiment(DATA, to.models.Logistic(), to.fedavg(LOCAL, also=(Chosen((0, N)),)), rounds=2)
     world = World(experiment, tmp_path)
-    with pytest.raises(to.ConfigurationError, match=rf"Chosen.select returned client {N}"):
+    with contextlib.closing(world), pytest.raises(PieceFailed, match=rf"Chosen.select returned client {N}"):
         world.run()
-    world.close()
