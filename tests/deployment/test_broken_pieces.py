@@ -15,13 +15,13 @@ from turnout.deployment.server.replay import replay
 from turnout.deployment.server.status import status
 from turnout.deployment.wire.format import digest, encode
 from turnout.models import Logistic
-from turnout.pieces.aggregation import SecureSum
+from turnout.pieces.aggregation import PrivateSum, SecureSum
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
 from turnout.pieces.base import Weighting
 from turnout.pieces.local import GradientNorm
 from turnout.pieces.selection import AllAvailable, Uniform
 from turnout.pieces.server_optimizer import ServerSgd
-from turnout.pieces.weighting import DivideByParticipants
+from turnout.pieces.weighting import DivideByClients, DivideByParticipants
 from turnout.population.availability import Everyone
 from turnout.protocol.pace import Buffered
 
@@ -60,6 +60,9 @@ class Factors(Weighting):
 @dataclass(frozen=True)
 class Applies(Weighting):
     """Counts steps in place, before it raises, and names no rows."""
+
+    reads = "timing"
+    participation = "own"
 
     def init(self, federation):
         del federation
@@ -243,6 +246,18 @@ def test_a_piece_that_raises_whatever_clients_send_stops_the_run_and_costs_nothi
     params, dropped = through(deployed)
     assert torch.equal(params, expected)
     assert dropped == {}
+
+
+def test_a_private_run_leaves_out_nobody(world):
+    """Whom it left out would show, and weigh on others' reports: it stops, and goes on once the piece copes."""
+    algorithm = compose(Applies(), DivideByClients(), PrivateSum(norm=0.3, noise_multiplier=2.0), LOCAL)
+    deployed = world(replace(run("applies"), algorithm=algorithm))
+    tamper(deployed)
+    with pytest.raises(PieceFailed, match=r"Applies.apply .* raised ZeroDivisionError\('odd'\) at step 0"):
+        deployed.run()
+    SWITCH["copes"] = 1
+    deployed.restart()
+    through(deployed)
 
 
 def test_a_piece_that_raises_at_the_start_stops_the_run(world, monkeypatch):

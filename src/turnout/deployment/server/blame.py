@@ -43,8 +43,8 @@ class PieceFailed(TurnoutError, RuntimeError):
             entry: the entry of the journal that led to it.
         """
         return cls(
-            f"{_origin(error)} raised {error!r} at step {version}, behind entry {entry} of the journal, and no client's "
-            "report is to blame. Nothing of this was saved: mend the code, start the server again, and it goes on from there"
+            f"{_origin(error)} raised {error!r} at step {version}, behind entry {entry} of the journal, and there is no report "
+            "without which it can be taken. Nothing of this was saved: mend the code and start the server again, to go on"
         )
 
 
@@ -120,6 +120,7 @@ class Blame:
         """Return whose reports make a step or a phase raise.
 
         A piece is to blame where it raises for each report alone, and for reports that say nothing (`ReportFormat.blank`).
+        With differential privacy nobody is left out: that would change the weights of others by what a client's data are.
 
         Returns:
             Tasks of the action, and rows of the measurements before it; None if no client is to blame.
@@ -131,6 +132,8 @@ class Blame:
             return sorted(set(error.tasks).intersection(tasks)) or tasks, ()
         if isinstance(action, Gather) and action.phase in self._extra:
             return tasks, ()
+        if self._coordinator.algorithm.aggregation.nulls_dropped:
+            return None
         if self._extra:  # of a sum nobody can be left out
             return None if self._blanks_raise(action) else (tasks, ())
 
