@@ -43,8 +43,8 @@ class PieceFailed(TurnoutError, RuntimeError):
             entry: the entry of the journal that led to it.
         """
         return cls(
-            f"{_origin(error)} raised {error!r} at step {version}, behind entry {entry} of the journal, and there is no report "
-            "without which it can be taken. Nothing of this was saved: mend the code and start the server again, to go on"
+            f"{_origin(error)} raised {error!r} at step {version}, behind entry {entry} of the journal, and there is no "
+            "report without which it can be taken. Nothing of this was saved: mend the code and start the server again, to go on"
         )
 
 
