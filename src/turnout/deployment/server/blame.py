@@ -44,7 +44,7 @@ class PieceFailed(TurnoutError, RuntimeError):
         """
         return cls(
             f"{_origin(error)} raised {error!r} at step {version}, behind entry {entry} of the journal, and there is no "
-            "report without which it can be taken. Nothing of this was saved: mend the code and start the server again, to go on"
+            "report without which it can be taken. Nothing of this was saved: mend the code, and start the server again"
         )
 
 
