@@ -22,7 +22,7 @@ def fedbabu(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedBABU (Algorithm 1): bodies are averaged by examples, and nobody trains or sends the head.
+    """FedBABU: bodies are averaged by examples, and nobody trains or sends the head.
 
     Args:
         personal: the head, see `Frozen`.

@@ -16,7 +16,7 @@ from turnout.pieces.weighting import DivideByParticipants
 def feddyn(
     local: Solver | None = None, *, alpha: float = 0.1, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """FedDyn (Algorithm 1): local steps descend ``g - lambda_k + alpha (y - w)``, and the mean of models is shifted.
+    """FedDyn: local steps descend ``g - lambda_k + alpha (y - w)``, and the mean of models is shifted.
 
     Every message is as large as FedAvg's; a client keeps a vector of its own, and the server one.
 

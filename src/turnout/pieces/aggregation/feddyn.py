@@ -19,10 +19,10 @@ class FedDyn(Aggregation, name="feddyn"):
     """``s <- s + (1/N) sum_b Delta_b``, then ``u = mean_b(Delta_b) + s``; s starts at 0, and empty rounds change nothing.
 
     The paper writes ``h = -alpha s``, ``h^t = h^{t-1} - alpha (1/N) sum_b (w_b - w^{t-1})`` and ``w^t = mean_b(w_b) - h^t /
-    alpha`` (FedDyn, Algorithm 1). The server needs no alpha, and ``h = mean_N(lambda_k)``, the mean of what
+    alpha`` (FedDyn). The server needs no alpha, and ``h = mean_N(lambda_k)``, the mean of what
     `DynamicRegularizer` keeps at all clients, holds after every round.
 
-    The authors' code also evaluates ``mean_b(w_b)``; here the model is w^t, as in Algorithm 1. It divides alpha by a
+    The authors' code also evaluates ``mean_b(w_b)``; here the model is w^t, as in the paper. It divides alpha by a
     client's share of the examples, and clips gradients to a norm of 10 (``max_norm=10`` of the solver).
 
     State: ``shift [P]`` (s), float64.

@@ -16,9 +16,9 @@ from turnout.pieces.base import Correction, MemoryShapes
 
 @dataclass(frozen=True)
 class DynamicRegularizer(Correction, name="dynamic_regularizer"):
-    """Minimise ``F_k(y) - <lambda_k, y> + alpha/2 ||y - w^t||^2`` locally (FedDyn, eq. 1).
+    """Minimise ``F_k(y) - <lambda_k, y> + alpha/2 ||y - w^t||^2`` locally (FedDyn).
 
-    A step descends ``g(y) - lambda_k + alpha (y - w^t)``. After a round, of the clients that took part (Algorithm 1)::
+    A step descends ``g(y) - lambda_k + alpha (y - w^t)``. After a round, of the clients that took part::
 
         lambda_k <- lambda_k - alpha (w_k - w^t)
 

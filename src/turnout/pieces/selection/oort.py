@@ -17,7 +17,7 @@ from turnout.pieces.selection.uniform import Uniform
 
 @dataclass(frozen=True)
 class Oort(RecordingSelection, name="oort"):
-    """Take clients by their statistical utility, the time they need and how long ago they took part (Oort, Algorithm 1).
+    """Take clients by their statistical utility, the time they need and how long ago they took part (Oort).
 
     Client k has the utility ``U_k = n_k sqrt(mean_i loss_i^2)`` of its last round L_k. In round R, of those who
     are there and took part before::
