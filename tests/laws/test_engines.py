@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from turnout import Sgd, models
+from turnout import AdamW, Sgd, models
 from turnout.engine.compile import compiled as replay
 from turnout.engine.compile import torchscript
 from turnout.pieces.local import UniformWork
@@ -117,6 +117,16 @@ def test_steps_of_every_recipe_are_traced_once_and_give_the_same_bits(name, by_p
     always.finish()
     assert set(always.objective._compiled) == kinds != set()
     assert_same_bits(always, never)
+
+
+@pytest.mark.skipif(torchscript.lacking() is not None, reason="elsewhere traces go through Python")
+def test_steps_of_adamw_are_repeated_without_python(monkeypatch):
+    """TorchScript leaves out operations on lists that change the tensors in them, which is found out by comparing bits."""
+    monkeypatch.setattr(replay, "_CALLS", 0)
+    run = trained(experiment("fedavg", local=AdamW(lr=0.01, steps=3), rounds=2, engine="vectorised", device="cpu"))
+    used = [backend for compiled in run.objective._compiled.values() for backend in compiled.backends.values()]
+    assert used
+    assert set(used) <= {"torchscript", "shared"}
 
 
 @pytest.mark.skipif(torchscript.lacking() is not None, reason="only traces of TorchScript are shared")

@@ -24,7 +24,10 @@ def adamw_(
     v: torch.Tensor,
     count: torch.Tensor,
     lr: torch.Tensor,
-    **options: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
 ) -> None:
     """Take a step of AdamW for B clients, each with its own moments and number of steps.
 
@@ -36,11 +39,24 @@ def adamw_(
         gradient: ``[B, P]``.
         count: of steps of each client, this one included, float32 ``[B, 1]``.
         lr: step size of each client, ``[B, 1]``, or ``[1, 1]`` for all.
-        options: ``beta1``, ``beta2``, ``eps`` and ``weight_decay``.
+        beta1, beta2, eps, weight_decay: of the rule.
     """
+    torch.ops.turnout.adamw_(params, gradient, m, v, count, lr, beta1, beta2, eps, weight_decay)
+
+
+def _adamw(
+    params: torch.Tensor,
+    gradient: torch.Tensor,
+    m: torch.Tensor,
+    v: torch.Tensor,
+    count: torch.Tensor,
+    lr: torch.Tensor,
+    *rule: float,
+) -> None:
+    """Take the step by PyTorch's operation, which takes lists of tensors."""
     rows = [each.unbind() for each in (params, gradient.contiguous(), m, v)]
     steps, sizes = count.unbind(), lr.flatten().unbind()
-    options = {**options, "amsgrad": False, "maximize": False}
+    options = dict(zip(("beta1", "beta2", "eps", "weight_decay"), rule, strict=True), amsgrad=False, maximize=False)
     if len(sizes) == 1:
         p, g, first, second = map(list, rows)
         _ADAMW(p, g, first, second, [], list(steps), lr=sizes[0], **options)
@@ -48,3 +64,13 @@ def adamw_(
     for *row, step, size in zip(*rows, steps, sizes, strict=True):
         p, g, first, second = ([each] for each in row)
         _ADAMW(p, g, first, second, [], [step], lr=size, **options)
+
+
+# An operation of its own, because TorchScript does not see that one on lists changes the tensors in them, and leaves it out.
+_LIBRARY = torch.library.Library("turnout", "DEF")
+_LIBRARY.define(
+    "adamw_(Tensor(a!) params, Tensor gradient, Tensor(b!) m, Tensor(c!) v, Tensor count, Tensor lr, float beta1, "
+    "float beta2, float eps, float weight_decay) -> ()"
+)
+for _device in ("CPU", "CUDA"):
+    _LIBRARY.impl("adamw_", _adamw, _device)
