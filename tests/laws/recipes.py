@@ -302,7 +302,7 @@ COVERING = covering(*(field.name for field in fields(Algorithm) if field.name !=
 """Recipes with everything: for laws about whole runs."""
 
 
-def experiment(name: str, *, local: Sgd = LOCAL, rounds: int = 10, **options: Any) -> Experiment:
+def experiment(name: str, *, local: Any = LOCAL, rounds: int = 10, **options: Any) -> Experiment:
     """Ten rounds of a recipe on eight clients who come and go."""
     population = Population(Bernoulli(rates=RATES), requirement=WarmUp(steps=10))
     options = {"device": DEVICE, "population": population, "model": models.Mlp(hidden=(16,)), **options}
