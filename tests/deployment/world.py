@@ -12,7 +12,7 @@ from turnout.deployment.server.app import Http
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.ledger import Ledger
-from turnout.deployment.server.process import recover
+from turnout.deployment.server.recovery import recover
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import Store

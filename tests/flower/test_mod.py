@@ -23,8 +23,8 @@ from tests.flower.grids import Killed, OneProcess
 
 from turnout.flower import Rule
 from turnout.flower.arrays import Arrays
-from turnout.flower.client import client_part
 from turnout.flower.client_mod import Steps, mod
+from turnout.flower.loop import client_part, personal_names
 
 NODES = {11: 0, 22: 1, 33: 2, 44: 3}
 STEPS, LR = 3, 0.1
@@ -230,7 +230,7 @@ def test_a_client_app_without_the_mod_is_refused(tmp_path, caplog):
 
 
 def test_an_algorithm_that_no_mod_carries_out_is_refused():
-    with pytest.raises(ConfigurationError, match="perfedavg does not run in a ClientApp: the method is what Meta does"):
+    with pytest.raises(ConfigurationError, match="perfedavg does not run in a ClientApp: Meta is how clients train"):
         mod(to.perfedavg())
 
 
@@ -283,7 +283,7 @@ def test_running_statistics_are_refused_where_clients_remember_steps(tmp_path):
 def test_layers_are_known_by_the_names_of_their_arrays():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 2))
     state = model.state_dict()
-    chosen = {kind: Arrays.of(state, to.personalization.Personal(kind)).personal for kind in ("head", "norms", "first")}
+    chosen = {kind: personal_names(to.fedper(personal=kind), state) for kind in ("head", "norms", "first")}
     assert chosen["head"] == {"3.weight", "3.bias"}
     assert chosen["norms"] == {f"1.{name}" for name in ("weight", "bias", "running_mean", "running_var")}
     assert chosen["first"] == {"0.weight", "0.bias"}

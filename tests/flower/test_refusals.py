@@ -25,13 +25,13 @@ ROOT = Path(__file__).parents[2]
             "Scaffold changes every local step, and these are the ClientApp's, by control, which clients keep",
         ),
         (to.fedprox(), r"Prox changes every local step, .*: write mod=True, and mods=\[turnout.flower.mod\(...\)\]"),
-        (to.perfedavg(), "the method is what Meta does at the clients, and a ClientApp trains by its own loop"),
+        (to.perfedavg(), "Meta is how clients train in this method, and a ClientApp trains by its own loop"),
         (to.mw_fed(), "MultiplicativeWeights has the server say how much work a client does"),
         (
             to.folb(),
             "StartGradient needs start_gradient of every client, and a ClientApp sends parameters and metrics alone",
         ),
-        (to.maxfl(tuning_steps=1), r"AppealGap\(tuning=...\) tunes the model before it is scored"),
+        (to.maxfl(tuning_steps=1), r"AppealGap tunes the model before it is scored"),
         (to.fedavg(also=(to.aggregation.SecureSum(),)), "SecureSum asks clients for more after training"),
         (to.fedavg(also=(to.guard.TopK(),)), "TopK changes updates before they leave a client"),
         (
@@ -48,7 +48,7 @@ def test_what_needs_more_is_refused_with_the_reason(algorithm, reason):
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        (to.perfedavg(), "the method is what Meta does at the clients"),
+        (to.perfedavg(), "Meta is how clients train in this method"),
         (to.mw_fed(), "MultiplicativeWeights has the server say how much work a client does"),
         (to.flora(), "Flora multiplies the factors of adapters"),
         (to.folb_heterogeneous(), "Inexactness needs a gradient after training"),

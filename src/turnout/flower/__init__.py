@@ -1,6 +1,11 @@
 """Train with the rules of turnout in a Flower app: `Rule` takes the place of a strategy in its ServerApp.
 
-The extra ``flower`` installs what it needs.
+A grid is a transport beneath the deployment's server, and no third loop beside those of simulation and deployment: nodes are
+its clients, so that the journal, recovery, leases, noise and tables of `turnout serve` hold over a grid without being written
+again. An implementation of the loop's interface over a grid would need all of them to resume a ServerApp that was killed.
+
+`rule`, `grid`, `replies`, `arrays` and `refusals` are the server's side; `client_mod` and `loop` are the mod. The extra
+``flower`` installs what they need.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
-from torch import nn
 
 from turnout.core.checks import ConfigurationError
-from turnout.deployment.wire.format import WireError, encode
+from turnout.deployment.wire.format import WireError
 from turnout.engine.parameters import Layout
-from turnout.pieces.base import Personalization
-from turnout.record.storage import replace_files
 from turnout.simulation.trained import Trained
 
 
@@ -36,29 +31,10 @@ class Arrays:
 
     def __post_init__(self) -> None:
         if not any(value.is_floating_point() for value in self.first.values()):
-            given = ", ".join(self.first) or "no arrays"
+            names = ", ".join(self.first) or "no arrays"
             raise ConfigurationError(
-                f"initial_arrays: got {given}, needed floating-point numbers, as those of model.state_dict()"
+                f"initial_arrays: got {names}, needed floating-point numbers, as those of model.state_dict()"
             )
-
-    @classmethod
-    def of(cls, first: dict[str, torch.Tensor], personal: Personalization | None) -> Arrays:
-        """Return the arrays of a first model, of which a personalization keeps some with every client."""
-        return cls(first) if personal is None else cls(first, personal.chosen(_module(first)))
-
-    @classmethod
-    def of_run(cls, folder: Path, first: dict[str, torch.Tensor], personal: Personalization | None) -> Arrays:
-        """Return the first model of the run in a folder: that in its file, or this one, which is written there."""
-        path, arrays = folder / "initial.safetensors", cls.of(first, personal)
-        if not path.exists():
-            replace_files({path: lambda part: part.write_bytes(encode(first))})
-            return arrays
-        recorded = load_file(path)
-        try:
-            arrays.vector(recorded)
-        except WireError as error:
-            raise ConfigurationError(f"initial_arrays: {folder} holds a run of another model ({error})") from None
-        return cls({name: recorded[name] for name in first}, arrays.personal)  # a file does not keep the order
 
     @cached_property
     def layout(self) -> Layout:
@@ -77,40 +53,23 @@ class Arrays:
         wrong = self.first.keys() ^ arrays.keys()
         wrong |= {name for name in arrays.keys() - wrong if arrays[name].shape != self.first[name].shape}
         if wrong:
-            given = ", ".join(sorted(wrong)[:5])
-            raise WireError(f"the arrays are not those that were sent, in name or shape: {given}")
-        names = self.layout.names
-        dtype = reduce(torch.promote_types, [self.first[name].dtype for name in names], torch.float32)
-        return torch.cat([arrays[name].to(dtype).reshape(-1) for name in names])
+            names = ", ".join(sorted(wrong)[:5])
+            raise WireError(f"the arrays are not those that were sent, in name or shape: {names}")
+        dtype = reduce(torch.promote_types, [self.first[name].dtype for name in self.layout.names], torch.float32)
+        return torch.cat([arrays[name].to(dtype).reshape(-1) for name in self.layout.names])
+
+    @cached_property
+    def initial(self) -> torch.Tensor:
+        """The first model, ``[P]``."""
+        return self.vector(self.first)
 
     def tensors(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return a vector as arrays, in the types of the first model, whose personal ones stand in where it has none."""
-        if len(vector) < self.layout.num_params:
-            vector = torch.cat([vector, self.vector(self.first)[len(vector) :]])
-        return self.first | {name: part.to(self.first[name].dtype) for name, part in self.layout.split(vector).items()}
+        """Return a vector as arrays in the types of the first model, whose personal part is added to a shared ``[P_u]``."""
+        whole = torch.cat([vector, self.initial[len(vector) :]])
+        return self.first | {name: part.to(self.first[name].dtype) for name, part in self.layout.split(whole).items()}
 
     def trained(self) -> Trained:
         """Return what names the numbers in a checkpoint."""
-        layout, vector = self.layout, self.vector(self.first)
-        fixed = {name: value for name, value in self.first.items() if name not in layout.names}
-        names, num_shared = {name: name for name in layout.names}, layout.num_shared
-        return Trained(layout, vector[:num_shared], vector[num_shared:], None, 0, names, fixed, None)
-
-
-def _module(arrays: Mapping[str, torch.Tensor]) -> nn.Module:
-    """Return a module with these parameters, in layers as their names have them.
-
-    A layer whose weight is a vector is a normalisation: those of linear layers, convolutions and embeddings are matrices.
-    """
-    root = nn.Module()
-    for name, value in arrays.items():
-        *path, last = name.split(".")
-        module = root
-        for part in path:
-            if part not in dict(module.named_children()):
-                norm = last == "weight" and value.dim() == 1 and part == path[-1]
-                module.add_module(part, nn.GroupNorm(1, 1, affine=False) if norm else nn.Module())
-            module = module.get_submodule(part)
-        if value.is_floating_point():
-            module.register_parameter(last, nn.Parameter(value))
-    return root
+        layout, fixed = self.layout, {name: self.first[name] for name in self.first.keys() - {*self.layout.names}}
+        shared, personal = self.initial[: layout.num_shared], self.initial[layout.num_shared :]
+        return Trained(layout, shared, personal, None, 0, {name: name for name in layout.names}, fixed, None)

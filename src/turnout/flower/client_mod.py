@@ -26,12 +26,9 @@ from turnout.deployment.client.state import ClientFolder, Pending
 from turnout.deployment.wire.format import Assignment
 from turnout.deployment.wire.messages import report_body
 from turnout.flower.arrays import Arrays
-from turnout.flower.client import Direction, client_part, first_memory, work
+from turnout.flower.loop import ORDER, SHARED, Direction, client_part, first_memory, personal_names, work
 from turnout.flower.refusals import refusal
 from turnout.pieces.base.algorithm import Algorithm
-
-ORDER, SHARED = "turnout", "turnout.shared"
-"""The records of a message that the mod reads: what is asked for, and vectors that are broadcast beside the model."""
 
 App = Callable[[Message, Context], Message]
 
@@ -78,14 +75,20 @@ def _serve(algorithm: Algorithm, folder: Path, message: Message, node: int) -> N
     assert algorithm.personal is not None
     folders = sorted(folder.glob(f"*-{node}"), key=lambda path: path.stat().st_mtime)
     for key, record in list(message.content.array_records.items()) if folders else ():
-        arrays = Arrays.of(dict(record.to_torch_state_dict()), algorithm.personal)
+        arrays = _arrays(algorithm, record)
         with closing(ClientFolder(folders[-1])) as state:
             message.content[key] = ArrayRecord(arrays.tensors(_serving(algorithm, arrays, state)))
 
 
+def _arrays(algorithm: Algorithm, record: ArrayRecord) -> Arrays:
+    """Return the arrays that a message holds."""
+    first = dict(record.to_torch_state_dict())
+    return Arrays(first, personal_names(algorithm, first))
+
+
 def _serving(algorithm: Algorithm, arrays: Arrays, state: ClientFolder) -> torch.Tensor:
     """Return the model ``[P]`` that serves a client, who received these arrays."""
-    params = arrays.vector(arrays.first)[: arrays.layout.num_shared]
+    params = arrays.initial[: arrays.layout.num_shared]
     if algorithm.personal is None:
         return params
     memory = state.memory or first_memory(algorithm, arrays)
@@ -103,8 +106,7 @@ class _Node:
         self._algorithm, self._state, self._message, self._order = algorithm, state, message, order
         self._app, self._context, self._metrics = app, context, MetricRecord()
         content = message.content
-        self._received = content.array_records[order["arrays"]]
-        self._arrays = Arrays.of(dict(self._received.to_torch_state_dict()), algorithm.personal)
+        self._arrays = _arrays(algorithm, content.array_records[order["arrays"]])
         self._shared = dict(content.array_records.get(SHARED, ArrayRecord()).to_torch_state_dict())
         message.content = RecordDict({key: value for key, value in content.items() if key not in (ORDER, SHARED)})
 
@@ -118,7 +120,7 @@ class _Node:
             self._message.content[order["arrays"]] = ArrayRecord(serving)
             return self._app(self._message, self._context)
         if state.pending is None:  # otherwise, the server was restarted, and asks for the same report once more
-            params = self._arrays.vector(self._arrays.first)[: self._arrays.layout.num_shared]
+            params = self._arrays.initial[: self._arrays.layout.num_shared]
             repeat = np.array([order["repeat"]]) if order["repeat"] else None
             task = Task(params, order["version"], order["seed"], order["phase"], self._shared, {}, repeat)
             report, memory = work(self._algorithm, self._arrays, self, order["client"], task, state.memory or {})

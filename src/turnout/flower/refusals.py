@@ -1,8 +1,9 @@
-"""Say which algorithms run between the nodes of a Flower grid, and why the others do not."""
+"""Which algorithms run between the nodes of a Flower grid, and why the others do not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import torch
 
@@ -35,45 +36,42 @@ def refusal(algorithm: Algorithm, mod: bool = False) -> str | None:
         check_machines(algorithm)
     except ConfigurationError as error:
         return str(error)
-    return next(_reasons(algorithm), None) or (None if mod else next(_without_mod(algorithm), None))
+    reasons = chain(_reasons(algorithm), () if mod else _without_mod(algorithm))
+    return next((f"{type(piece).__name__} {why}" for piece, why in reasons), None)
 
 
-def _reasons(algorithm: Algorithm) -> Iterator[str]:
-    """Yield what of an algorithm a ClientApp does not do, with the mod or without."""
+def _reasons(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
+    """Yield pieces that a ClientApp does not carry out, with the mod or without, and why."""
+    aggregation = algorithm.aggregation
     if Solver.family.name_of(type(algorithm.local)) is None:
-        yield f"the method is what {_name(algorithm.local)} does at the clients, and a ClientApp trains by its own loop"
+        yield algorithm.local, "is how clients train in this method, and a ClientApp trains by its own loop"
     for piece in algorithm.weighting:
         if isinstance(piece, InformsClients):
-            yield f"{_name(piece)} has the server say how much work a client does, and a ClientApp decides that"
+            yield piece, "has the server say how much work a client does, and a ClientApp decides that"
     for piece in (*algorithm.measurements, *algorithm.selection.measurements):
         if isinstance(piece, Inexactness):
-            yield f"{_name(piece)} needs a gradient after training, and a ClientApp computes none then"
+            yield piece, "needs a gradient after training, and a ClientApp computes none then"
         if getattr(piece, "tuning", None) is not None:
-            yield f"{_name(piece)}(tuning=...) tunes the model before it is scored, and a ClientApp scores it as it comes"
+            yield piece, "tunes the model before it is scored (tuning=...), and a ClientApp scores it as it comes"
     for piece in algorithm.corrections:
         if piece.of_minibatch:
-            yield f"{_name(piece)} is a term of the loss on each minibatch, and a ClientApp has a loss of its own"
-    aggregation = algorithm.aggregation
+            yield piece, "is a term of the loss on each minibatch, and a ClientApp has a loss of its own"
     if type(aggregation).base_offset is not Aggregation.base_offset:
-        yield f"{_name(aggregation)} multiplies the factors of adapters, and arrays do not say which of them belong together"
+        yield aggregation, "multiplies the factors of adapters, and arrays do not say which of them belong together"
     if phases := aggregation.phases:
-        yield f"{_name(aggregation)} asks clients for more after training ({', '.join(phases)})"
+        yield aggregation, f"asks clients for more after training ({', '.join(phases)})"
 
 
-def _without_mod(algorithm: Algorithm) -> Iterator[str]:
-    """Yield what of an algorithm needs the mod."""
+def _without_mod(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
+    """Yield pieces that need the mod, and why."""
     if algorithm.personal is not None:
-        yield f"{_name(algorithm.personal)} keeps a part of the model with every client, and a ClientApp sends all of it"
+        yield algorithm.personal, "keeps a part of the model with every client, and a ClientApp sends all of it"
     for piece in algorithm.corrections:
-        text = f"{_name(piece)} changes every local step, and these are the ClientApp's"
         names = ", ".join([*piece.keeps, *piece.memory(1, torch.float32)])
-        yield f"{text}, by {names}, which clients keep" if names else text
+        memory = f", by {names}, which clients keep" * bool(names)
+        yield piece, f"changes every local step, and these are the ClientApp's{memory}"
     for piece in (*algorithm.measurements, *algorithm.selection.measurements):
         if names := ", ".join(name for name in piece.gives if name not in LOSSES):
-            yield f"{_name(piece)} needs {names} of every client, and a ClientApp sends parameters and metrics alone"
+            yield piece, f"needs {names} of every client, and a ClientApp sends parameters and metrics alone"
     for piece in algorithm.guard:
-        yield f"{_name(piece)} changes updates before they leave a client, and a ClientApp sends them as they are"
-
-
-def _name(piece: object) -> str:
-    return type(piece).__name__
+        yield piece, "changes updates before they leave a client, and a ClientApp sends them as they are"

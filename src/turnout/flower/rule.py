@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from turnout.core.checks import count, positive
-from turnout.flower.options import Options
+import torch
+from safetensors.torch import load_file
+
+from turnout.core.checks import ConfigurationError, count, positive, refuse
+from turnout.deployment.server.recovery import opened
+from turnout.deployment.server.setting import RunSetting
+from turnout.deployment.wire.format import WireError, encode
+from turnout.flower.arrays import Arrays
+from turnout.flower.loop import personal_names
+from turnout.flower.refusals import LOSSES, refusal
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.protocol.fits import check_pace
+from turnout.protocol.pace import Pace, Rounds
+from turnout.record import storage
+from turnout.record.describe import describe
+from turnout.record.environment import environment
 
 
 @dataclass(frozen=True)
-class Rule(Options):
+class Rule:
     """An algorithm of turnout in the place of a strategy: ``Rule(to.fedau(cutoff=50)).start(grid, arrays, num_rounds=100)``.
 
     Every node of the grid is a client, numbered in the order in which nodes were seen first; one that comes again is the same
@@ -41,6 +56,55 @@ class Rule(Options):
         ConfigurationError: for an algorithm that needs more of clients than a ClientApp sends, or options out of range.
     """
 
+    algorithm: Algorithm
+    pace: Pace = field(default_factory=Rounds)
+    folder: str | Path = "turnout-run"
+    mod: bool = False
+    min_nodes: int = 2
+    seed: int = 0
+    evaluate_every: int = 1
+    requirement: float | str | None = None
+    loss: str = "eval_loss"
+    train_loss: str = "train_loss"
+    arrays: str = "arrays"
+    config: str = "config"
+    examples: str = "num-examples"
+    steps: str = "num-steps"
+    retry: float = 10.0
+    poll: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.algorithm, Algorithm):
+            raise refuse("algorithm", given=self.algorithm, needed="an algorithm", instead="Write to.fedau()")
+        if (why := refusal(self.algorithm, self.mod)) is not None:
+            with_mod = not self.mod and refusal(self.algorithm, mod=True) is None
+            hint = ": write mod=True, and mods=[turnout.flower.mod(...)] in the ClientApp" if with_mod else ""
+            raise ConfigurationError(f"{self.algorithm.name} does not run on a Flower grid: {why}{hint}")
+        check_pace(self.pace, self.algorithm)
+        for name in ("min_nodes", "evaluate_every"):
+            count(name, getattr(self, name))
+        for name in ("retry", "poll"):
+            positive(name, getattr(self, name))
+        if "appeal_gap" in self.losses("train") and self.requirement is None:
+            raise ConfigurationError(
+                "requirement: AppealGap compares losses with what clients require, and none is given: write requirement=0.5, "
+                "or the name of a metric that each client's evaluation has"
+            )
+
+    def losses(self, phase: str) -> tuple[str, ...]:
+        """Return what is read in a phase that follows from the metrics of an evaluation, or of training."""
+        measurements = {"train": self.algorithm.measurements, "measure": self.algorithm.selection.measurements}
+        names = tuple(name for piece in measurements.get(phase, ()) for name in piece.gives if name in LOSSES)
+        readers = (*self.algorithm.weighting, self.algorithm.selection) if phase == "train" else ()
+        return (*names, "loss") if any("loss" in piece.needs for piece in readers) else names
+
+    def kinds(self, phase: str) -> tuple[str, ...]:
+        """Return the types of messages by which clients are asked for a report of a phase."""
+        evaluates = bool({*LOSSES} & {*self.losses(phase)})
+        names = {name for piece in self.algorithm.selection.measurements for name in piece.gives}
+        trains = phase != "measure" or names > {*LOSSES} & names
+        return ("evaluate",) * evaluates + ("train",) * trains
+
     def start(
         self,
         grid: Any,
@@ -69,9 +133,58 @@ class Rule(Options):
             CheckpointError: for a folder that holds another run, or cannot be written.
             Diverged: where ten steps in a row had no report that can be used.
         """
-        from turnout.flower.grid import run
+        from flwr.app import ArrayRecord  # pyright: ignore[reportMissingImports]
+        from flwr.serverapp.strategy import Result  # pyright: ignore[reportMissingImports]
+
+        from turnout.flower.grid import GridServer
+        from turnout.flower.replies import formats
 
         count("num_rounds", num_rounds)
         positive("timeout", timeout)
-        configs = {"train": train_config or {}, "evaluate": evaluate_config or {}}
-        return run(self, grid, initial_arrays, num_rounds, timeout, configs, evaluate_fn)
+        result, folder, pace = Result(), Path(self.folder), self.pace
+        if isinstance(pace, Rounds) and pace.deadline is None:
+            pace = replace(pace, deadline=timeout)
+
+        def score(version: int, params: torch.Tensor) -> dict[str, float]:
+            metrics = None if evaluate_fn is None else evaluate_fn(version, ArrayRecord(arrays.tensors(params)))
+            if metrics is not None:
+                result.evaluate_metrics_serverapp[version] = metrics
+            return {f"test_{k}": float(v) for k, v in (metrics or {}).items() if isinstance(v, int | float)}
+
+        with storage.locked(folder):
+            arrays = self._first(folder, dict(initial_arrays.to_torch_state_dict()))
+            decides = {
+                name: describe(getattr(self, name)) for name in ("algorithm", "pace", "seed", "requirement", "loss")
+            }
+            about = {"kind": "flower", "rounds": num_rounds, "arrays": describe(arrays.layout), **decides}
+            setting = RunSetting(
+                algorithm=self.algorithm, pace=pace, rounds=num_rounds, seed=self.seed, evaluate_every=self.evaluate_every,
+                record_weights=False, initial=arrays.initial[: arrays.layout.num_shared], reports=formats(self, arrays),
+                heartbeat=timeout, description=about, trained=arrays.trained(), score=score,
+            )  # fmt: skip
+            with opened(folder, setting) as (driver, last):
+                files = {"config.json": about, "environment.json": environment()}  # by which reports know a run
+                storage.save(folder, {name: storage.json_writer(table) for name, table in files.items()})
+                if not driver.started:
+                    if (plan := self.algorithm.privacy) is not None:
+                        plan.check_correlation(num_rounds)
+                        plan.check(num_rounds)
+                    score(0, setting.initial)
+                configs = {"train": train_config or {}, "evaluate": evaluate_config or {}}
+                server = GridServer(self, grid, arrays, driver, last, timeout, configs)
+                server.run_in_this_thread()
+        result.arrays, result.train_metrics_clientapp = ArrayRecord(arrays.tensors(driver.params)), server.metrics
+        return result
+
+    def _first(self, folder: Path, first: dict[str, torch.Tensor]) -> Arrays:
+        """Return the first model of the run in a folder: that in its file, or this one, which is written there."""
+        path, arrays = folder / "initial.safetensors", Arrays(first, personal_names(self.algorithm, first))
+        if not path.exists():
+            storage.replace_files({path: lambda part: part.write_bytes(encode(first))})
+            return arrays
+        recorded = load_file(path)
+        try:
+            arrays.vector(recorded)
+        except WireError as error:
+            raise ConfigurationError(f"initial_arrays: {folder} holds a run of another model ({error})") from None
+        return replace(arrays, first={name: recorded[name] for name in first})  # a file does not keep the order

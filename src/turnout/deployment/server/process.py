@@ -20,22 +20,19 @@ from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, ConfigurationError, Diverged, count
 from turnout.deployment.server.app import Http
 from turnout.deployment.server.blame import PieceFailed
-from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.leases import Leases
-from turnout.deployment.server.ledger import Ledger
 from turnout.deployment.server.limits import Limits
 from turnout.deployment.server.proxies import Networks, Proxies
-from turnout.deployment.server.recovery import recover
+from turnout.deployment.server.recovery import opened
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.sockets import PlainUvicorn, bounded
-from turnout.deployment.server.store import Store, StoreLost
+from turnout.deployment.server.store import StoreLost
 from turnout.deployment.server.training import training
 from turnout.deployment.server.verdicts import hashed
 from turnout.deployment.wire.administrator import ADDRESS_FILE, server_token
 from turnout.deployment.wire.format import PROTOCOL
 from turnout.deployment.wire.surveys import manifest_of
-from turnout.record import storage
 from turnout.record.storage import FolderGone
 
 log = logging.getLogger("turnout.server")
@@ -137,12 +134,11 @@ class Server:
         if self.setting.algorithm.privacy is not None and folder.stat().st_mode & 0o077:
             log.warning(f"others can read {folder}, and with it the secret that noise is made of: chmod 700 {folder}")
         self._lock = contextlib.ExitStack()
-        self._lock.enter_context(storage.locked(folder))
         try:
-            self.store = Store(folder, self.options.database, self.options.store)
-            self.store.claim()
-            self.driver = Driver(self.setting, self.store, Ledger(folder, self.setting))
-            last = recover(self.driver, self.store, folder)
+            self.driver, last = self._lock.enter_context(
+                opened(folder, self.setting, self.options.database, self.options.store)
+            )
+            self.store = self.driver.store
             if not self.driver.started:
                 experiment.check_budget()
             administrator = hashed(server_token(folder))
@@ -276,7 +272,6 @@ class Server:
         try:
             self.service.stop()
         finally:
-            self.store.close()
             self._lock.close()
 
     def url(self, server: uvicorn.Server) -> str:

@@ -6,18 +6,43 @@ import json
 import logging
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from turnout.core.checks import CheckpointError, counted
 from turnout.deployment.server.driver import Driver
+from turnout.deployment.server.ledger import Ledger
 from turnout.deployment.server.noise import Releases, fresh
 from turnout.deployment.server.retention import anchors
+from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Entry, Store, read_json
 from turnout.record import checkpoint
 from turnout.record.describe import differences
+from turnout.record.storage import locked
 
 log = logging.getLogger("turnout.server")
+
+
+@contextmanager
+def opened(
+    folder: Path, setting: RunSetting, database: str | None = None, objects: str | None = None
+) -> Iterator[tuple[Driver, Entry | None]]:
+    """Open the folder of a run that nobody else serves; gives the driver behind its journal, and the journal's last entry.
+
+    Args:
+        folder: of the run, which is locked meanwhile.
+        setting: what is run.
+        database, objects: URLs of where the journal and large files are in place of the folder.
+
+    Raises:
+        CheckpointError: for a folder that another server uses, or that holds another run.
+    """
+    with locked(folder), closing(Store(folder, database, objects)) as store:
+        store.claim()
+        driver = Driver(setting, store, Ledger(folder, setting))
+        yield driver, recover(driver, store, folder)
 
 
 def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:

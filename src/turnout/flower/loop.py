@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import SimpleNamespace
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 import torch
+from torch import nn
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.random import fold, stream
@@ -25,6 +26,9 @@ from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.base.client_step import client_step
 from turnout.pieces.local.closure import outcome, sent
 from turnout.record.describe import describe
+
+ORDER, SHARED = "turnout", "turnout.shared"
+"""The records of a message that the mod reads: what is asked for, and vectors that are broadcast beside the model."""
 
 Direction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Return the direction to descend, ``[P]``, from the gradient and where the client is, ``[P]`` each."""
@@ -189,9 +193,27 @@ def work(
     return report, {name: value[0] for name, value in rows.items()}
 
 
+def example(algorithm: Algorithm, arrays: Arrays, phase: str, seed: int) -> Report:
+    """Return the report of a client whose loop does not move."""
+    params = arrays.initial[: arrays.layout.num_shared]
+    shared = {name: torch.zeros_like(params) for name in algorithm.keeps}
+    return work(algorithm, arrays, _Still(), 0, Task(params, 0, seed, phase, shared), {})[0]
+
+
+class _Still:
+    """A training loop that does not move."""
+
+    examples = 1
+
+    def __call__(self, params: torch.Tensor, direction: Direction, stay: bool = False) -> tuple[torch.Tensor, int]:
+        del stay
+        direction(torch.zeros_like(params), params)
+        return params, 1
+
+
 def first_memory(algorithm: Algorithm, arrays: Arrays) -> State:
     """Return what a client remembers before its first task."""
-    layout, initial = arrays.layout, arrays.vector(arrays.first)
+    layout, initial = arrays.layout, arrays.initial
     personal = algorithm.personal
     first = initial[layout.num_shared :] if personal is None else personal.first(initial, layout.num_shared)
     federation = Federation(1, layout.num_shared, dtype=initial.dtype)
@@ -203,3 +225,25 @@ def client_part(algorithm: Algorithm) -> str:
     places = ("corrections", "guard", "personal", "measurements")
     parts = [describe(getattr(algorithm, place)) for place in places]
     return digest(json.dumps([*parts, describe(algorithm.selection.measurements)], default=str).encode())
+
+
+def personal_names(algorithm: Algorithm, arrays: Mapping[str, torch.Tensor]) -> frozenset[str]:
+    """Return the names of the arrays that stay with their client.
+
+    A personalization chooses parameters of a module: here one with layers as the names of the arrays have them. A layer whose
+    weight is a vector is a normalisation, because those of linear layers, convolutions and embeddings are matrices.
+    """
+    if algorithm.personal is None:
+        return frozenset()
+    root = nn.Module()
+    for name, value in arrays.items():
+        *path, last = name.split(".")
+        module = root
+        for part in path:
+            if part not in dict(module.named_children()):
+                norm = last == "weight" and value.dim() == 1 and part == path[-1]
+                module.add_module(part, nn.GroupNorm(1, 1, affine=False) if norm else nn.Module())
+            module = module.get_submodule(part)
+        if value.is_floating_point():
+            module.register_parameter(last, nn.Parameter(value))
+    return algorithm.personal.chosen(root)
