@@ -181,6 +181,8 @@ class GridServer(Service):
         """Do what follows of an entry, and note which reports were taken, and what they say of training."""
         version, woken = self.driver.version, super()._apply(entry, waiting)
         if entry.kind == "report" and waiting.done.result().status == 201:
+            assert entry.client is not None
+            assert entry.task is not None
             self._taken[entry.client], metrics = entry.task, self._unused.pop(entry.task, None)
             self._used += [] if metrics is None else [metrics]
         if self.driver.version > version:
