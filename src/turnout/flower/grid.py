@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict  # pyright: ignore[reportMissingImports]
@@ -20,10 +20,8 @@ from turnout.deployment.server.store import Entry
 from turnout.deployment.wire.format import Assignment, WireError, digest
 from turnout.flower.arrays import Arrays
 from turnout.flower.loop import ORDER, SHARED, client_part
+from turnout.flower.options import Options
 from turnout.flower.replies import body_of, mean, metrics_of
-
-if TYPE_CHECKING:
-    from turnout.flower.rule import Rule
 
 log = logging.getLogger("turnout.flower")
 
@@ -59,7 +57,14 @@ class GridServer(Service):
     """
 
     def __init__(
-        self, rule: Rule, grid: Grid, arrays: Arrays, driver: Driver, last: Entry | None, timeout: float, configs: Any
+        self,
+        rule: Options,
+        grid: Grid,
+        arrays: Arrays,
+        driver: Driver,
+        last: Entry | None,
+        timeout: float,
+        configs: Any,
     ) -> None:
         most = driver.setting.check_clients(rule.min_nodes, None)
         super().__init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,12 +18,10 @@ from turnout.deployment.wire.format import WireError, encode, manifest
 from turnout.deployment.wire.messages import Coding, ReportFormat, report_body
 from turnout.flower.arrays import Arrays
 from turnout.flower.loop import ORDER, example
-
-if TYPE_CHECKING:
-    from turnout.flower.rule import Rule
+from turnout.flower.options import Options
 
 
-def formats(rule: Rule, arrays: Arrays) -> dict[str, ReportFormat]:
+def formats(rule: Options, arrays: Arrays) -> dict[str, ReportFormat]:
     """Return what reports look like, by phase."""
     algorithm, model = rule.algorithm, SimpleNamespace(layout=arrays.layout, initial=arrays.initial)
     coding, nulls = Coding.of(algorithm, rule.seed, cast("Any", model)), algorithm.aggregation.nulls_dropped
@@ -31,7 +29,7 @@ def formats(rule: Rule, arrays: Arrays) -> dict[str, ReportFormat]:
     return {phase: ReportFormat(manifest(load(body)), coding, nulls) for phase, body in bodies.items()}
 
 
-def _example(rule: Rule, arrays: Arrays, phase: str) -> Report:
+def _example(rule: Options, arrays: Arrays, phase: str) -> Report:
     """Return a report of a phase as a client sends it that did not move."""
     seen = {name: torch.zeros(1, dtype=torch.float64) for name in rule.losses(phase)}
     if rule.mod and "train" in rule.kinds(phase):
@@ -41,7 +39,7 @@ def _example(rule: Rule, arrays: Arrays, phase: str) -> Report:
     return Report(one, one, one, one, arrays.initial.new_zeros((1, length)), seen=seen)
 
 
-def body_of(rule: Rule, arrays: Arrays, phase: str, model: torch.Tensor, replies: Mapping[str, RecordDict]) -> bytes:
+def body_of(rule: Options, arrays: Arrays, phase: str, model: torch.Tensor, replies: Mapping[str, RecordDict]) -> bytes:
     """Return the report of a client, of its replies by the type of message.
 
     Raises:
@@ -68,7 +66,7 @@ def body_of(rule: Rule, arrays: Arrays, phase: str, model: torch.Tensor, replies
     return encode({"delta": delta[None], **{k: torch.tensor([round(v)]) for k, v in counts.items()}, **tensors})
 
 
-def _losses(rule: Rule, phase: str, replies: Mapping[str, RecordDict]) -> dict[str, float]:
+def _losses(rule: Options, phase: str, replies: Mapping[str, RecordDict]) -> dict[str, float]:
     """Return what follows from the metrics of a client, by name."""
     others, values = {"loss": ("train", rule.train_loss), "start_loss_rms": ("evaluate", f"{rule.loss}_rms")}, {}
     for name in rule.losses(phase):

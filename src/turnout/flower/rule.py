@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 
-from turnout.core.checks import ConfigurationError, count, positive, refuse
+from turnout.core.checks import ConfigurationError, count, positive
 from turnout.deployment.server.recovery import opened
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.wire.format import WireError, encode
 from turnout.flower.arrays import Arrays
 from turnout.flower.loop import personal_names
-from turnout.flower.refusals import LOSSES, refusal
-from turnout.pieces.base.algorithm import Algorithm
-from turnout.protocol.fits import check_pace
-from turnout.protocol.pace import Pace, Rounds
+from turnout.flower.options import Options
+from turnout.protocol.pace import Rounds
 from turnout.record import storage
 from turnout.record.describe import describe
 from turnout.record.environment import environment
 
 
 @dataclass(frozen=True)
-class Rule:
+class Rule(Options):
     """An algorithm of turnout in the place of a strategy: ``Rule(to.fedau(cutoff=50)).start(grid, arrays, num_rounds=100)``.
 
     Every node of the grid is a client, numbered in the order in which nodes were seen first; one that comes again is the same
@@ -55,55 +53,6 @@ class Rule:
     Raises:
         ConfigurationError: for an algorithm that needs more of clients than a ClientApp sends, or options out of range.
     """
-
-    algorithm: Algorithm
-    pace: Pace = field(default_factory=Rounds)
-    folder: str | Path = "turnout-run"
-    mod: bool = False
-    min_nodes: int = 2
-    seed: int = 0
-    evaluate_every: int = 1
-    requirement: float | str | None = None
-    loss: str = "eval_loss"
-    train_loss: str = "train_loss"
-    arrays: str = "arrays"
-    config: str = "config"
-    examples: str = "num-examples"
-    steps: str = "num-steps"
-    retry: float = 10.0
-    poll: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.algorithm, Algorithm):
-            raise refuse("algorithm", given=self.algorithm, needed="an algorithm", instead="Write to.fedau()")
-        if (why := refusal(self.algorithm, self.mod)) is not None:
-            with_mod = not self.mod and refusal(self.algorithm, mod=True) is None
-            hint = ": write mod=True, and mods=[turnout.flower.mod(...)] in the ClientApp" if with_mod else ""
-            raise ConfigurationError(f"{self.algorithm.name} does not run on a Flower grid: {why}{hint}")
-        check_pace(self.pace, self.algorithm)
-        for name in ("min_nodes", "evaluate_every"):
-            count(name, getattr(self, name))
-        for name in ("retry", "poll"):
-            positive(name, getattr(self, name))
-        if "appeal_gap" in self.losses("train") and self.requirement is None:
-            raise ConfigurationError(
-                "requirement: AppealGap compares losses with what clients require, and none is given: write requirement=0.5, "
-                "or the name of a metric that each client's evaluation has"
-            )
-
-    def losses(self, phase: str) -> tuple[str, ...]:
-        """Return what is read in a phase that follows from the metrics of an evaluation, or of training."""
-        measurements = {"train": self.algorithm.measurements, "measure": self.algorithm.selection.measurements}
-        names = tuple(name for piece in measurements.get(phase, ()) for name in piece.gives if name in LOSSES)
-        readers = (*self.algorithm.weighting, self.algorithm.selection) if phase == "train" else ()
-        return (*names, "loss") if any("loss" in piece.needs for piece in readers) else names
-
-    def kinds(self, phase: str) -> tuple[str, ...]:
-        """Return the types of messages by which clients are asked for a report of a phase."""
-        evaluates = bool({*LOSSES} & {*self.losses(phase)})
-        names = {name for piece in self.algorithm.selection.measurements for name in piece.gives}
-        trains = phase != "measure" or names > {*LOSSES} & names
-        return ("evaluate",) * evaluates + ("train",) * trains
 
     def start(
         self,
