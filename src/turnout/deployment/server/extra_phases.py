@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from turnout.core.types import Report, State
 from turnout.deployment.server.setting import RunSetting
-from turnout.deployment.wire.format import Assignment, decode
+from turnout.deployment.server.stored_messages import StoredMessages
+from turnout.deployment.wire.format import Assignment
 from turnout.pieces.base.phases import ServerSide
 from turnout.protocol.batch import Batch
 from turnout.protocol.coordinator import Coordinator
@@ -34,9 +35,7 @@ class ExtraPhases:
     """
 
     def __init__(self, setting: RunSetting, read: Callable[[int, str], bytes]) -> None:
-        self._setting, self._read = setting, read
-        self._aggregation = setting.algorithm.aggregation
-        self._messages: dict[str, dict[int, tuple[str, Assignment]]] = {}  # bodies and tasks, by phase and client
+        self._aggregation, self._messages = setting.algorithm.aggregation, StoredMessages(setting, read)
         self.declared = bool(self._aggregation.phases)
         self.barred: dict[int, str] = {}
 
@@ -45,22 +44,16 @@ class ExtraPhases:
         if not self.declared:
             return
         if task.phase == "train":  # what it has sent in a group that was given up is of no use
-            self._drop([client])
-        self._messages.setdefault(task.phase, {})[client] = body, task
-
-    def _drop(self, clients: Iterable[int]) -> None:
-        """Forget the messages of clients."""
-        for client in clients:
-            for messages in self._messages.values():
-                messages.pop(client, None)
+            self._messages.drop([client])
+        self._messages.take(task.phase, client, body, task)
 
     def bodies(self) -> list[str]:
         """Return the names of the messages of the present round."""
-        return [body for messages in self._messages.values() for body, _ in messages.values()]
+        return self._messages.bodies()
 
     def clear(self, but: Collection[int] = ()) -> None:
         """Forget the messages of a round that is over, but for those of clients in other groups."""
-        self._drop({client for messages in self._messages.values() for client in messages}.difference(but))
+        self._messages.keep(but)
 
     def told(self, coordinator: Coordinator, phase: str, clients: Sequence[int]) -> dict[int, State]:
         """Return what clients of a round or group are told with their task of a phase; nothing in another phase."""
@@ -97,7 +90,7 @@ class ExtraPhases:
             log.warning("a secure sum has too few clients", extra={"version": coordinator.state.version})
             return None
         summed = set(attendance.used())
-        helpers = [client for client in self._messages.get(self._aggregation.phases[-1], {}) if client in summed]
+        helpers = [client for client in self._messages.senders(self._aggregation.phases[-1]) if client in summed]
         report, culprits, why = self._side(coordinator, group).report(helpers)
         if report is None:
             attendance.opens = False
@@ -107,14 +100,9 @@ class ExtraPhases:
 
     def _side(self, coordinator: Coordinator, group: int) -> ServerSide:
         """Return the server's side of the present round, or of a group."""
-        federation, attendance = coordinator.federation, coordinator.attendances[group]
-        weighting = coordinator.algorithm.weighting
+        attendance, weighting = coordinator.attendances[group], coordinator.algorithm.weighting
         return self._aggregation.server_side(
-            weighting,
-            coordinator.state,
-            federation,
-            attendance,
-            StoredMessages(self._setting, self._messages, self._read),
+            weighting, coordinator.state, coordinator.federation, attendance, self._messages
         )
 
     def _bar(self, coordinator: Coordinator, culprits: Mapping[int, str]) -> None:
@@ -126,50 +114,12 @@ class ExtraPhases:
 
     def facts(self) -> dict[str, Any]:
         """Return what it carries, as plain values."""
-        messages = [
-            [phase, client, body, task.json()]
-            for phase, of_phase in self._messages.items()
-            for client, (body, task) in of_phase.items()
-        ]
-        return {"sum": messages, "barred": {str(client): why for client, why in self.barred.items()}}
+        return {
+            "sum": self._messages.facts(),
+            "barred": {str(client): why for client, why in self.barred.items()},
+        }
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Restore what `facts` returned."""
         self.barred = {int(client): why for client, why in facts.get("barred", {}).items()}
-        for phase, client, body, task in facts["sum"]:
-            self._messages.setdefault(phase, {})[client] = body, Assignment.read(task)
-
-
-class StoredMessages:
-    """The messages of a round, each read from the store when it is asked for.
-
-    Args:
-        setting: what is run.
-        messages: names of bodies and tasks, by phase and client.
-        read: the body of a report, by its task and its name.
-    """
-
-    def __init__(
-        self,
-        setting: RunSetting,
-        messages: Mapping[str, Mapping[int, tuple[str, Assignment]]],
-        read: Callable[[int, str], bytes],
-    ) -> None:
-        self._setting, self._messages, self._read = setting, messages, read
-
-    def report(self, client: int) -> Report:
-        """Return what a client reported of its training, without its update."""
-        version = self._messages["train"][client][1].version
-        return self._setting.reports["train"].read(self._body("train", client), client, version, checked=True)
-
-    def tensors(self, phase: str, client: int) -> State:
-        """Return the tensors of a message."""
-        return decode(self._body(phase, client), self._setting.expected(self._messages[phase][client][1]).manifest)
-
-    def told(self, phase: str, client: int) -> State:
-        """Return what a client was told with its task."""
-        return self._messages[phase][client][1].tensors()
-
-    def _body(self, phase: str, client: int) -> bytes:
-        body, task = self._messages[phase][client]
-        return self._read(task.task, body)
+        self._messages.restore(facts["sum"])

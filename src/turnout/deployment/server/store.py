@@ -18,7 +18,6 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from turnout.core.checks import CheckpointError, ConfigurationError
-from turnout.deployment.server.claim import Claim
 from turnout.deployment.server.database import (
     CLIENTS,
     CODES,
@@ -26,6 +25,7 @@ from turnout.deployment.server.database import (
     JOURNAL,
     METADATA,
     TASKS,
+    Claim,
     StoreLost,
     StoreUnavailable,
     Transaction,

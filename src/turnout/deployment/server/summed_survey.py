@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from turnout.core.types import State
-from turnout.deployment.server.extra_phases import StoredMessages
 from turnout.deployment.server.setting import RunSetting
+from turnout.deployment.server.stored_messages import StoredMessages
 from turnout.deployment.wire.format import Assignment
 from turnout.evaluation.queries import Question
 from turnout.protocol.secure.attendance import Attendance
@@ -42,7 +42,7 @@ class SummedSurvey:
         masking = self.layout.masking
         seed = (setting.seed, FIRST_TASK + asked.number)
         self._attendance = Attendance(masking.threshold, masking.degree, masking.min_clients, seed)
-        self._messages: dict[str, dict[int, tuple[str, Assignment]]] = {}
+        self._messages = StoredMessages(setting, read)
 
     @property
     def phase(self) -> str | None:
@@ -56,7 +56,7 @@ class SummedSurvey:
             WireError: where it is not what was asked for.
         """
         self._setting.answer_format(task).read(self._read(task.task, body))
-        self._messages.setdefault(self.phase or "train", {})[client] = body, task
+        self._messages.take(self.phase or "train", client, body, task)
 
     def advance(self, clients: Collection[int]) -> list[int]:
         """End the present phase, and return whom to ask for the next one; nobody where no sum can be opened.
@@ -87,34 +87,27 @@ class SummedSurvey:
         used = set(self._attendance.used())
         if not used:
             return None, [], "too few clients are left"
-        helpers = sorted(used.intersection(self._messages.get(PHASES[-1], {})))
+        helpers = sorted(used.intersection(self._messages.senders(PHASES[-1])))
         total, culprits, why = self._side().total(helpers)
         self.culprits |= culprits
         return (None, [], why) if total is None else (total, sorted(used), "")
 
     def bodies(self) -> list[str]:
         """Return the names of all messages so far."""
-        return [body for messages in self._messages.values() for body, _ in messages.values()]
+        return self._messages.bodies()
 
     def _side(self) -> MaskedVectors:
-        messages = StoredMessages(self._setting, self._messages, self._read)
-        return MaskedVectors(self.layout.masking, self.layout.size, self._attendance, messages)
+        return MaskedVectors(self.layout.masking, self.layout.size, self._attendance, self._messages)
 
     def facts(self) -> dict[str, Any]:
         """Return what it carries, as plain values."""
-        messages = [
-            [phase, client, body, task.json()]
-            for phase, of_phase in self._messages.items()
-            for client, (body, task) in of_phase.items()
-        ]
         attendance = {name: value.tolist() for name, value in self._attendance.state().items()}
-        return {"step": self.step, "messages": messages, "attendance": attendance}
+        return {"step": self.step, "messages": self._messages.facts(), "attendance": attendance}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Restore what `facts` returned."""
         self.step = facts["step"]
-        for phase, client, body, task in facts["messages"]:
-            self._messages.setdefault(phase, {})[client] = body, Assignment.read(task)
+        self._messages.restore(facts["messages"])
         kinds = {"opens": bool}
         state = {name: np.array(value, dtype=kinds.get(name, np.int64)) for name, value in facts["attendance"].items()}
         state["refused"] = state["refused"].reshape(-1, 2)

@@ -1,0 +1,75 @@
+"""The messages that clients send in the phases of one sum: files, each of which is read when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from turnout.core.types import Report, State
+from turnout.deployment.server.setting import RunSetting
+from turnout.deployment.wire.format import Assignment, decode
+
+
+class StoredMessages:
+    """The last message of each client in each phase of a sum, by the name of its file and its task.
+
+    Args:
+        setting: what is run.
+        read: returns the body of a message, by its task and its name.
+    """
+
+    def __init__(self, setting: RunSetting, read: Callable[[int, str], bytes]) -> None:
+        self._setting, self._read = setting, read
+        self._messages: dict[str, dict[int, tuple[str, Assignment]]] = {}
+
+    def take(self, phase: str, client: int, body: str, task: Assignment) -> None:
+        """Take the message of a client in a phase, in place of an earlier one."""
+        self._messages.setdefault(phase, {})[client] = body, task
+
+    def drop(self, clients: Iterable[int]) -> None:
+        """Forget the messages of clients."""
+        for client in clients:
+            for messages in self._messages.values():
+                messages.pop(client, None)
+
+    def senders(self, phase: str) -> list[int]:
+        """Return the clients whose message of a phase is there, in the order in which they sent the first one."""
+        return list(self._messages.get(phase, ()))
+
+    def bodies(self) -> list[str]:
+        """Return the names of all messages."""
+        return [body for messages in self._messages.values() for body, _ in messages.values()]
+
+    def keep(self, clients: Iterable[int]) -> None:
+        """Forget the messages of all others."""
+        self.drop({client for messages in self._messages.values() for client in messages}.difference(clients))
+
+    def report(self, client: int) -> Report:
+        """Return what a client reported of its training, without its update."""
+        version = self._messages["train"][client][1].version
+        return self._setting.reports["train"].read(self._body("train", client), client, version, checked=True)
+
+    def tensors(self, phase: str, client: int) -> State:
+        """Return the tensors of a message."""
+        return decode(self._body(phase, client), self._setting.expected(self._messages[phase][client][1]).manifest)
+
+    def told(self, phase: str, client: int) -> State:
+        """Return what a client was told with its task."""
+        return self._messages[phase][client][1].tensors()
+
+    def _body(self, phase: str, client: int) -> bytes:
+        body, task = self._messages[phase][client]
+        return self._read(task.task, body)
+
+    def facts(self) -> list[list[Any]]:
+        """Return all of it as plain values."""
+        return [
+            [phase, client, body, task.json()]
+            for phase, messages in self._messages.items()
+            for client, (body, task) in messages.items()
+        ]
+
+    def restore(self, facts: Iterable[Sequence[Any]]) -> None:
+        """Restore what `facts` returned."""
+        for phase, client, body, task in facts:
+            self.take(phase, client, body, Assignment.read(task))
