@@ -51,8 +51,9 @@ class AggregationSteps(PairSteps):
 
     Example:
         >>> import turnout as to
-        >>> AggregationSteps.of(to.Sgd(lr=0.1, steps=3), share=0.5)
-        AggregationSteps(steps=3, share=0.5)
+        >>> steps = AggregationSteps.of(to.Sgd(lr=0.1, steps=3), share=0.5)
+        >>> steps.share, steps.lr
+        (0.5, 0.1)
 
     Reference: Zhang et al., "FedALA: adaptive local aggregation for personalized federated learning", AAAI 2023 (arXiv
     2212.01197).
