@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from turnout.comparison.bench import WORKLOADS
+from turnout.comparison.bench.workloads import WORKLOADS
 
 PEERS = {
     "plain": ("run_plain.py",),

@@ -98,7 +98,9 @@ def public() -> Iterator[tuple[str, Any]]:
     """Yield the page and the object of everything public that has a docstring of its own."""
     things = [getattr(to, name) for name in to.__all__]
     modules = [thing for thing in things if inspect.ismodule(thing)]
-    things += [getattr(module, name) for module in modules for name in module.__all__]
+    for module in modules:  # a package without `__all__` exports what it imports
+        names = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
+        things += [getattr(module, name) for name in names]
     for thing in things:
         if (inspect.isclass(thing) or inspect.isfunction(thing)) and thing.__module__.startswith("turnout"):
             yield page_of(thing.__module__), thing

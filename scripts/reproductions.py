@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from turnout.comparison.folders import load_records
-from turnout.comparison.reproduction import Drawing, Finding, Outcome, Reproduction, Tabulated, read
-from turnout.comparison.reproduction.declaration import Claim
+from turnout.comparison.reproduction.declaration import Claim, Drawing, Reproduction
+from turnout.comparison.reproduction.outcome import Finding, Outcome
 from turnout.comparison.reproduction.pictures import curve_figure, measure_figure
+from turnout.comparison.reproduction.reading import read
 from turnout.comparison.reproduction.table import cells, csv, panel_title, titles
+from turnout.comparison.reproduction.tabulated import Tabulated
 from turnout.core.checks import counted
 from turnout.reporting.measure import Measure
 from turnout.reporting.statistics import Quartiles

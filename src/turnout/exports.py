@@ -5,7 +5,8 @@ from turnout import data, models, pieces, privacy
 from turnout.algorithms import *
 from turnout.algorithms.compose import compose
 from turnout.callbacks import AfterRound, Callback, EarlyStopping
-from turnout.comparison import compare, sweep
+from turnout.comparison.compare import compare
+from turnout.comparison.sweep import sweep
 from turnout.core import schedule
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError, Diverged, TurnoutError
 from turnout.data import partition

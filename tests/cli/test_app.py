@@ -14,7 +14,8 @@ from turnout.cli.commands import compare, reproduce, run, sweep
 from turnout.cli.settings import Settings
 from turnout.cli.sweep import grid_of
 from turnout.cli.variants import Layers
-from turnout.comparison.reproduction import Reproduction, load
+from turnout.comparison.reproduction.declaration import Reproduction
+from turnout.comparison.reproduction.reading import load
 from turnout.comparison.study import corners, space_of
 from turnout.comparison.sweep import points
 

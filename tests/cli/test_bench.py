@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from turnout.comparison import bench
-from turnout.comparison.bench import WORKLOADS, machine
+from turnout.comparison.bench import machine, workloads
+from turnout.comparison.bench.workloads import WORKLOADS
 from turnout.engine import threads as crew
 
 Turnout = Callable[..., Any]
@@ -21,7 +21,7 @@ Turnout = Callable[..., Any]
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_SECONDS", 0.01)
     small = {name: replace(each, num_clients=12, rounds=3) for name, each in WORKLOADS.items()}
-    monkeypatch.setattr(bench, "WORKLOADS", small)
+    monkeypatch.setattr(workloads, "WORKLOADS", small)
 
 
 def test_a_workload_takes_the_settings_that_are_given(turnout: Turnout) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from turnout.comparison import load_records
+from turnout.comparison.folders import load_records
 from turnout.experiment import Experiment
 from turnout.record.query import History
 from turnout.simulation.running import Interrupted

@@ -14,7 +14,7 @@ import pytest
 from turnout import load
 from turnout.cli import own
 from turnout.cli.settings import Settings
-from turnout.comparison import load_record
+from turnout.comparison.folders import load_record
 from turnout.core.checks import ConfigurationError
 from turnout.pieces.weighting import DivideBySum
 from turnout.protocol.pace import Buffered

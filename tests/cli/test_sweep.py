@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from turnout.cli.sweep import grid_of
-from turnout.comparison import load_records
+from turnout.comparison.folders import load_records
 from turnout.core.checks import ConfigurationError
 from turnout.experiment import Experiment
 from turnout.simulation.running import Interrupted

@@ -23,14 +23,17 @@ from rich.console import Console
 import turnout
 from turnout import sweep
 from turnout.cli.settings import Settings
-from turnout.comparison import RunsFailed, Stopped, Update, compare, is_finished, load_record, load_records, processes
+from turnout.comparison import processes
 from turnout.comparison.checks import check_experiments, columns_of
+from turnout.comparison.compare import RunsFailed, Stopped, compare
 from turnout.comparison.display import display
+from turnout.comparison.folders import is_finished, load_record, load_records
+from turnout.comparison.run import Update
 from turnout.comparison.sharing import Worker
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError
 from turnout.experiment import Experiment
 from turnout.record import checkpoint
-from turnout.reporting import RunRecord
+from turnout.reporting.records import RunRecord
 
 
 def make(algorithm: str = "fedau", rounds: int = 6, **settings: Any) -> Settings:

@@ -11,7 +11,7 @@ from tests.comparison.test_sweep import experiment
 
 import turnout as to
 from turnout import ConfigurationError
-from turnout.comparison import RunsFailed
+from turnout.comparison.compare import RunsFailed
 from turnout.comparison.study import FILE, Study, corners, space_of
 from turnout.core.checks import CheckpointError
 from turnout.reporting.grid import Search

@@ -19,9 +19,10 @@ from typing import Any
 import pytest
 
 from turnout import sweep
-from turnout.comparison import RunsFailed, Stopped, Update, compare
+from turnout.comparison.compare import RunsFailed, Stopped, compare
 from turnout.comparison.executors import executor_on
 from turnout.comparison.processes import _context
+from turnout.comparison.run import Update
 from turnout.comparison.sharing import WORKERS, running, standings
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.record import checkpoint, storage

@@ -18,8 +18,9 @@ from turnout.evaluation.fairness import fairness
 from turnout.evaluation.sums import SumsForm
 from turnout.population.availability import Everyone
 from turnout.record.query import History
-from turnout.reporting import RunRecord, comparison, write_report
-from turnout.reporting.table import cells
+from turnout.reporting.records import RunRecord
+from turnout.reporting.report import write_report
+from turnout.reporting.table import cells, comparison
 from turnout.simulation import Simulation
 
 from ..tiny import SIZES, classification

@@ -303,7 +303,7 @@ def test_a_server_that_cannot_go_on(folder, monkeypatch):
 
 def test_figures(world):
     """Status, Prometheus text and the page; the tables are those of a run, so that a report can be made of them."""
-    from turnout.comparison import load_record
+    from turnout.comparison.folders import load_record
 
     deployed = world(RUN)
     deployed.round()

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import turnout as to
-from turnout.comparison import load_records
+from turnout.comparison.folders import load_records
 from turnout.core.checks import CheckpointError, ConfigurationError, Diverged
 from turnout.core.types import Candidates, Federation, Report
 from turnout.flower import Rule
@@ -22,7 +22,7 @@ from turnout.protocol.cohorts import SelectedCohorts
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.loop import carry_out, use
 from turnout.protocol.scheduler import Scheduler
-from turnout.reporting import comparison
+from turnout.reporting.table import comparison
 
 pytest.importorskip("flwr", reason="flwr is not installed: sh scripts/extras.sh flower")
 from flwr.app import Array, ArrayRecord, MetricRecord  # pyright: ignore
@@ -157,7 +157,7 @@ def test_a_server_app_that_is_killed_goes_on(name, after, tmp_path):
 _CHILD = """
 import os, signal, sys
 import turnout as to
-from turnout.comparison import load_records
+from turnout.comparison.folders import load_records
 from turnout.flower import Rule
 from tests.flower.grids import OneProcess, app, first
 

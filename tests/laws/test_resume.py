@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from turnout import AfterRound, Sgd
-from turnout.comparison import is_finished
+from turnout.comparison.folders import is_finished
 from turnout.core.checks import CheckpointError
 from turnout.record import checkpoint
 from turnout.record.checkpoint import FILE

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import turnout as to
-from turnout.comparison import is_finished, load_record
+from turnout.comparison.folders import is_finished, load_record
 
 from .test_storage import experiment
 

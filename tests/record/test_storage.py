@@ -17,7 +17,7 @@ from tests.tiny import classification, recipe
 
 import turnout as to
 from turnout import AfterRound, CheckpointError
-from turnout.comparison import is_finished, load_record
+from turnout.comparison.folders import is_finished, load_record
 from turnout.record import checkpoint, storage
 
 LOGISTIC = to.models.Logistic()

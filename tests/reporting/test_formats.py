@@ -8,10 +8,11 @@ import pytest
 from scipy import stats
 
 from turnout.record.query import History
-from turnout.reporting import comparison, csv, html, latex, markdown
 from turnout.reporting.column import COLUMNS
+from turnout.reporting.formats import csv, html, latex, markdown
 from turnout.reporting.records import RunRecord
 from turnout.reporting.statistics import Measured, margin, quantile
+from turnout.reporting.table import comparison
 
 
 def rows(values):

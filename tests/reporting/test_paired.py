@@ -7,9 +7,11 @@ import pytest
 from scipy import stats
 
 from turnout.record.query import History
-from turnout.reporting import RunRecord, comparison, csv, markdown
 from turnout.reporting.column import Gap
+from turnout.reporting.formats import csv, markdown
+from turnout.reporting.records import RunRecord
 from turnout.reporting.statistics import gap, p_value
+from turnout.reporting.table import comparison
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 10, 29])

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from turnout.comparison.reproduction import names
+from turnout.comparison.reproduction.reading import names
 from turnout.comparison.reproduction.table import csv
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ from turnout import Sgd
 from turnout.cli import layers, panels
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers, seeds_of
-from turnout.comparison.reproduction import Drawing, Reproduction, names
-from turnout.comparison.reproduction.reading import read
+from turnout.comparison.reproduction.declaration import Drawing, Reproduction
+from turnout.comparison.reproduction.reading import names, read
 from turnout.pieces.personalization import Personal
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 

@@ -15,17 +15,11 @@ from turnout.cli.variants import Layers
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData
-from turnout.reporting import (
-    RunRecord,
-    accuracy_target,
-    comparison,
-    cost_table,
-    costs,
-    csv,
-    rich_tables,
-    write_report,
-)
-from turnout.reporting.target import check_accuracy
+from turnout.reporting.formats import csv
+from turnout.reporting.records import RunRecord
+from turnout.reporting.report import write_report
+from turnout.reporting.table import comparison, rich_tables
+from turnout.reporting.target import accuracy_target, check_accuracy, cost_table, costs
 
 
 def planned(words: Sequence[str], under: Sequence[Table]) -> tuple[Layers, dict[str, Settings]]:

@@ -85,7 +85,7 @@ def _interrupt(number: int) -> NoReturn:
 def _ended_by(error: BaseException) -> int:
     """Tell an error, and return the code to exit with."""
     # Imported here because they take a second: whoever raised the error has imported them.
-    from turnout.comparison import RunsFailed
+    from turnout.comparison.compare import RunsFailed
     from turnout.distributed.collectives import ProcessLost
     from turnout.simulation.running import Interrupted
 

@@ -13,7 +13,7 @@ from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers, seeds_of
 from turnout.comparison.compare import runs_of
 from turnout.comparison.folders import save_order
-from turnout.comparison.reproduction import Panel, Reproduction
+from turnout.comparison.reproduction.declaration import Panel, Reproduction
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.reporting.target import check_accuracy

@@ -22,16 +22,19 @@ from turnout.cli.console import say, show
 from turnout.cli.runs import warn_of_dropped, write_page, write_tables
 from turnout.cli.sections import as_table
 from turnout.cli.variants import seeds_of
-from turnout.comparison.reproduction import Drawing, Outcome, Panel, Reproduction, Tabulated, load
-from turnout.comparison.reproduction import names as known
 from turnout.comparison.reproduction import table as tables
+from turnout.comparison.reproduction.declaration import Drawing, Panel, Reproduction
+from turnout.comparison.reproduction.outcome import Outcome
 from turnout.comparison.reproduction.page import write_outcome
+from turnout.comparison.reproduction.reading import load
+from turnout.comparison.reproduction.reading import names as known
+from turnout.comparison.reproduction.tabulated import Tabulated
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError
 from turnout.data.catalogue import inventory
 from turnout.record.environment import environment
 from turnout.record.storage import read_json, replace_files
-from turnout.reporting import RunRecord
+from turnout.reporting.records import RunRecord
 
 _WITH_VALUE = (
     "--folder",

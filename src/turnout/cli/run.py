@@ -19,15 +19,15 @@ from turnout.cli.options import Table
 from turnout.cli.runs import save, saved, warn_of_dropped
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
-from turnout.comparison import is_finished, load_record
+from turnout.comparison.folders import is_finished, load_record
 from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, counted
 from turnout.distributed import collectives
 from turnout.experiment import Experiment
 from turnout.record import checkpoint
 from turnout.record.query import History
-from turnout.reporting import comparison, rich_tables
 from turnout.reporting.progress import BY_IMPORTANCE, Progress, quality
 from turnout.reporting.style import name_of
+from turnout.reporting.table import comparison, rich_tables
 from turnout.simulation.running import Interrupted
 from turnout.trackers import TRACKERS
 

@@ -15,19 +15,18 @@ from turnout.cli.console import console, say
 from turnout.cli.options import Table
 from turnout.cli.runs_options import RunsOptions
 from turnout.cli.settings import Settings
-from turnout.comparison import RunsFailed, Stopped, is_finished
 from turnout.comparison.checks import check_experiments
-from turnout.comparison.compare import perform_all
+from turnout.comparison.compare import RunsFailed, Stopped, perform_all
 from turnout.comparison.display import display
 from turnout.comparison.executors import executor_on
-from turnout.comparison.folders import run_folder
+from turnout.comparison.folders import is_finished, run_folder
 from turnout.comparison.run import Listener, Resources, Run
 from turnout.core.checks import ConfigurationError, DataError, counted
 from turnout.data.federated import FederatedData
 from turnout.experiment import Experiment
 from turnout.record import storage
-from turnout.reporting import RunRecord
 from turnout.reporting.progress import dropped
+from turnout.reporting.records import RunRecord
 
 SETTINGS = "settings.json"
 """The file of a run's folder that has its settings."""

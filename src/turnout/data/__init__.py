@@ -1,118 +1,64 @@
 """Data: where they come from (sources), who holds what (partitions), and what minibatches go through (transforms)."""
 
-from turnout.data.arrays import from_arrays, from_dataset
-from turnout.data.catalogue import SOURCES, describe, inventory, load
-from turnout.data.cifar import cifar10
-from turnout.data.columns import mixed_columns
-from turnout.data.declared import declared
-from turnout.data.digits import digits
-from turnout.data.directory import data_directory
-from turnout.data.emnist import emnist
-from turnout.data.federated import FederatedData, Shards
-from turnout.data.federations import from_flower, from_pfl
-from turnout.data.fetch import fetch
-from turnout.data.huggingface import from_huggingface
-from turnout.data.idx import fashion_mnist, mnist
-from turnout.data.images import ImageFolder
-from turnout.data.instructions import from_instructions, instructions
-from turnout.data.leaf import femnist, leaf_characters, leaf_images, read_leaf_json
-from turnout.data.parquet import ParquetClients
-from turnout.data.partition import (
-    ById,
-    ClassesPerClient,
-    Dirichlet,
-    HsuDirichlet,
-    Iid,
-    LabelClusters,
-    LabelGroups,
-    Partition,
-    PowerLaw,
-)
-from turnout.data.qmnist import mnist_by_writer
-from turnout.data.sent140 import leaf_tweets, sent140
-from turnout.data.shakespeare import shakespeare
-from turnout.data.source import Source
-from turnout.data.split import split_source
-from turnout.data.standardise import standardised
-from turnout.data.store import store, stored
-from turnout.data.synthetic import synthetic, synthetic_iid
-from turnout.data.table import from_table, table
-from turnout.data.tokens import from_tokens
-from turnout.data.transforms import (
-    AdjustSharpness,
-    ColorJitter,
-    Equalize,
-    Normalise,
-    Posterize,
-    RandomCrop,
-    RandomHorizontalFlip,
-    Transform,
-    WordVectors,
-    cifar100_augmentation,
-    cifar_augmentation,
-)
-
-__all__ = [
-    "SOURCES",
-    "AdjustSharpness",
-    "ById",
-    "ClassesPerClient",
-    "ColorJitter",
-    "Dirichlet",
-    "Equalize",
-    "FederatedData",
-    "HsuDirichlet",
-    "Iid",
-    "ImageFolder",
-    "LabelClusters",
-    "LabelGroups",
-    "Normalise",
-    "ParquetClients",
-    "Partition",
-    "Posterize",
-    "PowerLaw",
-    "RandomCrop",
-    "RandomHorizontalFlip",
-    "Shards",
-    "Source",
-    "Transform",
-    "WordVectors",
-    "cifar10",
-    "cifar100_augmentation",
-    "cifar_augmentation",
-    "data_directory",
-    "declared",
-    "describe",
-    "digits",
-    "emnist",
-    "fashion_mnist",
-    "femnist",
-    "fetch",
-    "from_arrays",
-    "from_dataset",
-    "from_flower",
-    "from_huggingface",
-    "from_instructions",
-    "from_pfl",
-    "from_table",
-    "from_tokens",
-    "instructions",
-    "inventory",
-    "leaf_characters",
-    "leaf_images",
-    "leaf_tweets",
-    "load",
-    "mixed_columns",
-    "mnist",
-    "mnist_by_writer",
-    "read_leaf_json",
-    "sent140",
-    "shakespeare",
-    "split_source",
-    "standardised",
-    "store",
-    "stored",
-    "synthetic",
-    "synthetic_iid",
-    "table",
-]
+from turnout.data.arrays import from_arrays as from_arrays
+from turnout.data.arrays import from_dataset as from_dataset
+from turnout.data.catalogue import SOURCES as SOURCES
+from turnout.data.catalogue import describe as describe
+from turnout.data.catalogue import inventory as inventory
+from turnout.data.catalogue import load as load
+from turnout.data.cifar import cifar10 as cifar10
+from turnout.data.columns import mixed_columns as mixed_columns
+from turnout.data.declared import declared as declared
+from turnout.data.digits import digits as digits
+from turnout.data.directory import data_directory as data_directory
+from turnout.data.emnist import emnist as emnist
+from turnout.data.federated import FederatedData as FederatedData
+from turnout.data.federated import Shards as Shards
+from turnout.data.federations import from_flower as from_flower
+from turnout.data.federations import from_pfl as from_pfl
+from turnout.data.fetch import fetch as fetch
+from turnout.data.huggingface import from_huggingface as from_huggingface
+from turnout.data.idx import fashion_mnist as fashion_mnist
+from turnout.data.idx import mnist as mnist
+from turnout.data.images import ImageFolder as ImageFolder
+from turnout.data.instructions import from_instructions as from_instructions
+from turnout.data.instructions import instructions as instructions
+from turnout.data.leaf import femnist as femnist
+from turnout.data.leaf import leaf_characters as leaf_characters
+from turnout.data.leaf import leaf_images as leaf_images
+from turnout.data.leaf import read_leaf_json as read_leaf_json
+from turnout.data.parquet import ParquetClients as ParquetClients
+from turnout.data.partition import ById as ById
+from turnout.data.partition import ClassesPerClient as ClassesPerClient
+from turnout.data.partition import Dirichlet as Dirichlet
+from turnout.data.partition import HsuDirichlet as HsuDirichlet
+from turnout.data.partition import Iid as Iid
+from turnout.data.partition import LabelClusters as LabelClusters
+from turnout.data.partition import LabelGroups as LabelGroups
+from turnout.data.partition import Partition as Partition
+from turnout.data.partition import PowerLaw as PowerLaw
+from turnout.data.qmnist import mnist_by_writer as mnist_by_writer
+from turnout.data.sent140 import leaf_tweets as leaf_tweets
+from turnout.data.sent140 import sent140 as sent140
+from turnout.data.shakespeare import shakespeare as shakespeare
+from turnout.data.source import Source as Source
+from turnout.data.split import split_source as split_source
+from turnout.data.standardise import standardised as standardised
+from turnout.data.store import store as store
+from turnout.data.store import stored as stored
+from turnout.data.synthetic import synthetic as synthetic
+from turnout.data.synthetic import synthetic_iid as synthetic_iid
+from turnout.data.table import from_table as from_table
+from turnout.data.table import table as table
+from turnout.data.tokens import from_tokens as from_tokens
+from turnout.data.transforms import AdjustSharpness as AdjustSharpness
+from turnout.data.transforms import ColorJitter as ColorJitter
+from turnout.data.transforms import Equalize as Equalize
+from turnout.data.transforms import Normalise as Normalise
+from turnout.data.transforms import Posterize as Posterize
+from turnout.data.transforms import RandomCrop as RandomCrop
+from turnout.data.transforms import RandomHorizontalFlip as RandomHorizontalFlip
+from turnout.data.transforms import Transform as Transform
+from turnout.data.transforms import WordVectors as WordVectors
+from turnout.data.transforms import cifar100_augmentation as cifar100_augmentation
+from turnout.data.transforms import cifar_augmentation as cifar_augmentation

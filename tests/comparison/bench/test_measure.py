@@ -11,7 +11,8 @@ from tests.tiny import classification
 from torch import nn
 
 import turnout as to
-from turnout.comparison.bench import machine, measure, process
+from turnout.comparison.bench import machine, process
+from turnout.comparison.bench.measure import measure
 from turnout.comparison.bench.stopwatch import Stopwatch, TimedSimulation
 from turnout.core.checks import ConfigurationError
 from turnout.population import Speed, delay

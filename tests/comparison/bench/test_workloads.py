@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from turnout.cli.settings import Settings
-from turnout.comparison.bench import WORKLOADS
+from turnout.comparison.bench.workloads import WORKLOADS
 from turnout.core.checks import ConfigurationError
 from turnout.engine.parameters import Layout
 from turnout.models import model

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from turnout.comparison.reproduction import Outcome, Reproduction, read
+from turnout.comparison.reproduction.declaration import Reproduction
+from turnout.comparison.reproduction.outcome import Outcome
+from turnout.comparison.reproduction.reading import read
 from turnout.record.query import History
 from turnout.reporting.records import RunRecord
 

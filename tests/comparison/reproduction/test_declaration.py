@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from turnout.comparison.reproduction import Curve, load, names, read
+from turnout.comparison.reproduction.declaration import Curve
+from turnout.comparison.reproduction.reading import load, names, read
 from turnout.core.checks import ConfigurationError
 from turnout.reporting.measure import Measure
 

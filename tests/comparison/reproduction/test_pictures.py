@@ -11,7 +11,7 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from turnout.comparison.reproduction import Curve
+from turnout.comparison.reproduction.declaration import Curve
 from turnout.comparison.reproduction.page import write_outcome
 from turnout.comparison.reproduction.pictures import curve_figure, measure_figure, paper_number
 from turnout.core.checks import ConfigurationError, DataError

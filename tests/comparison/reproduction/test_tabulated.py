@@ -9,8 +9,10 @@ from typer.testing import CliRunner
 
 from turnout.cli import app
 from turnout.cli.reproduce import command
-from turnout.comparison.reproduction import Drawing, Quantity, Tabulated, read
+from turnout.comparison.reproduction.declaration import Drawing
+from turnout.comparison.reproduction.reading import read
 from turnout.comparison.reproduction.table import csv
+from turnout.comparison.reproduction.tabulated import Quantity, Tabulated
 from turnout.core.checks import ConfigurationError, DataError
 
 DECLARED = """

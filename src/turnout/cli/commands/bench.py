@@ -75,7 +75,7 @@ class BenchOptions(ThreadsOption, ExperimentOptions, AlgorithmOption):
         Raises:
             ConfigurationError: for an unknown one, or one beside an experiment.
         """
-        from turnout.comparison.bench import WORKLOADS
+        from turnout.comparison.bench.workloads import WORKLOADS
 
         names = [known_name("workload", word, WORKLOADS) for word in self.what or () if "=" not in word]
         of_experiment = any(value is not None for value in (self.config, self.algorithm, self.data))
@@ -96,7 +96,7 @@ def bench(options: BenchOptions) -> None:
     """
     from turnout.cli import layers
     from turnout.cli.run import one_algorithm
-    from turnout.comparison.bench import measure
+    from turnout.comparison.bench.measure import measure
 
     under, cohort = options.layers(seed=options.seed), options.cohort
     if cohort is not None:
@@ -118,7 +118,8 @@ def bench(options: BenchOptions) -> None:
 def _time_workload(name: str, under: list[dict[str, Any]], cohort: int | None, rates: bool) -> dict[str, Any]:
     """Time one workload."""
     from turnout.cli.settings import Settings
-    from turnout.comparison.bench import WORKLOADS, measure
+    from turnout.comparison.bench.measure import measure
+    from turnout.comparison.bench.workloads import WORKLOADS
 
     workload = WORKLOADS[name]
     if cohort is not None and cohort > workload.num_clients:
@@ -131,7 +132,7 @@ def _time_workload(name: str, under: list[dict[str, Any]], cohort: int | None, r
 
 def _time_each_alone(names: list[str]) -> list[dict[str, Any]]:
     """Time several workloads, each in a process of its own, so that each has a start and a peak of memory."""
-    from turnout.comparison.bench import WORKLOADS
+    from turnout.comparison.bench.workloads import WORKLOADS
 
     words, figures = [word for word in sys.argv[1:] if word not in names], []
     for name in names:

@@ -18,7 +18,7 @@ from turnout.core.display import printable
 
 if TYPE_CHECKING:
     from turnout.data.federated import FederatedData
-    from turnout.reporting import RunRecord
+    from turnout.reporting.records import RunRecord
 
 FIGURES = (".pdf", ".svg", ".png")
 """Endings of the names of figures' files."""
@@ -104,7 +104,8 @@ class PlotOptions(FinishedRuns):
 @command(ReportOptions, REPORT_EPILOG)
 def report(options: ReportOptions) -> None:
     """Write one HTML file with the tables and figures of finished runs; it needs nothing else."""
-    from turnout.reporting import comparison, rich_tables, write_report
+    from turnout.reporting.report import write_report
+    from turnout.reporting.table import comparison, rich_tables
 
     records, paths = options.records(), options.paths
     show(rich_tables(comparison(records)))
@@ -134,7 +135,7 @@ def table(options: TableOptions) -> None:
 def plot(options: PlotOptions) -> None:
     """Draw finished runs in one figure: means over seeds, and bands of one standard deviation."""
     from turnout.record.storage import replace_files
-    from turnout.reporting import plot as draw
+    from turnout.reporting.plot import plot as draw
 
     records, output = options.records(), options.output
     if (kind := output.suffix.lower()) not in FIGURES:
@@ -154,8 +155,9 @@ def _table(options: TableOptions) -> str:
     Raises:
         ConfigurationError: for a column that no run recorded.
     """
-    from turnout.reporting import FORMATS, comparison, csv
     from turnout.reporting.column import GAP, RESULTS
+    from turnout.reporting.formats import FORMATS, csv
+    from turnout.reporting.table import comparison
 
     rows, names = comparison(options.records(), options.window), options.columns
     recorded = [key for key in dict.fromkeys(key for row in rows for key in row.figures) if not key.startswith(GAP)]

@@ -16,7 +16,7 @@ from turnout.core.checks import counted
 
 if TYPE_CHECKING:
     from turnout.comparison.run import Run
-    from turnout.reporting import RunRecord
+    from turnout.reporting.records import RunRecord
 
 EPILOG = examples(
     """
@@ -73,7 +73,8 @@ def reproduce(options: ReproduceOptions) -> None:
         with_algorithms,
     )
     from turnout.cli.runs import perform
-    from turnout.comparison.reproduction import Drawing, load
+    from turnout.comparison.reproduction.declaration import Drawing
+    from turnout.comparison.reproduction.reading import load
 
     if options.data_dir is not None:
         os.environ["TURNOUT_DATA"] = str(options.data_dir)  # so that processes that are started find them too

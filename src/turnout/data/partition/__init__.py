@@ -5,26 +5,14 @@ seed give the same partition.
 """
 
 from turnout.core.registry import lookup
-from turnout.data.partition.base import Partition
-from turnout.data.partition.by_id import ById
-from turnout.data.partition.classes_per_client import ClassesPerClient
-from turnout.data.partition.dirichlet import Dirichlet
-from turnout.data.partition.hsu import HsuDirichlet
-from turnout.data.partition.iid import Iid
-from turnout.data.partition.label_clusters import LabelClusters
-from turnout.data.partition.label_groups import LabelGroups
-from turnout.data.partition.power_law import PowerLaw
-
-__all__ = [
-    "ById",
-    "ClassesPerClient",
-    "Dirichlet",
-    "HsuDirichlet",
-    "Iid",
-    "LabelClusters",
-    "LabelGroups",
-    "Partition",
-    "PowerLaw",
-]
+from turnout.data.partition.base import Partition as Partition
+from turnout.data.partition.by_id import ById as ById
+from turnout.data.partition.classes_per_client import ClassesPerClient as ClassesPerClient
+from turnout.data.partition.dirichlet import Dirichlet as Dirichlet
+from turnout.data.partition.hsu import HsuDirichlet as HsuDirichlet
+from turnout.data.partition.iid import Iid as Iid
+from turnout.data.partition.label_clusters import LabelClusters as LabelClusters
+from turnout.data.partition.label_groups import LabelGroups as LabelGroups
+from turnout.data.partition.power_law import PowerLaw as PowerLaw
 
 __getattr__ = lookup(__name__)
