@@ -337,7 +337,7 @@ def test_a_neighbouring_data_set_shows_in_noised_figures_alone(world, folder, ki
     monkeypatch.setattr(time, "time", lambda: 1e9)
     answers = Answers(noise_multiplier=4.0, most=6, examples=30)
     run = private(PrivateSum(norm=0.3, noise_multiplier=2.0, answers=answers))
-    run = replace(run, data=held_out(), rounds=3, evaluate_every=1, evaluate_share=1.0)
+    run = replace(run, data=held_out(), rounds=2, evaluate_every=1, evaluate_share=1.0)
     there = leaving(world(run, folder=folder / "a"))
     other = leaving(world(replace(run, data=neighbour(run.data, kind)), folder=folder / "b", served=run))
     assert there.keys() == other.keys()

@@ -197,7 +197,7 @@ def test_kills_between_the_writes_of_masked_answers(world, folder, reaper, kind)
     deployed = there(world, run(piece), homes=folder / "homes", **options)
     reaper.most = 100  # so that not all drop out of the same sum
     of_each, numbers = [np.bincount(TRAIN.client(row)[1].numpy(), minlength=4) for row in range(8)], []
-    while min(reaper.kills.values()) < (KILLS if KILLS > 10 else 4) or len(numbers) < 6:
+    while min(reaper.kills.values()) < (KILLS if KILLS > 10 else 2) or len(numbers) < 3:
         reaper.left = None
         asked = deployed.host.service.survey("query", question=Question("label_histogram"))
         deployed.host.pump()
