@@ -15,9 +15,9 @@ from turnout.cli.names import AGGREGATIONS, ALSO, PACES, SELECTIONS, SERVER_OPTI
 from turnout.cli.settings import Settings
 from turnout.deployment.client.worker import Computer
 from turnout.deployment.server import process
+from turnout.deployment.server.deployable import check
 from turnout.deployment.server.limits import Limits
 from turnout.deployment.server.process import Options, Server
-from turnout.deployment.server.setting import check
 from turnout.engine.trial import try_model
 from turnout.record.describe import describe
 

@@ -17,10 +17,11 @@ from turnout import ConfigurationError, Population, average_all, average_partici
 from turnout.core.checks import CheckpointError
 from turnout.core.types import Federation
 from turnout.data.federated import Shards
+from turnout.deployment.server.deployable import check
 from turnout.deployment.server.noise import RELEASES, Noise
 from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.setting import Setting, check
+from turnout.deployment.server.setting import Setting
 from turnout.deployment.wire.format import encode
 from turnout.experiment import Experiment
 from turnout.models import Logistic

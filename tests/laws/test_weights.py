@@ -252,7 +252,7 @@ def test_what_has_no_meaning_is_refused() -> None:
 
 
 def test_a_server_refuses_them() -> None:
-    from turnout.deployment.server.setting import check
+    from turnout.deployment.server.deployable import check
 
     for run in (experiment(classification(), class_weights="balanced"), experiment(weighted_data())):
         with pytest.raises(ConfigurationError, match="weights: "):

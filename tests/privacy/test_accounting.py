@@ -19,7 +19,8 @@ from turnout.pieces.aggregation import PrivateSum
 from turnout.pieces.guard import NoiseShare
 from turnout.pieces.weighting import DivideByNoisyCurvature, DivideByNoisySum
 from turnout.privacy import Release, epsilon, noise_multiplier_for, rounds_within
-from turnout.privacy.accounting import _gaussian, at_most
+from turnout.privacy.accounting import at_most
+from turnout.privacy.mechanisms import gaussian
 
 
 def test_rounds_without_sampling_cost_what_one_gaussian_mechanism_costs():
@@ -155,7 +156,7 @@ def test_nothing_done_costs_nothing_and_no_noise_costs_all():
 @pytest.mark.parametrize(("missing", "named"), [("dp_accounting", "dp-accounting"), ("scipy.optimize", "SciPy")])
 def test_the_error_without_a_package_says_what_to_install(monkeypatch, missing, named):
     monkeypatch.setitem(sys.modules, missing, None)
-    _gaussian.cache_clear()
+    gaussian.cache_clear()
     with pytest.raises(
         ConfigurationError, match=rf"needs {named}, which is not installed: pip install 'turnout\[privacy\]'"
     ):

@@ -8,8 +8,9 @@ import torch
 from scipy.stats import chisquare
 
 from turnout import privacy
-from turnout.privacy.accounting import _concentrated, at_most
+from turnout.privacy.accounting import at_most
 from turnout.privacy.discrete import FINEST, discrete_gaussian
+from turnout.privacy.mechanisms import concentrated
 
 
 def chances(number, seed=0):
@@ -58,9 +59,9 @@ def test_epsilon_of_discrete_noise_is_that_of_its_renyi_divergence(multiplier):
     orders = 1 + np.geomspace(1e-3, 1e5, 400_000)
     bound = rho * orders + (np.log(1 / delta) - np.log(orders)) / (orders - 1) + np.log1p(-1 / orders)
     assert found == pytest.approx(float(bound.min()), rel=1e-4)
-    assert privacy.epsilon(release, 9, 1e-5) == _concentrated(multiplier / 3, 1e-5)
-    assert at_most(release, 4, 1e-5, lost=((4, 9),)) == _concentrated(multiplier / 3, 1e-5)
+    assert privacy.epsilon(release, 9, 1e-5) == concentrated(multiplier / 3, 1e-5)
+    assert at_most(release, 4, 1e-5, lost=((4, 9),)) == concentrated(multiplier / 3, 1e-5)
     needed = privacy.noise_multiplier_for(found, 1e-5, 1, release)
     assert needed == pytest.approx(multiplier, rel=2e-3)
     assert privacy.epsilon(privacy.Release(needed, is_discrete=True), 1, 1e-5) <= found
-    assert _concentrated(1e-7, 1e-5) == math.inf
+    assert concentrated(1e-7, 1e-5) == math.inf

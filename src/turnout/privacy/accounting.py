@@ -22,17 +22,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from turnout.core.checks import refuse
-from turnout.core.extras import imported
+from turnout.privacy.mechanisms import Accountant, concentrated, gaussian, joined, library, of_fixed_size, of_poisson
 from turnout.privacy.sensitivity import most_participations, sensitivity
 
-Accountant = Literal["pld", "rdp"]
 Sampling = Literal["poisson", "fixed_size"]
 _EXACT = 32  # rounds up to which each has its own figure; from there on 32 in each doubling
 _LEAST, _MOST = 1e-3, 1e6  # noise multipliers; a round with less noise spends more than 500,000
@@ -108,7 +106,7 @@ def epsilon(release: Release, rounds: int, delta: float, accountant: Accountant 
     if release.sampling_rate is not None:
         return _of_samples(release, release.noise_multiplier, rounds, delta, accountant, beside)
     multiplier = release.noise_multiplier / _length(release, rounds) if rounds else math.inf
-    return _of_one(release, _joined(multiplier, beside), delta)
+    return _of_one(release, joined(multiplier, beside), delta)
 
 
 def at_most(
@@ -148,7 +146,7 @@ def at_most(
     if not moved and not beside:
         return 0.0
     multiplier = release.noise_multiplier / math.sqrt(moved) if moved else math.inf
-    return _of_one(release, _joined(multiplier, beside), delta)
+    return _of_one(release, joined(multiplier, beside), delta)
 
 
 def noise_multiplier_for(budget: float, delta: float, rounds: int, release: Release, beside: float = 0.0) -> float:
@@ -211,59 +209,9 @@ def _moved_by_lost(release: Release, first: int, last: int) -> float:
     return min(_length(release, last) ** 2, number * sum(apart) ** 2)
 
 
-def _joined(multiplier: float, beside: float) -> float:
-    """Return the multiplier of one Gaussian mechanism that costs what a mechanism and further releases cost together."""
-    return (multiplier**-2 + beside) ** -0.5 if beside else multiplier
-
-
 def _of_one(release: Release, multiplier: float, delta: float) -> float:
     """Return the epsilon of all rounds as one mechanism, with Gaussian or with discrete noise."""
-    return (_concentrated if release.is_discrete else _gaussian)(multiplier, delta)
-
-
-@lru_cache(maxsize=4096)
-def _concentrated(multiplier: float, delta: float) -> float:
-    """Epsilon of a mechanism whose Renyi divergence of every order a is at most ``a / (2 m^2)``, m its multiplier.
-
-    Reference: Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020, Proposition 12.
-    """
-    if multiplier < _LEAST**2:
-        return math.inf
-    orders = 1.0 + np.geomspace(1e-3, 1e6, 2000)
-    bounds = library("dp_accounting.rdp").compute_epsilon(orders, orders / (2.0 * multiplier**2), delta)
-    return max(float(bounds[0]), 0.0)
-
-
-@lru_cache(maxsize=4096)
-def _gaussian(multiplier: float, delta: float) -> float:
-    """Epsilon of one Gaussian mechanism: ``Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m) = delta``, m its inverse.
-
-    Every row of a run has one. It is what dp-accounting's `get_epsilon_gaussian` gives, which takes a millisecond, thirty
-    times as long, by the normal distribution that it evaluates.
-
-    Reference: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018, Theorem 8.
-    """
-    brentq, log_ndtr = library("scipy.optimize").brentq, library("scipy.special").log_ndtr
-
-    if multiplier < _LEAST**2:  # beyond what floating-point numbers tell apart: no protection
-        return math.inf
-
-    def excess(epsilon: float) -> float:
-        """The logarithm of the delta of an epsilon, minus that of the one asked for."""
-        first, second = (
-            log_ndtr(0.5 / multiplier - epsilon * multiplier),
-            log_ndtr(-0.5 / multiplier - epsilon * multiplier),
-        )
-        share = -math.expm1(epsilon + second - first)
-        return first + math.log(share) - math.log(delta) if share > 0 else -math.inf
-
-    if excess(0.0) < 0:
-        return 0.0
-    high = 1.0
-    while excess(high) > 0:
-        high *= 2
-    found: Any = brentq(excess, 0.0, high, xtol=1e-12)
-    return float(found)
+    return (concentrated if release.is_discrete else gaussian)(multiplier, delta)
 
 
 def _of_samples(
@@ -274,61 +222,9 @@ def _of_samples(
     ratio = 1.0 if release.sampling == "poisson" else 2.0  # in lengths of an update, by which neighbours move a sum
     beside *= ratio**2
     unsampled = multiplier / ratio / math.sqrt(rounds) if rounds else math.inf
-    plain = _gaussian(_joined(unsampled, beside), delta)  # a bound for the same neighbours
+    plain = gaussian(joined(unsampled, beside), delta)  # a bound for the same neighbours
     if multiplier < 0.05 or not rounds:  # of so little noise, the distributions of the loss do not fit into memory
         return plain
     if release.sampling == "poisson":
-        return _sampled(multiplier, release.sampling_rate, rounds, delta, accountant, beside)
-    orders, once = _replaced(multiplier, release.sampling_rate)
-    divergence = [rounds * each + order * beside / 2 for order, each in zip(orders, once, strict=True)]
-    sampled = float(library("dp_accounting.rdp").compute_epsilon(orders, divergence, delta)[0])
-    return min(sampled, plain)
-
-
-@lru_cache(maxsize=64)
-def _replaced(multiplier: float, rate: float) -> tuple[list[int], list[float]]:
-    """Orders, and the Renyi divergence of one round of a sample of fixed size; neighbours differ in one client's data.
-
-    The package's event has the multiplier for a sensitivity of C, its Renyi divergence reads it as that for the whole
-    sensitivity, which is 2 C where a client is replaced: so half of it is what it is given.
-    """
-    dp = library("dp_accounting")
-    orders = [
-        *range(2, 25),
-        *range(26, 49, 2),
-        56,
-        64,
-        96,
-        128,
-        257,
-        512,
-    ]  # up to 256, one takes the time of its square
-    accountant: Any = library("dp_accounting.rdp").RdpAccountant(orders, dp.NeighboringRelation.REPLACE_ONE)
-    share = Fraction(rate).limit_denominator(10**9)
-    event = dp.SampledWithoutReplacementDpEvent(share.denominator, share.numerator, dp.GaussianDpEvent(multiplier / 2))
-    accountant.compose(event)
-    return orders, accountant._rdp.tolist()  # get_epsilon would compose anew for every number of rounds
-
-
-@lru_cache(maxsize=4096)
-def _sampled(multiplier: float, rate: float, rounds: int, delta: float, accountant: Accountant, beside: float) -> float:
-    """Epsilon of Gaussian mechanisms of Poisson samples, and of one beside them; neighbours differ by one client."""
-    dp = library("dp_accounting")
-    if accountant == "pld":
-        composed: Any = library("dp_accounting.pld").PLDAccountant(value_discretization_interval=1e-3)
-    else:
-        composed = library("dp_accounting.rdp").RdpAccountant()
-    composed.compose(dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(multiplier)), rounds)
-    if beside:
-        composed.compose(dp.GaussianDpEvent(beside**-0.5))
-    return float(composed.get_epsilon(delta))
-
-
-def library(name: str) -> Any:
-    """Import a module of the extra `privacy`.
-
-    Raises:
-        ConfigurationError: where it is missing.
-    """
-    package = {"scipy": "SciPy"}.get(name.split(".")[0], "dp-accounting")
-    return imported(name, "counting what differential privacy costs", "turnout[privacy]", package)
+        return of_poisson(multiplier, release.sampling_rate, rounds, delta, accountant, beside)
+    return min(of_fixed_size(multiplier, release.sampling_rate, rounds, delta, beside), plain)

@@ -12,8 +12,8 @@ import torch
 
 from turnout.core.checks import count
 from turnout.core.types import State
-from turnout.privacy.accounting import library
 from turnout.privacy.correlation import Correlation
+from turnout.privacy.mechanisms import library
 
 
 @dataclass(frozen=True)

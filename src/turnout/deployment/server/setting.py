@@ -18,6 +18,7 @@ from turnout.core.types import Federation, State
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, bake
 from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.server.deployable import check, within_delta
 from turnout.deployment.wire.format import Assignment, model_tensors, read_manifest, told
 from turnout.deployment.wire.messages import Coding, ReportFormat
 from turnout.deployment.wire.phases import PhaseFormat, told_shapes
@@ -30,7 +31,6 @@ from turnout.evaluation.queries import Question
 from turnout.evaluation.sums import SumsForm, metric_sums
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.protocol.answer_sum import AnswerLayout, AnswerSum
-from turnout.protocol.fits import check_machines
 from turnout.protocol.pace import Pace, Phase
 from turnout.protocol.published import Published
 from turnout.protocol.secure.masked_sum import form_of, form_of_keys
@@ -141,7 +141,7 @@ class RunSetting:
                 raise ConfigurationError(f"max_clients: got {max_clients}, but {error}: leave it out") from None
             return min_clients
         most = 100_000 if max_clients is None else max_clients
-        most = _within_delta(algorithm, most, explicit=max_clients is not None)
+        most = within_delta(algorithm, most, explicit=max_clients is not None)
         if most < min_clients:
             raise ConfigurationError(f"max_clients: got {most}, needed at least min_clients, {min_clients}")
         room = memory_bytes() / 2
@@ -236,79 +236,6 @@ class Setting(RunSetting):
         shards, transforms = self.test
         self.objective.network.rebase(shared)
         return columns(evaluate(self.objective, params, shards, transforms).mean(), "test")
-
-
-def check(experiment: Configuration) -> None:
-    """Refuse what has no meaning between real machines.
-
-    Raises:
-        ConfigurationError: with the reason.
-    """
-    check_machines(experiment.algorithm)
-    for name in ("gradients", "class_weights"):
-        if getattr(experiment, name) is not None:
-            raise ConfigurationError(
-                f"{name}: this looks at the data of all clients, and theirs stay with them: leave it out"
-            )
-    for name in ("appeal", "label_groups", "metrics"):
-        if getattr(experiment, name) and not experiment.evaluate_share:
-            raise ConfigurationError(
-                f"{name}: this looks at the data of all clients, and theirs stay with them: leave it out, or write "
-                "evaluate_share=1.0, with which clients judge the model by test examples of their own"
-            )
-    if experiment.data.train.weights is not None:
-        raise ConfigurationError("weights: examples of clients at home have none: leave those of the data out")
-    if experiment.appeal is not None and experiment.appeal.tuning_steps:
-        raise ConfigurationError(
-            "appeal.tuning_steps: between machines, clients judge the model as it is: leave tuning_steps out"
-        )
-    _check_noised_answers(experiment)
-    opting = experiment.population.opting
-    if opting is not None and opting.split == "test":
-        raise ConfigurationError("opting: clients at home judge by their training examples: write split='train'")
-
-
-def _check_noised_answers(experiment: Configuration) -> None:
-    """Refuse evaluations by clients that noise does not cover, or for which a run has no part of its budget left.
-
-    Raises:
-        ConfigurationError: with the reason.
-    """
-    plan = experiment.algorithm.privacy
-    if plan is None or not plan.is_noised:
-        return
-    if (answers := plan.answers) is None:
-        if experiment.evaluate_share:
-            raise ConfigurationError(f"evaluate_share: {plan.refuses_answer(0, (), 0)}; or leave evaluate_share out")
-        return
-    if experiment.evaluate_share and experiment.metrics:
-        raise ConfigurationError(
-            "metrics: noise needs a bound of what a client adds, and your own metrics have none: leave them out"
-        )
-    planned = -(-experiment.rounds // experiment.evaluate_every) if experiment.evaluate_share else 0
-    if planned > answers.most:
-        raise ConfigurationError(
-            f"answers.most: got {answers.most}, and {experiment.rounds} rounds with evaluate_every="
-            f"{experiment.evaluate_every} ask for {planned} evaluations: write answers.most={planned} or more, or evaluate "
-            "less often"
-        )
-
-
-def _within_delta(algorithm: Algorithm, most: int, explicit: bool) -> int:
-    """Return how many clients may enrol so that the delta of a private run stays below 1/N.
-
-    Raises:
-        ConfigurationError: where more were asked for.
-    """
-    if (plan := algorithm.privacy) is None or plan.delta * most < 1:
-        return most
-    fit = math.ceil(1 / plan.delta) - 1
-    if explicit:
-        raise ConfigurationError(
-            f"max_clients: got {most:,}, and delta={plan.delta:g} means something below 1/N alone: write "
-            f"--max-clients {fit}, or a smaller delta"
-        )
-    return fit
 
 
 def _tried(computer: Computer, phase: Phase, initial: torch.Tensor, max_norm: float | None) -> ReportFormat:
