@@ -171,7 +171,7 @@ def test_a_model_that_overflows_is_noticed(world):
     driver.coordinator.state.params.fill_(float("inf"))
     driver.publication.last = None
     driver.run._publish()
-    assert not driver.finite
+    assert not driver.publication.finite
     with pytest.raises(Diverged, match="holds NaN or infinity: restore a backup from before"):
         deployed.host.service.check_progress()
 

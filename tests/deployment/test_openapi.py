@@ -13,12 +13,12 @@ from turnout import Experiment, Sgd, fedau, fednu, fedper
 from turnout.deployment.client.session import MOST_JSON, MOST_SECONDS
 from turnout.deployment.client.worker import Computer
 from turnout.deployment.server import roster
-from turnout.deployment.server.driver import OVER
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.limits import Limits
 from turnout.deployment.server.openapi import SCHEMAS, document
 from turnout.deployment.server.process import Options, Server
 from turnout.deployment.server.routes import PAGE_ROUTES, ROUTES
+from turnout.deployment.server.served import OVER
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.training import training
 from turnout.deployment.wire.format import PROTOCOL, manifest

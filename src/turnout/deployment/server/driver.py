@@ -22,7 +22,7 @@ from turnout.deployment.server.ledger import Ledger
 from turnout.deployment.server.noise import Noise
 from turnout.deployment.server.publication import Publication, Published
 from turnout.deployment.server.roster import REASONS, Roster
-from turnout.deployment.server.served import OVER, Applied, ServedRun
+from turnout.deployment.server.served import Applied, ServedRun
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Entry, Store
 from turnout.deployment.server.surveys import LONGEST, Surveys
@@ -35,8 +35,6 @@ from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.survey import FIRST_TASK, Asked, Closed, SurveyPhase
 from turnout.record import checkpoint
 from turnout.record.query import save_run
-
-__all__ = ["OVER", "Applied", "Driver"]
 
 log = logging.getLogger("turnout.server")
 
@@ -69,7 +67,9 @@ class Driver:
         self.charged: Callable[[Driver], None] = lambda _: None
         self.surveyed: Callable[[Closed], None] = lambda _: None
         self.publication = Publication(store, setting.algorithm)
-        self.surveys = Surveys(setting, store, self.roster, self._publish, self._closed, self._secret_of_answer)
+        self.surveys = Surveys(
+            setting, store, self.roster, self._publish, self._closed, lambda *of: self.noise.of_answer(*of)
+        )
         initial = setting.initial
         self._first_shared: State = {name: torch.zeros_like(initial) for name in setting.algorithm.keeps}
         self._time, self._applied = 0.0, Applied()
@@ -132,11 +132,6 @@ class Driver:
         return None if (last := self.publication.last) is None else last.digest
 
     @property
-    def finite(self) -> bool:
-        """Whether the last model that was published holds neither NaN nor infinity, as clients get it."""
-        return self.publication.finite
-
-    @property
     def empty_steps(self) -> int:
         """Server steps in a row that had no report, or none that could be used; since this process started."""
         return 0 if self.run is None else self.run.empty_steps
@@ -146,11 +141,6 @@ class Driver:
         if self.run is None or self.run.coordinator.influence is None:
             return {}
         return {name: column.copy() for name, column in self.run.coordinator.influence.columns().items()}
-
-    def forgive(self) -> None:
-        """Count empty steps from here on."""
-        if self.run is not None:
-            self.run.empty_steps = 0
 
     @property
     def num_open(self) -> int:
@@ -338,20 +328,16 @@ class Driver:
         """Count surveys with noise once more that another server of the same journal may open, too, or give them up."""
         for number in list(self.surveys.open) if self.surveys.noised else ():
             if self.refuses_survey() is None:
-                self._charge(1)
+                self._charge()
             else:
                 self.surveys.give_up(number)
 
-    def _charge(self, number: int) -> None:
-        """Count noised answers in the privacy budget."""
-        self.surveys.charged += number
+    def _charge(self) -> None:
+        """Count a noised answer in the privacy budget."""
+        self.surveys.charged += 1
         if self.run is not None:
             self.run.coordinator.count_answers(self.surveys.charged)
         self.charged(self)
-
-    def _secret_of_answer(self, secret: str, content: str) -> int:
-        """Return what the noise of an answer follows from: secrets, and all that clients sent for it."""
-        return self.noise.of_answer(secret, content)
 
     def _survey(
         self,
@@ -373,7 +359,7 @@ class Driver:
         stays, number = seconds is not None, self.surveys.number
         asked = Asked(number, phase, self.version, share, ends, stays, every, question or {})
         if self.surveys.noised:
-            self._charge(1)
+            self._charge()
         self.surveys.begin(asked, self._applied, secret)
 
     def _closed(self, closed: Closed) -> None:
@@ -438,7 +424,6 @@ class Driver:
         self.surveys.restore(facts.get("surveys", {}))
         if self.run is not None:
             self.run.coordinator.count_answers(self.surveys.charged)
-        if self.run is not None:
             self._publish()
         if self.ledger is not None:
             self.ledger.restore(self.version, facts["ledger"])

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 from turnout.core.checks import CheckpointError, positive
-from turnout.deployment.server.driver import OVER, Applied, Driver
+from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.retention import whole_from
 from turnout.deployment.server.roster import REASONS
+from turnout.deployment.server.served import OVER, Applied
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import SQLITE, Entry, Store
 from turnout.protocol.pace import BoundRounds

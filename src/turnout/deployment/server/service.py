@@ -1,6 +1,6 @@
 """What a server does with what clients ask of it, without HTTP: who is there, who works on what, what has happened.
 
-What changes anything is put into the queue of `Writer`, of which this is the one kind.
+What changes anything is put into the queue of `Writer`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import Any
 
 from turnout.core.checks import count
 from turnout.deployment.server import noise
-from turnout.deployment.server.driver import Applied, Driver
+from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.enrolment import Enrolment, banned
 from turnout.deployment.server.happening import Happening, Kind
 from turnout.deployment.server.leases import Attendance, Leases
 from turnout.deployment.server.roster import REASONS
+from turnout.deployment.server.served import Applied
 from turnout.deployment.server.store import Entry, Outcome, Store
 from turnout.deployment.server.verdicts import Refused, Verdict, hashed
-from turnout.deployment.server.visits import LostTasks, UnwrittenVisits
+from turnout.deployment.server.visits import LostTasks
 from turnout.deployment.server.writer import Writer
 from turnout.deployment.wire.administrator import CHANGES
 from turnout.deployment.wire.format import Assignment
@@ -79,7 +80,7 @@ class Service(Writer):
         self._timers: list[tuple[float, int]] = []
         self._deadlines: list[tuple[float, int, int]] = []  # of tasks: a heap of (time, client, task)
         self._recent: dict[int, Outcome] = {}
-        self._visits, self._lost = UnwrittenVisits(driver), LostTasks(self.clock)
+        self._lost = LostTasks(self.clock)
         self._starting = driver.started
         now = self.clock()
         for client in driver.present():  # they get the time to notice that the server is back
@@ -198,7 +199,7 @@ class Service(Writer):
         Raises:
             Refused: where it has no such task.
         """
-        self.own(client, task)
+        self.state_of(client, task)
         if why == "left":
             return self.leave(client)
         data = {"reason": why} if task >= FIRST_TASK and why in DECLINES else {}
@@ -245,14 +246,6 @@ class Service(Writer):
         if outcome.outcome == "taken":
             return Verdict(200, {"state": "taken", "digest": outcome.digest})
         return Verdict(200, {"state": "dropped", "reason": outcome.outcome})
-
-    def own(self, client: int, task: int) -> Assignment | Outcome:
-        """Return a client's own task, open or ended.
-
-        Raises:
-            Refused: where it has no such task.
-        """
-        return self.open(client, task) or self._outcome(client, task)
 
     def open(self, client: int, task: int) -> Assignment | None:
         """Return a client's task, if it is open."""
@@ -307,14 +300,6 @@ class Service(Writer):
         if verdict is not None:
             waiting.answer(verdict)
         return verdict is None
-
-    def _puts_off(self, waiting: Happening) -> bool:
-        """Return whether a client came or went, and nothing follows of it now."""
-        return self._visits.take(waiting)
-
-    def _unwritten(self) -> list[Happening]:
-        """Return who came and went since the last entry."""
-        return self._visits.due()
 
     def _apply(self, entry: Entry, waiting: Happening) -> list[int]:
         """Do what follows of an entry, and answer; return whose question for work can be answered now."""

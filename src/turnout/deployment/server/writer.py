@@ -24,6 +24,7 @@ from turnout.deployment.server.leases import RunClock
 from turnout.deployment.server.retention import Retention
 from turnout.deployment.server.store import Entry, Outcome, Store, StoreLost, StoreUnavailable
 from turnout.deployment.server.verdicts import Verdict
+from turnout.deployment.server.visits import UnwrittenVisits
 from turnout.record.storage import FolderGone, create
 
 _MOST_ENTRIES = 20_000  # without a step, for which a restart has to apply the journal
@@ -76,30 +77,22 @@ class Writer(ABC):
         self._outcomes: list[Outcome] = []
         self._thread: threading.Thread | None = None
         self._saved, self._every = (time.monotonic(), driver.progress, driver.applied), checkpoint_every
+        self._visits = UnwrittenVisits(driver)
         self._retention = Retention(store, keep_reports)
         count("max_empty_steps", max_empty_steps, least=0)
         self._max_empty_steps = max_empty_steps
         self._failures = 0  # writes in a row that failed
-        driver.forgive()  # those of an earlier process ended that one, and this one is a new attempt
+        if driver.run is not None:  # those of an earlier process ended that one, and this one is a new attempt
+            driver.run.empty_steps = 0
         store.wait = self._wait
 
     @abstractmethod
     def tick(self) -> float:
         """Note whose time is up; return how many seconds nothing more of this kind will happen."""
 
+    @abstractmethod
     def _admit(self, waiting: Happening, codes: set[str]) -> bool:
         """Return whether something is to be written; if not, it is answered."""
-        del waiting, codes
-        return True
-
-    def _puts_off(self, waiting: Happening) -> bool:
-        """Return whether something is to be written later, before the next entry; it is answered then."""
-        del waiting
-        return False
-
-    def _unwritten(self) -> list[Happening]:
-        """Return what was put off, and is to be written now."""
-        return []
 
     @abstractmethod
     def _apply(self, entry: Entry, waiting: Happening) -> list[int]:
@@ -120,7 +113,7 @@ class Writer(ABC):
         if self.failure is None:
             try:
                 with suppress(StoreUnavailable):
-                    self._write(self._unwritten())
+                    self._write(self._visits.due())
                 self.finish()
             except (FolderGone, StoreLost) as error:
                 self.failure = error
@@ -169,12 +162,12 @@ class Writer(ABC):
         codes, busy, admitted = set[str](), set[int | None](), list[Happening]()
         for waiting in self._unchanged(batch):
             # What is put off is written first of all, so it must not overtake something of the same client.
-            if (waiting.client in busy or not self._puts_off(waiting)) and self._admitted(waiting, codes):
+            if (waiting.client in busy or not self._visits.take(waiting)) and self._admitted(waiting, codes):
                 admitted.append(waiting)
                 busy.add(waiting.client)
         if not admitted and not self._outcomes:
             return True
-        woken = self._write([*self._unwritten(), *admitted])
+        woken = self._write([*self._visits.due(), *admitted])
         self.figures = snapshot(self.driver, self.figures)
         if woken or self.driver.over is not None:
             self.woken(woken)
@@ -230,7 +223,7 @@ class Writer(ABC):
             Diverged: where the model is not finite, or too many steps in a row had no report that could be used.
         """
         driver = self.driver
-        if not driver.finite:
+        if not driver.publication.finite:
             raise Diverged(f"the model of step {driver.version} holds NaN or infinity: restore a backup from before")
         if driver.over is None and 0 < self._max_empty_steps <= driver.empty_steps:
             dropped = {} if driver.ledger is None else driver.ledger.dropped
