@@ -20,8 +20,7 @@ from turnout.record import checkpoint, storage
 from turnout.record.environment import environment
 from turnout.reporting.progress import Progress
 from turnout.result import Result
-from turnout.simulation.checkpointing import restore
-from turnout.simulation.running import alone_in, stops_on_signal, train_to_the_end, watching
+from turnout.simulation.running import alone_in, restore, rounds_left, stops_on_signal, watching
 from turnout.simulation.simulation import Simulation
 
 
@@ -120,7 +119,8 @@ class Experiment(Configuration):
                     watched.attached(partial(Result.of, simulation)),
                     watching(simulation, target, watched) as ended,
                 ):
-                    train_to_the_end(simulation, target, checkpoint_every, ended, watched, stopped)
+                    for _ in rounds_left(simulation, target, checkpoint_every, ended, watched, stopped):
+                        simulation.round()
             except ProcessLost as error:
                 hint = (
                     f"go on from the last checkpoint with: turnout run --resume {target}"

@@ -11,7 +11,7 @@ from turnout.engine.choice import Choice, expected
 from turnout.engine.compile import compiled
 from turnout.engine.objective import Objective
 from turnout.models import MODELS, CharLstm
-from turnout.simulation import Simulation, checkpointing
+from turnout.simulation import Simulation, running
 
 X = torch.randn(5, 6)
 
@@ -89,10 +89,10 @@ def test_a_run_goes_on_as_it_began(tmp_path):
     begun.objective.use(Choice("one_by_one", "an older version's"))
     for _ in range(2):
         begun.round()
-    checkpointing.save(begun, tmp_path)
+    running.save_simulation(begun, tmp_path)
     later = Simulation(experiment(4))
     assert later.objective.engine == "vectorised"
-    checkpointing.restore(later, tmp_path)
+    running.restore(later, tmp_path)
     assert later.objective.choice == Choice("one_by_one", "as this run began")
     for _ in range(2):
         begun.round()

@@ -12,7 +12,7 @@ from turnout.population.availability import Bernoulli, Everyone, Trace
 from turnout.population.behaviour import Byzantine, Opting
 from turnout.population.requirement import GivenRequirement, WarmUp
 from turnout.record.checkpoint import FILE
-from turnout.simulation import Simulation, checkpointing
+from turnout.simulation import Simulation, running
 
 from .recipes import DATA, LOCAL, RATES, N, assert_same_bits, assert_same_tensors, experiment, trained
 
@@ -44,8 +44,8 @@ def test_power_cuts_leave_no_trace_of_who_left(opting, tmp_path):
     run.run(tmp_path / "cut", resume=True)
     run.run(tmp_path / "whole")
     whole, found = Simulation(run), Simulation(run)
-    checkpointing.restore(whole, tmp_path / "whole")
-    checkpointing.restore(found, tmp_path / "cut")
+    running.restore(whole, tmp_path / "whole")
+    running.restore(found, tmp_path / "cut")
     assert_same_bits(found, whole)
     kept = trained(run).opt_in.state()
     assert_same_tensors(found.opt_in.state(), kept)

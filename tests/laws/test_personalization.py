@@ -36,7 +36,7 @@ from turnout.pieces.weighting import DivideByClients, Participation
 from turnout.population import Speed, delay
 from turnout.population.availability import Bernoulli, Everyone, Markov
 from turnout.protocol.pace import Buffered
-from turnout.simulation import Simulation, checkpointing
+from turnout.simulation import Simulation, running
 from turnout.simulation.memory import ClientMemory
 
 from .recipes import DATA, LOCAL, RATES, N, assert_same_bits, assert_same_tensors, trained
@@ -262,9 +262,9 @@ def test_rows_in_a_file_change_no_bit_also_when_a_run_is_continued(name, tmp_pat
     whole, cut = trained(run), Simulation(run)
     for _ in range(4):
         cut.round()
-    checkpointing.save(cut, tmp_path)
+    running.save_simulation(cut, tmp_path)
     again = Simulation(run)
-    checkpointing.restore(again, tmp_path)
+    running.restore(again, tmp_path)
     for _ in range(4):
         again.round()
     again.finish()

@@ -12,7 +12,7 @@ from turnout.record import checkpoint
 from turnout.record.checkpoint import FILE
 from turnout.record.query import History
 from turnout.record.storage import DIGESTS
-from turnout.simulation import Simulation, checkpointing
+from turnout.simulation import Simulation, running
 
 from .recipes import SOME, assert_same_bits, baseline, experiment, standard
 
@@ -37,7 +37,7 @@ def run_until(round, run, folder, resume):
 def final_state(run, folder):
     """What the folder holds, as a simulation that would go on from it."""
     simulation = Simulation(run)
-    checkpointing.restore(simulation, folder)
+    running.restore(simulation, folder)
     simulation.finish()
     return simulation
 

@@ -9,7 +9,7 @@ from turnout import ConfigurationError, Population, delay
 from turnout.population.availability import Trace
 from turnout.population.speed import Speed
 from turnout.protocol.pace import Buffered
-from turnout.simulation import Simulation, checkpointing, divergence
+from turnout.simulation import Simulation, divergence, running
 
 from .recipes import COVERING, DATA, N, assert_same_bits, experiment
 
@@ -52,11 +52,11 @@ def test_every_step_of_every_recipe_is_saved_and_resumed_from(name, pace, tmp_pa
     for version in range(1, 8):
         whole.round()
         if version in (3, 4, 5):  # behind the empty round, the one that changes nothing, and the next
-            checkpointing.save(whole, tmp_path / "run")
+            running.save_simulation(whole, tmp_path / "run")
         if version == 4:
             shutil.copytree(tmp_path / "run", tmp_path / "copy")
     resumed = Simulation(run)
-    checkpointing.restore(resumed, tmp_path / "copy")
+    running.restore(resumed, tmp_path / "copy")
     for _ in range(3):
         resumed.round()
     assert_same_bits(resumed, whole)

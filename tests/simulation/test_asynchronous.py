@@ -38,7 +38,7 @@ from turnout.population.behaviour import Opting
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.pace import Buffered, Rounds
 from turnout.record.checkpoint import FILE
-from turnout.simulation import Simulation, checkpointing
+from turnout.simulation import Simulation, running
 from turnout.simulation.schedule import schedule
 
 from ..laws.recipes import assert_same_bits
@@ -252,8 +252,8 @@ def test_an_interruption_leaves_no_trace(algorithm, pace, tmp_path):
         run.run(tmp_path / "cut", checkpoint_every=3, callbacks=[AfterRound(cut)])
     run.run(tmp_path / "cut", resume=True)
     whole, cut_off = Simulation(run), Simulation(run)
-    checkpointing.restore(whole, tmp_path / "whole")
-    checkpointing.restore(cut_off, tmp_path / "cut")
+    running.restore(whole, tmp_path / "whole")
+    running.restore(cut_off, tmp_path / "cut")
     assert_same_bits(cut_off, whole)
     for part in ("driver", "coordinator"):
         one, other = (carried(getattr(simulation, part)) for simulation in (whole, cut_off))

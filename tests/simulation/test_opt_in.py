@@ -26,7 +26,7 @@ from turnout.pieces.base.tuning import tuned
 from turnout.pieces.personalization import Personal
 from turnout.population.behaviour import Byzantine, Opting
 from turnout.population.requirement import GivenRequirement, WarmUp
-from turnout.simulation import Simulation, checkpointing
+from turnout.simulation import Simulation, running
 from turnout.simulation.client_groups import ClientGroup
 
 from ..tiny import classification
@@ -254,10 +254,10 @@ def test_a_restart_trains_no_own_model_again(data, tmp_path, monkeypatch):
         "population": Population(requirement=WarmUp(5), opting=Opting(1, comes_back=False)),
     }
     first = run(simulation_of(data, **options))
-    checkpointing.save(first, tmp_path)
+    running.save_simulation(first, tmp_path)
     monkeypatch.setattr(ClientGroup, "scores_after", None)
     again = simulation_of(data, **options)
-    checkpointing.restore(again, tmp_path)
+    running.restore(again, tmp_path)
     for kind in ("seen", "unseen"):
         one, other = (simulation.opt_in._requirement(kind) for simulation in (first, again))
         assert one is not None

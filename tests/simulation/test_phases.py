@@ -12,7 +12,7 @@ from turnout.population import Dropout
 from turnout.population.availability import Bernoulli, Markov
 from turnout.population.speed import Speed
 from turnout.protocol.pace import Rounds
-from turnout.simulation import Simulation, checkpointing
+from turnout.simulation import Simulation, running
 
 from ..laws.recipes import assert_same_bits, assert_same_tensors
 from ..tiny import SIZES, classification
@@ -65,9 +65,9 @@ def test_an_interruption_leaves_no_trace_where_clients_are_late_and_drop_out(nam
     whole = trained(simulation(name, Rounds(deadline=1.7), population))
     assert whole.history.total("num_unused") > 0
     cut = trained(simulation(name, Rounds(deadline=1.7), population), until=3)
-    checkpointing.save(cut, tmp_path)
+    running.save_simulation(cut, tmp_path)
     again = simulation(name, Rounds(deadline=1.7), population)
-    checkpointing.restore(again, tmp_path)
+    running.restore(again, tmp_path)
     assert_same_bits(trained(again), whole)
     np.testing.assert_array_equal(again.history.column("bytes_up"), whole.history.column("bytes_up"))
 

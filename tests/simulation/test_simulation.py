@@ -26,7 +26,7 @@ from turnout.population import Speed, delay
 from turnout.population.availability import Bernoulli, Everyone, Trace
 from turnout.protocol.pace import Buffered, Rounds
 from turnout.record.rows import weights_of
-from turnout.simulation import Simulation, checkpointing
+from turnout.simulation import Simulation, running
 
 from ..tiny import report
 
@@ -231,24 +231,24 @@ def test_a_client_too_large_to_shuffle_is_refused_with_what_to_write():
     ],
 )
 def test_a_checkpoint_of_another_experiment_is_refused_and_the_difference_named(tiny, tmp_path, change, message):
-    checkpointing.save(simulation_of(tiny), tmp_path)
+    running.save_simulation(simulation_of(tiny), tmp_path)
     algorithm = change.pop("algorithm", None)
     with pytest.raises(CheckpointError, match=rf"is of another experiment \(there, and here\): {message}"):
-        checkpointing.restore(simulation_of(tiny, algorithm, **change), tmp_path)
+        running.restore(simulation_of(tiny, algorithm, **change), tmp_path)
 
 
 def test_a_checkpoint_of_other_data_or_another_model_is_refused(tiny, tmp_path):
-    checkpointing.save(simulation_of(tiny), tmp_path / "one")
+    running.save_simulation(simulation_of(tiny), tmp_path / "one")
     swapped = replace(tiny, train=replace(tiny.train, y=tiny.train.y.flip(0)))
     with pytest.raises(CheckpointError, match=r"data\.crc32: \d+ and \d+"):
-        checkpointing.restore(simulation_of(swapped), tmp_path / "one")
+        running.restore(simulation_of(swapped), tmp_path / "one")
     scaled = replace(tiny, train=replace(tiny.train, x=tiny.train.x * 1.01))
     with pytest.raises(CheckpointError, match=r"data\.inputs: .* and "):
-        checkpointing.restore(simulation_of(scaled), tmp_path / "one")
+        running.restore(simulation_of(scaled), tmp_path / "one")
     rounded = replace(tiny, train=replace(tiny.train, x=tiny.train.x * (1 + 1e-7)))  # as another machine may have it
-    checkpointing.restore(simulation_of(rounded), tmp_path / "one")
-    checkpointing.save(simulation_of(tiny, model=nn.Linear(16, 4)), tmp_path / "two")
+    running.restore(simulation_of(rounded), tmp_path / "one")
+    running.save_simulation(simulation_of(tiny, model=nn.Linear(16, 4)), tmp_path / "two")
     with pytest.raises(CheckpointError, match=r"model\.crc32: \d+ and \d+"):
-        checkpointing.restore(simulation_of(tiny, model=nn.Linear(16, 4)), tmp_path / "two")
+        running.restore(simulation_of(tiny, model=nn.Linear(16, 4)), tmp_path / "two")
     with pytest.raises(CheckpointError, match=r"model\.parameters\.bias: \[4\] and None"):
-        checkpointing.restore(simulation_of(tiny, model=nn.Linear(16, 4, bias=False)), tmp_path / "two")
+        running.restore(simulation_of(tiny, model=nn.Linear(16, 4, bias=False)), tmp_path / "two")

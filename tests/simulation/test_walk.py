@@ -1,5 +1,6 @@
 """How far it is from `Experiment.run` to the user's loss: who debugs a loss reads every frame between."""
 
+import re
 import traceback
 from pathlib import Path
 
@@ -8,23 +9,33 @@ from turnout.engine.loss import cross_entropy
 
 from ..laws.recipes import DATA
 
+ROOT = Path(__file__).parents[2]
 
-def test_few_frames_lie_between_run_and_the_first_loss_of_a_round(monkeypatch):
+
+def walk(monkeypatch):
+    """File and function of each frame of the package between `Experiment.run` and the first loss of a round."""
     monkeypatch.setattr("turnout.engine.threads.num_processors", lambda: 1)
-    stacks = []
+    package, stacks = Path(to.__file__).parent, []
 
     def loss(outputs, targets):
-        stack = traceback.extract_stack()
-        names = [frame.name for frame in stack]
-        if "client_step" in names:
-            first = names.index("run", names.index("test_few_frames_lie_between_run_and_the_first_loss_of_a_round"))
-            stacks.append(stack[first:-1])
+        frames = [frame for frame in traceback.extract_stack() if Path(frame.filename).is_relative_to(package)]
+        if "client_step" in [frame.name for frame in frames]:
+            stacks.append([(Path(frame.filename).relative_to(package).as_posix(), frame.name) for frame in frames])
         return cross_entropy(outputs, targets)
 
     to.Experiment(DATA, to.models.Mlp(hidden=(4,)), to.fedavg(), rounds=1, loss=loss).run()
-    package = Path(to.__file__).parent
-    paths = [(Path(frame.filename), frame.name) for frame in stacks[0]]
-    frames = [(path.relative_to(package).as_posix(), name) for path, name in paths if path.is_relative_to(package)]
+    return stacks[0]
+
+
+def test_few_frames_lie_between_run_and_the_first_loss_of_a_round_and_the_page_lists_them(monkeypatch):
+    frames = walk(monkeypatch)
     assert frames[0] == ("experiment.py", "run")
     assert len(frames) <= 20, frames
-    assert len({file for file, _ in frames}) <= 13, frames
+    assert len({file for file, _ in frames}) <= 9, frames
+    _, _, section = (ROOT / "docs/architecture.md").read_text("utf-8").partition("## From `Experiment.run`")
+    listed = re.findall(r"`([\w./]+)`", section[section.index("\n1. ") :])
+    for file, name in frames:
+        assert file in listed, frames
+        assert name in listed, frames
+    shown = [name for name in listed if name.endswith(".py")]
+    assert set(shown) == {file for file, _ in frames} | {"simulation/running.py"}

@@ -9,7 +9,7 @@ from torch import nn
 
 from turnout.core.checks import ConfigurationError
 from turnout.engine.choice import Choice, Engine, Precision, expected
-from turnout.engine.compile.batching import batched
+from turnout.engine.compile.transforms import batched
 from turnout.engine.loss import Loss, cross_entropy, score
 from turnout.engine.network import Network
 from turnout.engine.threads import ClientThreads

@@ -18,9 +18,8 @@ from turnout.core.checks import ConfigurationError
 from turnout.engine import validate
 from turnout.engine.choice import Choice, Engine, Precision, chosen
 from turnout.engine.compile.backends import forced
-from turnout.engine.compile.batching import batched
 from turnout.engine.compile.compiled import Compiled, shared
-from turnout.engine.compile.derivative import grad_and_value
+from turnout.engine.compile.transforms import batched, grad_and_value
 from turnout.engine.forward import Forward
 from turnout.engine.loss import Loss, cross_entropy
 from turnout.engine.network import Network

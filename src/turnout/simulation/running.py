@@ -12,9 +12,13 @@ from turnout.callbacks import Callbacks
 from turnout.core import signals
 from turnout.core.checks import CheckpointError, TurnoutError
 from turnout.distributed import collectives
+from turnout.engine.choice import Choice
+from turnout.protocol.tensors import as_arrays, as_tensors
 from turnout.record import checkpoint, storage
-from turnout.simulation.checkpointing import save as save_simulation
+from turnout.record.describe import differences
+from turnout.record.query import History, save_run
 from turnout.simulation.simulation import Simulation
+from turnout.simulation.trained import Trained
 
 STOPPED = "stopped.json"
 """The file that says after how many rounds a callback ended a run, which is whole then and yet may go on."""
@@ -24,15 +28,18 @@ class Interrupted(TurnoutError):
     """The run was stopped by the user; its checkpoint is saved where the message says."""
 
 
-def train_to_the_end(
+def rounds_left(
     simulation: Simulation,
     folder: Path | None,
     checkpoint_every: int | None,
     ended: Callable[[], bool],
     callbacks: Callbacks,
     stopped: signals.Flag,
-) -> None:
-    """Go through the rounds that are left, with checkpoints on the way and at the end."""
+) -> Iterator[int]:
+    """Yield the version before each round that is left; save checkpoints after rounds and at the end.
+
+    The caller takes the round before it asks for the next one.
+    """
     rounds, saved = simulation.experiment.rounds, time.monotonic()
 
     def save(finished: bool = False) -> None:
@@ -43,7 +50,7 @@ def train_to_the_end(
     if collectives.world_size() > 1 and not simulation.state.version:
         save()  # so that there is something to go on from whenever another process is lost
     while (spent := simulation.coordinator.over) is None:
-        simulation.round()
+        yield simulation.state.version
         version = simulation.state.version
         try:
             over = ended()
@@ -156,3 +163,46 @@ def stops_on_signal() -> Iterator[signals.Flag]:
 
     with signals.handled(stop):
         yield stopped
+
+
+def save_simulation(simulation: Simulation, folder: Path, finished: bool = False) -> None:
+    """Save what was recorded and a checkpoint."""
+    groups = simulation.coordinator.state_groups() | {"memory": simulation.memory.state()}
+    groups["opt_in"] = simulation.opt_in.state()
+    groups |= {f"time.{name}": as_tensors(arrays) for name, arrays in simulation.driver.state().items()}
+    tensors, model = Trained.of(simulation).saved()
+    groups |= tensors
+    facts = {
+        "model": model,
+        "version": simulation.state.version,
+        "experiment": simulation.description,
+        "engine": simulation.objective.engine,
+    }
+    save_run(folder, simulation.history, checkpoint.flatten(groups), facts, finished)
+
+
+def restore(simulation: Simulation, folder: Path) -> None:
+    """Take over what was saved, so that the run goes on as if nothing had happened.
+
+    Raises:
+        CheckpointError: for a checkpoint of another experiment, naming what differs.
+    """
+    tensors, facts = checkpoint.load(folder, or_previous=True)
+    # More rounds than first planned are the one change that changes nothing of what was done.
+    then, now = (d | {"rounds": None} for d in (facts.get("experiment", {}), simulation.description))
+    if different := list(differences(then, now)):
+        raise CheckpointError(
+            f"the checkpoint in {folder} is of another experiment (there, and here): {'; '.join(different[:5])}"
+        )
+    if (engine := facts.get("engine", simulation.objective.engine)) != simulation.objective.engine:
+        simulation.objective.use(Choice(engine, "as this run began"))
+    simulation.coordinator.restore(lambda group: checkpoint.unflatten(tensors, group))
+    simulation.show()
+    simulation.memory.restore(checkpoint.unflatten(tensors, "memory"))
+    simulation.opt_in.restore(checkpoint.unflatten(tensors, "opt_in"))
+    groups = simulation.driver.state()
+    simulation.driver.restore({name: as_arrays(checkpoint.unflatten(tensors, f"time.{name}")) for name in groups})
+    history = History.load(folder, simulation.state.version)
+    if collectives.rank():  # the log is for process 0 to append to and to delete
+        history.rewind(history.last_round)
+    simulation.recorder.history = history

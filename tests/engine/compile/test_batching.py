@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.func import vmap
 
-from turnout.engine.compile import batching
-from turnout.engine.compile.derivative import grad_and_value
+from turnout.engine.compile.transforms import batched, grad_and_value
 
 W = torch.linspace(-1, 1, 12).reshape(3, 4)
 X = torch.linspace(0, 2, 24).reshape(3, 2, 4)
@@ -26,7 +25,7 @@ def of_one(w, x, scale):
 @pytest.mark.parametrize("function", [both, of_one])
 def test_every_call_gives_what_vmap_gives(function):
     dims = (0, 0, None)
-    made, expected = batching.batched(function, dims), vmap(function, dims)(W, X, SCALE)
+    made, expected = batched(function, dims), vmap(function, dims)(W, X, SCALE)
     for _ in range(3):
         found = made(W, X, SCALE)
         for one, other in zip(*([v] if isinstance(v, torch.Tensor) else v for v in (found, expected)), strict=True):
@@ -34,18 +33,18 @@ def test_every_call_gives_what_vmap_gives(function):
 
 
 def test_what_is_not_given_stays_so():
-    made = batching.batched(of_one, (0, 0, None))
+    made = batched(of_one, (0, 0, None))
     assert torch.equal(made(W, X, None), made(W, X, None))
     assert torch.equal(made(W, X, None), vmap(lambda w, x: (x @ w).sum())(W, X))
 
 
 def test_batches_may_differ_in_size_from_call_to_call():
-    made = batching.batched(of_one, (0, 0, None))
+    made = batched(of_one, (0, 0, None))
     assert [len(made(W[:n], X[:n], SCALE)) for n in (3, 2, 1)] == [3, 2, 1]
 
 
 def test_an_error_leaves_nothing_behind():
-    made = batching.batched(of_one, (0, 0, None))
+    made = batched(of_one, (0, 0, None))
     expected = made(W, X, SCALE)
     with pytest.raises(RuntimeError):
         made(W[:, :3], X, SCALE)
@@ -60,6 +59,6 @@ def test_an_operation_without_a_batching_rule_raises_no_warning_inside_and_does_
     with pytest.warns(UserWarning, match="batching rule"):
         expected = vmap(bags)(X)
     with warnings.catch_warnings(action="error"):
-        assert torch.equal(batching.batched(bags, (0,))(X), expected)
+        assert torch.equal(batched(bags, (0,))(X), expected)
     with pytest.warns(UserWarning, match="batching rule"):
         vmap(bags)(X)

@@ -12,6 +12,7 @@ from turnout.engine.compile.backends import BACKENDS
 from turnout.engine.compile.compiled import Compiled
 from turnout.engine.compile.passes import trace
 from turnout.engine.objective import Objective
+from turnout.pieces.local.descent import Stretch
 from turnout.pieces.local.local_step import LocalStep, steepest
 from turnout.pieces.local.sgd import HeavyBall
 
@@ -29,6 +30,12 @@ def counted():
         return (z if mask is None else z * mask).square().sum()
 
     return vmap(grad_and_value(loss), in_dims=(0, 0, None)), calls
+
+
+def repeat(replayed, fixed, each):
+    """Repeat a function as a local step does."""
+    for arguments in replayed.replay(fixed, each):
+        replayed.function(*arguments)
 
 
 def scripted_by(monkeypatch, build):
@@ -231,7 +238,7 @@ def test_repeats_without_python_what_it_did_with_it(monkeypatch):
         x, scale, before = torch.randn(seed + 2, 4), torch.randn(4), len(calls)
         for row in x:
             expected.add_(row * scale)
-        replayed.repeat((total, scale, None), (x, None))
+        repeat(replayed, (total, scale, None), (x, None))
         assert torch.equal(total, expected)
         assert (len(calls) > before) == (seed == 0)
     assert len(replayed._traced) == 1
@@ -251,7 +258,7 @@ def test_repeats_steps_with_views_of_what_they_change(monkeypatch):
         expected = params.clone()
         for row in x:
             step(expected, row)
-        replayed.repeat((params,), (x,))
+        repeat(replayed, (params,), (x,))
         assert torch.equal(params, expected)
     assert len(replayed._traced) == 1
 
@@ -278,7 +285,7 @@ def test_a_layer_that_the_model_does_not_use_is_no_obstacle(monkeypatch):
         step(expected, objective.initial.repeat(4, 1), torch.zeros(4), x, y, state, examples[i], None, keys[i], lr[i])
     here = (params, objective.initial.repeat(4, 1), torch.zeros(4), x, y)
     for rows in (slice(0, 2), slice(2, 4), slice(4, 6)):
-        step.repeat(here, state, (examples[rows], None, keys[rows], lr[rows]))
+        step.repeat(Stretch(here, state, None, 1, (examples[rows], None, keys[rows], lr[rows])))
     (replayed,) = objective._compiled.values()
     assert len(replayed._traced) == 1
     assert torch.equal(params, expected)
@@ -312,7 +319,7 @@ def test_steps_of_single_clients_are_replayed_bit_for_bit(make, more, monkeypatc
     objective, step, here, state, minibatches = alone(module, x, **more)
     monkeypatch.setattr(replay, "_CALLS", 0)
     for rows in (slice(0, 2), slice(2, 5), slice(5, 9)):
-        step.repeat(here, state, tuple(None if part is None else part[rows] for part in minibatches))
+        step.repeat(Stretch(here, state, None, 1, tuple(None if part is None else part[rows] for part in minibatches)))
     (replayed,) = objective._compiled.values()
     assert len(replayed._traced) == 1
     assert torch.equal(here[0], expected[0])
@@ -328,7 +335,7 @@ def test_padding_of_single_clients_is_cut_off_anew_in_every_step(monkeypatch):
     expected = here[0].clone()
     for i, real in enumerate([3, 4] * 4 + [3]):
         step(expected, here[1], torch.zeros(1), *here[3:], state, examples[i][..., :real], None, keys[i], lr[i])
-    step.repeat(here, state, (examples, mask, keys, lr))
+    step.repeat(Stretch(here, state, None, 1, (examples, mask, keys, lr)))
     assert torch.equal(here[0], expected)
     assert not objective._compiled
 
@@ -386,9 +393,9 @@ def test_steps_without_a_loop_that_gives_their_bits_are_replayed_one_by_one(inst
         return total.add_(x)
 
     replayed, total = Compiled(step, changes=(0,)), torch.zeros(2)
-    replayed.repeat((total,), (torch.ones(4, 2),))
+    repeat(replayed, (total,), (torch.ones(4, 2),))
     before = len(calls)
-    replayed.repeat((total,), (torch.ones(8, 2),))
+    repeat(replayed, (total,), (torch.ones(8, 2),))
     assert total.tolist() == [12.0, 12.0]
     assert len(calls) == before
     assert not replayed._known

@@ -384,7 +384,8 @@ def test_arguments_that_are_not_there_are_left_out(monkeypatch):
 
     replayed, total = Compiled(function, changes=(0, 2)), torch.zeros(2)
     for _ in range(5):
-        replayed.repeat((None, torch.tensor(2.0), total), (torch.ones(3, 2), None))
+        for arguments in replayed.replay((None, torch.tensor(2.0), total), (torch.ones(3, 2), None)):
+            replayed.function(*arguments)
     assert total.tolist() == [30.0, 30.0]
     (of,) = map(recorder, replayed._traced.values())
     assert isinstance(of, Graphed)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import func
 
-from turnout.engine.compile import derivative
-from turnout.engine.compile.derivative import grad_and_value
+from turnout.engine.compile import transforms
+from turnout.engine.compile.transforms import grad_and_value
 
 from ...children import Child
 from ...tiny import classification
@@ -47,7 +47,7 @@ def test_an_error_inside_leaves_nothing_behind():
 
 
 def test_with_a_torch_that_calls_its_parts_otherwise_it_is_torchs(monkeypatch):
-    monkeypatch.setattr(derivative, "_torch", object())
+    monkeypatch.setattr(transforms, "_torch", object())
     assert torch.equal(grad_and_value(lambda w: (w * w).sum())(W[0])[0], 2 * W[0])
 
 

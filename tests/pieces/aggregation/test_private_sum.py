@@ -20,7 +20,7 @@ from turnout.privacy import buffered_toeplitz
 from turnout.privacy.noise import gaussian
 from turnout.privacy.plan import Plan, _together
 from turnout.simulation import Simulation
-from turnout.simulation.checkpointing import save
+from turnout.simulation.running import save_simulation
 
 
 def direction(piece, delta, weights=None, known=None, state=None):
@@ -170,7 +170,7 @@ def test_a_resumed_run_does_not_search_its_correlation_again(tmp_path, monkeypat
     simulation = Simulation(experiment(piece))
     for _ in range(3):
         simulation.round()
-    save(simulation, tmp_path)
+    save_simulation(simulation, tmp_path)
     monkeypatch.setattr(buffered_toeplitz, "_best", None)
     _together.cache_clear()
     resumed = experiment(piece).run(tmp_path, resume=True)

@@ -27,7 +27,7 @@ from turnout.population import Speed, delay
 from turnout.population.availability import Bernoulli
 from turnout.protocol.pace import Buffered
 from turnout.record import checkpoint
-from turnout.simulation import Simulation, checkpointing
+from turnout.simulation import Simulation, running
 
 MODEL = models.Mlp(hidden=(6,))
 P = 16 * 6 + 6 + 6 * 4 + 4
@@ -92,7 +92,7 @@ def test_a_report_shows_nothing_of_the_own_model(tiny, tmp_path):
     assert torch.equal(sent.updates.gathered(), same.updates.gathered())
     assert torch.equal(sent.seen["loss"], same.seen["loss"])
     assert (own(one) - own(other)).abs().max() > 0.1
-    checkpointing.save(one, tmp_path)
+    running.save_simulation(one, tmp_path)
     saved, _ = checkpoint.load(tmp_path)
     assert [name for name in saved if "personal" in name] == ["memory/table.personal"]
 

@@ -20,7 +20,7 @@ from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideByClients, DivideBySum, Participation
 from turnout.population.availability import Bernoulli
 from turnout.record import checkpoint
-from turnout.simulation import Simulation, checkpointing
+from turnout.simulation import Simulation, running
 
 N = 8
 EVERYONE = np.arange(N)
@@ -172,7 +172,7 @@ def test_personal_parameters_never_leave_their_client(tiny, tmp_path, engine):
     assert {"start_gradient", "control"} <= report.seen.keys() | report.extra.keys()
     row = simulation.history.rounds.to_pylist()[-1]
     assert row["bytes_up"] == row["num_participants"] * (3 * 4 * SHARED + 2 * 4 + 24)
-    checkpointing.save(simulation, tmp_path)
+    running.save_simulation(simulation, tmp_path)
     saved, _ = checkpoint.load(tmp_path)
     assert saved["model/params"].shape == (SHARED,)
     elsewhere = ("memory/", "model.first/", "schedule.", "coordinator/")  # with clients; or who was asked when

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
@@ -53,6 +53,7 @@ class Compiled:
             function's very bits.
 
     Attributes:
+        function: as given.
         backends: what runs each trace, by shape: the name of a `Backend`, or why there is no trace.
     """
 
@@ -63,16 +64,19 @@ class Compiled:
         threads: ClientThreads | None = None,
         known: Traces | None = None,
     ) -> None:
-        self._function, self._changes, self._threads = function, changes, threads or ClientThreads(1)
+        self.function, self._changes, self._threads = function, changes, threads or ClientThreads(1)
         self._known = {} if known is None else known
         self._calls: dict[Any, float] = {}
         self._traced: Traces = {}
         self.backends: dict[Any, str] = {}
 
-    def repeat(self, fixed: tuple[torch.Tensor | None, ...], each: tuple[torch.Tensor | None, ...]) -> None:
+    def replay(
+        self, fixed: tuple[torch.Tensor | None, ...], each: tuple[torch.Tensor | None, ...]
+    ) -> Iterator[tuple[torch.Tensor | None, ...]]:
         """Call the function for what it changes: ``function(*fixed, *(rows[i] for rows in each))`` for every i.
 
-        Once it is traced, this is a single call: threads that repeat something small do not wait for each other's Python.
+        Yields the arguments of calls that go through Python; the caller passes them to `function`. Once that is traced, the
+        calls that are left are a single one: threads that repeat something small do not wait for each other's Python.
         """
         stays, moves = [a for a in fixed if a is not None], [rows for rows in each if rows is not None]
         first = (*fixed, *(None if rows is None else rows[0] for rows in each))
@@ -83,7 +87,7 @@ class Compiled:
                 return
             arguments = (*fixed, *(None if rows is None else rows[i] for rows in each))
             self._count_call(key, arguments)
-            self._function(*arguments)
+            yield arguments
 
     def __call__(self, *arguments: torch.Tensor | None) -> Any:
         """Return the function's value."""
@@ -91,7 +95,7 @@ class Compiled:
         if (traced := self._trace_of(key, arguments)) is not None:
             return traced(*(a for a in arguments if a is not None))
         self._count_call(key, arguments)
-        return self._function(*arguments)
+        return self.function(*arguments)
 
     def _trace_of(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any] | None:
         """Return the trace to use: this run's, or from the second call on a known one that gives the function's very bits."""
@@ -154,7 +158,7 @@ class Compiled:
 
         def call(*tensors: torch.Tensor) -> Any:
             rest = iter(tensors)
-            return self._function(*(next(rest) if there else None for there in given))
+            return self.function(*(next(rest) if there else None for there in given))
 
         return call
 

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from turnout.core.types import State
-from turnout.pieces.local.local_step import LocalStep
 from turnout.pieces.local.update import Update
 
 
@@ -137,13 +136,3 @@ class Part:
     params: torch.Tensor
     start: torch.Tensor
     stretches: list[Stretch]
-
-    def run(self, step: LocalStep) -> None:
-        """Take all steps."""
-        self.params.copy_(self.start)
-        for stretch in self.stretches:
-            if stretch.first is not None:
-                step.move(*stretch.here[:3], stretch.moments, *stretch.first)
-            if stretch.number:
-                step.repeat(stretch.here, stretch.moments, stretch.minibatches)
-        self.params.sub_(self.start)

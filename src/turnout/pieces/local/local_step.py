@@ -17,6 +17,7 @@ from turnout.engine.examples import minibatch
 from turnout.engine.objective import Objective
 from turnout.pieces.base import Correction
 from turnout.pieces.local.closure import split_tensors
+from turnout.pieces.local.descent import Part, Stretch
 from turnout.pieces.local.update import Update, descend
 
 GradientAt = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
@@ -57,22 +58,27 @@ class LocalStep:
         changed = self.corrections or self.accumulate > 1 or self.objective.layout.num_statistics
         return self.direction is steepest and self.update.is_plain and not changed
 
-    def repeat(
-        self, here: tuple[torch.Tensor, ...], state: State, minibatches: tuple[torch.Tensor | None, ...]
-    ) -> None:
-        """Step after step; without Python in between, if tensors are all that is new in a round.
+    def run(self, part: Part) -> None:
+        """Take all steps of some clients, from where they begin."""
+        part.params.copy_(part.start)
+        for stretch in part.stretches:
+            if stretch.first is not None:
+                self.move(*stretch.here[:3], stretch.moments, *stretch.first)
+            if stretch.number:
+                self.repeat(stretch)
+        part.params.sub_(part.start)
+
+    def repeat(self, stretch: Stretch) -> None:
+        """Take step after step; without Python in between, if tensors are all that is new in a round.
 
         Clients who are computed one by one cut padding off, by what a mask says: with one they need Python.
-
-        Args:
-            here: the first arguments of a step, up to `y`.
-            state: of the solver's rule.
-            minibatches: the others, with a row for each step.
         """
+        here, state, minibatches = stretch.here, stretch.moments, stretch.minibatches
         whole = self.objective.engine == "vectorised" or minibatches[1] is None
         if whole and (compiled := self._compiled(tuple(state))) is not None:
             replayed, held = compiled
-            replayed.repeat((*here, *state.values(), *held), minibatches)
+            for arguments in replayed.replay((*here, *state.values(), *held), minibatches):
+                replayed.function(*arguments)
             return
         for rows in zip(*(itertools.repeat(None) if part is None else part for part in minibatches), strict=False):
             self(*here, state, *rows, replay=True)  # type: ignore[arg-type]

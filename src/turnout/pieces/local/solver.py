@@ -228,12 +228,12 @@ class Solver(Local, ABC):
         objective, shards, work = clients.objective, clients.shards, []
         for part, corrections in zip(parts, begun, strict=True):
             step = LocalStep(objective, clients.transforms, self._direction, corrections, self.update, self.accumulate)
-            work.append((descent.part(part, state, shards.x, shards.y, objective.engine == "one_by_one"), step))
+            work.append((step, descent.part(part, state, shards.x, shards.y, objective.engine == "one_by_one")))
         if objective.threads.is_split:
             list(objective.threads.map(lambda item: item[0].run(item[1]), work))
         else:
-            for part, step in work:
-                part.run(step)
+            for step, some in work:
+                step.run(some)
         number = to_device(np.maximum(descent.num_steps, 1), state.total.device, state.total.dtype)
         return state.params, state.total / number
 
