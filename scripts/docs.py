@@ -99,7 +99,10 @@ def public() -> Iterator[tuple[str, Any]]:
     things = [getattr(to, name) for name in to.__all__]
     modules = [thing for thing in things if inspect.ismodule(thing)]
     for module in modules:  # a package without `__all__` exports what it imports
-        names = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
+        exported = [
+            name for name, thing in vars(module).items() if getattr(thing, "__module__", "").startswith(module.__name__)
+        ]
+        names = getattr(module, "__all__", exported)
         things += [getattr(module, name) for name in names]
     for thing in things:
         if (inspect.isclass(thing) or inspect.isfunction(thing)) and thing.__module__.startswith("turnout"):

@@ -4,7 +4,7 @@ Each partition is a frozen dataclass; `assign` turns labels into the rows of eve
 seed give the same partition.
 """
 
-from turnout.core.registry import lookup
+from turnout.core.registry import lookup as _lookup
 from turnout.data.partition.base import Partition as Partition
 from turnout.data.partition.by_id import ById as ById
 from turnout.data.partition.classes_per_client import ClassesPerClient as ClassesPerClient
@@ -15,4 +15,4 @@ from turnout.data.partition.label_clusters import LabelClusters as LabelClusters
 from turnout.data.partition.label_groups import LabelGroups as LabelGroups
 from turnout.data.partition.power_law import PowerLaw as PowerLaw
 
-__getattr__ = lookup(__name__)
+__getattr__ = _lookup(__name__)

@@ -1,29 +1,18 @@
 """When clients are available: by chance, in cycles, or as a trace recorded it."""
 
-from turnout.core.registry import lookup
-from turnout.population.availability.base import Availability, BoundAvailability
-from turnout.population.availability.bernoulli import Bernoulli
-from turnout.population.availability.cyclic import Cyclic
-from turnout.population.availability.diurnal import Diurnal
-from turnout.population.availability.everyone import Everyone
-from turnout.population.availability.markov import Markov
-from turnout.population.availability.modulated import InterleavedSine, Sine, Staircase
-from turnout.population.availability.trace import Flash, TimedTrace, Trace
+from turnout.core.registry import lookup as _lookup
+from turnout.population.availability.base import Availability as Availability
+from turnout.population.availability.base import BoundAvailability as BoundAvailability
+from turnout.population.availability.bernoulli import Bernoulli as Bernoulli
+from turnout.population.availability.cyclic import Cyclic as Cyclic
+from turnout.population.availability.diurnal import Diurnal as Diurnal
+from turnout.population.availability.everyone import Everyone as Everyone
+from turnout.population.availability.markov import Markov as Markov
+from turnout.population.availability.modulated import InterleavedSine as InterleavedSine
+from turnout.population.availability.modulated import Sine as Sine
+from turnout.population.availability.modulated import Staircase as Staircase
+from turnout.population.availability.trace import Flash as Flash
+from turnout.population.availability.trace import TimedTrace as TimedTrace
+from turnout.population.availability.trace import Trace as Trace
 
-__all__ = [
-    "Availability",
-    "Bernoulli",
-    "BoundAvailability",
-    "Cyclic",
-    "Diurnal",
-    "Everyone",
-    "Flash",
-    "InterleavedSine",
-    "Markov",
-    "Sine",
-    "Staircase",
-    "TimedTrace",
-    "Trace",
-]
-
-__getattr__ = lookup(__name__)
+__getattr__ = _lookup(__name__)

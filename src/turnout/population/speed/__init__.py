@@ -1,11 +1,12 @@
 """How long clients take: durations drawn from distributions, by groups of clients, or replayed from a record."""
 
-from turnout.core.registry import lookup
-from turnout.population.speed.distributions import Speed
-from turnout.population.speed.durations import BoundSpeed, Durations, SpeedModel
-from turnout.population.speed.groups import Group, device_profiles
-from turnout.population.speed.recorded import RecordedSpeed
+from turnout.core.registry import lookup as _lookup
+from turnout.population.speed.distributions import Speed as Speed
+from turnout.population.speed.durations import BoundSpeed as BoundSpeed
+from turnout.population.speed.durations import Durations as Durations
+from turnout.population.speed.durations import SpeedModel as SpeedModel
+from turnout.population.speed.groups import Group as Group
+from turnout.population.speed.groups import device_profiles as device_profiles
+from turnout.population.speed.recorded import RecordedSpeed as RecordedSpeed
 
-__all__ = ["BoundSpeed", "Durations", "Group", "RecordedSpeed", "Speed", "SpeedModel", "device_profiles"]
-
-__getattr__ = lookup(__name__)
+__getattr__ = _lookup(__name__)
