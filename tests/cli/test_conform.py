@@ -4,18 +4,26 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import turnout
 from turnout.cli.app import app
 from turnout.cli.conform import trial_of
+from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.conform import judge
 from turnout.deployment.conform.faults import Exchange
 from turnout.deployment.conform.scenarios import SCENARIOS
 from turnout.deployment.conform.trial import tried
+from turnout.deployment.wire.format import Assignment, encode
+from turnout.deployment.wire.format import told as wire_told
+from turnout.deployment.wire.surveys import question_tensor
+from turnout.evaluation.queries import Question
+from turnout.protocol.survey import FIRST_TASK
 
 NODE = shutil.which("node")
 MODULE = Path(turnout.__file__).parent / "deployment/client/javascript/turnout.js"
@@ -38,7 +46,7 @@ def test_the_javascript_client_conforms():
     slow = [each for each in SCENARIOS if each.fault.headers]
     found = trial(MODULE, [each for each in SCENARIOS if ALL or each not in slow])
     assert {rule: wrong for rule, wrong in found.items() if wrong is not None} == {}
-    assert len(found) == len(SCENARIOS) + 10 - (0 if ALL else len(slow))
+    assert len(found) == len(SCENARIOS) + 11 - (0 if ALL else len(slow))
 
 
 WAIT, DROPS = "/^[0-9]{1,9}$/.test(after) ?", "[404, 409, 410, 413, 422]"
@@ -142,6 +150,24 @@ def test_rules_that_hold_at_any_time(rule, log, why):
         exchange("/v1/checkin", 9.0),
     ]
     assert set(judge.in_general(quiet).values()) == {None}
+
+
+def test_wrong_answers_to_queries_are_found():
+    """A count that is off by one, and an answer to what no client can know; the right one and none at all are fine."""
+    worker = Worker(Computer(trial_of()[0]))
+    told = {"question": question_tensor(Question("count").table())[None]}
+    task = Assignment(FIRST_TASK, 0, "query", 0, "0" * 64, 0, 9.0, wire_told(told, 0))
+    unknown = replace(task, told=wire_told({"question": question_tensor(Question("mean", "nobodys").table())[None]}, 0))
+
+    def log(task, number):
+        body = encode({"num_examples": torch.tensor([number])})
+        put = Exchange("PUT", f"/v1/tasks/{task.task}/report", {}, body, 1.0, 1.0, 201, b"", 201)
+        return [exchange("/v1/checkin", 0.0, answer={"task": json.loads(json.dumps(task.json()))}), put]
+
+    assert judge.of_queries(worker, log(task, 18)) is None
+    assert judge.of_queries(worker, log(task, 18)[:1]) is None
+    assert "num_examples is off by 1" in (judge.of_queries(worker, log(task, 17)) or "")
+    assert "a function that the client cannot have" in (judge.of_queries(worker, log(unknown, 18)) or "")
 
 
 def test_commands_that_cannot_be_tried_are_refused():

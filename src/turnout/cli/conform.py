@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -67,3 +68,9 @@ def secure_of() -> Experiment:
         to.Sgd(lr=0.1, batch_size=4), also=(to.aggregation.SecureSum(largest=64.0, fraction_bits=16),)
     )
     return Experiment(_numbers([8, 9, 7, 6], (5,)), to.models.Logistic(), algorithm, rounds=1)
+
+
+def surveys_of() -> Experiment:
+    """Return a run whose one client has test examples."""
+    data = replace(_numbers([14], (5,)), client_test=_numbers([6], (5,)).train)
+    return Experiment(data, to.models.Logistic(), to.fedavg(to.Sgd(lr=0.1, batch_size=4)), seed=1)

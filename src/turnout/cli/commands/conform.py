@@ -67,8 +67,8 @@ def vectors(options: VectorsOptions) -> None:
     """Write test vectors of the protocol: exchanges, random numbers, minibatches, updates, and messages of a secure sum."""
     needs("serve", "starlette", "uvicorn", "sqlalchemy", "httptools")
     needs("secure", "cryptography")
-    from turnout.cli.conform import models_of, secure_of
+    from turnout.cli.conform import models_of, secure_of, surveys_of
     from turnout.deployment.conform.vectors import write
 
-    for path in write(options.folder, models_of(), secure_of()):
+    for path in write(options.folder, models_of(), secure_of(), surveys_of()):
         typer.echo(path)

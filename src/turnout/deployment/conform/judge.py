@@ -140,6 +140,26 @@ def of_training(worker: Worker, log: Sequence[Exchange], specified: bool) -> str
     return None
 
 
+def of_queries(worker: Worker, log: Sequence[Exchange]) -> str | None:
+    """Return how answers to queries differ from ours, or what is answered that cannot be; None where nothing is.
+
+    A client may decline any query.
+    """
+    tasks: dict[str, dict[str, Any]] = {}
+    for exchange in log:
+        task = exchange.table.get("task", {}) if exchange.path == "/v1/checkin" else {}
+        if task.get("phase") == "query":
+            tasks[f"/v1/tasks/{task['task']}/report"] = task
+        elif exchange.path in tasks and _holds(exchange) and exchange.headers.get("upload-offset", "0") == "0":
+            assignment = Assignment.read(tasks[exchange.path])
+            done = worker.do(0, assignment, {}, {})
+            if done is None:
+                return f"task {assignment.task} is a query of a function that the client cannot have, and it answers"
+            if (why := _difference(exchange.body, done[0], specified=True)) is not None:
+                return f"the answer to the query of task {assignment.task}: {why}"
+    return None
+
+
 def _holds(exchange: Exchange) -> bool:
     """Return whether a request brought a report, or the rest of one, that was taken."""
     return exchange.served in (200, 201)
@@ -151,7 +171,11 @@ def _difference(theirs: bytes, ours: bytes, specified: bool) -> str | None:
     received, reference = decode(theirs, expected), decode(ours, expected)
     for name in reference if specified else ("num_examples", "num_steps"):
         tolerance = 1e-9 if reference[name].itemsize == 8 else 1e-5
-        apart = (received[name].double() - reference[name].double()).abs().max().item()
+        apart = (
+            0.0
+            if not reference[name].numel()
+            else (received[name].double() - reference[name].double()).abs().max().item()
+        )
         if not apart <= tolerance:
             return f"{name} is off by {apart:.3g}"
     return None

@@ -24,9 +24,17 @@ from turnout.deployment.conform.faults import Exchange, Fault, Misbehaving, Scri
 from turnout.deployment.conform.scenarios import SCENARIOS, Scenario
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.process import Options, Server
+from turnout.evaluation.queries import Question
 
 ROUNDS = 1 + sum(scenario.route[0] == "PUT" for scenario in SCENARIOS)
 """Rounds of a trial: one for each thing that goes wrong with a report, and one in which nothing does."""
+
+QUESTIONS = (
+    Question("variance", center=0.5),
+    Question("histogram", "targets", edges=(0, 1, 2)),
+    Question("mean", "function_of_nobody"),
+)
+"""Queries of a trial; the last is of a function that no client has."""
 
 _FILE = """import json
 from pathlib import Path
@@ -97,12 +105,13 @@ class Trial:
         return judge.of_scenarios(self.scenarios, self.log) | judge.in_general(self.log) | {"ends with the run": ended}
 
     def training(self, specified: bool) -> dict[str, str | None]:
-        """Return how what it reported differs from what our own client computes; None is not at all."""
+        """Return how what it reported differs from what our own client computes, by rule; None is not at all."""
         worker = Worker(Computer(self.experiment))
         return {
             "minibatches and updates are as specified" if specified else "counts are right": judge.of_training(
                 worker, self.log, specified
-            )
+            ),
+            "queries are answered as specified": judge.of_queries(worker, self.log),
         }
 
     def refused(self) -> dict[str, str | None]:
@@ -144,7 +153,12 @@ class Trial:
             port = int(url.rpartition(":")[2])
             client = self._client(folder, url, said)
             stack.callback(lambda: (client.kill(), client.wait()))
+            asked = script != self._script
             while client.poll() is None and time.monotonic() < end:
+                if not asked and self._server.driver.version > 0:
+                    asked = True
+                    for question in QUESTIONS:
+                        self._server.service.survey("query", question=question).result()
                 try:
                     action = self._actions.get(timeout=0.02)
                 except queue.Empty:
@@ -164,7 +178,7 @@ class Trial:
         """Serve in a thread."""
         options = Options(port=port, rate=0, leases=Leases(heartbeat=5.0), max_norm=None)
         server = _Server(self.experiment, folder / "run", dict(self.settings), options)
-        server.trial, server.script = self, script
+        server.trial, server.script, self._server = self, script, server
         return server.listening()
 
     def _client(self, folder: Path, url: str, said: Any) -> subprocess.Popen[str]:

@@ -6,6 +6,7 @@ The author of a client replays them without a server: see the README.md that is 
 from __future__ import annotations
 
 import base64
+import hashlib
 import http.client
 import json
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,23 @@ from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.process import Options, Server
 from turnout.deployment.server.training import training
-from turnout.deployment.wire.format import PROTOCOL, Assignment, decode, digest, encode, model_tensors, read_manifest
+from turnout.deployment.wire.format import (
+    PROTOCOL,
+    Assignment,
+    decode,
+    digest,
+    encode,
+    model_tensors,
+    read_manifest,
+    told,
+)
+from turnout.deployment.wire.surveys import question_tensor
+from turnout.evaluation.queries import KINDS, Question
+from turnout.protocol.secure import shamir
+from turnout.protocol.secure.client import sealed
+from turnout.protocol.secure.masks import agree, expand, public
+from turnout.protocol.secure.messages import commitment
+from turnout.protocol.survey import FIRST_TASK
 
 README = """# Test vectors of the protocol
 
@@ -37,17 +54,24 @@ Written by `turnout protocol vectors`. `docs/protocol.md` is the protocol.
   (client, version, repeat, steps done before); then `minibatches`, and `delta`, `loss` and `num_steps`, computed in float64.
 - `exchanges.json`: requests and answers in the order in which they were sent: a session of a client with each refusal. A body
   is `json`, or `base64`. Tokens, codes and the name of the run are those of one server.
+- `surveys.json`: for an evaluation and each kind of query, `task` (as a checkin has it), `params` of the model, `inputs` and
+  `targets` (test examples of an evaluation, training examples of a query), and `report`, the sums by name.
+- `primitives.json`: what the page calls `agree`, `expand`, `share` and `commit`, of given bytes in hexadecimal digits, and
+  the row that a participant seals for another one.
 - `secure.json`: what clients of one secure sum were told and what they reported, phase by phase, and the sum.
 """
 
 
-def write(folder: Path, models: Mapping[str, Configuration], secure: Configuration) -> list[Path]:
+def write(
+    folder: Path, models: Mapping[str, Configuration], secure: Configuration, surveys: Configuration
+) -> list[Path]:
     """Write all vectors into a folder, and return its files.
 
     Args:
         folder: where to; it is made.
         models: runs whose updates are computed, by name. The first of them is also served.
         secure: a run with a secure sum of at least three clients.
+        surveys: a run whose one client has test examples.
     """
     folder.mkdir(parents=True, exist_ok=True)
     contents = {
@@ -55,6 +79,8 @@ def write(folder: Path, models: Mapping[str, Configuration], secure: Configurati
         "training.json": {name: _training(run) for name, run in models.items()},
         "exchanges.json": _exchanges(next(iter(models.values()))),
         "secure.json": _secure(secure),
+        "surveys.json": _surveys(surveys),
+        "primitives.json": _primitives(),
     }
     for name, value in contents.items():
         (folder / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
@@ -122,7 +148,7 @@ def _minibatches(run: Configuration, computer: Computer, client: int, draw: int,
     return [(rows[:number] - begin).tolist() for rows, number in zip(plan.examples[0], plan.counts[0], strict=True)]
 
 
-class _Recorder:
+class Recorder:
     """Sends requests to a server, and notes them with their answers."""
 
     def __init__(self, url: str) -> None:
@@ -167,14 +193,14 @@ def _exchanges(run: Configuration) -> list[dict[str, Any]]:
             run, Path(folder) / "run", {}, Options(port=0, rate=0, max_clients=2, leases=Leases(heartbeat=60))
         )
         with server.listening() as url:
-            exchanges = _session(_Recorder(url), Worker(Computer(run)))
+            exchanges = _session(Recorder(url), Worker(Computer(run)))
         codes = Server(run, Path(folder) / "codes", {}, Options(port=0, rate=1.0, max_clients=2, enrolment="codes"))
         with codes.listening() as url:
-            exchanges += _closed(_Recorder(url), codes.new_codes[0])
+            exchanges += _closed(Recorder(url), codes.new_codes[0])
     return exchanges
 
 
-def _session(recorder: _Recorder, worker: Worker) -> list[dict[str, Any]]:
+def _session(recorder: Recorder, worker: Worker) -> list[dict[str, Any]]:
     """Take part, with all that can go wrong."""
     token, other, send = _bearer("a" * 43), _bearer("b" * 43), recorder.send
 
@@ -235,7 +261,7 @@ def _report(token: Mapping[str, str], task: Assignment, body: bytes, begin: int 
     return Call("PUT", f"/v1/tasks/{task.task}/report", body=body[begin:end], headers=headers)
 
 
-def _reports(recorder: _Recorder, token: Mapping[str, str], task: Assignment, body: bytes) -> None:
+def _reports(recorder: Recorder, token: Mapping[str, str], task: Assignment, body: bytes) -> None:
     """Send a report in pieces, and what is refused of it."""
     send, half, path = recorder.send, len(body) // 2, f"/v1/tasks/{task.task}"
     call = _report(token, task, body)
@@ -256,7 +282,7 @@ def _reports(recorder: _Recorder, token: Mapping[str, str], task: Assignment, bo
     send("ask what became of it", Call("GET", path, headers=token))
 
 
-def _closed(recorder: _Recorder, code: str) -> list[dict[str, Any]]:
+def _closed(recorder: Recorder, code: str) -> list[dict[str, Any]]:
     """Enrol with codes, and too often."""
     for name, secret in (("a code that nobody has", "none"), ("a one-time code", code), ("a code that was used", code)):
         headers = _bearer(("d" if name == "a one-time code" else "e") * 43)
@@ -264,6 +290,51 @@ def _closed(recorder: _Recorder, code: str) -> list[dict[str, Any]]:
     while recorder.send("too many requests", Call("GET", "/v1/run")).status != 429:
         recorder.exchanges.pop()
     return recorder.exchanges
+
+
+def _surveys(run: Configuration) -> list[dict[str, Any]]:
+    """Return an evaluation and queries, and what a client answers."""
+    computer, answers = Computer(run), list[dict[str, Any]]()
+    worker, params, test = Worker(computer, 0), computer.objective.initial, computer.test
+    assert test is not None
+    of_values = {
+        "variance": {"center": 0.5},
+        "histogram": {"edges": (-1.0, 0.0, 1.0)},
+        "quantiles": {"edges": (-1.0, 1.0)},
+    }
+    questions = [None, *(Question(kind, **of_values.get(kind, {})) for kind in KINDS), Question("mean", "targets")]
+    for number, question in enumerate([*questions, Question("mean", column=2)]):
+        inputs = {} if question is None else told({"question": question_tensor(question.table())[None]}, 0)
+        phase = "evaluate" if question is None else "query"
+        task = Assignment(FIRST_TASK + number, 0, phase, 0, "0" * 64, 0, 10.0, inputs)
+        done = worker.do(0, task, model_tensors(params, {}, params.dtype), worker.first_memory())
+        assert done is not None
+        examples = test if question is None else computer.shards
+        report = {name: value.tolist() for name, value in decode(done[0], read_manifest(done[0])).items()}
+        values = {"inputs": examples.x.tolist(), "targets": examples.y.tolist(), "params": params.tolist()}
+        answers.append({"task": task.json(), **values, "report": report})
+    return answers
+
+
+def _primitives() -> dict[str, Any]:
+    """Return the primitives of secure sums of fixed bytes, of participants 2 and 5."""
+    keys = {u: hashlib.sha256(b"private key %d" % u).digest() for u in (2, 5)}
+    seed, nonce = hashlib.sha256(b"seed").digest(), bytes(range(12))
+    coefficients = [int.from_bytes(seed, "big"), 3**160, 5**100]
+    shares = {x: shamir.value(coefficients, x).to_bytes(shamir.SHARE_BYTES, "big") for x in (2, 5, 7)}
+    purposes = (b"share 2 5", b"mask 2 5")
+    return {
+        "keys": {str(u): {"private": key.hex(), "public": public(key).hex()} for u, key in keys.items()},
+        "agree": {purpose.decode(): agree(keys[2], public(keys[5]), purpose).hex() for purpose in purposes},
+        "expand": {str(bits): [str(word) for word in expand(seed, 5, bits)] for bits in (8, 20, 32, 54, 64)},
+        "seed": seed.hex(),
+        "share": {"coefficients": [str(a) for a in coefficients], "shares": {str(x): s.hex() for x, s in shares.items()}},
+        "commit": {str(x): commitment(s).hex() for x, s in shares.items()},
+        "sealed": {
+            "nonce": nonce.hex(), "B": shares[5].hex(), "M": shares[7].hex(),
+            "row": sealed(keys[2], public(keys[5]), 2, 5, shares[5], shares[7], nonce).hex(),
+        },
+    }  # fmt: skip
 
 
 def _secure(run: Configuration) -> dict[str, Any]:
@@ -275,7 +346,7 @@ def _secure(run: Configuration) -> dict[str, Any]:
             run, Path(folder) / "run", {}, Options(port=0, rate=0, min_clients=n, leases=Leases(heartbeat=60))
         )
         with server.listening() as url:
-            recorder = _Recorder(url)
+            recorder = Recorder(url)
             clients = [Client(ClientState(), Worker(computer, k), manners=Manners(wait=0.0)) for k in range(n)]
             _converse([client.session() for client in clients], recorder)
         tasks: dict[str, dict[str, Any]] = {}
@@ -289,7 +360,7 @@ def _secure(run: Configuration) -> dict[str, Any]:
     return {"messages": messages, "delta": delta}
 
 
-def _converse(sessions: Sequence[Any], recorder: _Recorder) -> None:
+def _converse(sessions: Sequence[Any], recorder: Recorder) -> None:
     """Let clients take turns until all are done."""
     results: list[Any] = [None] * len(sessions)
     alive = set(range(len(sessions)))

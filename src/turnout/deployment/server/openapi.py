@@ -84,6 +84,7 @@ SCHEMAS: dict[str, Schema] = {
         },
         evaluation=_FREE,
         training=_FREE,
+        secure={"type": ["object", "null"]},
     ),
     "Enrol": _object(
         "protocol",

@@ -28,7 +28,7 @@ from turnout.deployment.server.service import Service
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.sockets import PlainUvicorn, bounded
 from turnout.deployment.server.store import StoreLost
-from turnout.deployment.server.training import training
+from turnout.deployment.server.training import secure, training
 from turnout.deployment.server.verdicts import hashed
 from turnout.deployment.wire.administrator import ADDRESS_FILE, server_token
 from turnout.deployment.wire.format import PROTOCOL
@@ -171,6 +171,13 @@ class Server:
 
     def announcement(self, settings: dict[str, Any] | None) -> dict[str, Any]:
         """Return what clients are told of the run before they enrol."""
+        described = (
+            self.setting.algorithm,
+            self.setting.objective,
+            self.setting.seed,
+            self.setting.reports["train"].manifest,
+            self.experiment.population.opting is not None,
+        )
         return {
             "protocol": PROTOCOL,
             "run": self.store.run,
@@ -188,13 +195,8 @@ class Server:
                 "groups": self.setting.sums.facts["groups"],
             },
             "sees": [vars(item) for item in self.setting.visible],
-            "training": training(
-                self.setting.algorithm,
-                self.setting.objective,
-                self.setting.seed,
-                self.setting.reports["train"].manifest,
-                self.experiment.population.opting is not None,
-            ),
+            "training": training(*described),
+            "secure": secure(*described),
         }
 
     def _codes(self) -> list[str]:

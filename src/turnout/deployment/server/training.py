@@ -19,7 +19,33 @@ class _Unsaid(TurnoutError):
     """What a client computes cannot be said in plain values; the text says why."""
 
 
-def training(algorithm: Algorithm, objective: Objective, seed: int, report: Manifest, opts: bool) -> dict[str, Any]:
+def secure(
+    algorithm: Algorithm, objective: Objective, seed: int, report: Manifest, opts: bool
+) -> dict[str, Any] | None:
+    """Describe how clients mask their updates, and what they compute before; None where updates are not masked as they are.
+
+    The arguments are those of `training`.
+    """
+    masking = getattr(algorithm.aggregation, "masking", None)
+    if masking is None or masking is not algorithm.aggregation:
+        return None
+    code = masking.code
+    return {
+        "bits": code.bits,
+        "fraction_bits": code.fraction_bits,
+        "largest": code.largest,
+        "too_large": code.too_large,
+        "threshold": masking.threshold,
+        "weights": None if masking.weights is None else list(masking.weights),
+        "degree": masking.degree,
+        "min_clients": masking.min_clients,
+        "training": training(algorithm, objective, seed, report, opts, masks=True),
+    }
+
+
+def training(
+    algorithm: Algorithm, objective: Objective, seed: int, report: Manifest, opts: bool, masks: bool = False
+) -> dict[str, Any]:
     """Describe what a client computes for a task of the phase ``"train"``.
 
     Args:
@@ -28,13 +54,14 @@ def training(algorithm: Algorithm, objective: Objective, seed: int, report: Mani
         seed: of the run.
         report: the tensors of a report.
         opts: whether clients judge the model before they take part.
+        masks: whether the client that reads this masks its update where the algorithm wants it.
 
     Returns:
         ``layers``, ``loss``, ``dtype``, ``sgd``, ``seed`` and ``report``; or ``reason``, where a client needs more than
         minibatch SGD on a stack of linear, convolutional, pooling and ReLU layers.
     """
     try:
-        sgd, layers = _sgd(algorithm), _layers(objective.network.module)
+        sgd, layers = _sgd(algorithm, masks), _layers(objective.network.module)
         if objective.network.constants or len(layers) != len(_leaves(objective.network.module)):
             raise _Unsaid("the model holds frozen parameters, buffers, or a layer twice")
         if objective.loss is not cross_entropy:
@@ -55,7 +82,7 @@ def training(algorithm: Algorithm, objective: Objective, seed: int, report: Mani
     }
 
 
-def _sgd(algorithm: Algorithm) -> dict[str, Any]:
+def _sgd(algorithm: Algorithm, masks: bool) -> dict[str, Any]:
     """Describe the local steps.
 
     Raises:
@@ -66,16 +93,16 @@ def _sgd(algorithm: Algorithm) -> dict[str, Any]:
         raise _Unsaid(
             f"{type(algorithm.local).__name__}, as it is written, is not SGD with the same step size in each step"
         )
-    if (piece := _further(algorithm)) is not None:
+    if (piece := _further(algorithm, masks)) is not None:
         raise _Unsaid(f"{type(piece).__name__} has clients do more than SGD")
     return sgd
 
 
-def _further(algorithm: Algorithm) -> object | None:
+def _further(algorithm: Algorithm, masks: bool) -> object | None:
     """Return a piece because of which clients do more than SGD; None without one."""
     pieces = (*algorithm.corrections, *algorithm.measurements, *algorithm.selection.measurements, *algorithm.guard)
     informs = [piece for piece in algorithm.weighting if isinstance(piece, InformsClients)]
-    secure = [algorithm.aggregation] if algorithm.phases != ("train",) else []
+    secure = [algorithm.aggregation] if algorithm.phases != ("train",) and not masks else []
     return next(iter((*pieces, *informs, *secure)), algorithm.personal)
 
 

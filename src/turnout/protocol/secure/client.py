@@ -150,11 +150,8 @@ class SecureClient:
 
     def _seal(self, other: int, mask: bytes, key: bytes) -> bytes:
         """Encrypt two shares for a neighbour, who can tell from whom they are, and commit to them."""
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        purpose, nonce = b"share %d %d" % (self.number, other), secrets.token_bytes(12)
-        secret = agree(self._sealing, self._neighbours[other].sealing, purpose)
-        return nonce + AESGCM(secret).encrypt(nonce, mask + key, purpose) + commitment(mask) + commitment(key)
+        nonce = secrets.token_bytes(12)
+        return sealed(self._sealing, self._neighbours[other].sealing, self.number, other, mask, key, nonce)
 
     def _unseal(self, other: int, text: bytes) -> bytes | None:
         """Decrypt the shares of a neighbour; None where it did not encrypt for this client what it committed to."""
@@ -172,3 +169,22 @@ class SecureClient:
         size = shamir.SHARE_BYTES
         made = commitment(shares[:size]), commitment(shares[size:])
         return shares if made == commitments(text) else None
+
+
+def sealed(
+    key: bytes, other: bytes, number: int, neighbour: int, mask_share: bytes, key_share: bytes, nonce: bytes
+) -> bytes:
+    """Return two shares encrypted by AES-GCM for a neighbour, and commitments to them; a nonce must serve once.
+
+    Args:
+        key: the private sealing key.
+        other: the public sealing key of the neighbour.
+        number, neighbour: of both.
+        mask_share, key_share: what is encrypted.
+        nonce: 12 bytes.
+    """
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    purpose = b"share %d %d" % (number, neighbour)
+    text = AESGCM(agree(key, other, purpose)).encrypt(nonce, mask_share + key_share, purpose)
+    return nonce + text + commitment(mask_share) + commitment(key_share)

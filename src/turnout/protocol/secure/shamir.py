@@ -36,15 +36,15 @@ def share(secret: bytes, threshold: int, points: Sequence[int]) -> dict[int, byt
     if threshold > len(points):
         raise refuse("threshold", given=threshold, needed=f"at most the number of points, {len(points)}")
     coefficients = [int.from_bytes(secret, "big"), *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
-    return {point: _value(coefficients, point).to_bytes(SHARE_BYTES, "big") for point in points}
+    return {point: value(coefficients, point).to_bytes(SHARE_BYTES, "big") for point in points}
 
 
-def _value(coefficients: list[int], x: int) -> int:
+def value(coefficients: list[int], x: int) -> int:
     """Return f(x), by Horner's scheme."""
-    value = 0
+    total = 0
     for coefficient in reversed(coefficients):
-        value = (value * x + coefficient) % PRIME
-    return value
+        total = (total * x + coefficient) % PRIME
+    return total
 
 
 def reconstruct(shares: Mapping[int, bytes]) -> bytes:
@@ -54,12 +54,12 @@ def reconstruct(shares: Mapping[int, bytes]) -> bytes:
         ConfigurationError: where they give no secret, as shares of different secrets or too few almost surely do.
     """
     total = 0
-    for x, value in shares.items():
+    for x, text in shares.items():
         above = below = 1
         for other in shares:
             if other != x:
                 above, below = above * other % PRIME, below * (other - x) % PRIME
-        total += int.from_bytes(value, "big") * above * pow(below, -1, PRIME)
+        total += int.from_bytes(text, "big") * above * pow(below, -1, PRIME)
     secret = total % PRIME
     if secret >= 2**256:
         raise refuse("shares", given=f"{len(shares)} that give no 32 bytes", needed="shares of one secret")
