@@ -1,5 +1,6 @@
 """A client written from docs/protocol.md alone takes part in a masked sum with ours, and the sum that is opened is right."""
 
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -49,9 +50,10 @@ def test_a_client_written_from_the_page_takes_part_in_a_sum(folder, bits, degree
     with server.listening() as url:
         recorder, computer = Recorder(url), Computer(run)
         ours = [Client(ClientState(), Worker(computer, k), manners=Manners(wait=0.0)) for k in range(4)]
-        sessions, results = [client.session() for client in ours], [None] * 4
-        foreign, alive = None, set(range(4))
-        while alive or not foreign.over:
+        sessions, results = [client.session() for client in ours], list[Any]([None] * 4)
+        foreign: secagg.Client | None = None
+        alive = set(range(4))
+        while alive or foreign is None or not foreign.over:
             for k in sorted(alive):
                 try:
                     action = sessions[k].send(results[k])
@@ -72,6 +74,7 @@ def test_a_client_written_from_the_page_takes_part_in_a_sum(folder, bits, degree
             elif foreign is not None and not foreign.over:
                 foreign.turn()
         params = server.driver.params
+    assert foreign is not None
     assert foreign.phases == ["train", "share", "mask", "open"]
     present = range(3 if leaves else 4)
     total = sum(SIZES[k] * delta(k, initial) for k in present) + 10 * own
