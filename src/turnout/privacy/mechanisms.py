@@ -61,8 +61,7 @@ def gaussian(multiplier: float, delta: float) -> float:
     high = 1.0
     while excess(high) > 0:
         high *= 2
-    found: Any = brentq(excess, 0.0, high, xtol=1e-12)
-    return float(found)
+    return float(brentq(excess, 0.0, high, xtol=1e-12))
 
 
 @lru_cache(maxsize=64)

@@ -62,19 +62,19 @@ def _appeal(
     form: SumsForm, client: Clients, test: Shards, model: torch.Tensor, required: BoundRequirement
 ) -> dict[str, float]:
     """Return whether a model meets what a client requires on each split, and how well the model does that it prefers."""
-    found, row = dict[str, np.ndarray](), int(client.rows[0])
+    values, row = dict[str, np.ndarray](), int(client.rows[0])
     for split, shards in (("train", client.shards), ("test", test)):
-        loss, score = (value.cpu().numpy() for value in full_scores(replace(client, shards=shards), model))
-        found |= {f"{split}_loss": loss, f"{split}_accuracy": score}
-    own = BoundRequirement(
+        loss, score = (tensor.cpu().numpy() for tensor in full_scores(replace(client, shards=shards), model))
+        values |= {f"{split}_loss": loss, f"{split}_accuracy": score}
+    requirement = BoundRequirement(
         required.measure,
         required.train[[row]],
         None if required.test is None else required.test[[row]],
         None if required.solo_accuracy is None else required.solo_accuracy[[row]],
     )
-    happy = {split: bool(content(found, own, split)[0]) for split in ("train", "test")}
+    happy = {split: bool(content(values, requirement, split)[0]) for split in ("train", "test")}
     sums = {f"appeal_{split}": float(value) for split, value in happy.items()}
     if form.alone:
-        assert own.solo_accuracy is not None
-        sums["preferred"] = float((found["test_accuracy"] if happy["test"] else own.solo_accuracy)[0])
+        assert requirement.solo_accuracy is not None
+        sums["preferred"] = float((values["test_accuracy"] if happy["test"] else requirement.solo_accuracy)[0])
     return sums

@@ -232,13 +232,13 @@ class Worker:
 
     def _judged(self, client: int, model: State, memory: State) -> dict[str, Any] | None:
         """Return the sums of an evaluation; None where they are not finite, or there are no test examples."""
-        here, (params, _) = self._computer, self._computer.received(model)
+        computer, (params, _) = self._computer, self._computer.received(model)
         if self._lacks_test_examples() is not None:
             return None
-        required = self._required(client) if here.sums.appeal else None
-        assert here.test is not None
-        lane, personal = here.clients(client, self._row), here.experiment.algorithm.personal
-        return answer(here.sums, lane, here.test, personal, params, memory, required)
+        required = self._required(client) if computer.sums.appeal else None
+        assert computer.test is not None
+        lane, personal = computer.clients(client, self._row), computer.experiment.algorithm.personal
+        return answer(computer.sums, lane, computer.test, personal, params, memory, required)
 
     def _asked(self, task: Assignment, question: Question) -> dict[str, Any] | None:
         """Return the sums that a query asks for; None where they cannot be computed."""

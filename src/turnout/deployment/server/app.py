@@ -365,21 +365,22 @@ async def _checked(
     Raises:
         WireError: where it is not what was asked for.
     """
-    maps = isinstance(expected, ReportFormat) and file.stat().st_size >= LARGE
+    maps = file.stat().st_size >= LARGE
 
     def read() -> None:
         try:
-            if isinstance(expected, ReportFormat) and maps:
-                expected.read(file, client, assignment.version, assignment.repeat)
+            if isinstance(expected, ReportFormat):
+                body = file if maps else file.read_bytes()
+                expected.read(body, client, assignment.version, assignment.repeat)
             else:
-                expected.read(file.read_bytes(), client, assignment.version, assignment.repeat)
+                expected.read(file.read_bytes())
         except (WireError, OSError):
             raise
         except Exception as error:
             log.exception("a report cannot be read", extra={"client": client, "task": assignment.task})
             raise WireError("the report cannot be read") from error
 
-    async with one if file.stat().st_size >= LARGE else nullcontext():
+    async with one if maps else nullcontext():
         await asyncio.to_thread(read) if file.stat().st_size > 1 << 20 else read()
 
 

@@ -147,12 +147,12 @@ class Ledger:
         """Return what is written down of a sum of answers: its noise and what it cost, or why it could not be opened."""
         if opened is None:
             return {}
-        found: dict[str, Any] = {"unopened": opened.why} if opened.total is None else {}
+        facts: dict[str, Any] = {"unopened": opened.why} if opened.total is None else {}
         if opened.epsilon is not None:
             plan = self._setting.algorithm.privacy
             assert plan is not None
-            found |= {"epsilon": opened.epsilon, "delta": plan.delta, "deviations": dict(opened.deviations)}
-        return found
+            facts |= {"epsilon": opened.epsilon, "delta": plan.delta, "deviations": dict(opened.deviations)}
+        return facts
 
     def survey(self, number: int) -> dict[str, Any] | None:
         """Return what came of an evaluation or query, as plain values; None where it has not ended."""
@@ -197,15 +197,11 @@ class Ledger:
 
 def _described(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row of an evaluation as plain values."""
-    lost = {name.removeprefix("lost_").replace("_", " "): row[name] for name in row if name.startswith("lost_")}
-    known = (
-        "evaluation",
-        "version",
-        "asked",
-        "answered",
-        "unopened",
-        *(name for name in row if name.startswith("lost_")),
-    )
-    figures = {name: value for name, value in row.items() if name not in known}
-    said = {name: row[name] for name in ("version", "asked", "answered", "unopened") if row.get(name) is not None}
-    return {**said, "lost": lost, "figures": figures}
+    lost = {name: row[name] for name in row if name.startswith("lost_")}
+    counts = {name: row.get(name) for name in ("version", "asked", "answered", "unopened")}
+    figures = {name: value for name, value in row.items() if name not in {"evaluation", *counts, *lost}}
+    return {
+        **{name: value for name, value in counts.items() if value is not None},
+        "lost": {name.removeprefix("lost_").replace("_", " "): number for name, number in lost.items()},
+        "figures": figures,
+    }

@@ -19,6 +19,7 @@ from turnout.deployment.server.served import Applied
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Entry, Outcome, Store
 from turnout.deployment.server.summed_survey import SummedSurvey
+from turnout.deployment.server.survey_tasks import SurveyTasks
 from turnout.deployment.wire.format import Assignment, told
 from turnout.deployment.wire.surveys import SURVEY, SumsFormat, question_tensor
 from turnout.evaluation.queries import Question
@@ -70,24 +71,20 @@ class Surveys:
         self.open: dict[int, Survey] = {}
         self.number = 0
         self.timers: dict[int, float] = {}
-        self._orders: dict[int, Assignment] = {}  # what the tasks of a survey say, but for their numbers
-        self._tasks: dict[int, tuple[int, int]] = {}  # client and survey of each open task
-        self._of: dict[int, list[int]] = {}  # open tasks of each client
-        self._told: dict[int, dict[int, dict[str, Any]]] = {}  # what each client is told in a later phase, by survey
-        self._next = FIRST_TASK
+        self._tasks = SurveyTasks()
         self._first_step: dict[int, int] = {}  # the version before the first step that each client was in
 
     def models(self) -> set[str]:
         """Return the digests of the models that are still judged."""
-        return {order.model for order in self._orders.values()}
+        return {order.model for order in self._tasks.orders.values()}
 
     def tasks_of(self, client: int) -> list[Assignment]:
         """Return the open tasks of a client, the oldest first."""
-        return [self._assignment(task) for task in self._of.get(client, ())]
+        return [self._tasks.assignment(task) for task in self._tasks.of_client(client)]
 
     def at_work(self) -> Iterable[int]:
         """Return the clients that have a task."""
-        return self._of.keys()
+        return self._tasks.at_work()
 
     def stepped(self, clients: np.ndarray, version: int) -> None:
         """Note who was in the step from a version."""
@@ -117,7 +114,7 @@ class Surveys:
             self._sums[asked.number] = SummedSurvey(self._setting, asked, self._reports.body)
             question[SURVEY] = torch.tensor([asked.number])
         self.open[asked.number], self.number = survey, asked.number + 1
-        self._orders[asked.number] = Assignment(
+        self._tasks.orders[asked.number] = Assignment(
             FIRST_TASK, asked.version, asked.phase, 0, model.digest, model.size, self._setting.heartbeat,
             told(question, 0),
         )  # fmt: skip
@@ -132,21 +129,20 @@ class Surveys:
             for survey in self.open.values():
                 self._make_tasks(survey, survey.joined(client), applied)
             return
-        for task in list(self._of.get(client, ())):
+        for task in self._tasks.of_client(client):
             self._end(task, applied.left, applied)
 
     def of_task(self, entry: Entry, applied: Applied) -> None:
         """Take what a client says on its open task: an answer, or that it declines."""
-        assert entry.task is not None
-        client, number = self._tasks.get(entry.task, (None, None))
-        if client is None or client != entry.client:
+        client, number = self._tasks.whose(entry.task)
+        if entry.task is None or client is None or number is None or client != entry.client:
             return
         if entry.kind == "fail":
             reason = entry.data.get("reason", "died")
             self._end(entry.task, reason if reason in DECLINES else "died", applied)
             return
         assert entry.digest is not None
-        answer, assignment = dict[str, Any](), self._assignment(entry.task)
+        answer, assignment = dict[str, Any](), self._tasks.assignment(entry.task)
         try:
             if number in self._sums:
                 self._sums[number].take(client, entry.digest, assignment)
@@ -161,8 +157,8 @@ class Surveys:
             log.error("answer dropped", extra={"task": entry.task, "reason": str(error) or repr(error)})
             self._end(entry.task, "unusable", applied)
             return
-        survey = self._forget(entry.task)
-        survey.answered(client, answer)
+        self._tasks.end(entry.task)
+        self.open[number].answered(client, answer)
         applied.outcomes.append(Outcome(entry.task, client, "taken", entry.digest))
 
     def expired(self, timer: int, time: float, applied: Applied) -> None:
@@ -210,42 +206,28 @@ class Surveys:
         timer, due = -1 - number - masked.step * _TIMERS, time + (self._setting.task_deadline or LONGEST)
         self.timers[timer] = due
         applied.timers.append((timer, due))
-        common = {name: value for name, value in self._orders[number].told.items() if name in ("question", SURVEY)}
-        self._told[number] = {client: {**common, **told(values, 0)} for client, values in told_each.items()}
-        self._orders[number] = replace(self._orders[number], phase=masked.phase)
+        common = {
+            name: value for name, value in self._tasks.orders[number].told.items() if name in ("question", SURVEY)
+        }
+        of_each = {client: {**common, **told(values, 0)} for client, values in told_each.items()}
+        self._tasks.begin_phase(number, masked.phase, of_each)
         self._make_tasks(survey, survey.next_phase(there), applied)
 
     def _make_tasks(self, survey: Survey, clients: Iterable[int], applied: Applied) -> None:
         """Give clients tasks."""
         for client in clients:
-            self._tasks[self._next] = client, survey.asked.number
-            self._of.setdefault(client, []).append(self._next)
-            self._next += 1
+            self._tasks.make(client, survey.asked.number)
             applied.surveyed.append(client)
-
-    def _assignment(self, task: int) -> Assignment:
-        client, number = self._tasks[task]
-        order = self._orders[number]
-        return replace(order, task=task, told=self._told.get(number, {}).get(client, order.told))
-
-    def _forget(self, task: int) -> Survey:
-        """Take a task out of the open ones, and return its survey."""
-        client, number = self._tasks.pop(task)
-        self._of[client].remove(task)
-        if not self._of[client]:
-            del self._of[client]
-        return self.open[number]
 
     def _end(self, task: int, reason: str, applied: Applied) -> None:
         """End a task without an answer."""
-        client = self._tasks[task][0]
-        self._forget(task).failed(client, reason)
+        client, number = self._tasks.end(task)
+        self.open[number].failed(client, reason)
         applied.outcomes.append(Outcome(task, client, reason))
 
     def _end_all(self, survey: Survey, applied: Applied) -> None:
         """End the open tasks of a survey."""
-        number = survey.asked.number
-        for task in [task for task, (_, of) in self._tasks.items() if of == number]:
+        for task in self._tasks.of_survey(survey.asked.number):
             self._end(task, "late", applied)
 
     def _close(self, survey: Survey, applied: Applied) -> None:
@@ -257,8 +239,9 @@ class Surveys:
         seen = [first.get(client, version) < version for client in sorted(survey.answers)]
         # Before it is no longer open, for those who look meanwhile.
         self._closed(Closed(survey, np.array(seen, dtype=bool), opened))
-        for kept in (self.open, self._orders, self._sums, self._secrets, self._told):
-            kept.pop(number, None)
+        self._tasks.close(number)
+        for by_number in (self.open, self._sums, self._secrets):
+            by_number.pop(number, None)
         for timer in [timer for timer in self.timers if (-1 - timer) % _TIMERS == number]:
             del self.timers[timer]
 
@@ -310,29 +293,25 @@ class Surveys:
         """Return all that it carries, as plain values."""
         return {
             "number": self.number,
-            "next": self._next,
-            "open": [[survey.facts(), self._orders[number].json()] for number, survey in self.open.items()],
-            "tasks": [[task, *of] for task, of in self._tasks.items()],
+            "open": [[survey.facts(), self._tasks.orders[number].json()] for number, survey in self.open.items()],
             "timers": list(self.timers.items()),
             "first_step": list(self._first_step.items()),
             "charged": self.charged,
             "barred": list(self.barred.items()),
             "sums": [[number, masked.facts()] for number, masked in self._sums.items()],
             "secrets": list(self._secrets.items()),
-            "told": [[number, list(of.items())] for number, of in self._told.items()],
+            **self._tasks.facts(),
         }
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Restore what `facts` returned."""
         if not facts:  # of a version without surveys
             return
-        self.number, self._next = facts["number"], facts["next"]
+        self.number = facts["number"]
         for saved, order in facts["open"]:
             survey = Survey.of(saved, self._setting.seed)
-            self.open[survey.asked.number], self._orders[survey.asked.number] = survey, Assignment.read(order)
-        for task, client, number in facts["tasks"]:
-            self._tasks[task] = client, number
-            self._of.setdefault(client, []).append(task)
+            self.open[survey.asked.number], self._tasks.orders[survey.asked.number] = survey, Assignment.read(order)
+        for client, number in self._tasks.restore(facts):
             self.open[number].open.add(client)
         self.timers, self._first_step = dict(facts["timers"]), dict(facts["first_step"])
         self.charged, self.barred = facts.get("charged", 0), dict(facts.get("barred", ()))
@@ -340,4 +319,3 @@ class Surveys:
         for number, carried in facts.get("sums", ()):
             self._sums[number] = SummedSurvey(self._setting, self.open[number].asked, self._reports.body)
             self._sums[number].restore(carried)
-        self._told = {number: dict(of) for number, of in facts.get("told", ())}

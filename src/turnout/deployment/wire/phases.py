@@ -25,13 +25,12 @@ class PhaseFormat:
         """The most bytes that such a message can have."""
         return size_limit(self.manifest)
 
-    def read(self, body: bytes, client: int = 0, version: int = 0, repeat: int = 0) -> State:
+    def read(self, body: bytes) -> State:
         """Return the tensors of a message.
 
         Raises:
             WireError: where they are others than were asked for.
         """
-        del client, version, repeat
         return decode(body, self.manifest)
 
 

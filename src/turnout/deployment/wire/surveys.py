@@ -67,13 +67,12 @@ class SumsFormat:
         """The most bytes that such an answer can have."""
         return size_limit(self.manifest)
 
-    def read(self, body: bytes, client: int = 0, version: int = 0, repeat: int = 0) -> dict[str, Any]:
+    def read(self, body: bytes) -> dict[str, Any]:
         """Return the sums of an answer, as plain values.
 
         Raises:
             WireError: for other tensors, NaN, infinity, numbers beyond 1e100, and sums that no examples have.
         """
-        del client, version, repeat
         tensors = decode(body, self.manifest)
         for name, value in tensors.items():
             if not is_finite(value):
