@@ -87,7 +87,7 @@ def sent(settings, experiment, engine=None):
         sums=experiment.sums_form(),
     )
     server: Any = SimpleNamespace(
-        store=SimpleNamespace(run="r"), setting=setting, experiment=experiment, options=Options()
+        store=SimpleNamespace(run="r", shape=None), setting=setting, experiment=experiment, options=Options()
     )
     return json.loads(json.dumps(Server.announcement(server, announced(settings))))
 

@@ -71,7 +71,7 @@ def statuses_of_the_code():
             if not isinstance(node, ast.Constant) or type(node.value) is not int or not 200 <= node.value < 600:
                 continue
             found.add(node.value)
-    return found & {200, 201, 204, 206, 304, 301, 302, 307, *range(400, 432), 451, *range(500, 512)}
+    return found & {200, 201, 202, 204, 206, 304, 301, 302, 307, *range(400, 432), 451, *range(500, 512)}
 
 
 def test_the_document_has_every_status_that_the_code_answers_with():

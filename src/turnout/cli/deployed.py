@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from turnout.cli import layers, own
-from turnout.cli.options import Table
+from turnout.cli.options import Table, convert
 from turnout.cli.run import one_algorithm
 from turnout.cli.runs import saved
-from turnout.cli.sections import SECTIONS
+from turnout.cli.sections import OF_DECLARED, SECTIONS, as_table
 from turnout.cli.settings import Settings
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.data.federated import Shards
@@ -23,6 +25,9 @@ from turnout.record import storage
 _JUDGED = ("appeal", "label_groups", "metrics")
 ANNOUNCED = ("name", "seed", "rounds", *_JUDGED, *(section for section in SECTIONS if section != "availability"))
 """The sections of a run's settings that the server sends to its clients: all that an algorithm is made of."""
+
+AUTO = "auto"
+"""The value of ``data.inputs`` with which the first client tells the shape of the data."""
 
 FILES = ("path", "directory")
 """Options of a data set that name files of the server."""
@@ -54,9 +59,35 @@ def experiment_of(
                 f"{source}: got {experiment!r}, needed an Experiment, or a function that returns one"
             )
         return experiment, None
-    file = [layers.read(Path(source))] if source is not None else []
-    settings = one_algorithm([*file, *map(layers.override, overrides)], None)
+    settings = one_algorithm(_layers(source, overrides), None)
     return settings.experiment(None if loads else settings.declared()), settings
+
+
+def _layers(source: str | None, overrides: Sequence[str]) -> list[Table]:
+    """Return the layers of settings of a file and of what goes over it."""
+    return [*([] if source is None else [layers.read(Path(source))]), *map(layers.override, overrides)]
+
+
+def declared_beside(source: str | None, overrides: Sequence[str]) -> Table | None:
+    """Return what settings declare of data whose shape the first client tells (``inputs = "auto"``); None where they say it.
+
+    Raises:
+        ConfigurationError: for a declaration that is none.
+    """
+    if source is not None and ".py:" in source:
+        return None
+    tables = [as_table("data", layer["data"]) for layer in _layers(source, overrides) if "data" in layer]
+    data = reduce(layers.merge, tables, {})
+    if data.get("inputs") != AUTO:
+        return None
+    names = [name for name in ("classes", "outputs", "input_type", "target_shape") if data.get(name) is not None]
+    values = {name: convert(OF_DECLARED[name].hint, data[name], f"data.{name}") for name in names}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def as_overrides(shape: Mapping[str, Any]) -> list[str]:
+    """Return the shape of data as settings, ``data.KEY=VALUE``."""
+    return [f"data.{name}={json.dumps(value)}" for name, value in shape.items()]
 
 
 def announced(settings: Settings) -> Table:
@@ -88,7 +119,9 @@ def with_test(experiment: Experiment, name: str | None) -> Experiment:
     return replace(experiment, data=replace(data, test=pooled(name, pair, data.input_shape, "the experiment's")))
 
 
-def pooled(name: str, pair: tuple[Any, Any], shape: tuple[int, ...], whose: str) -> Shards:
+def pooled(
+    name: str, pair: tuple[Any, Any], shape: tuple[int, ...], whose: str, kind: torch.dtype | None = None
+) -> Shards:
     """Return inputs and targets as the examples of one holder.
 
     Args:
@@ -96,11 +129,14 @@ def pooled(name: str, pair: tuple[Any, Any], shape: tuple[int, ...], whose: str)
         pair: inputs and targets.
         shape: that an example has to have.
         whose: shape that is, for the message.
+        kind: floating type to which inputs of another floating type are converted; None leaves theirs.
 
     Raises:
         ConfigurationError: for examples of another shape.
     """
     x, y = (torch.as_tensor(value) for value in pair)
+    if kind is not None and x.is_floating_point():
+        x = x.to(kind)
     if tuple(x.shape[1:]) != shape:
         raise ConfigurationError(f"{name}: an example has shape {tuple(x.shape[1:])}, and {whose} {shape}")
     return Shards.pooled(x, y)

@@ -9,11 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from turnout.cli import own
 from turnout.cli.deployed import ANNOUNCED, FILES, experiment_of, pooled
+from turnout.cli.sections import OF_DECLARED
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
-from turnout.data.federated import FederatedData
+from turnout.data.federated import FederatedData, Shards
+from turnout.deployment.wire.data_shape import DataShape
 from turnout.experiment import Experiment
 from turnout.record.describe import describe, differences
 
@@ -34,6 +38,10 @@ def clients_experiment(
         ConfigurationError: where the settings or the data do not fit.
     """
     own_data = ".py:" in data
+    if announcement["input_shape"] is None:
+        raise ConfigurationError("the server waits for the first client that tells the shape of its data: try again")
+    if own_data and announcement.get("data"):  # a clearer error than that of examples which do not fit the experiment
+        DataShape.read(announcement["data"]).check(shape_of(announcement, data))
     if experiment is None:
         made = _from_settings(announcement, data)
     else:
@@ -134,6 +142,17 @@ def data_set_of(announcement: Mapping[str, Any]) -> str:
 
 def _own_data(name: str, announcement: Mapping[str, Any]) -> FederatedData:
     """Return the examples that a client's own function returns, as the data of a federation of one."""
+    examples = _examples(name)
+    if isinstance(examples, FederatedData):
+        return examples
+    shape, kind = tuple(int(size) for size in announcement["input_shape"]), _floating_type(announcement)
+    train, test = (None if pair is None else pooled(name, pair, shape, "the server's", kind) for pair in examples)
+    assert train is not None
+    return FederatedData(name, train, announcement["num_classes"], client_test=test)
+
+
+def _examples(name: str) -> FederatedData | tuple[tuple[Any, Any], tuple[Any, Any] | None]:
+    """Return what a client's own function returns: data, or pairs of inputs and targets for training and for tests."""
     examples = own.loaded(name)
     examples = examples() if callable(examples) else examples
     if isinstance(examples, FederatedData):
@@ -143,13 +162,39 @@ def _own_data(name: str, announcement: Mapping[str, Any]) -> FederatedData:
             f"{name}: needed a function that returns (inputs, targets), or such a pair for training and one for tests, got "
             f"{type(examples).__name__}"
         )
-    shape = tuple(int(size) for size in announcement["input_shape"])
     pairs = all(isinstance(part, tuple) and len(part) == 2 for part in examples)
-    train, test = examples if pairs else (examples, None)
-    held_out = None if test is None else pooled(name, test, shape, "the server's")
-    return FederatedData(
-        name, pooled(name, train, shape, "the server's"), announcement["num_classes"], client_test=held_out
-    )
+    return examples if pairs else (examples, None)
+
+
+def _floating_type(announcement: Mapping[str, Any]) -> torch.dtype | None:
+    """Return the floating type of inputs that a server without data declares; None where it does not."""
+    data = section(announcement.get("settings") or {}, "data")
+    if "inputs" not in data:
+        return None
+    return {"float64": torch.float64}.get(str(data.get("input_type")), torch.float32)
+
+
+def shape_of(announcement: Mapping[str, Any], data: str) -> DataShape:
+    """Return the shape of a client's examples, for a server that waits for the first client or compares them.
+
+    Args:
+        announcement: what the server says of its run.
+        data: ``FILE.py:FUNCTION``, or the name of a data set.
+
+    Raises:
+        ConfigurationError: for data that cannot be used.
+    """
+    if ".py:" in data:
+        examples = _examples(data)
+        if isinstance(examples, FederatedData):
+            return DataShape.of(examples)
+        pairs = [tuple(map(torch.as_tensor, pair)) for pair in examples if pair is not None]
+        train, *test = (Shards.pooled(x.float() if x.is_floating_point() else x, y) for x, y in pairs)
+        return DataShape.of(FederatedData(data, train, client_test=test[0] if test else None))
+    table = dict(section(_settings_of(announcement), "data"))
+    loaded = {name: value for name, value in table.items() if name not in OF_DECLARED or name == "num_clients"}
+    settings = {**_settings_of(announcement), "data": loaded}
+    return DataShape.of(_from_settings({**announcement, "settings": settings}, data).data)
 
 
 def functions_of(names: Sequence[str]) -> dict[str, Callable[..., Any]]:

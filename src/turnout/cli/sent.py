@@ -13,14 +13,14 @@ from rich.table import Table
 from turnout.cli.console import show
 from turnout.core.display import printable
 from turnout.deployment.client.sent import SentLog, read_log
-from turnout.deployment.client.session import Call, Client
+from turnout.deployment.client.session import Call, Newcomer
 from turnout.deployment.client.worker import Computer
 
 _COLUMNS = ("time", "what", "task", "phase", "version", "bytes", "norm", "examples", "holds", "protected by", "again")
 
 
 @contextmanager
-def logged(path: Path | None, computer: Computer, url: str) -> Iterator[Callable[[Call, Client], None]]:
+def logged(path: Path | None, computer: Computer | None, url: str) -> Iterator[Callable[[Call, Newcomer], None]]:
     """Yield a function that logs a request to a file before it is sent; without a file it does nothing."""
     if path is None:
         yield lambda *_: None
@@ -72,7 +72,9 @@ def _holds(line: Mapping[str, Any]) -> str:
     if line.get("reason") or line.get("question"):
         return str(line.get("reason") or line["question"])
     if line["what"] == "enrolment":
-        return ", ".join([str(line["name"])] * bool(line.get("name")) + ["a code"] * bool(line.get("code")))
+        named = [str(line["name"])] * bool(line.get("name")) + ["a code"] * bool(line.get("code"))
+        shape = line["data"] if isinstance(line.get("data"), dict) else {}
+        return ", ".join([*named, *(f"{name} {value}" for name, value in shape.items())])
     return ", ".join([*_names(line, "tensors"), *_names(line, "scalars")])
 
 

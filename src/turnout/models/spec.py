@@ -51,19 +51,25 @@ class ModelSpec(Registered, ABC):
         sizes("input_shape", input_shape, instead="Write the shape of one example, without the minibatch axis")
         count("num_classes", num_classes)
         count("seed", seed, least=0, most=None)
-        with torch.device("meta"), torch.random.fork_rng(devices=[]):  # nothing is allocated
-            needed = sum(
-                p.numel() * p.element_size() for p in self.module(tuple(input_shape), num_classes).parameters()
-            )
-        if needed > memory_bytes():
-            raise ConfigurationError(
-                f"{type(self).__name__}: its parameters need {needed:,} bytes, the machine has {memory_bytes():,}: write "
-                "smaller layers"
-            )
+        self.check_size(tuple(input_shape), num_classes, memory_bytes())
         # torch.manual_seed would also seed the accelerators, which fork_rng does not restore here.
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(stream("model weights", seed))
             return self.module(tuple(input_shape), num_classes)
+
+    def check_size(self, input_shape: tuple[int, ...], num_classes: int, most: float) -> None:
+        """Refuse a model whose parameters need more than `most` bytes, before any memory is taken.
+
+        Raises:
+            ConfigurationError: with both numbers.
+        """
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):  # nothing is allocated
+            parameters = self.module(input_shape, num_classes).parameters()
+            needed = sum(p.numel() * p.element_size() for p in parameters)
+        if needed > most:
+            raise ConfigurationError(
+                f"{type(self).__name__}: its parameters need {needed:,} bytes, with room for {most:,}: write smaller layers"
+            )
 
     def fits(self, data: FederatedData) -> None:
         """Refuse data that the model cannot be trained on, beyond what `build` finds in their sizes."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,11 @@ class JoinOptions(ThreadsOption, LogOption, ConnectionOptions):
             positive("patience", self.patience)
         return self.url, self.data
 
+    def folder(self, run: Mapping[str, Any]) -> Path:
+        """Return where the client keeps what it has to remember of a run."""
+        name = str(run["run"]) if self.client is None else f"{run['run']}-{self.client}"
+        return self.state or Path("clients") / name
+
 
 @command(JoinOptions, EPILOG)
 def join(options: JoinOptions) -> None:
@@ -108,16 +114,18 @@ def join(options: JoinOptions) -> None:
     from turnout.cli.joining import clients_experiment
     from turnout.deployment.client.state import ClientFolder
     from turnout.deployment.client.worker import Computer
+    from turnout.deployment.wire.data_shape import DataShape
 
     run = _announcement(connection, options.patience)
+    if run["input_shape"] is None:
+        run = introduced(run, connection, data, options)
     experiment, row = clients_experiment(run, data, options.experiment, options.client, options.device)
     kinds = _allowed(experiment, options.share)
-    folder = options.state or Path("clients") / (
-        f"{run['run']}-{row}" if options.client is not None else str(run["run"])
-    )
+    folder = options.folder(run)
     state, computer = ClientFolder(folder), Computer(experiment, str(run["engine"]))
     try:
-        client = _client(options, state, computer, row, kinds)
+        shape = None if run.get("data") is None else DataShape.of(experiment.data).settings()
+        client = _client(options, state, computer, row, kinds, shape)
         options.write_log()
         say(f"taking part in run {run['run']} ({run['algorithm']}); what is remembered is in {folder}")
         outcome = _take_part(client, connection, computer, options, folder)
@@ -140,6 +148,33 @@ def _announcement(connection: Connection, patience: float | None) -> dict[str, A
             raise RunFailed(str(silent)) from None
 
 
+def introduced(run: dict[str, Any], connection: Connection, data: str, options: JoinOptions) -> dict[str, Any]:
+    """Tell a server the shape of the data, for which it waits, and return what it says of its run once it knows one."""
+    from turnout.cli.joining import shape_of
+    from turnout.cli.sent import logged
+    from turnout.deployment.client.join import Joined, ServerSilent
+    from turnout.deployment.client.sent import Unlogged
+    from turnout.deployment.client.session import Newcomer
+    from turnout.deployment.client.state import ClientFolder
+    from turnout.simulation.running import stops_on_signal
+
+    shape = shape_of(run, data)
+    say(f"the server waits for the first client: it is told that there are {shape}")
+    state = ClientFolder(options.folder(run))
+    try:
+        newcomer = Newcomer(state, name=options.name, code=options.code, data=shape.settings())
+        with logged(options.log, None, connection.url) as sent, stops_on_signal() as stopped:
+            if Joined(newcomer, connection, stopped, patience=options.patience, sent=sent).run() == "stopped":
+                raise KeyboardInterrupt
+    except (ServerSilent, Unlogged) as error:
+        raise RunFailed(str(error)) from None
+    finally:
+        state.close()
+    while (known := _announcement(connection, options.patience))["input_shape"] is None:
+        time.sleep(0.2)  # it begins to serve
+    return known
+
+
 def _allowed(experiment: Experiment, share: str | None) -> Sequence[str]:
     """Return the kinds of figures that the server may see, and refuse an algorithm that needs others."""
     from turnout.deployment.wire.privacy import KINDS, excess
@@ -151,7 +186,14 @@ def _allowed(experiment: Experiment, share: str | None) -> Sequence[str]:
     return kinds
 
 
-def _client(options: JoinOptions, state: ClientFolder, computer: Computer, row: int, kinds: Sequence[str]) -> Client:
+def _client(
+    options: JoinOptions,
+    state: ClientFolder,
+    computer: Computer,
+    row: int,
+    kinds: Sequence[str],
+    shape: dict[str, Any] | None,
+) -> Client:
     """Return the client that takes part."""
     from turnout.cli.joining import functions_of
     from turnout.deployment.client.session import Client, Manners
@@ -160,7 +202,7 @@ def _client(options: JoinOptions, state: ClientFolder, computer: Computer, row: 
     worker = Worker(computer, row, allows=kinds, functions=functions_of(options.functions or []))
     opting = computer.experiment.population.opting
     manners = Manners(comes_back=opting is None or opting.comes_back, stores=frozenset(options.stores or ()))
-    return Client(state, worker, name=options.name, code=options.code, manners=manners)
+    return Client(state, worker, name=options.name, code=options.code, data=shape, manners=manners)
 
 
 def _take_part(client: Client, connection: Connection, computer: Computer, options: JoinOptions, folder: Path) -> str:

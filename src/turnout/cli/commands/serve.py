@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 from rich.table import Table
@@ -16,9 +16,12 @@ from turnout.cli.groups import OUTCOME, SETTINGS, LogOption, ThreadsOption, need
 from turnout.core.checks import CheckpointError, Diverged, known_name, refuse
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from turnout.cli.settings import Settings
     from turnout.deployment.server.process import Options, Server
     from turnout.experiment import Experiment
+    from turnout.pieces.base.algorithm import Algorithm
     from turnout.protocol.pace import Pace
 
 EPILOG = examples("""
@@ -26,6 +29,7 @@ turnout serve run.toml --min-clients 10
 turnout serve algorithm.name=fedau data.name=digits data.num_clients=20 rounds=50
 turnout serve run.toml --evaluate-every 10 --evaluate-share 0.2
 turnout serve algorithm.name=fedau model.name=mlp rounds=50 --inputs 64 --classes 10
+turnout serve run.toml --inputs auto --classes 10
 turnout serve own.py:EXPERIMENT --folder runs/own --host 0.0.0.0 --certificate cert.pem --key key.pem --enrolment codes
 turnout serve algorithm.name=fedau data.name=digits --page --host 0.0.0.0
 turnout serve run.toml --folder runs/served --database postgresql://turnout@localhost/turnout
@@ -41,7 +45,9 @@ class ServeOptions(ThreadsOption, LogOption):
     source: list[str] | None = argument("What to run.", "[FILE.toml|FILE.py:EXPERIMENT] [KEY=VALUE]...", None)
     folder: Path | None = option("Where everything is kept; one that holds the run goes on with it.", panel=OUTCOME)
     inputs: str | None = option(
-        "Shape of an example, such as 64 or 1,28,28: data are not loaded then.", "N,...", panel=SETTINGS
+        "Shape of an example, such as 64 or 1,28,28, or auto for that of the first client: no data are loaded then.",
+        "N,...|auto",
+        panel=SETTINGS,
     )
     classes: int | None = option("Number of classes, beside --inputs.", "C", panel=SETTINGS)
     test: str | None = option("Judge the model by these inputs and targets.", "FILE.py:FUNCTION", panel=SETTINGS)
@@ -112,8 +118,8 @@ class ServeOptions(ThreadsOption, LogOption):
         }  # fmt: skip
         return file, words + [f"{name}={value}" for name, value in flags.items() if value is not None]
 
-    def server_options(self, experiment: Experiment) -> Options:
-        """Return the options of a server of an experiment.
+    def server_options(self, algorithm: Algorithm, pace: Pace) -> Options:
+        """Return the options of a server.
 
         Raises:
             ConfigurationError: for values that a server cannot have.
@@ -123,10 +129,10 @@ class ServeOptions(ThreadsOption, LogOption):
         from turnout.deployment.server.process import Options
         from turnout.deployment.server.proxies import Networks, Proxies
 
-        cohort = getattr(experiment.algorithm.selection, "cohort_size", 1)
+        cohort = getattr(algorithm.selection, "cohort_size", 1)
         return Options(
             min_clients=cohort if self.min_clients is None else self.min_clients,
-            leases=Leases(heartbeat=self.heartbeat, task_deadline=task_seconds(self.task_deadline, experiment.pace)),
+            leases=Leases(heartbeat=self.heartbeat, task_deadline=task_seconds(self.task_deadline, pace)),
             limits=Limits(self.connections, self.per_address, upload_rate=self.upload_rate),
             max_norm=norm_bound(self.max_norm),
             proxies=Proxies(self.proxy_headers.split(",") if self.proxy_headers else ()),
@@ -145,7 +151,7 @@ _AS_THEY_ARE = (
 @command(ServeOptions, EPILOG)
 def serve(options: ServeOptions) -> None:
     """Train with real clients, who enrol, come and go. Stopped or killed, the same command goes on where it was."""
-    from turnout.cli.deployed import announced, experiment_of, with_test
+    from turnout.cli.deployed import announced, declared_beside, experiment_of, with_test
 
     needs("serve", "starlette", "uvicorn", "sqlalchemy", "httptools")
     from turnout.deployment.server.process import Server
@@ -154,10 +160,15 @@ def serve(options: ServeOptions) -> None:
     options.check_log()
     options.use_threads()
     file, settings = options.words()
+    if (beside := declared_beside(file, settings)) is not None:
+        if (shape := _told(options, file, settings, beside)) is None:
+            typer.echo("stopped before the first client came")
+            return
+        settings = [*settings, *shape]
     experiment, described = experiment_of(file, settings, loads=False)
     experiment = with_test(experiment, options.test)
     folder = options.folder or Path(f"runs/{experiment.algorithm.name}-{experiment.data.name}-served")
-    server_options = options.server_options(experiment)
+    server_options = options.server_options(experiment.algorithm, experiment.pace)
     try:
         server = Server(experiment, folder, None if described is None else announced(described), server_options)
     except OSError as error:
@@ -173,6 +184,54 @@ def serve(options: ServeOptions) -> None:
     except (CheckpointError, Diverged) as error:
         raise RunFailed(str(error)) from error
     typer.echo(f"{outcome} after {server.driver.version} of {experiment.rounds} steps; all of it is in {folder}")
+
+
+def _told(options: ServeOptions, file: str | None, settings: list[str], beside: Mapping[str, Any]) -> list[str] | None:
+    """Wait for the first client, and return the shape of its data as settings; None where the server was stopped.
+
+    Args:
+        options: of the command.
+        file, settings: what is run.
+        beside: what is declared of the data beside the shape.
+    """
+    from turnout.cli.deployed import announced, as_overrides, experiment_of
+    from turnout.deployment.server.first_client import first_shape
+    from turnout.deployment.server.setting import Setting
+    from turnout.deployment.wire.data_shape import MOST_MODEL, DataShape
+    from turnout.models import ModelSpec
+
+    number = {} if beside.keys() & {"classes", "outputs"} else {"classes": 2}
+    experiment, described = experiment_of(file, [*settings, *as_overrides({"inputs": 1, **number})], loads=False)
+    assert described is not None
+    table = announced(described)
+    table["data"] = {name: value for name, value in table["data"].items() if name not in ("inputs", *number)}
+
+    def tried(shape: DataShape) -> DataShape:
+        whole = shape.within(beside)
+        run, _ = experiment_of(file, [*settings, *as_overrides(whole.settings())], loads=False)
+        if isinstance(run.model, ModelSpec):
+            run.model.check_size(whole.inputs, run.data.num_outputs, MOST_MODEL)
+        Setting.of(run)
+        return whole
+
+    announcement = {
+        "algorithm": described.name, "pace": type(experiment.pace).__name__, "engine": None, "settings": table,
+        "describes": {}, "num_classes": beside.get("classes"), "input_shape": None, "data": dict(beside), "sees": [],
+        "training": {"reason": "the server waits for the shape of the data"},
+    }  # fmt: skip
+
+    def ready(url: str, codes: list[str]) -> None:
+        if codes:
+            say(f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}")
+        typer.echo(f"waiting at {url} for the first client, which tells the shape of the data")
+
+    folder = options.folder or Path(f"runs/{described.name}-{experiment.data.name}-served")
+    server_options = options.server_options(experiment.algorithm, experiment.pace)
+    shape = first_shape(folder, server_options, announcement, tried, experiment.rounds, ready)
+    if shape is None:
+        return None
+    say(f"the first client has {shape}")
+    return as_overrides(shape.settings())
 
 
 def note(folder: Path, source: str | None, experiment: Experiment, settings: Settings | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import typer
@@ -38,14 +39,21 @@ def swarm(options: SwarmOptions) -> None:
     options.use_threads()
     connection = options.connection(options.url)
     from turnout.cli import layers
-    from turnout.cli.joining import clients_experiment, data_set_of
+    from turnout.cli.joining import clients_experiment, data_set_of, shape_of
     from turnout.cli.settings import Settings
-    from turnout.deployment.client.join import announcement
+    from turnout.deployment.client.join import Joined, announcement
+    from turnout.deployment.client.session import Newcomer
+    from turnout.deployment.client.state import ClientState
     from turnout.deployment.client.swarm import Swarm
     from turnout.deployment.client.worker import Computer
 
     announced = announcement(connection)
     data = "" if options.experiment is not None else data_set_of(announced)
+    if announced["input_shape"] is None:
+        say("the server waits for the first client: it is told the shape of the data")
+        Joined(Newcomer(ClientState(), data=shape_of(announced, data).settings()), connection).run()
+        while (announced := announcement(connection, 60.0))["input_shape"] is None:
+            time.sleep(0.2)  # it begins to serve
     experiment, _ = clients_experiment(announced, data, options.experiment, 0, "cpu")
     changes = [layer(availability=options.availability), *map(layers.override, options.overrides or ())]
     if any(changes):

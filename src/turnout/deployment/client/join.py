@@ -17,7 +17,7 @@ from turnout.core.checks import ConfigurationError, TurnoutError, positive
 from turnout.core.display import printable
 from turnout.core.signals import Flag
 from turnout.deployment.client.exchange import WatchedClient, send
-from turnout.deployment.client.session import RUN, Answer, Call, Client, JoinError, Sleep, Transfer, Work
+from turnout.deployment.client.session import RUN, Answer, Call, JoinError, Newcomer, Sleep, Transfer, Work
 from turnout.deployment.wire.format import PROTOCOL
 
 
@@ -164,7 +164,8 @@ _ANNOUNCED: Mapping[str, Callable[[Any], bool]] = {
     "settings": lambda value: value is None or isinstance(value, dict),
     "describes": lambda value: isinstance(value, dict),
     "num_classes": lambda value: value is None or (type(value) is int and 0 < value < 1 << 31),
-    "input_shape": _is_shape,
+    "input_shape": lambda value: value is None or _is_shape(value),
+    "data": lambda value: value is None or isinstance(value, dict),
 }
 """What the answer to a question about a run has to hold."""
 
@@ -183,12 +184,12 @@ class Joined:
 
     def __init__(
         self,
-        client: Client,
+        client: Newcomer,
         connection: Connection,
         stopped: Flag | None = None,
         notice: Callable[[Any], None] = lambda _: None,
         patience: float | None = None,
-        sent: Callable[[Call, Client], None] = lambda *_: None,
+        sent: Callable[[Call, Newcomer], None] = lambda *_: None,
     ) -> None:
         if patience is not None:
             positive("patience", patience)

@@ -18,7 +18,7 @@ from safetensors.torch import load
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.core.system import flush, sync
 from turnout.core.types import State
-from turnout.deployment.client.session import Call, Client
+from turnout.deployment.client.session import Call, Newcomer
 from turnout.deployment.client.state import Pending
 from turnout.deployment.client.worker import Computer
 from turnout.deployment.wire.format import digest
@@ -45,14 +45,14 @@ class SentLog:
 
     Args:
         path: the file, which is appended to.
-        computer: the algorithm and how its reports are coded.
+        computer: the algorithm and how its reports are coded; None of a client that has no model yet.
         url: of the server.
 
     Raises:
         ConfigurationError: for a file that cannot be written, that is no such log, or that another client writes to.
     """
 
-    def __init__(self, path: Path, computer: Computer, url: str) -> None:
+    def __init__(self, path: Path, computer: Computer | None, url: str) -> None:
         self._path, self._computer, self._url = path, computer, url
         self._lock = FileLock(path.with_name(f".{path.name}.lock"))
         try:
@@ -73,7 +73,7 @@ class SentLog:
         self._file.close()
         self._lock.release()
 
-    def write(self, call: Call, client: Client) -> None:
+    def write(self, call: Call, client: Newcomer) -> None:
         """Log a request and bring the line to the disk, if the request carries something.
 
         Args:
@@ -102,6 +102,7 @@ class SentLog:
             case ("POST", "enrol"):
                 assert call.json is not None
                 facts = {"server": self._url, "name": call.json.get("name"), "code": "code" in call.json}
+                facts |= {"data": call.json["data"]} if "data" in call.json else {}
                 entry = {"what": "enrolment"} | entry | facts
             case ("POST", "leave"):
                 entry = {"what": "leave"} | entry
@@ -129,6 +130,7 @@ class SentLog:
 
     def _report(self, pending: Pending, client: int) -> dict[str, Any]:
         """Describe a report: what it is for, the norm of its update, and what else is in it."""
+        assert self._computer is not None
         task, tensors, algorithm = pending.task, load(pending.body), self._computer.experiment.algorithm
         entry = {"task": task.task, "phase": task.phase, "version": task.version, "digest": pending.digest}
         if task.task >= FIRST_TASK or task.phase in SURVEYS:

@@ -196,16 +196,91 @@ class Manners:
     stores: frozenset[str] = frozenset()
 
 
-class Client:
+class Newcomer:
+    """A client before it has a model: it tells a server that waits for them the shape of its examples.
+
+    Args:
+        state: what it keeps.
+        name: what people call it; the server shows it to its operator.
+        code: a one-time code, where the server asks for one.
+        data: the shape of its examples, for a server that asks for it; see `turnout.deployment.wire.data_shape.DataShape`.
+        manners: how patient it is.
+        jitter: where its random pauses come from; they change no result.
+    """
+
+    def __init__(
+        self,
+        state: ClientState,
+        *,
+        name: str | None = None,
+        code: str | None = None,
+        data: Mapping[str, Any] | None = None,
+        manners: Manners | None = None,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self.state, self.name, self.code, self.data = state, name, code, data
+        self.manners, self.jitter = manners or Manners(), jitter or random.Random()
+        self.task: Assignment | None = None  # the last that was given
+
+    def session(self) -> Session:
+        """Tell the server the shape; it is over once the server knows one.
+
+        Raises:
+            JoinError: where the server does not take this client, or knows another shape.
+        """
+        yield from self._enrolled()
+        return "the server knows the shape of the data"
+
+    def leave(self) -> Call:
+        """Return what tells the server that the client goes away."""
+        return Call("POST", "/v1/leave", {}, headers=self._token)
+
+    @property
+    def _token(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.state.token}"}
+
+    def _enrolled(self) -> Generator[Action, Any, Answer]:
+        """Ask to be a client of the run until that is answered."""
+        body = {"protocol": PROTOCOL, "name": self.name, "code": self.code, "data": self.data}
+        call = Call("POST", "/v1/enrol", {k: v for k, v in body.items() if v is not None})
+        answer = yield from self._ask(call, final=(404, 409, 410, 422))
+        if answer.status == 422:
+            raise JoinError(f"the server does not take this client: {answer.reason}")
+        return answer
+
+    def _ask(self, call: Call, final: Collection[int] = (404, 409, 410)) -> Generator[Action, Any, Answer]:
+        """Send a request until it is answered: with success, or with a status that another attempt has, too.
+
+        Raises:
+            JoinError: where the answer is that this cannot work.
+        """
+        attempt = 0
+        while True:
+            answer = yield from self._once(call)
+            if 200 <= answer.status < 300 or answer.status in final:
+                return answer
+            attempt += 1
+            yield Sleep(max(self._pause(attempt), answer.retry_after))
+
+    def _once(self, call: Call) -> Generator[Action, Any, Answer]:
+        """Send a request with the token."""
+        answer: Answer = yield replace(call, headers={**self._token, **call.headers})
+        if answer.status in (400, 401, 403, 426):
+            raise JoinError(f"the server does not take this client: {answer.reason}")
+        return answer
+
+    def _pause(self, attempt: int) -> float:
+        """Return how long to wait before a new attempt, at random so that not all come at once."""
+        return self.jitter.uniform(0.0, min(self.manners.longest, self.manners.backoff * 2.0 ** min(attempt, 30)))
+
+
+class Client(Newcomer):
     """One client: its state, what computes for it, and how it behaves.
 
     Args:
         state: what it keeps.
         trainer: what computes.
-        name: what people call it; the server shows it to its operator.
-        code: a one-time code, where the server asks for one.
-        manners: how patient it is.
-        jitter: where its random pauses come from; they change no result.
+        name, code, data, manners, jitter: as a `Newcomer` has them.
     """
 
     def __init__(
@@ -215,13 +290,13 @@ class Client:
         *,
         name: str | None = None,
         code: str | None = None,
+        data: Mapping[str, Any] | None = None,
         manners: Manners | None = None,
         jitter: random.Random | None = None,
     ) -> None:
-        self.state, self.trainer, self.name, self.code = state, trainer, name, code
-        self.manners, self.jitter = manners or Manners(), jitter or random.Random()
+        super().__init__(state, name=name, code=code, data=data, manners=manners, jitter=jitter)
+        self.trainer = trainer
         self._model: tuple[str, State] = ("", {})
-        self.task: Assignment | None = None  # the last that was given
         self.done = 0
         self._links: dict[str, str] = {}  # of the last task, to an object store
 
@@ -256,18 +331,9 @@ class Client:
                 attempt += 1
                 yield Sleep(self._pause(attempt))
 
-    def leave(self) -> Call:
-        """Return what tells the server that the client goes away."""
-        return Call("POST", "/v1/leave", {}, headers=self._token)
-
-    @property
-    def _token(self) -> dict[str, str]:
-        return {"authorization": f"Bearer {self.state.token}"}
-
     def _enrol(self) -> Generator[Action, Any, None]:
         """Become a client of the run, or make sure that one still is."""
-        body = {"protocol": PROTOCOL, "name": self.name, "code": self.code}
-        answer = yield from self._ask(Call("POST", "/v1/enrol", {k: v for k, v in body.items() if v is not None}))
+        answer = yield from self._enrolled()
         table = answer.table()
         client, run = table.get("client"), table.get("run")
         if type(client) is not int or not 0 <= client < 1 << 53 or not isinstance(run, str) or not RUN.fullmatch(run):
@@ -401,28 +467,3 @@ class Client:
         """Return from where the server wants a report."""
         offset = table.get("offset", 0)
         return min(max(offset, 0), len(pending.body)) if type(offset) is int else 0
-
-    def _ask(self, call: Call) -> Generator[Action, Any, Answer]:
-        """Send a request until it is answered.
-
-        Raises:
-            JoinError: where the answer is that this cannot work.
-        """
-        attempt = 0
-        while True:
-            answer = yield from self._once(call)
-            if 200 <= answer.status < 300 or answer.status in (404, 409, 410):
-                return answer
-            attempt += 1
-            yield Sleep(max(self._pause(attempt), answer.retry_after))
-
-    def _once(self, call: Call) -> Generator[Action, Any, Answer]:
-        """Send a request with the token."""
-        answer: Answer = yield replace(call, headers={**self._token, **call.headers})
-        if answer.status in (400, 401, 403, 426):
-            raise JoinError(f"the server does not take this client: {answer.reason}")
-        return answer
-
-    def _pause(self, attempt: int) -> float:
-        """Return how long to wait before a new attempt, at random so that not all come at once."""
-        return self.jitter.uniform(0.0, min(self.manners.longest, self.manners.backoff * 2.0 ** min(attempt, 30)))

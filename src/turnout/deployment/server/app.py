@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from turnout.core.checks import ConfigurationError
 from turnout.deployment.server.administration import Administration
 from turnout.deployment.server.downloads import download
 from turnout.deployment.server.limits import Limits, Peers, network_of
@@ -40,6 +41,7 @@ from turnout.deployment.server.store import StoreUnavailable
 from turnout.deployment.server.uploads import Uploads
 from turnout.deployment.server.verdicts import Refused, Verdict
 from turnout.deployment.wire.administrator import MOST_CODES
+from turnout.deployment.wire.data_shape import DataShape, shape_in
 from turnout.deployment.wire.edge import Malformed, number, text, whole
 from turnout.deployment.wire.format import LARGE, PROTOCOL, Assignment, WireError
 from turnout.deployment.wire.messages import ReportFormat
@@ -76,6 +78,7 @@ class Http:
         enrolments: new clients an hour of each address; 0 is no limit.
         proxies: whose header X-Forwarded-For gives the address of a client.
         trusted: addresses without limits of their own.
+        shape: of the examples of all clients; None where it is not compared.
     """
 
     def __init__(
@@ -91,8 +94,9 @@ class Http:
         enrolments: int = 0,
         proxies: Proxies | None = None,
         trusted: Networks | None = None,
+        shape: DataShape | None = None,
     ) -> None:
-        self.service, self._announcement = service, announcement
+        self.service, self._announcement, self._shape = service, announcement, shape
         self._limits, self._patience = limits or Limits(), patience
         self._trusted = trusted or Networks()
         self._gate = Gate(service, rate, administrator, enrolments, self._trusted)
@@ -176,6 +180,11 @@ class Http:
         if (protocol := whole(body, "protocol", 0, 1 << 31, default=0)) != PROTOCOL:
             raise Refused(426, f"this server speaks protocol {PROTOCOL}, the client {protocol}: update it")
         code, name = text(body, "code"), text(body, "name")
+        if (told := shape_in(body)) is not None and self._shape is not None:
+            try:
+                self._shape.check(told)
+            except ConfigurationError as error:
+                raise Refused(422, str(error)) from None
         network = self._gate.newcomer(request, token)
         verdict = await self._answered(self.service.enrol(token, code, name))
         if verdict.status != 201:

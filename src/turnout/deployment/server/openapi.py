@@ -8,6 +8,7 @@ from typing import Any
 
 from turnout.deployment.server.routes import BINARY, JSON, ROUTES, Route
 from turnout.deployment.wire.administrator import CHANGES, MOST_CODES
+from turnout.deployment.wire.data_shape import MOST_NUMBERS, TYPES
 from turnout.deployment.wire.format import PROTOCOL
 from turnout.protocol.survey import SURVEYS
 from turnout.version import __version__
@@ -63,6 +64,15 @@ _ASSIGNMENT = _object(
     fingerprint=_text(pattern="^[0-9a-f]{32}$"),
 )
 
+_SIZES: Schema = {"type": "array", "items": _whole(1, MOST_NUMBERS), "maxItems": 6}
+_SHAPE = _object(
+    inputs=_SIZES,
+    input_type={"enum": list(TYPES)},
+    target_shape=_SIZES,
+    classes=_whole(1, MOST_NUMBERS),
+    outputs=_whole(1, MOST_NUMBERS),
+)
+
 SCHEMAS: dict[str, Schema] = {
     "Reason": _object("reason", reason=_text(), seconds=_NUMBER, offset=_whole(0, _BIG)),
     "Offset": _object("reason", reason=_text(), offset=_whole(0, _BIG)),
@@ -76,7 +86,8 @@ SCHEMAS: dict[str, Schema] = {
         settings={"type": ["object", "null"]},
         describes=_FREE,
         num_classes={"type": ["integer", "null"]},
-        input_shape={"type": "array", "items": _whole(1, _BIG)},
+        input_shape={"type": ["array", "null"], "items": _whole(1, _BIG)},
+        data=_nullable(_SHAPE),
         enrolment={"enum": ["open", "codes"]},
         sees={
             "type": "array",
@@ -91,7 +102,9 @@ SCHEMAS: dict[str, Schema] = {
         protocol=_whole(PROTOCOL, PROTOCOL, description="The version of the protocol that the client speaks."),
         name=_PRINTABLE,
         code=_PRINTABLE,
+        data=_nullable({**_SHAPE, "required": ["inputs", "input_type"]}),
     ),
+    "DataShape": _SHAPE,
     "Client": _object("client run", client=_whole(0, _BIG), run=_text(pattern="^[A-Za-z0-9_-]{1,64}$")),
     "Checkin": _object(
         protocol=_whole(0, (1 << 31) - 1),

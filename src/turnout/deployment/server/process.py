@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, ConfigurationError, Diverged, count
@@ -27,10 +28,11 @@ from turnout.deployment.server.recovery import opened
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.sockets import PlainUvicorn, bounded
-from turnout.deployment.server.store import StoreLost
+from turnout.deployment.server.store import Store, StoreLost
 from turnout.deployment.server.training import secure, training
 from turnout.deployment.server.verdicts import hashed
 from turnout.deployment.wire.administrator import ADDRESS_FILE, server_token
+from turnout.deployment.wire.data_shape import DataShape
 from turnout.deployment.wire.format import PROTOCOL
 from turnout.deployment.wire.surveys import manifest_of
 from turnout.record.storage import FolderGone
@@ -127,10 +129,7 @@ class Server:
             experiment, self.options.leases.heartbeat, self.options.max_norm, self.options.leases.task_deadline
         )
         self.max_clients = self.setting.check_clients(self.options.min_clients, self.options.max_clients)
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise CheckpointError(f"{folder} cannot be used: {error}. Give another --folder") from None
+        make(folder)
         if self.setting.algorithm.privacy is not None and folder.stat().st_mode & 0o077:
             log.warning(f"others can read {folder}, and with it the secret that noise is made of: chmod 700 {folder}")
         self._lock = contextlib.ExitStack()
@@ -142,7 +141,7 @@ class Server:
             if not self.driver.started:
                 experiment.check_budget()
             administrator = hashed(server_token(folder))
-            self.new_codes = self._codes()
+            self.new_codes = new_codes(self.store, self.options, self.max_clients)
             self.service = Service(
                 self.driver,
                 self.store,
@@ -167,6 +166,7 @@ class Server:
             enrolments=self.options.enrolments_per_address,
             proxies=self.options.proxies,
             trusted=self.options.trusted,
+            shape=DataShape.of(experiment.data),
         )
 
     def announcement(self, settings: dict[str, Any] | None) -> dict[str, Any]:
@@ -187,6 +187,7 @@ class Server:
             "describes": {name: self.setting.description[name] for name in ("algorithm", "model", "loss", "seed")},
             "num_classes": self.experiment.data.num_classes,
             "input_shape": list(self.experiment.data.input_shape),
+            "data": None if self.store.shape is None else DataShape.of(self.experiment.data).settings(),
             "enrolment": self.options.enrolment,
             "evaluation": {
                 "report": {
@@ -199,29 +200,18 @@ class Server:
             "secure": secure(*described),
         }
 
-    def _codes(self) -> list[str]:
-        """Return new one-time codes, as many as clients may still come, up to 1,000, where there are none yet."""
-        if self.options.enrolment != "codes" or self.store.codes():
-            return []
-        codes = [secrets.token_urlsafe(12) for _ in range(min(self.max_clients, 1000))]
-        path = self.folder / "codes.txt"
-        path.touch(mode=0o600)
-        path.write_text("\n".join(codes) + "\n")
-        self.store.add_codes([hashed(code) for code in codes])
-        return codes
-
     @contextlib.contextmanager
     def listening(self) -> Iterator[str]:
         """Answer in a thread of its own meanwhile; gives the address. For tests, demos and measurements."""
-        server = PlainUvicorn(self._config())
+        server = PlainUvicorn(uvicorn_config(self.http.app(), self.options))
         thread = threading.Thread(target=server.run, daemon=True)
         self.service.begin()
         thread.start()
         while not server.started and thread.is_alive():
             time.sleep(0.01)
         try:
-            self._note_address(self.url(server))
-            yield self.url(server)
+            self._note_address(url := url_of(server, self.options))
+            yield url
         finally:
             self.service.draining = server.should_exit = True
             self.service.woken(())
@@ -230,15 +220,15 @@ class Server:
 
     def run(self, ready: Callable[[str], None] = print) -> str:
         """Answer until the run is over, or this process is told to stop; return which."""
-        server = PlainUvicorn(self._config())
+        server = PlainUvicorn(uvicorn_config(self.http.app(), self.options))
 
         async def serve() -> None:
             task = asyncio.create_task(server.serve())
             while not server.started and not task.done():
                 await asyncio.sleep(0.01)
             if server.started:
-                self._note_address(self.url(server))
-                ready(self.url(server))
+                self._note_address(url := url_of(server, self.options))
+                ready(url)
             over: float | None = None
             while not task.done():
                 await asyncio.sleep(0.1)
@@ -276,35 +266,61 @@ class Server:
         finally:
             self._lock.close()
 
-    def url(self, server: uvicorn.Server) -> str:
-        """Return the address at which it listens."""
-        host, port = server.servers[0].sockets[0].getsockname()[:2]
-        host = f"[{host}]" if ":" in host else host
-        return f"{'http' if self.options.certificate is None else 'https'}://{host}:{port}"
-
     def _note_address(self, url: str) -> None:
         """Write into the folder where the server is, as this machine reaches it, for its administrator's commands."""
         url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
         self.store.until_done(lambda: (self.folder / ADDRESS_FILE).write_text(f"{url}\n", encoding="utf-8"))
 
-    def _config(self) -> uvicorn.Config:
-        options = self.options
-        return uvicorn.Config(
-            self.http.app(),
-            host=options.host,
-            port=options.port,
-            http=bounded(options.limits, options.proxies, options.trusted),
-            ws="none",
-            log_config=None,
-            log_level="error",  # it warns of every request that is none
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,  # `Proxies` reads them
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=10,
-            backlog=4096,
-            ssl_certfile=options.certificate,
-            ssl_keyfile=options.key,
-            ssl_ca_certs=None if options.client_ca is None else str(options.client_ca),
-            ssl_cert_reqs=ssl.CERT_NONE if options.client_ca is None else ssl.CERT_REQUIRED,
-        )
+
+def make(folder: Path) -> None:
+    """Make the folder of a run, which others cannot read.
+
+    Raises:
+        CheckpointError: where that is impossible.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be used: {error}. Give another --folder") from None
+
+
+def new_codes(store: Store, options: Options, max_clients: int) -> list[str]:
+    """Return new one-time codes, as many as clients may still come, up to 1,000, where there are none yet."""
+    if options.enrolment != "codes" or store.codes():
+        return []
+    codes = [secrets.token_urlsafe(12) for _ in range(min(max_clients, 1000))]
+    path = store.folder / "codes.txt"
+    path.touch(mode=0o600)
+    path.write_text("\n".join(codes) + "\n")
+    store.add_codes([hashed(code) for code in codes])
+    return codes
+
+
+def url_of(server: uvicorn.Server, options: Options) -> str:
+    """Return the address at which a server listens."""
+    host, port = server.servers[0].sockets[0].getsockname()[:2]
+    host = f"[{host}]" if ":" in host else host
+    return f"{'http' if options.certificate is None else 'https'}://{host}:{port}"
+
+
+def uvicorn_config(app: ASGIApp, options: Options) -> uvicorn.Config:
+    """Return how uvicorn runs an application, with the limits and the certificate of a server."""
+    return uvicorn.Config(
+        app,
+        host=options.host,
+        port=options.port,
+        http=bounded(options.limits, options.proxies, options.trusted),
+        ws="none",
+        log_config=None,
+        log_level="error",  # it warns of every request that is none
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # `Proxies` reads them
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=10,
+        backlog=4096,
+        ssl_certfile=options.certificate,
+        ssl_keyfile=options.key,
+        ssl_ca_certs=None if options.client_ca is None else str(options.client_ca),
+        ssl_cert_reqs=ssl.CERT_NONE if options.client_ca is None else ssl.CERT_REQUIRED,
+    )

@@ -26,7 +26,48 @@ _JSON = 16 * 1024  # bytes of the largest JSON body
 _NUMBER = re.compile(r"[0-9]{1,15}")
 
 
-class Gate:
+class Strangers:
+    """Requests without a token that is known, and whether an address sends too many.
+
+    Args:
+        rate: five times as many requests a second as there may be of each address; 0 is no limit.
+        trusted: addresses that are not counted.
+    """
+
+    def __init__(self, rate: float, trusted: Networks | None = None) -> None:
+        self._strangers, self._trusted = RateLimit(rate / 5, 2 * rate), trusted or Networks()
+
+    def token(self, request: Request) -> str:
+        """Return the token of a request.
+
+        Raises:
+            Refused: where it has none.
+        """
+        kind, _, token = (header(request, "authorization") or "").partition(" ")
+        if kind.lower() != "bearer" or not TOKEN.fullmatch(token):
+            self.stranger(request)
+            raise Refused(
+                401, "this takes a token of 32 to 200 letters, digits or ._~+/=-: Authorization: Bearer TOKEN"
+            )
+        return token
+
+    def stranger(self, request: Request) -> None:
+        """Count a request that needs no token, or comes without.
+
+        Raises:
+            Refused: where the address asks too often.
+        """
+        host = request.client.host if request.client else ""
+        if host not in self._trusted:
+            self._slow_down(self._strangers, network_of(host) or host)
+
+    @staticmethod
+    def _slow_down(limit: RateLimit, peer: Hashable, what: str = "requests", instead: str = "") -> None:
+        if wait := limit.wait(peer):
+            raise Refused(429, f"too many {what}: try again in {wait:.1f} seconds{instead}", seconds=round(wait, 1))
+
+
+class Gate(Strangers):
     """Who asks, and whether not too often.
 
     Args:
@@ -45,9 +86,9 @@ class Gate:
         enrolments: int = 0,
         trusted: Networks | None = None,
     ) -> None:
-        self._service, self._administrator, self._trusted = service, administrator, trusted or Networks()
-        self._newcomers = RateLimit(enrolments / 3600, enrolments)
-        self._limit, self._strangers = RateLimit(rate, 4 * rate), RateLimit(rate / 5, 2 * rate)
+        super().__init__(rate, trusted)
+        self._service, self._administrator = service, administrator
+        self._newcomers, self._limit = RateLimit(enrolments / 3600, enrolments), RateLimit(rate, 4 * rate)
 
     def client(self, request: Request) -> int:
         """Return who asks.
@@ -76,20 +117,6 @@ class Gate:
             raise Refused(403, "this takes the administrator's token, not a client's")
         raise Refused(401, "this takes the administrator's token, and this is another one")
 
-    def token(self, request: Request) -> str:
-        """Return the token of a request.
-
-        Raises:
-            Refused: where it has none.
-        """
-        kind, _, token = (header(request, "authorization") or "").partition(" ")
-        if kind.lower() != "bearer" or not TOKEN.fullmatch(token):
-            self.stranger(request)
-            raise Refused(
-                401, "this takes a token of 32 to 200 letters, digits or ._~+/=-: Authorization: Bearer TOKEN"
-            )
-        return token
-
     def newcomer(self, request: Request, token: str) -> str | None:
         """Count an enrolment, unless it is a client's or comes from this machine itself; return the network it counts for.
 
@@ -108,21 +135,6 @@ class Gate:
     def no_newcomer(self, network: str | None) -> None:
         """Count an enrolment no more, because it made no new client."""
         self._newcomers.give_back(network)
-
-    @staticmethod
-    def _slow_down(limit: RateLimit, peer: Hashable, what: str = "requests", instead: str = "") -> None:
-        if wait := limit.wait(peer):
-            raise Refused(429, f"too many {what}: try again in {wait:.1f} seconds{instead}", seconds=round(wait, 1))
-
-    def stranger(self, request: Request) -> None:
-        """Count a request that needs no token, or comes without.
-
-        Raises:
-            Refused: where the address asks too often.
-        """
-        host = request.client.host if request.client else ""
-        if host not in self._trusted:
-            self._slow_down(self._strangers, network_of(host) or host)
 
 
 def answer(verdict: Verdict) -> Response:

@@ -92,13 +92,15 @@ ROUTES = (
         {
             200: "The token's bearer was a client before.",
             201: "The token's bearer is a client now.",
+            202: "The server knew no shape of the data, and takes that of the client, who enrols again.",
             403: "The run takes no more clients, needs a one-time code that nobody has used, or has banned this client.",
             410: "The run is over.",
+            422: "The client's examples have another shape than those of the run; `reason` has both.",
             426: "The server speaks another version of the protocol.",
             429: "Too many requests, or new clients, of this address. Wait for the seconds of `Retry-After`.",
             **_JSON_BODY,
         },
-        {200: "Client", 201: "Client"},
+        {200: "Client", 201: "Client", 202: "DataShape"},
         body="Enrol",
     ),
     Route(

@@ -37,6 +37,7 @@ from turnout.deployment.server.files import Files
 from turnout.protocol.survey import FIRST_TASK
 
 SQLITE = "journal.sqlite"
+_SHAPE = "shape"  # the fact that has the shape of clients' examples, as the first of them told it
 _BEGINS = "begins"  # the fact that says from which entry on the journal is whole
 _OBJECTS = "objects"  # the fact that gives the URL of an object store; empty without one
 _LOST = "lost "  # begins the fact that says why the report of a task was lost
@@ -175,6 +176,16 @@ class Store:
         name = self.fact("run", secrets.token_hex(8))
         assert name is not None
         return name
+
+    @property
+    def shape(self) -> dict[str, Any] | None:
+        """The shape of clients' examples, where the first client told it; None where it was declared, or is not known."""
+        noted = self.fact(_SHAPE)
+        return None if noted is None else json.loads(noted)
+
+    def note_shape(self, shape: dict[str, Any]) -> dict[str, Any]:
+        """Note the shape of clients' examples before any entry; return that which was noted first."""
+        return json.loads(self.fact(_SHAPE, json.dumps(shape)) or "{}")
 
     @property
     def begins(self) -> int:

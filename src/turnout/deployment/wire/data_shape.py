@@ -1,0 +1,162 @@
+"""The shape of a client's examples, which the first client tells a server that has no data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from turnout.core.checks import ConfigurationError, counted
+from turnout.data.federated import FederatedData
+from turnout.deployment.wire.edge import Malformed, text, whole
+
+TYPES = ("float32", "float64", "int64")
+"""Types of inputs, as `turnout.data.declared` has them."""
+
+MOST_NUMBERS = 1 << 18
+"""Numbers of an example, and labels of one, that a server takes from a client; an operator may declare more."""
+
+MOST_OUTPUTS = 1 << 22
+"""Numbers that a model gives for an example, at most: as many as there are classes for each label."""
+
+MOST_MODEL = 1 << 28
+"""Bytes of the parameters of a model for examples of which a client told the shape."""
+
+_AXES = 6
+
+
+@dataclass(frozen=True)
+class DataShape:
+    """What a server needs to know of the examples of a client to make a model for them.
+
+    Attributes:
+        inputs: shape of an example as the model has it.
+        input_type: one of `TYPES`.
+        target_shape: shape of the labels of an example; ``()`` is one label.
+        classes: number of classes, one more than the largest label; None where targets are numbers.
+        outputs: how many numbers are to be predicted for an example; None where targets are labels.
+
+    >>> shape = DataShape((8, 8), "float32", (), classes=10)
+    >>> print(shape)
+    inputs [8, 8] of float32 and 10 classes
+    >>> shape.settings()
+    {'inputs': [8, 8], 'input_type': 'float32', 'target_shape': [], 'classes': 10}
+    """
+
+    inputs: tuple[int, ...]
+    input_type: str
+    target_shape: tuple[int, ...] = ()
+    classes: int | None = None
+    outputs: int | None = None
+
+    @classmethod
+    def of(cls, data: FederatedData) -> DataShape:
+        """Return the shape of some data; inputs of any floating type count as float32, to which a client converts them."""
+        y, kind = data.train.y, "float32" if data.input_dtype.is_floating_point else "int64"
+        if data.num_classes is not None:
+            return cls(data.input_shape, kind, tuple(y.shape[1:]), classes=data.num_classes)
+        return cls(data.input_shape, kind, tuple(y.shape[1:-1]), outputs=y.shape[-1] if y.dim() > 1 else 1)
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> DataShape:
+        """Read what a stranger sends.
+
+        Raises:
+            Malformed: for other types, and for sizes that a server does not take from a client.
+        """
+        fields = dict(fields)
+        if (kind := text(fields, "input_type")) not in TYPES:
+            raise Malformed(f"data.input_type is one of {', '.join(TYPES)}")
+        labelled = fields.get("outputs") is None
+        if labelled == (fields.get("classes") is None):
+            raise Malformed("data has one of classes and outputs")
+        counted_as = "classes" if labelled else "outputs"
+        number = whole(fields, counted_as, 1, MOST_NUMBERS, default=0)
+        shape = cls(_sizes(fields, "inputs"), kind, _sizes(fields, "target_shape"), **{counted_as: number})
+        if not shape.inputs or not (math.prod(shape.inputs) <= MOST_NUMBERS and shape.num_outputs <= MOST_OUTPUTS):
+            raise Malformed(
+                f"the examples have {shape}; without a declaration of the server's operator (--inputs, --classes), one has 1 "
+                f"to {MOST_NUMBERS:,} numbers, and a model gives at most {MOST_OUTPUTS:,}"
+            )
+        return shape
+
+    @property
+    def num_outputs(self) -> int:
+        """How many numbers a model gives for an example."""
+        return math.prod(self.target_shape) * (self.classes or self.outputs or 1)
+
+    def settings(self) -> dict[str, Any]:
+        """Return it as the options of `turnout.data.declared`, which are also the fields of a message."""
+        number = {"outputs": self.outputs} if self.classes is None else {"classes": self.classes}
+        shapes = {"inputs": list(self.inputs), "input_type": self.input_type, "target_shape": list(self.target_shape)}
+        return shapes | number
+
+    def within(self, declared: Mapping[str, Any]) -> DataShape:
+        """Return this shape with what a server declares of it: more classes, or another floating type.
+
+        Args:
+            declared: some of the options of `turnout.data.declared`.
+
+        Raises:
+            ConfigurationError: where both do not agree.
+        """
+        shape = self
+        if self.classes is not None and (classes := declared.get("classes", 0)) > self.classes:
+            shape = replace(shape, classes=classes)
+        if self.input_type != "int64" and declared.get("input_type") == "float64":
+            shape = replace(shape, input_type="float64")
+        settings = shape.settings()
+        if any(settings.get(name) != value for name, value in declared.items()):
+            declaration = ", ".join(f"{name}={value}" for name, value in declared.items())
+            raise ConfigurationError(f"the examples of this client have {self}, and the server declares {declaration}")
+        if self.input_type == "int64" and "classes" not in declared:
+            raise ConfigurationError(
+                f"the examples of this client have {self}: of tokens, the server has to declare the size of the vocabulary "
+                "(--classes)"
+            )
+        return shape
+
+    def check(self, client: DataShape) -> None:
+        """Refuse a client with examples of another shape, or with labels of more classes.
+
+        Raises:
+            ConfigurationError: with both shapes.
+        """
+        more = self.classes is not None and client.classes is not None and client.classes > self.classes
+        if more or _comparable(self) != _comparable(client):
+            raise ConfigurationError(f"the examples of this client have {client}, and those of the run {self}")
+
+    def __str__(self) -> str:
+        many = "es" * (self.classes != 1)
+        number = counted(self.outputs or 0, "output") if self.classes is None else f"{self.classes:,} class{many}"
+        labels = f" for each label of {list(self.target_shape)}" if self.target_shape else ""
+        return f"inputs {list(self.inputs)} of {self.input_type} and {number}{labels}"
+
+
+def shape_in(body: dict[str, Any]) -> DataShape | None:
+    """Return the shape in the body of an enrolment; None where it has none.
+
+    Raises:
+        Malformed: for what is no shape.
+    """
+    data = body.get("data")
+    if data is None:
+        return None
+    if not isinstance(data, dict):
+        raise Malformed("data is an object")
+    return DataShape.read(data)
+
+
+def _comparable(shape: DataShape) -> DataShape:
+    """Return a shape without the number of classes, of which a client may not see all, and with one floating type."""
+    kind = "int64" if shape.input_type == "int64" else "float32"
+    return replace(shape, input_type=kind, classes=None if shape.classes is None else 1)
+
+
+def _sizes(fields: dict[str, Any], name: str) -> tuple[int, ...]:
+    """Return a field that is a list of sizes."""
+    sizes = fields.get(name, [])
+    if not isinstance(sizes, list) or len(sizes) > _AXES:
+        raise Malformed(f"data.{name} is a list of at most {_AXES} sizes")
+    return tuple(whole({name: size}, name, 1, MOST_NUMBERS, default=0) for size in sizes)
