@@ -1,7 +1,8 @@
 """How much a server of a deployment bears: one process on one core, its clients on another, over the loopback interface.
 
     python benchmarks/deployment.py               # everything, a few minutes
-    python benchmarks/deployment.py reports       # or one of: reports, tls, checkins, waiting, model, latency, large
+    python benchmarks/deployment.py reports       # or one of: reports, tls, checkins, waiting, model, latency, large,
+                                                  # judged, masked
 
 The clients are raw sockets that send what `turnout join` sends, so that they cost less than the server. Reports are answered
 only when they are durable: file and journal are on the disk.
@@ -21,9 +22,11 @@ import ssl
 import statistics
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -359,6 +362,94 @@ def watch(pid: int, most: list[int], over: asyncio.Event) -> None:
         time.sleep(0.02)
 
 
+def judged(num_clients: int = 1000, num_params: int = 10_000, steps: int = 20) -> str:
+    """Steps of 1,000 clients, all of whom judge the model at every tenth step, beside steps without an evaluation."""
+    from turnout.deployment.wire.surveys import sums_body
+    from turnout.pieces.selection import Uniform
+
+    def seconds(share: float) -> float:
+        run = experiment(num_params, None, steps + 1)
+        size = sum(p.numel() for p in run.build_model().parameters())
+        algorithm = fedavg(Sgd(lr=0.1, steps=1, batch_size=1), also=(Uniform(num_clients),))
+        run = replace(run, algorithm=algorithm, evaluate_every=10, evaluate_share=share)
+        with served(run, min_clients=num_clients, leases=Leases(heartbeat=KEEP)) as (port, _):
+
+            async def measure() -> float:
+                peers, begun, done = [Peer(port, number) for number in range(num_clients)], 0.0, asyncio.Event()
+                body = Body(size)
+                for peer in peers:
+                    await peer.enrol()
+
+                async def work(peer: Peer) -> None:
+                    nonlocal begun
+                    while not done.is_set():
+                        work = await peer.checkin(5.0)
+                        if "task" not in work:
+                            continue
+                        task = work["task"]
+                        begun = begun or time.perf_counter()
+                        if task["phase"] == "train" and task["version"] >= steps:
+                            done.set()
+                            return
+                        answer = sums_body({"num_examples": 10, "loss": 1.0 + task["task"] % 997, "score": 5.0})
+                        sent = body.next() if task["phase"] == "train" else answer
+                        assert await peer.report(task["task"], sent) in (201, 410)
+
+                workers = [asyncio.ensure_future(work(peer)) for peer in peers]
+                await done.wait()
+                taken = time.perf_counter() - begun
+                for worker in workers:
+                    worker.cancel()
+                return taken
+
+            return asyncio.run(measure())
+
+    without, with_answers = seconds(0.0), seconds(1.0)
+    return (
+        f"{steps} steps of {num_clients:,} clients in {without:.1f} s, and in {with_answers:.1f} s "
+        f"({100 * (with_answers / without - 1):+.1f} %) where all of them judge the model at every tenth"
+    )
+
+
+def masked(num_clients: int = 100) -> str:
+    """A label histogram of 100 clients by itself and through a secure sum; clients and server share a process."""
+    from turnout.data import digits
+    from turnout.deployment.client.join import Connection
+    from turnout.deployment.client.swarm import Swarm
+    from turnout.deployment.client.worker import Computer
+    from turnout.evaluation.queries import Question
+    from turnout.models import Logistic
+    from turnout.pieces.aggregation import SecureSum
+    from turnout.population import Population
+    from turnout.population.availability import Everyone
+
+    def seconds(*pieces: SecureSum) -> float:
+        data = digits().split(num_clients=num_clients)
+        run = Experiment(data, Logistic(), fedavg(Sgd(lr=0.1), also=pieces), Population(Everyone()), rounds=1)
+        options = Options(port=0, rate=0, min_clients=num_clients + 1)
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(run, Path(folder), None, options)
+            with server.listening() as url:
+                swarm = Swarm(Computer(run, server.setting.objective.engine), Connection(url), num_clients)
+                thread = threading.Thread(target=swarm.run, args=(300.0,), daemon=True)
+                thread.start()
+                while server.service.num_there < num_clients:
+                    time.sleep(0.05)
+                begin = time.perf_counter()
+                number = server.service.survey("query", question=Question("label_histogram")).result()
+                while server.driver.surveys.open:
+                    time.sleep(0.005)
+                taken = time.perf_counter() - begin
+                assert server.driver.ledger is not None
+                outcome = server.driver.ledger.survey(number)
+                assert outcome is not None
+                assert outcome["answered"] == num_clients
+                return taken
+
+    plain, secure = seconds(), seconds(SecureSum())
+    return f"a histogram of {num_clients} clients in {plain:.2f} s, and in {secure:.2f} s under masks"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "reports": reports,
     "tls": lambda: reports(tls=True),
@@ -367,6 +458,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "model": model,
     "latency": latency,
     "large": large,
+    "judged": judged,
+    "masked": masked,
 }
 
 
