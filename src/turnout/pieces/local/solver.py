@@ -182,9 +182,8 @@ class Solver(Local, ABC):
         in_order = bool((num_steps[1:] <= num_steps[:-1]).all())
         order = np.arange(len(num_steps)) if in_order else np.argsort(-num_steps, kind="stable")
         descent, objective = self._descent(task, planned, order, clients), clients.objective
-        if any(
-            each.of_minibatch for each in corrections
-        ):  # of which a gradient that was measured before lacks the term
+        if any(correction.of_minibatch for correction in corrections):
+            # A gradient that was measured before lacks the terms that these add to the loss.
             descent = replace(descent, first_loss=None, first_gradient=None)
         state = StepState.of(descent, self.update, self._kept(memory, order, task.params.device))
         products = self.batch_size * self.per_step * objective.layout.num_params

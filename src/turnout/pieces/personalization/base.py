@@ -39,11 +39,11 @@ class WholeModel(Personalization):
 
 @dataclass(frozen=True)
 class OnOwnPart(Local):
-    """A local rule by which a client fits what is its own, with what that changes of its steps.
+    """Fit what belongs to a client by a local rule with further corrections.
 
     Args:
         rule: the steps.
-        columns: corrections behind all others.
+        columns: the further corrections.
     """
 
     rule: Local
@@ -54,7 +54,7 @@ class OnOwnPart(Local):
         return self.rule.memory(num_params, dtype)
 
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
-        """Its steps, so changed."""
+        """Train by the rule, with its further corrections behind all others."""
         return self.rule.train(task, memory, clients, (*corrections, *self.columns))
 
 

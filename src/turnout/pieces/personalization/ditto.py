@@ -64,7 +64,7 @@ class Ditto(WholeModel, name="ditto"):
     def split(
         self, report: Report, num_shared: int, start: torch.Tensor, row: torch.Tensor
     ) -> tuple[Report, torch.Tensor | None]:
-        """All of the report is about the shared model."""
+        """Return the report as it is: all of it is about the shared model."""
         return report, None
 
     def beside(
@@ -89,7 +89,7 @@ class _Near(Correction):
     centre: torch.Tensor | None = None
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
-        """Rows in the order of the lanes."""
+        """Return the term with centres in the order of the lanes."""
         return self if self.centre is None or self.centre.dim() == 1 else replace(self, centre=lanes.of(self.centre))
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:

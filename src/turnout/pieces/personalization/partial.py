@@ -175,7 +175,7 @@ def _rules_about_updates(algorithm: Slots) -> str:
 
 @dataclass(frozen=True)
 class Columns(Correction):
-    """How fast each part moves in each local step."""
+    """Scale the steps of the personal part, or have the two parts move in turns."""
 
     of_objective = False
 
@@ -183,7 +183,7 @@ class Columns(Correction):
     alternate: float
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
-        """For so many steps each."""
+        """Return the correction with the number of steps that each client takes."""
         layout, device = clients.objective.layout, task.params.device
         alone = to_device(np.floor(self.alternate * lanes.num_steps), device)[:, None]
         personal = torch.arange(layout.num_params, device=device) >= layout.num_shared
@@ -192,7 +192,7 @@ class Columns(Correction):
         return _Paced(personal, factor, alone if self.alternate else None, step)
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Without a round to be in, both parts alike."""
+        """Return the gradient as it is: outside of a round both parts move alike."""
         return gradient
 
 
