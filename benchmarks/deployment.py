@@ -1,8 +1,7 @@
 """How much a server of a deployment bears: one process on one core, its clients on another, over the loopback interface.
 
     python benchmarks/deployment.py               # everything, a few minutes
-    python benchmarks/deployment.py reports       # or one of: reports, tls, checkins, waiting, model, latency, large,
-                                                  # judged, masked
+    python benchmarks/deployment.py reports       # or one of: reports, tls, checkins, waiting, model, latency, large, judged
 
 The clients are raw sockets that send what `turnout join` sends, so that they cost less than the server. Reports are answered
 only when they are durable: file and journal are on the disk.
@@ -22,7 +21,6 @@ import ssl
 import statistics
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -411,45 +409,6 @@ def judged(num_clients: int = 1000, num_params: int = 10_000, steps: int = 20) -
     )
 
 
-def masked(num_clients: int = 100) -> str:
-    """A label histogram of 100 clients by itself and through a secure sum; clients and server share a process."""
-    from turnout.data import digits
-    from turnout.deployment.client.join import Connection
-    from turnout.deployment.client.swarm import Swarm
-    from turnout.deployment.client.worker import Computer
-    from turnout.evaluation.queries import Question
-    from turnout.models import Logistic
-    from turnout.pieces.aggregation import SecureSum
-    from turnout.population import Population
-    from turnout.population.availability import Everyone
-
-    def seconds(*pieces: SecureSum) -> float:
-        data = digits().split(num_clients=num_clients)
-        run = Experiment(data, Logistic(), fedavg(Sgd(lr=0.1), also=pieces), Population(Everyone()), rounds=1)
-        options = Options(port=0, rate=0, min_clients=num_clients + 1)
-        with tempfile.TemporaryDirectory() as folder:
-            server = Server(run, Path(folder), None, options)
-            with server.listening() as url:
-                swarm = Swarm(Computer(run, server.setting.objective.engine), Connection(url), num_clients)
-                thread = threading.Thread(target=swarm.run, args=(300.0,), daemon=True)
-                thread.start()
-                while server.service.num_there < num_clients:
-                    time.sleep(0.05)
-                begin = time.perf_counter()
-                number = server.service.survey("query", question=Question("label_histogram")).result()
-                while server.driver.surveys.open:
-                    time.sleep(0.005)
-                taken = time.perf_counter() - begin
-                assert server.driver.ledger is not None
-                outcome = server.driver.ledger.survey(number)
-                assert outcome is not None
-                assert outcome["answered"] == num_clients
-                return taken
-
-    plain, secure = seconds(), seconds(SecureSum())
-    return f"a histogram of {num_clients} clients in {plain:.2f} s, and in {secure:.2f} s under masks"
-
-
 PARTS: dict[str, Callable[[], str]] = {
     "reports": reports,
     "tls": lambda: reports(tls=True),
@@ -459,7 +418,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "latency": latency,
     "large": large,
     "judged": judged,
-    "masked": masked,
 }
 
 
