@@ -1,5 +1,6 @@
 """Files are on the disk before they are moved, and what a killed client has left half written is cleared."""
 
+import hashlib
 import os
 
 import pytest
@@ -9,7 +10,7 @@ from turnout.deployment.client import state as states
 from turnout.deployment.client.state import ClientFolder, Pending
 from turnout.deployment.server import files
 from turnout.deployment.server.store import Store
-from turnout.deployment.wire.format import Assignment
+from turnout.deployment.wire.format import Assignment, encode
 
 TASK = Assignment(1, 0, "train", 0, "0" * 64, 10, 1.0)
 REPORT = Pending(TASK, b"report", {"w": torch.ones(1, 3)})
@@ -28,9 +29,12 @@ def operations(monkeypatch):
 
 def test_what_a_server_moves_is_on_the_disk_before_and_its_place_after(folder, operations):
     store = Store(folder)
-    store.files.write_model("a" * 64, b"model")
-    path = store.files.model("a" * 64)
-    assert operations == [("sync", path.with_suffix(".part")), ("move", path.with_suffix(".part"), path)]
+    tensors = {"params": torch.arange(5.0), "shared.c": torch.ones(3, dtype=torch.float64)}
+    digest, size = store.files.write_model(tensors)
+    path, part = store.files.model(digest), store.files.models / "next.part"
+    assert path.read_bytes() == encode(tensors)
+    assert (digest, size) == (hashlib.sha256(encode(tensors)).hexdigest(), len(encode(tensors)))
+    assert operations == [("sync", part), ("move", part, path)]
     operations.clear()
     part, report = store.files.incoming / "1.part", store.files.report("b" * 64)
     part.write_bytes(b"report")

@@ -178,18 +178,47 @@ def test_rows_that_are_not_summed_yet_are_still_rows():
     assert waiting.finite().tolist() == [i != 4 for i in range(B)]
     assert waiting.total().isinf()
     good = waiting.finite().nonzero()[:, 0]
-    assert torch.equal(waiting[good].rows, matrix[good])
+    assert torch.equal(waiting[good].parts[0], matrix[good])
     torch.testing.assert_close(waiting[good].weighted_sum(3 * WEIGHTS[good]), 3 * WEIGHTS[good] @ matrix[good].double())
     with pytest.raises(RuntimeError, match="not to be proportional to the factors"):
         waiting[good].weighted_sum(WEIGHTS[good].square())
+
+
+@pytest.mark.parametrize("num_rows", [1, 6, 16, 21])
+def test_a_sum_of_parts_in_chunks_has_the_bits_of_one_sum(monkeypatch, num_rows):
+    """Whatever the blocks of columns are, which depend on the number of rows, and chunks that end within one."""
+    monkeypatch.setattr("turnout.distributed.sums._CHUNK", 5_000)
+    monkeypatch.setattr("turnout.core.updates._COLUMNS", 100)
+    monkeypatch.setattr("turnout.core.updates._BLOCK", 3_000)
+    matrix = torch.randn(num_rows, 12_345, generator=GENERATOR)
+    weights = torch.rand(num_rows, dtype=torch.float64, generator=GENERATOR)
+    running = RunningSum()
+    running.add(weights, matrix)
+    parts = LazySum(matrix[:1], weights[:1])
+    if num_rows > 1:
+        parts = parts.joined(
+            [LazySum(row, weight) for row, weight in zip(matrix[1:, None], weights[1:, None], strict=True)]
+        )
+    whole = Summed(running.total(), weights, matrix.dtype)
+    for rows in (parts, LazySum(matrix, weights)):
+        assert torch.equal(rows.weighted_sum(0.3 * weights), whole.weighted_sum(0.3 * weights))
+        narrow = rows.weighted_sum(0.3 * weights, torch.float32)
+        assert torch.equal(narrow, whole.weighted_sum(0.3 * weights).float())
+        assert torch.equal(narrow, whole.weighted_sum(0.3 * weights, torch.float32))
+    order = torch.randperm(num_rows, generator=GENERATOR)
+    assert torch.equal(torch.cat(parts.take(order).parts), matrix[order])
+    kept = torch.arange(num_rows) != 3
+    assert torch.equal(torch.cat(parts.where(kept).parts), matrix.where(kept[:, None], 0.0))
+    assert parts.finite().all()
+    torch.testing.assert_close(parts.total(), matrix.double().sum(), rtol=1e-4, atol=1e-2)
 
 
 def test_rows_are_zeroed_before_they_are_summed_and_not_after():
     weights = WEIGHTS.clone()
     kept = torch.tensor([i != 4 for i in range(B)])
     some = LazySum(MATRIX, weights).where(kept)
-    assert torch.equal(some.rows, MATRIX.where(kept[:, None], 0.0))
-    torch.testing.assert_close(some.weighted_sum(some.weights), some.weights @ some.rows.double())
+    assert torch.equal(some.parts[0], MATRIX.where(kept[:, None], 0.0))
+    torch.testing.assert_close(some.weighted_sum(some.weights), some.weights @ some.parts[0].double())
     weights[4] = 0.0
     summed = Summed(torch.ones(P, dtype=torch.float64), weights, MATRIX.dtype)
     assert summed.where(kept) is summed
@@ -228,10 +257,10 @@ CHAINS = {
 
 @pytest.mark.parametrize("algorithm", CHAINS.values(), ids=CHAINS)
 def test_summed_early_is_summed_at_the_end(algorithm):
-    """Also with a report that has to be dropped, and with one whose weight is zero; the same bits if all come at once."""
+    """Also with a report that has to be dropped, and with one whose weight is zero; the same bits if the sum is deferred."""
     known, rng = federation(20, P), np.random.default_rng(3)
     assert algorithm.sums_early
-    states = [algorithm.init(torch.zeros(P, dtype=torch.float64), known) for _ in range(3)]
+    states = [algorithm.init(torch.zeros(P, dtype=torch.float64), known) for _ in range(4)]
     for version in range(5):
         clients = np.sort(rng.choice(20, 18, replace=False))
         delta = torch.from_numpy(rng.normal(size=(18, P)))
@@ -244,15 +273,17 @@ def test_summed_early_is_summed_at_the_end(algorithm):
         ways = (
             ReportBuffer(),
             StreamingSum(algorithm, states[1], known),
-            StreamingSum(algorithm, states[2], known, alone=True),
+            StreamingSum(algorithm, states[2], known, deferred=True),
+            StreamingSum(algorithm, states[3], known, deferred=True),
         )
-        for which, (parts, width) in enumerate(zip(ways, (5, 5, 18), strict=True)):
+        for which, (parts, width) in enumerate(zip(ways, (5, 5, 18, 1), strict=True)):
             for low in range(0, 18, width):
                 parts.add(one.take(np.arange(low, min(low + width, 18))))
             states[which], info = server_step(algorithm, states[which], parts.reports(), known)
             assert info["num_dropped"] == version % 2
         torch.testing.assert_close(states[0].params, states[1].params)
         assert torch.equal(states[1].params, states[2].params)
+        assert torch.equal(states[1].params, states[3].params)
     assert states[0].params.norm() > 0
     for place in states[0].slots:
         torch.testing.assert_close(states[0].slots[place], states[1].slots[place])

@@ -68,8 +68,14 @@ class Updates(ABC):
         return rows if isinstance(rows, Updates) else Dense(rows)
 
     @abstractmethod
-    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
-        """Return ``sum_b w_b rows_b``, float64 ``[P]``, for weights ``[B]``."""
+    def weighted_sum(self, weights: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+        """Return ``sum_b w_b rows_b``, ``[P]``, for weights ``[B]``.
+
+        Args:
+            weights: one for each row.
+            dtype: of the result. The sum is float64 and is rounded once; of large rows, a narrower type never takes the
+                memory of the whole float64 sum.
+        """
 
     def mean(self) -> torch.Tensor:
         """Return the mean of the rows, float64 ``[P]``."""
@@ -182,12 +188,12 @@ class Dense(Updates):
         self.rows = rows
         self.shape, self.dtype, self.device = rows.shape, rows.dtype, rows.device
 
-    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
+    def weighted_sum(self, weights: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
         """Return the sum, computed a block of columns at a time."""
         weights, columns = weights.double(), block_columns(len(self))
         if self.shape[1] <= columns:
-            return weights @ self.rows.double()
-        return torch.cat([weights @ block.double() for block in self.rows.split(columns, dim=1)])
+            return (weights @ self.rows.double()).to(dtype)
+        return torch.cat([(weights @ block.double()).to(dtype) for block in self.rows.split(columns, dim=1)])
 
     def inner(self, vector: torch.Tensor) -> torch.Tensor:
         """Return the products, computed a block of columns at a time."""

@@ -16,6 +16,8 @@ from turnout.core.updates import Dense, Updates, block_columns
 # a group waits for the rest of it. So neither lanes nor the cut of a cohort change a bit.
 _TOGETHER = 16
 
+_CHUNK = 1 << 22  # columns of rows that are not joined of which the float64 sums are in memory at a time
+
 
 def _refuse(what: str) -> NoReturn:
     """Refuse what needs updates one by one."""
@@ -44,8 +46,26 @@ class OnlySums(Updates):
 
     weights: torch.Tensor
 
+    def _ratio(self, weights: torch.Tensor) -> torch.Tensor:
+        """Return the factor, float64 ``[1]``, by which these weights differ from those that are known.
+
+        Raises:
+            RuntimeError: where it is not one factor.
+        """
+        largest = self.weights.abs().argmax(dim=0, keepdim=True)  # a number as an index would be read by the host
+        times = (weights[largest] / self.weights[largest]).where(self.weights[largest] != 0, 0.0)
+        difference = (weights - times * self.weights).abs().max()
+        unlike = (
+            difference > 1e-6 * weights.abs().max()
+        ) & times.isfinite()  # an overflow is what a server step is dropped for
+        if self.device.type != "cpu":  # where nobody is to wait, such a step is dropped as one that overflows
+            return times.where(~unlike, torch.nan)
+        if unlike:
+            raise RuntimeError("weights turned out not to be proportional to the factors that were announced for them")
+        return times
+
     @abstractmethod
-    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
+    def weighted_sum(self, weights: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
         """Return the sum for weights that are those which were known before, up to one factor."""
 
     inner = _refusing("their inner products")
@@ -91,21 +111,11 @@ class Summed(_Settled):
         """Return all rows that count, once each, in another order."""
         return Summed(self.sum, self._weights_at(index), self.dtype)
 
-    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
+    def weighted_sum(self, weights: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
         """Return the sum, times what these weights are of those that were known."""
         if not len(weights):
-            return torch.zeros_like(self.sum)
-        largest = self.weights.abs().argmax(dim=0, keepdim=True)  # a number as an index would be read by the host
-        times = (weights[largest] / self.weights[largest]).where(self.weights[largest] != 0, 0.0)
-        difference = (weights - times * self.weights).abs().max()
-        unlike = (
-            difference > 1e-6 * weights.abs().max()
-        ) & times.isfinite()  # an overflow is what a server step is dropped for
-        if self.device.type != "cpu":  # where nobody is to wait, such a step is dropped as one that overflows
-            return times.where(~unlike, torch.nan) * self.sum
-        if unlike:
-            raise RuntimeError("weights turned out not to be proportional to the factors that were announced for them")
-        return times * self.sum
+            return torch.zeros_like(self.sum, dtype=dtype)
+        return (self._ratio(weights) * self.sum).to(dtype)
 
     def joined(self, others: Sequence[Summed]) -> SumsOfGroups:
         """Return the sums of several groups."""
@@ -139,48 +149,77 @@ class SumsOfGroups(_Settled):
         """Return all rows that count, once each, in another order."""
         return SumsOfGroups(self.parts, self.group[index], self._weights_at(index))
 
-    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
+    def weighted_sum(self, weights: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
         """Return the sum of the groups' sums, each times what these weights are of its own."""
         total = torch.zeros_like(self.parts[0].sum)
         for number, part in enumerate(self.parts):
             rows = self.group == number
             total += Summed(part.sum, self.weights[rows], self.dtype).weighted_sum(weights[rows])
-        return total
+        return total.to(dtype)
 
 
 class LazySum(OnlySums):
-    """Rows that are all here, with factors that their weights will be proportional to: `Summed` when they are asked for.
+    """Rows that are all here, with factors that their weights will be proportional to: summed when the sum is asked for.
 
     Args:
-        rows: ``[B, P]``.
+        rows: ``[B, P]``, or parts of it one below the other. Parts are not joined: large ones may be files that are mapped
+            into memory.
         factors: u, float64 ``[B]``.
         dtype: of the rows, where they are ``u_b rows_b`` already, in a wider type; None where they are as they came.
     """
 
-    def __init__(self, rows: torch.Tensor, factors: torch.Tensor, dtype: torch.dtype | None = None) -> None:
-        self.rows, self.weights, self._multiplied = rows, factors, dtype
-        self.shape, self.dtype, self.device = rows.shape, dtype or rows.dtype, rows.device
+    def __init__(
+        self, rows: torch.Tensor | Sequence[torch.Tensor], factors: torch.Tensor, dtype: torch.dtype | None = None
+    ) -> None:
+        self.parts = (rows,) if isinstance(rows, torch.Tensor) else tuple(rows)
+        self.weights, self._multiplied, first = factors, dtype, self.parts[0]
+        self.shape = torch.Size((len(factors), *first.shape[1:]))
+        self.dtype, self.device = dtype or first.dtype, first.device
 
     def take(self, index: torch.Tensor) -> LazySum:
         """Return the rows at these positions."""
-        return LazySum(self.rows[index], self.weights[index], self._multiplied)
+        if len(self.parts) == 1:
+            rows = [self.parts[0][index]]
+        else:
+            rows = [row for i in index.tolist() for row in _cut(self.parts, i, i + 1)] or [self.parts[0][:0]]
+        return LazySum(rows, self.weights[index], self._multiplied)
 
     def where(self, kept: torch.Tensor) -> LazySum:
         """Return the rows with zeros, and weight 0, in place of the others."""
-        return LazySum(Dense(self.rows).where(kept).rows, self.weights.where(kept, 0.0), self._multiplied)
+        rows = [Dense(part).where(some).rows for part, some in zip(self.parts, self._split(kept), strict=True)]
+        return LazySum(rows, self.weights.where(kept, 0.0), self._multiplied)
 
-    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
+    def joined(self, others: Sequence[LazySum]) -> LazySum:
+        """Return these rows, and below them those of others, where they are."""
+        every = (self, *others)
+        factors = torch.cat([one.weights for one in every])
+        return LazySum([part for one in every for part in one.parts], factors, self._multiplied)
+
+    def weighted_sum(self, weights: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
         """Return the same bits as of rows that were summed as they came in."""
-        times = self.weights if self._multiplied is None else torch.ones_like(self.weights)
-        return Summed(_in_groups(times, [self.rows]), self.weights, self.dtype).weighted_sum(weights)
+        size = self.shape[1]
+        if not len(weights):
+            return torch.zeros(size, dtype=dtype, device=self.device)
+        ratio, times = self._ratio(weights), self.weights if self._multiplied is None else torch.ones_like(self.weights)
+        if size <= _CHUNK:
+            return (ratio * _in_groups(times, self.parts)).to(dtype)
+        found = torch.empty(size, dtype=dtype, device=self.device)
+        for start in range(0, size, _CHUNK):
+            stop = min(start + _CHUNK, size)
+            found[start:stop] = ratio * _in_groups(times, self.parts, columns=(start, stop))
+        return found
 
     def finite(self) -> torch.Tensor:
         """Return which rows are finite."""
-        return Dense(self.rows).finite()
+        return torch.cat([Dense(part).finite() for part in self.parts])
 
     def total(self) -> torch.Tensor:
         """Return the sum of all numbers."""
-        return Dense(self.rows).total()
+        return torch.stack([Dense(part).total() for part in self.parts]).sum()
+
+    def _split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return one value of each row, ``[B]``, as those of each part."""
+        return values.split([len(part) for part in self.parts])
 
 
 class RunningSum:
@@ -221,7 +260,12 @@ class RunningSum:
         return self._total
 
 
-def _in_groups(weights: torch.Tensor, parts: Sequence[torch.Tensor], total: torch.Tensor | None = None) -> torch.Tensor:
+def _in_groups(
+    weights: torch.Tensor,
+    parts: Sequence[torch.Tensor],
+    total: torch.Tensor | None = None,
+    columns: tuple[int, int] | None = None,
+) -> torch.Tensor:
     """``sum_b w_b rows_b``, group after group, added to what there is already (which is changed).
 
     Args:
@@ -229,13 +273,26 @@ def _in_groups(weights: torch.Tensor, parts: Sequence[torch.Tensor], total: torc
         parts: rows ``[., P]`` one below the other, of which the first b are summed. They are not joined: large ones may be
             files that are mapped into memory.
         total: what there is already.
+        columns: the first one of the sum and the one behind the last; None is all of them.
     """
     for start in range(0, max(1, len(weights)), _TOGETHER):
-        some = weights[start : start + _TOGETHER]
-        part = _sum(some, _cut(parts, start, start + len(some)) or [parts[0][:0]])
+        group = weights[start : start + _TOGETHER]
+        rows = _cut(parts, start, start + len(group)) or [parts[0][:0]]
+        part = _sum(group, rows) if columns is None else _sum_of_columns(group, rows, *columns)
         total = part if total is None else total.add_(part)
     assert total is not None
     return total
+
+
+def _sum_of_columns(weights: torch.Tensor, parts: Sequence[torch.Tensor], start: int, stop: int) -> torch.Tensor:
+    """Return what `_sum` returns from the column `start` to `stop`, bit for bit.
+
+    The bits of a product may depend on how wide a block of columns is, so the blocks are those of `_sum`, and what they have
+    beside these columns is computed in vain.
+    """
+    width = block_columns(len(weights))
+    low, high = start - start % width, -(-stop // width) * width
+    return _sum(weights, [part[:, low:high] for part in parts])[start - low : stop - low]
 
 
 def _sum(weights: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:

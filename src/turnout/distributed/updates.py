@@ -23,9 +23,9 @@ class Sharded(Updates):
         self.own, self.place = own, place
         self.shape, self.dtype, self.device = torch.Size((num_rows, *own.shape[1:])), own.dtype, own.device
 
-    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
+    def weighted_sum(self, weights: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
         """Return the sum of what each process sums of its own."""
-        return collectives.all_reduce(Dense(self.own).weighted_sum(weights[self.place]))
+        return collectives.all_reduce(Dense(self.own).weighted_sum(weights[self.place])).to(dtype)
 
     def inner(self, vector: torch.Tensor) -> torch.Tensor:
         """Return the products, each computed where its row is."""

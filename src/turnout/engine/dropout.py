@@ -53,8 +53,13 @@ _BY_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 def with_keyed_dropout(module: nn.Module) -> tuple[nn.Module, list[str]]:
-    """Return a copy of `module` in which every dropout layer is keyed, and the names of the buffers that take the key."""
-    module = copy.deepcopy(module)
+    """Return a copy of `module` in which every dropout layer is keyed, and the names of the buffers that take the key.
+
+    The copy has parameters of its own, but those that are trained share their memory with the module's: every call of a
+    network puts others in their place, so that nobody reads or writes them.
+    """
+    trained = [p for p in module.parameters() if p.requires_grad and type(p) is nn.Parameter]
+    module = copy.deepcopy(module, {id(p): nn.Parameter(p.detach()) for p in trained})
     buffers: list[str] = []
     for name, child in list(module.named_modules()):
         if isinstance(child, _BY_ENTRY + _BY_CHANNEL):

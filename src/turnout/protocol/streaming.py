@@ -42,8 +42,8 @@ class StreamingSum(ReportBuffer):
         algorithm: one that `sums_early`.
         state: the server's, before the step.
         federation: as ever.
-        alone: whether all reports come at once. They are then summed when the server asks for it, and nobody needs to
-            wait for them before.
+        deferred: whether the vectors stay where they are until the server asks for their sum, to the same bits: all reports
+            come at once, or their vectors are files that are mapped into memory.
         version: of which factors are, where clients multiply by them before it is known which step uses their sum; None is
             the present one.
     """
@@ -53,18 +53,18 @@ class StreamingSum(ReportBuffer):
         algorithm: Algorithm,
         state: ServerState,
         federation: Federation,
-        alone: bool = False,
+        deferred: bool = False,
         version: int | None = None,
     ) -> None:
         super().__init__()
         self._algorithm, self._state, self._federation = algorithm, state, federation
-        self._alone, self._version = alone, version
+        self._deferred, self._version = deferred, version
         self._factors: list[torch.Tensor] = []
         self._sums: dict[str, RunningSum] = {}
 
     def add(self, report: Report) -> None:
         """Take the next reports; no client may be in two of them."""
-        if self._alone:
+        if self._deferred:
             factors = self._of(report)
             extra = {
                 name: LazySum(Updates.of(rows).gathered(), torch.ones_like(factors))
@@ -103,7 +103,7 @@ class StreamingSum(ReportBuffer):
 
     def reports(self) -> Report:
         """All reports, with sums in place of vectors."""
-        if self._alone:
+        if self._deferred:
             return super().reports()
         report, factors = super().reports(), torch.cat(self._factors)
         even = to_device(report.finite(), factors.device, torch.float64)

@@ -60,7 +60,7 @@ class Trained:
         """Take the present model of a simulation."""
         experiment = simulation.experiment
         own = simulation.memory if experiment.algorithm.personal is not None else None
-        trained = cls.of_parts(experiment, simulation.objective, simulation.state.params, own)
+        trained = cls.of_parts(experiment, simulation.objective, simulation.state.params.clone(), own)
         if (offset := simulation.coordinator.shared().get(BASE_OFFSET)) is None:
             return trained
         return replace(trained, offset=offset.detach().cpu().clone())
@@ -81,7 +81,7 @@ class Trained:
         names, fixed = _state_dict(objective.network.module, keep_fixed=spec is None)
         return cls(
             layout,
-            params.detach().cpu().clone(),
+            params.detach().cpu(),
             objective.initial[layout.num_shared :].detach().cpu().clone(),
             own,
             experiment.data.num_clients,

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from turnout.core.checks import CheckpointError
 from turnout.core.system import move, sync
-from turnout.deployment.wire.format import LARGE
+from turnout.core.types import State
+from turnout.deployment.wire.format import LARGE, encode, encode_file
 
 _WRITERS = 16  # files that are synced at a time: the disk combines them
 
@@ -59,19 +60,24 @@ class Files:
         """Return the path of a report."""
         return self.reports / f"{digest}.safetensors"
 
-    def write_model(self, digest: str, body: bytes) -> None:
-        """Write a model, unless it exists."""
-        path = self.model(digest)
+    def write_model(self, tensors: State) -> tuple[str, int]:
+        """Write a model, without a copy of it in memory; return its digest and size."""
+        if self.read_only:
+            body = encode(tensors)
+            return hashlib.sha256(body).hexdigest(), len(body)
+        written = list[tuple[str, int]]()
 
         def write() -> None:
-            if not path.exists():
-                part = path.with_suffix(".part")
-                part.write_bytes(body)
-                sync(part)
-                move(part, path)
+            part = self.models / "next.part"
+            encode_file(tensors, part)
+            with part.open("rb") as file:
+                digest, size = hashlib.file_digest(file, "sha256").hexdigest(), part.stat().st_size
+            sync(part)
+            move(part, self.model(digest))
+            written.append((digest, size))
 
-        if not self.read_only:
-            self._until_done(write)
+        self._until_done(write)
+        return written[-1]
 
     def keep_models(self, digests: Container[str]) -> None:
         """Delete all models but these."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.system import move
+from turnout.core.types import State
 from turnout.deployment.server.database import StoreUnavailable, first_line
 from turnout.deployment.server.files import Files
 from turnout.deployment.server.verdicts import Refused
@@ -69,11 +70,12 @@ class Objects(Files):
         links = {"model": self.link("GET", f"{_MODELS}/{model}.safetensors")} if model and size >= DIRECT else {}
         return links | ({"report": self.link("PUT", _upload(client))} if limit >= DIRECT else {})
 
-    def write_model(self, digest: str, body: bytes) -> None:
-        """Write a model to the folder and to the store, unless it exists."""
-        super().write_model(digest, body)
+    def write_model(self, tensors: State) -> tuple[str, int]:
+        """Write a model to the folder and to the store; return its digest and size."""
+        digest, size = super().write_model(tensors)
         if not self.read_only:
-            self._until_done(lambda: self._put(f"{_MODELS}/{digest}.safetensors", body))
+            self._until_done(lambda: self._put(f"{_MODELS}/{digest}.safetensors", self.model(digest)))
+        return digest, size
 
     def keep_models(self, digests: Container[str]) -> None:
         """Delete all models but these."""
@@ -171,12 +173,12 @@ class Objects(Files):
             self._until_done(fetch)
         return path
 
-    def _put(self, name: str, body: bytes) -> None:
+    def _put(self, name: str, path: Path) -> None:
         with _available():
             try:
                 obstore.head(self._objects, name)
             except FileNotFoundError:
-                obstore.put(self._objects, name, body)
+                obstore.put(self._objects, name, path)
 
     def _read(self, name: str, path: Path) -> str:
         """Copy an object into a file, piece by piece, and return its digest."""

@@ -14,7 +14,7 @@ from safetensors.torch import save
 
 from turnout.core.types import State
 from turnout.deployment.server.store import Store
-from turnout.deployment.wire.format import digest, encode, is_finite, model_tensors
+from turnout.deployment.wire.format import is_finite, model_tensors
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.simulation.trained import Trained
 
@@ -62,10 +62,9 @@ class Publication:
         if last is None or last.params is not params or last.shared is not shared:
             tensors = model_tensors(params, shared, self._algorithm.broadcast_dtype(params.dtype))
             self.finite = all(is_finite(value) for value in tensors.values() if value.is_floating_point())
-            body = encode(tensors)
-            last = self.last = Published(version, params, shared, digest(body), len(body))
-            self._store.files.write_model(last.digest, body)
-            self._store.files.keep_models({last.digest, *needed})
+            digest, size = self._store.files.write_model(tensors)
+            last = self.last = Published(version, params, shared, digest, size)
+            self._store.files.keep_models({digest, *needed})
         if last.version != version:  # of a step that changed nothing
             last = self.last = last._replace(version=version)
         return last

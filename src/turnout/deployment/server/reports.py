@@ -13,6 +13,7 @@ from turnout.deployment.server.blame import Unusable, is_of_the_machine
 from turnout.deployment.server.files import ReportLost
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Store
+from turnout.deployment.wire.format import LARGE
 from turnout.protocol.batch import Batch
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.streaming import ReportBuffer, StreamingSum
@@ -80,7 +81,10 @@ class Reports:
             return coordinator.no_reports()
         expected, reports = self._setting.reports[batch.phase], ReportBuffer()
         if batch.is_streamable:
-            reports = StreamingSum(coordinator.algorithm, coordinator.state, coordinator.federation)
+            # The vectors of large reports are files that are mapped into memory, unless they are decoded. A step sums a few
+            # columns of all of them at a time, so the sum, which is wider than the model, is never in memory as a whole.
+            mapped = expected.coding is None and expected.size_limit >= LARGE
+            reports = StreamingSum(coordinator.algorithm, coordinator.state, coordinator.federation, deferred=mapped)
         repeats = np.zeros(len(batch)) if batch.repeat_index is None else batch.repeat_index
         for task, client, version, repeat in zip(batch.tasks, batch.clients, batch.versions, repeats, strict=True):
             with _blaming(int(task)):

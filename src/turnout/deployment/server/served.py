@@ -106,9 +106,15 @@ class ServedRun:
 
         cohorts = SelectedCohorts(algorithm.selection, candidates, roster.there)
         self.scheduler = Scheduler(pace, cohorts, self._choice, patient=True)
-        federation, initial = setting.federation(num_clients), setting.initial.clone()
+        federation = setting.federation(num_clients)
         self.coordinator = Coordinator(
-            algorithm, initial, federation, self.scheduler, rounds=setting.rounds, records_influence=True, blames=True
+            algorithm,
+            setting.initial,
+            federation,
+            self.scheduler,
+            rounds=setting.rounds,
+            records_influence=True,
+            blames=True,
         )
         self._blame = Blame(self.coordinator, setting.reports, self.reports_of)
         self._time, self._applied, self._next_noise = 0.0, Applied(), noise

@@ -19,7 +19,7 @@ from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, bake
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.server.deployable import check, within_delta
-from turnout.deployment.wire.format import Assignment, model_tensors, read_manifest, told
+from turnout.deployment.wire.format import Assignment, length, model_tensors, read_manifest, told
 from turnout.deployment.wire.messages import Coding, ReportFormat
 from turnout.deployment.wire.phases import PhaseFormat, told_shapes
 from turnout.deployment.wire.privacy import ANSWERS, Visible, visible
@@ -196,9 +196,9 @@ class Setting(RunSetting):
         x, y = try_model(computer.clients(0, 0), getattr(algorithm.local, "batch_size", 16), measures)
         if experiment.metrics:
             metric_sums(experiment.named_metrics(), *objective.judged(objective.initial, iter([(x, y)]))[2:])
-        initial = objective.initial[: objective.layout.num_shared].clone()
+        initial = objective.initial[: objective.layout.num_shared]
         if max_norm == "auto":
-            max_norm = 100.0 * max(initial.double().norm().item(), math.sqrt(len(initial)))
+            max_norm = 100.0 * max(length(initial), math.sqrt(len(initial)))
         return cls(
             algorithm=algorithm,
             pace=experiment.pace,

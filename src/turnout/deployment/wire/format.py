@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, load_file, save
+from safetensors.torch import load, load_file, save, save_file
 
 from turnout.core.checks import TurnoutError
 from turnout.core.types import State
@@ -40,6 +40,8 @@ _TYPES = {name: dtype for dtype, name in NAMES.items()}
 class WireError(TurnoutError, ValueError):
     """A message that is not what was asked for; it says why."""
 
+
+_PIECE = 1 << 20  # numbers
 
 LARGE = 16 << 20
 """Bytes from which on the file of a message is mapped into memory, one message at a time, in place of being read."""
@@ -87,6 +89,18 @@ def _header_limit(expected: Manifest) -> int:
 def encode(tensors: Mapping[str, torch.Tensor]) -> bytes:
     """Write named tensors as safetensors."""
     return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+
+
+def encode_file(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Write the bytes that `encode` returns into a file, from where the tensors are.
+
+    Raises:
+        OSError: where it cannot be written.
+    """
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:  # what a full disk is called there
+        raise OSError(str(error)) from error
 
 
 def decode(body: bytes | Path, expected: Manifest) -> State:
@@ -284,6 +298,12 @@ def _is_tensor(value: Any) -> bool:
 def is_finite(value: torch.Tensor) -> bool:
     """Return whether there is neither NaN nor infinity; a sum says so in one pass, unless it overflows itself."""
     return math.isfinite(value.sum().item()) or bool(torch.isfinite(value).all())
+
+
+def length(value: torch.Tensor) -> float:
+    """Return the Euclidean length of a tensor: a piece at a time, because torch makes a float64 copy of what it is given."""
+    pieces = value.reshape(-1).split(_PIECE)
+    return math.hypot(*(torch.linalg.vector_norm(piece, dtype=torch.float64).item() for piece in pieces))
 
 
 def told(state: State, row: int) -> dict[str, tuple[str, tuple[int, ...], str]]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from turnout.core.types import Report, State, Task
-from turnout.deployment.wire.format import Manifest, WireError, decode, encode, is_finite, manifest, size_limit
+from turnout.deployment.wire.format import Manifest, WireError, decode, encode, is_finite, length, manifest, size_limit
 from turnout.engine.objective import Objective
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.base.compression import Compression, code_bytes, nth
@@ -227,6 +227,6 @@ def _check_norms(tensors: State, most: float | None) -> None:
     for name, value in tensors.items():
         if most is None or name.startswith("seen.") or not value.is_floating_point():
             continue
-        norm = torch.linalg.vector_norm(value, dtype=torch.float64).item()
+        norm = length(value)
         if norm > most:
             raise WireError(f"{name} has norm {norm:.3g}, and this server takes at most {most:.3g} (serve --max-norm)")

@@ -22,4 +22,4 @@ class WeightedSum(Aggregation, name="weighted_sum"):
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]``."""
-        return report.updates.weighted_sum(weights).to(report.delta.dtype), state
+        return report.updates.weighted_sum(weights, report.delta.dtype), state

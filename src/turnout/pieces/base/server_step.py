@@ -130,6 +130,7 @@ def _step(
         direction = server.scaled(direction, weights, reports)
     params, slots["server"] = server.apply(state.params, direction, version, slots["server"])
     _check_vector(server, params, state.params, "parameters")
+    del direction  # so that of a large model the difference below takes its memory
     if (share := server.shortened(reports, version)) < 1.0:
         params = torch.lerp(state.params, params, share)
     return ServerState(params, version + 1, slots), info | {"update_norm": (params - state.params).norm()}
