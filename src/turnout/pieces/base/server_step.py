@@ -60,6 +60,8 @@ def server_step(
     return after, info | {"num_dropped": dropped}
 
 
+_PIECE = 1 << 22  # numbers
+
 _Taken = tuple[ServerState, Info, bool, bool]
 """The state after a step, what is recorded of it, whether the new model is finite, and whether all reports were."""
 
@@ -102,7 +104,9 @@ def _read(after: ServerState, info: Info, sums: list[torch.Tensor]) -> _Taken:
     """Look whether the new model and all sums are finite, and bring what is recorded along: this waits for a GPU."""
     if "update_norm" not in info:
         return after, info, True, True
-    values = torch.stack([after.params.sum(dtype=torch.float64), info["update_norm"].double(), *sums])
+    # In pieces, because on a CPU a float64 sum first makes a float64 copy. All that is read of it is whether it is finite.
+    total = torch.stack([piece.sum(dtype=torch.float64) for piece in after.params.split(_PIECE)]).sum()
+    values = torch.stack([total, info["update_norm"].double(), *sums])
     values, weights = torch.cat([values, info["weights"]]).cpu().split([len(values), len(info["weights"])])
     info = info | {"update_norm": values[1], "weights": weights}
     return after, info, bool(values[0].isfinite()), bool(values[2:].isfinite().all())
