@@ -12,7 +12,7 @@ import torch
 
 import turnout as to
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.simulation.device_data import DeviceData
+from turnout.simulation.workspace import DeviceData
 
 from ..tiny import classification
 

@@ -14,11 +14,10 @@ from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, th
 from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.metrics import Metric, measured
 from turnout.evaluation.own import OwnScores, evaluate_own, evaluate_own_with_outputs
-from turnout.pieces.base import KnownInAdvance
+from turnout.pieces.base import KnownInAdvance, Personalization
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.simulation.client_groups import ClientGroup
-from turnout.simulation.models import PresentModels
-from turnout.simulation.unseen import unseen_figures
+from turnout.simulation.client_groups import ClientGroup, unseen_figures
+from turnout.simulation.memory import ClientMemory
 from turnout.simulation.workspace import Workspace
 
 
@@ -116,3 +115,27 @@ def client_weights(algorithm: Algorithm, state: ServerState, federation: Federat
             return None
         weights = weights * piece.client_weights(state.version, state.slots[f"weighting.{i}"], federation)
     return weights
+
+
+class PresentModels:
+    """The server's model with what each client keeps for itself, as far as it keeps something.
+
+    Args:
+        params: the shared parameters, ``[P_u]``; to be replaced with every step.
+        memory: where personal ones are.
+        personal: what is personal; None is nothing.
+    """
+
+    def __init__(self, params: torch.Tensor, memory: ClientMemory, personal: Personalization | None) -> None:
+        self.params, self.personal, self._memory = params, personal, memory
+
+    def serving(self, ids: np.ndarray) -> torch.Tensor:
+        """Return the model that serves each of these clients, ``[B, P]``."""
+        if self.personal is None:
+            return self.params.expand(len(ids), -1)
+        return self.personal.serving(self.params, self._memory.gather(ids))
+
+    def trained(self, ids: np.ndarray) -> torch.Tensor:
+        """Return the model that each of these clients would train, ``[B, P]``."""
+        params = self.params if self.personal is None else self.personal.join(self.params, self._memory.gather(ids))
+        return params.expand(len(ids), -1)

@@ -1,26 +1,28 @@
-"""How the clients of a run stand to its model: what they require, whether they are content, who is in the pool."""
+"""How the clients of a run stand to its model: what they require, whether they are content, who can be asked."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
+import torch
 
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import State, Task
+from turnout.core.types import Candidates, State, Task
 from turnout.data.federated import FederatedData, Shards
 from turnout.evaluation.appeal import AppealMetrics, appeal_figures, content
+from turnout.pieces.base import Local
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import Population
+from turnout.population.availability import BoundAvailability
 from turnout.population.behaviour.opting import Pool
-from turnout.population.requirement import BoundRequirement, WarmUp
+from turnout.population.requirement import BoundRequirement, Requirement, WarmUp
 from turnout.simulation.client_groups import ClientGroup, ClientScores
-from turnout.simulation.client_requirements import Requirements
-from turnout.simulation.metrics import Judge
-from turnout.simulation.models import PresentModels
-from turnout.simulation.workspace import Workspace
+from turnout.simulation.metrics import Judge, PresentModels
+from turnout.simulation.workspace import Workspace, nobody
 
 
 class OptIn:
@@ -156,3 +158,87 @@ class OptIn:
             self._requirements.restore({k: v for k, v in state.items() if not k.startswith("pool.")})
         if self._pool is not None:
             self._pool.restore(pool)
+
+
+class Presence:
+    """Availability and the pool of those who have opted in, together.
+
+    Args:
+        availability: who is there in which round.
+        opt_in: who wants to be.
+        seed: of the selection's random choice.
+    """
+
+    def __init__(self, availability: BoundAvailability, opt_in: OptIn, seed: int) -> None:
+        self._availability, self._opt_in, self._seed = availability, opt_in, seed
+
+    def candidates(self, version: int) -> Candidates:
+        """Return whom the selection can choose from in the round that begins with a version of the model."""
+        pool = self._opt_in.pool(version)
+
+        def available(clients: np.ndarray) -> np.ndarray:
+            there = self._availability.available(clients, version)
+            return there if pool is None else there & pool[clients]
+
+        return Candidates(available, self._availability.num_clients, version, self._seed)
+
+
+class Requirements:
+    """A `Requirement` for the clients of one run, those that train (``"seen"``) and those that never do (``"unseen"``).
+
+    Own models start from the initial parameters and depend on (seed, client) alone, so that what they reach is the same
+    whenever it is asked for; it is saved with the run nevertheless, because training them takes time.
+
+    Args:
+        requirement: what clients require.
+        local: the algorithm's local rule.
+        group: the clients of a kind; None where there are none.
+        initial: the parameters before the first round, ``[P]``.
+        seed: the run's seed.
+        lanes: how many clients train side by side.
+        watch: is told how far the training of own models is; see `Workspace`.
+    """
+
+    def __init__(
+        self,
+        requirement: Requirement,
+        local: Local,
+        group: Callable[[str], ClientGroup | None],
+        initial: torch.Tensor,
+        seed: int,
+        lanes: int,
+        watch: Callable[[str, int, int], None] = nobody,
+    ) -> None:
+        self._requirement, self._rule = requirement, requirement.solo(local)
+        self._group, self._task, self._lanes, self._watch = group, Task(initial, 0, seed), lanes, watch
+        self._solo: dict[str, ClientScores] = {}
+        self._bound: dict[str, BoundRequirement | None] = {}
+
+    def of(self, kind: str) -> BoundRequirement | None:
+        """Return what the clients of a kind require; None where there are none, or nothing is known of them."""
+        if kind not in self._bound:
+            group = self._group(kind)
+            self._bound[kind] = None if group is None else self._bind(kind, group)
+        return self._bound[kind]
+
+    def _bind(self, kind: str, group: ClientGroup) -> BoundRequirement | None:
+        if self._rule is not None and kind not in self._solo:
+            self._solo[kind] = group.scores_after(
+                self._rule, lambda _: self._task.params, self._task, "own models", self._lanes, self._watch
+            )
+        return self._requirement.bind(group.num_clients, self._solo.get(kind), unseen=kind == "unseen")
+
+    def state(self) -> State:
+        """Return what own models reached, as far as it is known."""
+        return {
+            f"{kind}.{name}": torch.from_numpy(values)
+            for kind, scores in self._solo.items()
+            for name, values in scores.items()
+        }
+
+    def restore(self, state: State) -> None:
+        """Take over what `state` returned."""
+        self._solo, self._bound = {}, {}
+        for name, values in state.items():
+            kind, _, score = name.partition(".")
+            self._solo.setdefault(kind, {})[score] = values.numpy()

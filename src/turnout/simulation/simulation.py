@@ -29,14 +29,11 @@ from turnout.simulation.dispatch import SimulatedClients
 from turnout.simulation.divergence import check_updates
 from turnout.simulation.drivers import ByTheClock, Driver, InStep
 from turnout.simulation.memory import ClientMemory
-from turnout.simulation.metrics import Judge, client_weights
-from turnout.simulation.models import PresentModels
-from turnout.simulation.opt_in import OptIn
-from turnout.simulation.presence import Presence
-from turnout.simulation.round_time import round_seconds
+from turnout.simulation.metrics import Judge, PresentModels, client_weights
+from turnout.simulation.opt_in import OptIn, Presence
 from turnout.simulation.sharding import check_agreement
 from turnout.simulation.virtual_time import VirtualTime, at_random
-from turnout.simulation.work_times import Effort, WorkTimes
+from turnout.simulation.work_times import Effort, WorkTimes, round_seconds
 from turnout.simulation.workspace import lanes_per_chunk, workspace_of
 
 
