@@ -1,5 +1,6 @@
 """What a server sees: every body that it receives, held against the table of the guide to privacy."""
 
+import contextlib
 import json
 import re
 from collections import defaultdict
@@ -10,6 +11,11 @@ import pytest
 import torch
 
 import turnout as to
+from turnout.deployment.client.session import Newcomer
+from turnout.deployment.client.state import ClientState
+from turnout.deployment.server.first_client import FirstClient
+from turnout.deployment.server.process import Options
+from turnout.deployment.wire.data_shape import DataShape
 from turnout.deployment.wire.format import decode, read_manifest
 from turnout.evaluation.queries import Question
 from turnout.pieces.aggregation import PrivateSum, SecureSum
@@ -63,7 +69,7 @@ def tensors(body):
     return decode(body, read_manifest(body))
 
 
-def check(bodies, data, *rows, without=()):
+def check(bodies, data, *rows, without=(), enrolment=frozenset({"protocol"})):
     """Hold what the server received against rows of the guide."""
     found = {
         phase: {name for body in sent for name in read_manifest(body)} - set(without)
@@ -74,7 +80,7 @@ def check(bodies, data, *rows, without=()):
     routes = {
         route: {name for body in sent for name in json.loads(body)} for route, sent in bodies.items() if route[0] == "/"
     }
-    assert routes == {"/v1/enrol": {"protocol"}, "/v1/checkin": {"protocol", "wait", "after"}}
+    assert routes == {"/v1/enrol": enrolment, "/v1/checkin": {"protocol", "wait", "after"}}
     everything = b"".join(body for sent in bodies.values() for body in sent)
     assert len(data.train.x)
     assert not any(example.numpy().tobytes() in everything for example in data.train.x)
@@ -97,6 +103,24 @@ def test_a_server_that_trains(row, world, bodies):
             abs(float(words.mean()) - 0.5) < 0.05
         )  # uniform; of fixed-point updates without masks all are near 0 or 1
         assert float(((words < 0.1) | (words > 0.9)).double().mean()) < 0.3
+
+
+def test_a_server_that_takes_the_shape_of_the_first_client(world, bodies):
+    """Gets with each enrolment the same few sizes and types, waiting or not, and in reports what it gets of any run."""
+    shape = DataShape.of(DATA)
+    deployed = world(run(), shape=shape.settings())
+    running, first = deployed.host.app, FirstClient(deployed.host.store, Options(), {}, lambda told: told)
+    deployed.host.app, session, answer = first.app(), Newcomer(ClientState(), data=shape.settings()).session(), None
+    with contextlib.suppress(StopIteration):
+        while True:
+            answer = deployed.host.call(session.send(answer))
+    assert first.shape == shape
+    deployed.host.app = running
+    deployed.run()
+    enrolments = [json.loads(body) for body in bodies["/v1/enrol"]]
+    assert enrolments == [{"protocol": 2, "data": shape.settings()}] * (DATA.num_clients + 1)
+    assert shape.settings().keys() == documented("enrolment with `--inputs auto`")["enrol"]
+    check(bodies, DATA, "none of these", enrolment={"protocol", "data"})
 
 
 def test_a_private_sum_is_no_protection_from_its_server(world, bodies, folder):

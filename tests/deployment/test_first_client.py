@@ -173,12 +173,15 @@ def test_by_the_commands_that_people_type(folder):
     server = command_line(folder, *serve, "--linger", "0.5")
     server.wait_for(lambda: "waiting at" in server.output)
     url = f"http://127.0.0.1:{port}"
+    announced = httpx2.get(f"{url}/v1/run").json()
+    assert (announced["input_shape"], announced["secure"], announced["evaluation"]) == (None, None, {})
     said = cli("join", url, "--data", f"{data}examples", "--state", folder / "a", "--log", folder / "sent.jsonl")
     assert "the run is over: 2 reports were taken" in said
     assert '"data": {"inputs": [5], "input_type": "float32"' in (folder / "sent.jsonl").read_text()
     server.ended()
     again = command_line(folder, *serve, "rounds=3", "--linger", "0.5")
     again.wait_for(lambda: "serving at" in again.output)
+    assert httpx2.get(f"{url}/v1/run").json().keys() == announced.keys()
     assert "an example has" not in (refused := cli("join", url, "--data", f"{data}square", code=2))
     assert (
         "have inputs [8, 8] of float32 and 3 classes, and those of the run inputs [5] of float32 and 4 classes"

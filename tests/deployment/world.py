@@ -143,11 +143,12 @@ class Host:
 class Home:
     """A client's process; with a folder, it can be killed and started again."""
 
-    def __init__(self, computer, row, folder=None):
-        self.computer, self.row, self.folder = computer, row, folder
+    def __init__(self, computer, row, folder=None, shape=None):
+        self.computer, self.row, self.folder, self.shape = computer, row, folder, shape
         self.state = ClientState() if folder is None else ClientFolder(folder)
         worker = Worker(computer, row)
-        self.client = Client(self.state, worker, manners=Manners(wait=0.0, stores=STORES), jitter=random.Random(row))
+        manners = Manners(wait=0.0, stores=STORES)
+        self.client = Client(self.state, worker, data=shape, manners=manners, jitter=random.Random(row))
         self.session, self.over = self.client.session(), None
         self.action = next(self.session)
 
@@ -155,7 +156,7 @@ class Home:
         """The same client after its process was killed."""
         assert isinstance(self.state, ClientFolder)
         self.state.close()
-        return Home(self.computer, self.row, self.folder)
+        return Home(self.computer, self.row, self.folder, self.shape)
 
     def step(self, host):
         """Do one thing; False if that was to sleep, or everything is done."""
@@ -195,9 +196,12 @@ class Home:
 
 
 class World:
-    """A federation in a folder; its clients take turns. `served` is the server's experiment, where it has another one."""
+    """A federation in a folder; its clients take turns.
 
-    def __init__(self, experiment, folder, *, homes=None, served=None, **options):
+    `served` is the server's experiment, where it has another one; `shape` is what clients tell of their examples.
+    """
+
+    def __init__(self, experiment, folder, *, homes=None, served=None, shape=None, **options):
         self.experiment, self.folder = experiment, Path(folder)
         deadline = options["leases"].task_deadline if "leases" in options else None
         self.setting = Setting.of(served or experiment, task_deadline=deadline)
@@ -207,7 +211,7 @@ class World:
         self.clock = Clock()
         self.host = Host(self.setting, self.folder, self.clock, **self.options)
         folders = [None if homes is None else homes / str(row) for row in range(n)]
-        self.homes = [Home(self.computer, row, folders[row]) for row in range(n)]
+        self.homes = [Home(self.computer, row, folders[row], shape) for row in range(n)]
         for home in self.homes:  # one after the other, so that the server numbers them as the data do
             while home.state.client is None:
                 home.step(self.host)

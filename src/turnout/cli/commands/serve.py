@@ -217,7 +217,7 @@ def _told(options: ServeOptions, file: str | None, settings: list[str], beside: 
     announcement = {
         "algorithm": described.name, "pace": type(experiment.pace).__name__, "engine": None, "settings": table,
         "describes": {}, "num_classes": beside.get("classes"), "input_shape": None, "data": dict(beside), "sees": [],
-        "training": {"reason": "the server waits for the shape of the data"},
+        "evaluation": {}, "training": {"reason": "the server waits for the shape of the data"}, "secure": None,
     }  # fmt: skip
 
     def ready(url: str, codes: list[str]) -> None:

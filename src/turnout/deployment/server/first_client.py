@@ -46,7 +46,7 @@ class FirstClient:
     Args:
         store: where the shape is noted, and the one-time codes are.
         options: of the server.
-        announcement: what is known of the run, as `turnout.deployment.server.process.Server` announces it.
+        announcement: what is known of the run, as `turnout.deployment.server.process.Server` announces it, and its pace.
         trial: returns the shape with what the server declares of it, or raises `ConfigurationError` where it does not fit.
         rounds: server steps that are planned, for the status.
 
@@ -107,7 +107,8 @@ class FirstClient:
 
     async def _run(self, request: Request) -> Response:
         del request
-        return JSONResponse(self._announcement)
+        # The pace is for the status alone: clients get the fields that a server which serves has.
+        return JSONResponse({name: value for name, value in self._announcement.items() if name != "pace"})
 
     async def _enrol(self, request: Request) -> Response:
         self._strangers.token(request)
