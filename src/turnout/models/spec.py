@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from turnout.core.checks import ConfigurationError, count, probability, refuse
 from turnout.core.random import stream
@@ -17,6 +18,19 @@ from turnout.core.system import memory_bytes
 
 if TYPE_CHECKING:
     from turnout.data.federated import FederatedData, Shards
+
+
+class _WithoutNormals(TorchFunctionMode):
+    """Skips normal initial values: for those of a tensor without memory torch imports its compiler, which takes 2 seconds."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Return the tensor as it is in place of calling `normal_`, `kaiming_normal_` and their like."""
+        arguments = kwargs or {}
+        if func.__name__.endswith("normal_"):
+            return arguments["tensor"] if "tensor" in arguments else args[0]
+        return func(*args, **arguments)
 
 
 @dataclass(frozen=True)
@@ -63,7 +77,7 @@ class ModelSpec(Registered, ABC):
         Raises:
             ConfigurationError: with both numbers.
         """
-        with torch.device("meta"), torch.random.fork_rng(devices=[]):  # nothing is allocated
+        with torch.device("meta"), _WithoutNormals(), torch.random.fork_rng(devices=[]):  # nothing is allocated
             parameters = self.module(input_shape, num_classes).parameters()
             needed = sum(p.numel() * p.element_size() for p in parameters)
         if needed > most:

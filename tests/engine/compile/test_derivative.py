@@ -56,7 +56,7 @@ def run_and_name_what_was_imported():
     from turnout.engine.compile import compiled
 
     compiled._CALLS = 0  # so that steps are traced, too
-
+    to.models.Cnn().build((3, 8, 8), 2)
     to.Experiment(classification(), to.models.Logistic(), to.fedau(to.Sgd(steps=4)), rounds=20, evaluate_every=20).run()
     print(sorted({name.split(".")[1] for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))}))
 
