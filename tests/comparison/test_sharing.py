@@ -68,19 +68,19 @@ def test_two_workers_do_each_run_once_and_both_see_all(tmp_path: Path) -> None:
 
 
 def test_workers_that_are_killed_lose_nothing(tmp_path: Path) -> None:
-    chance = random.Random(KILLS)
+    chance, rounds = random.Random(KILLS), 50 * KILLS
     shared = tmp_path / "shared"
-    children = [Child(tmp_path / f"0-{number}", worker, str(shared), 100) for number in range(2)]
+    children = [Child(tmp_path / f"0-{number}", worker, str(shared), rounds) for number in range(2)]
     for kill in range(1, KILLS + 1):
         number = chance.randrange(2)
         time.sleep(chance.uniform(0.2, 1.0))
         children[number].signal(signal.SIGKILL)
         children[number].process.join()
-        children[number] = Child(tmp_path / f"{kill}-{number}", worker, str(shared), 100)
+        children[number] = Child(tmp_path / f"{kill}-{number}", worker, str(shared), rounds)
     assert [child.ended()[0] for child in children] == [0, 0]
     assert max(trained(*children).values(), default=1) == 1
-    alone = compare({name: make(name, rounds=100) for name in NAMES}, 2, tmp_path / "alone", jobs=1)
-    records = compare({name: make(name, rounds=100) for name in NAMES}, 2, shared, jobs=1)
+    alone = compare({name: make(name, rounds=rounds) for name in NAMES}, 2, tmp_path / "alone", jobs=1)
+    records = compare({name: make(name, rounds=rounds) for name in NAMES}, 2, shared, jobs=1)
     assert list(map(what_was_computed, records)) == list(map(what_was_computed, alone))
 
 
