@@ -183,7 +183,7 @@ def test_loss_modules_are_losses():
 
 def test_models_larger_than_memory_are_refused_with_their_size():
     with pytest.raises(
-        to.ConfigurationError, match=r"Mlp: its parameters need 400,003,040,000,040 bytes, the machine has"
+        to.ConfigurationError, match=r"Mlp: its parameters need 400,003,040,000,040 bytes, with room for"
     ):
         to.models.Mlp((10_000_000, 10_000_000)).build((64,), 10)
 

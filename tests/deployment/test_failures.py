@@ -247,7 +247,7 @@ class Full:
 WRITES = {
     "files": (files, "sync"),
     "names": (files, "move"),
-    "model": (stores.Path, "write_bytes"),
+    "model": (files, "encode_file"),
     "digests": (checkpoint.storage, "_write"),
 }
 

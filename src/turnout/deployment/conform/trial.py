@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import uvicorn
+from starlette.types import ASGIApp
 
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
@@ -54,10 +54,9 @@ class _Server(Server):
     trial: Trial
     script: Script
 
-    def _config(self) -> uvicorn.Config:
-        config = super()._config()
-        config.app = Misbehaving(config.app, self.script, self.trial.log, self.trial.done)  # type: ignore[arg-type]
-        return config
+    def application(self) -> ASGIApp:
+        """Return the application behind one that misbehaves."""
+        return Misbehaving(super().application(), self.script, self.trial.log, self.trial.done)
 
 
 @dataclass

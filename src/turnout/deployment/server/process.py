@@ -200,10 +200,14 @@ class Server:
             "secure": secure(*described),
         }
 
+    def application(self) -> ASGIApp:
+        """Return what answers requests."""
+        return self.http.app()
+
     @contextlib.contextmanager
     def listening(self) -> Iterator[str]:
         """Answer in a thread of its own meanwhile; gives the address. For tests, demos and measurements."""
-        server = PlainUvicorn(uvicorn_config(self.http.app(), self.options))
+        server = PlainUvicorn(uvicorn_config(self.application(), self.options))
         thread = threading.Thread(target=server.run, daemon=True)
         self.service.begin()
         thread.start()
@@ -220,7 +224,7 @@ class Server:
 
     def run(self, ready: Callable[[str], None] = print) -> str:
         """Answer until the run is over, or this process is told to stop; return which."""
-        server = PlainUvicorn(uvicorn_config(self.http.app(), self.options))
+        server = PlainUvicorn(uvicorn_config(self.application(), self.options))
 
         async def serve() -> None:
             task = asyncio.create_task(server.serve())

@@ -515,7 +515,7 @@ export class Client {
   async announcement() {
     for (let attempt = 1; ; attempt++) {
       const answer = await this.request("GET", "/v1/run", {stops: true});
-      if (![0, 429].includes(answer.status) && answer.status < 500 && answer.table.input_shape !== null) return answer.table;
+      if (![0, 429].includes(answer.status) && answer.status < 500 && answer.table?.input_shape !== null) return answer.table;
       if (this.stopping) throw new JoinError("stopped");
       if (attempt === 1) this.options.report({event: "waiting", reason: answer.reason});
       await this.pause(Math.max(this.backoff(attempt), answer.retryAfter));
