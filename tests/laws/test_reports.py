@@ -80,7 +80,7 @@ def states_after(algorithm, reports, known=KNOWN):
     return state, infos
 
 
-def batches(seed=0, rounds=25):
+def batches(seed=0, rounds=12):
     return list(reports_of(presence(rounds, N, seed), np.random.default_rng(seed)))
 
 
