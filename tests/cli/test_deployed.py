@@ -53,7 +53,7 @@ CHANGES = [
     {"population": {"opting": {"mandatory_rounds": 2}, "requirement": {"kind": "warm_up"}}},
 ]
 """What is said beside an algorithm."""
-MOST = 8
+MOST = 4
 """Recipes that a change is tried with."""
 DEPLOYED = [
     name

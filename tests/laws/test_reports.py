@@ -172,8 +172,8 @@ def finite(one: Report | None) -> Report:
 
 @pytest.mark.parametrize(
     ("name", "place", "value"),
-    [(name, *bad) for name in RECIPES for bad in (("delta", np.nan), ("start_gradient", np.inf))]
-    + [(name, *bad) for name in COVERING for bad in (("delta", -np.inf), ("loss", np.nan))],
+    [(name, "delta", np.nan) for name in RECIPES]
+    + [(name, *bad) for name in COVERING for bad in (("delta", -np.inf), ("loss", np.nan), ("start_gradient", np.inf))],
 )
 def test_reports_with_nan_or_infinity_are_as_if_never_sent(name, place, value):
     """With differential privacy as if they had been zeros."""
