@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette import routing
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
@@ -32,17 +32,17 @@ from turnout.deployment.server.requests import (
     number_in_path,
     query_number,
     repr_digest,
+    respond,
 )
 from turnout.deployment.server.requests import answer as answer_with
 from turnout.deployment.server.routes import PAGE_ROUTES, ROUTES, Route
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.status import client_file, metrics, page, status
-from turnout.deployment.server.store import StoreUnavailable
 from turnout.deployment.server.uploads import Uploads
 from turnout.deployment.server.verdicts import Refused, Verdict
 from turnout.deployment.wire.administrator import MOST_CODES
 from turnout.deployment.wire.data_shape import DataShape, shape_in
-from turnout.deployment.wire.edge import Malformed, number, text, whole
+from turnout.deployment.wire.edge import number, text, whole
 from turnout.deployment.wire.format import LARGE, PROTOCOL, Assignment, WireError
 from turnout.deployment.wire.messages import ReportFormat
 from turnout.deployment.wire.phases import PhaseFormat
@@ -131,23 +131,13 @@ class Http:
 
     async def answer(self, route: Route, handler: Handler, request: Request) -> Response:
         """Return what an endpoint answers; errors are turned into answers, too."""
-        try:
+
+        async def checked(request: Request) -> Response:
             if route.security == "administrator":
                 self._gate.administrator(request)
-            response = await handler(request)
-        except Refused as refused:
-            response = answer_with(refused.verdict)
-        except Malformed as malformed:
-            response = answer_with(Verdict(400, {"reason": str(malformed)}))
-        except (StoreUnavailable, OSError, TimeoutError) as error:
-            log.error("unavailable", extra={"reason": str(error)})
-            response = answer_with(Verdict(503, {"reason": "the server cannot do this now: try again later"}))
-            response.headers["retry-after"] = "2"
-        except ClientDisconnect:
-            response = Response(status_code=400)
-        except Exception:
-            log.exception("a request failed", extra={"route": handler.__name__})
-            response = answer_with(Verdict(500, {"reason": "this request failed: the server's log says why"}))
+            return await handler(request)
+
+        response = await respond(request, checked, handler.__name__)
         self.counts[response.status_code] = self.counts.get(response.status_code, 0) + 1
         return response
 

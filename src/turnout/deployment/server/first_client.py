@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from starlette import routing
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.deployment.server.app import PAGE_HEADERS
 from turnout.deployment.server.openapi import document
 from turnout.deployment.server.process import Options, make, new_codes, url_of, uvicorn_config
-from turnout.deployment.server.requests import Strangers, body_of
-from turnout.deployment.server.requests import answer as answer_with
+from turnout.deployment.server.requests import Strangers, body_of, later, respond
 from turnout.deployment.server.sockets import PlainUvicorn
 from turnout.deployment.server.status import metrics, page
-from turnout.deployment.server.store import Store, StoreUnavailable
-from turnout.deployment.server.verdicts import Refused, Verdict, hashed
+from turnout.deployment.server.store import Store
+from turnout.deployment.server.verdicts import Refused, hashed
 from turnout.deployment.wire.data_shape import DataShape, shape_in
-from turnout.deployment.wire.edge import Malformed, text, whole
+from turnout.deployment.wire.edge import text, whole
 from turnout.deployment.wire.format import PROTOCOL
 from turnout.record import storage
 
 STATE = "waiting for the shape of the data"
-_ROUNDS = 2.0  # seconds after which a client asks again
-
-log = logging.getLogger("turnout.server")
 
 Trial = Callable[[DataShape], DataShape]
 
@@ -85,21 +80,12 @@ class FirstClient:
     def _answering(self, handler: Callable[[Request], Any]) -> Callable[[Request], Any]:
         """Return a handler whose errors are answers, too."""
 
+        async def counted(request: Request) -> Response:
+            self._strangers.stranger(request)
+            return await handler(request)
+
         async def answered(request: Request) -> Response:
-            try:
-                self._strangers.stranger(request)
-                response = await handler(request)
-            except Refused as refused:
-                response = answer_with(refused.verdict)
-            except Malformed as malformed:
-                response = answer_with(Verdict(400, {"reason": str(malformed)}))
-            except ClientDisconnect:
-                response = Response(status_code=400)
-            except (StoreUnavailable, OSError):
-                response = _wait("the server cannot do this now")
-            except Exception:
-                log.exception("a request failed", extra={"path": request.url.path})
-                response = answer_with(Verdict(500, {"reason": "this request failed: the server's log says why"}))
+            response = await respond(request, counted, handler.__name__)
             self._answers[response.status_code] = self._answers.get(response.status_code, 0) + 1
             return response
 
@@ -121,7 +107,7 @@ class FirstClient:
             if not unused:
                 raise Refused(403, "this takes a one-time code that nobody has used: ask whoever runs the server")
         if shape is None:
-            return _wait("this server waits for the first client that tells the shape of its data")
+            return later("this server waits for the first client that tells the shape of its data")
         async with self._one:
             if self.shape is None:
                 self.shape = await asyncio.to_thread(self._noted, shape)
@@ -158,7 +144,7 @@ class FirstClient:
 
     async def _later(self, request: Request) -> Response:
         del request
-        return _wait("this server waits for the first client")
+        return later("this server waits for the first client")
 
     def status(self) -> dict[str, Any]:
         """Return the figures of a run that has none yet, as `turnout.deployment.server.status.status` has them."""
@@ -226,10 +212,3 @@ def first_shape(
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             runner.run(serve())
         return first.shape
-
-
-def _wait(reason: str) -> Response:
-    """Answer that the same request may be answered later."""
-    response = answer_with(Verdict(503, {"reason": reason}))
-    response.headers["retry-after"] = str(int(_ROUNDS))
-    return response

@@ -6,19 +6,23 @@ import asyncio
 import base64
 import binascii
 import hmac
+import logging
 import re
-from collections.abc import Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from turnout.deployment.server.limits import RateLimit, network_of
 from turnout.deployment.server.proxies import Networks
 from turnout.deployment.server.service import Service
+from turnout.deployment.server.store import StoreUnavailable
 from turnout.deployment.server.verdicts import Refused, Verdict, hashed
 from turnout.deployment.wire.administrator import TOKEN
-from turnout.deployment.wire.edge import read_object
+from turnout.deployment.wire.edge import Malformed, read_object
+
+log = logging.getLogger("turnout.http")
 
 CHUNK = 256 * 1024
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -145,6 +149,37 @@ def answer(verdict: Verdict) -> Response:
     if verdict.status == 408:
         headers["connection"] = "close"  # nobody waits for the rest of what was too slow
     return JSONResponse(verdict.body, verdict.status, headers)
+
+
+def later(reason: str) -> Response:
+    """Write the answer that the same request may be answered after two seconds."""
+    response = answer(Verdict(503, {"reason": reason}))
+    response.headers["retry-after"] = "2"
+    return response
+
+
+async def respond(request: Request, handler: Callable[[Request], Awaitable[Response]], name: str) -> Response:
+    """Return what a handler answers to a request; turn its errors into answers, too.
+
+    Args:
+        request: what is answered.
+        handler: what answers.
+        name: of the handler, for the log of the server.
+    """
+    try:
+        return await handler(request)
+    except Refused as refused:
+        return answer(refused.verdict)
+    except Malformed as malformed:
+        return answer(Verdict(400, {"reason": str(malformed)}))
+    except (StoreUnavailable, OSError) as error:
+        log.error("unavailable", extra={"reason": str(error)})
+        return later("the server cannot do this now: try again later")
+    except ClientDisconnect:
+        return Response(status_code=400)
+    except Exception:
+        log.exception("a request failed", extra={"route": name})
+        return answer(Verdict(500, {"reason": "this request failed: the server's log says why"}))
 
 
 async def body_of(request: Request, seconds: float) -> dict[str, Any]:
