@@ -123,7 +123,7 @@ def draw_participation(axes: "Axes", record: "RunRecord") -> np.ndarray:
 
 def draw_accuracy(axes: "Axes", records: "list[RunRecord]") -> None:
     """Draw test accuracy on rare digits by round: mean over seeds and a band of one standard deviation."""
-    from turnout.reporting.bands import band
+    from turnout.reporting.curves import band
     from turnout.reporting.records import by_algorithm
     from turnout.reporting.style import INK, PALETTE, dress
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from turnout.record.query import History
 from turnout.reporting.column import COLUMNS
-from turnout.reporting.figures import curves
+from turnout.reporting.curves import curves
 from turnout.reporting.formats import csv
 from turnout.reporting.measure import Measure
 from turnout.reporting.records import RunRecord

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from turnout.reporting.bands import quartile_band
+from turnout.reporting.curves import quartile_band
 
 
 def test_quartiles_of_all_seeds_round_by_round():

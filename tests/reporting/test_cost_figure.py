@@ -9,7 +9,7 @@ pytest.importorskip("matplotlib")
 
 from turnout.core.checks import DataError
 from turnout.record.query import History
-from turnout.reporting.cost_figure import cost_figure
+from turnout.reporting.curves import cost_figure
 from turnout.reporting.records import RunRecord
 from turnout.reporting.target import Target
 

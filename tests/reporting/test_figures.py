@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.record.query import History
-from turnout.reporting.figures import client_cdf, curves, participation_raster, weights_against_rates
+from turnout.reporting.client_figures import client_cdf, participation_raster, weights_against_rates
+from turnout.reporting.curves import curves
 from turnout.reporting.records import RunRecord
 from turnout.reporting.style import INK, PALETTE, evenly, new_figure, scatter, styles
 

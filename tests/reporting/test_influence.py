@@ -7,8 +7,9 @@ import pytest
 
 from turnout.core.checks import DataError
 from turnout.record.query import History
+from turnout.reporting.client_figures import influence_figure
 from turnout.reporting.column import INFLUENCE
-from turnout.reporting.influence import MOST_ROWS, client_table, influence_figure, influence_figures
+from turnout.reporting.influence import MOST_ROWS, client_table, influence_figures
 from turnout.reporting.records import RunRecord
 from turnout.reporting.report import write_report
 from turnout.reporting.table import cells, comparison, rich_tables

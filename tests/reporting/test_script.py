@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from turnout.reporting.bands import band, window_of
+from turnout.reporting.curves import band, window_of
 from turnout.reporting.page import render_page
 from turnout.reporting.report import write_report
 from turnout.reporting.style import keys_of, looks_of

@@ -92,7 +92,7 @@ class _Saver(Callback):
 
 def final(history: History) -> str:
     """Return what accuracy, or else what error, a run ends with, and over which evaluations that is a mean."""
-    metric = next(name for name in BY_IMPORTANCE if name in history.column_names and len(history.column(name)[1]))
+    metric = next(name for name in BY_IMPORTANCE if history.has_values(name))
     rounds, window = history.column(metric)[0], math.ceil(history.last_round / 10)
     number = max(1, int((rounds > history.last_round - window).sum()))
     when = f" after {counted(history.last_round, 'round')}"

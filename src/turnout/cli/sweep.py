@@ -38,7 +38,7 @@ from turnout.core.checks import ConfigurationError, count, counted
 from turnout.reporting.grid import Search, Sweep, assignments, by_name, grid_csv, grid_table
 from turnout.reporting.measure import Measure
 from turnout.reporting.range import Range
-from turnout.reporting.records import RunRecord, has_column
+from turnout.reporting.records import RunRecord
 from turnout.reporting.sweep_page import edge_note, write_sweep
 
 
@@ -263,7 +263,9 @@ def _tell_best(result: Sweep) -> None:
         typer.echo(f"best of {name}: {assignments(result.points[point])}, {result.scores[point].text}")
     if (metric := result.measure.metric or "").startswith("validation_"):
         tested = Measure("final", metric.replace("validation", "test", 1))
-        records = [record for record in result.records[result.best_point] if has_column([record], str(tested.metric))]
+        records = [
+            record for record in result.records[result.best_point] if record.history.has_values(str(tested.metric))
+        ]
         if records:
             mean = sum(map(tested.of, records)) / len(records)
             typer.echo(f"{tested.title} of the best: {tested.number(mean)}")

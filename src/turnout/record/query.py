@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -330,9 +330,9 @@ class History:
         more = [name for name in self.column_names if name.startswith(prefixes) and "_of_" not in name]
         return list(dict.fromkeys([*_EVALUATIONS, *more]))
 
-    def _recorded(self, names: Iterable[str]) -> list[str]:
-        """Return those of some columns that have values."""
-        return [name for name in names if name in self.column_names and len(self.column(name)[1])]
+    def has_values(self, name: str) -> bool:
+        """Return whether a column of the table of rounds exists and has a value."""
+        return name in self.column_names and len(self.column(name)[1]) > 0
 
     def summary(self, window: int | None = None) -> dict[str, Any]:
         """Return final figures as plain numbers; what was never recorded is left out.
@@ -347,14 +347,14 @@ class History:
         """
         figures: dict[str, Any] = {"rounds": self.last_round}
         for name in ("seconds", "bytes_up", "bytes_down", "num_dropped"):
-            if len(self.column(name)[1]):
+            if self.has_values(name):
                 figures[name] = self.total(name)
         if len(sizes := self.column("num_participants")[1]):
             figures["num_participants"] = float(sizes.mean())
-        if "server_bytes" in self.column_names:
+        if self.has_values("server_bytes"):
             figures["server_bytes"] = float(self.column("server_bytes")[1].max())
-        last = {name: float(self.column(name)[1][-1]) for name in self._recorded(_LAST)}
-        figures |= last | {name: self.final(name, window) for name in self._recorded(self.evaluation_names())}
+        figures |= {name: float(self.column(name)[1][-1]) for name in _LAST if self.has_values(name)}
+        figures |= {name: self.final(name, window) for name in self.evaluation_names() if self.has_values(name)}
         for name in ("test_accuracy", "train_accuracy"):
             if not np.isnan(values := self.client_column(name)).all():
                 return {**figures, "fairness": {"of": name, **fairness(values)}}

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from turnout.record.schema import METRICS
-from turnout.reporting import figures
+from turnout.reporting import client_figures, curves
 from turnout.reporting.column import APPEAL, COLUMNS, column_of
-from turnout.reporting.cost_figure import cost_figure
-from turnout.reporting.influence import influence_figure
 from turnout.reporting.page import Drawing, draw
 from turnout.reporting.partition_figure import partition_figure
-from turnout.reporting.records import RunRecord, client_split
+from turnout.reporting.records import RunRecord, client_split, has_column
 from turnout.reporting.style import name_of, styles
 from turnout.reporting.table import Row, by_labels
 from turnout.reporting.target import Target, accuracy_target
@@ -26,7 +24,7 @@ def split_name(records: Sequence[RunRecord]) -> str:
     return {"test": "test", "train": "training"}[client_split(records)]
 
 
-def curves(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[Drawing]:
+def training(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[Drawing]:
     """Draw accuracy and loss against rounds."""
     titles = {
         "test_accuracy": "Test accuracy",
@@ -48,7 +46,7 @@ def curves(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[Drawing]:
 def _curve(records: Sequence[RunRecord], metric: str, title: str, note: str = "", smooth: bool = True) -> Drawing:
     """Draw one column against rounds."""
     alt = f"{title} against rounds, one line per algorithm.{note}"
-    return draw(title, "", alt, lambda: figures.curves(records, metric, smooth))
+    return draw(title, "", alt, lambda: curves.curves(records, metric, smooth))
 
 
 def of_labels(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[Drawing]:
@@ -73,7 +71,7 @@ def of_clients(records: Sequence[RunRecord], rows: Sequence[Row]) -> dict[str, D
         "Accuracy client by client",
         f"Share of clients whose {split} accuracy is at most that: further right is better, steeper is fairer.",
         f"Cumulative distribution over clients of {split} accuracy, for {names}.",
-        lambda: figures.client_cdf(records),
+        lambda: client_figures.client_cdf(records),
     )
     return {
         **({"cdf": accuracy} if "accuracy" in _metrics(records) else {}),
@@ -82,14 +80,14 @@ def of_clients(records: Sequence[RunRecord], rows: Sequence[Row]) -> dict[str, D
             "One dot per client. On the dashed diagonal the weight is the inverse of the client's true participation rate. "
             "Algorithms that weigh all clients alike are left out.",
             "Scatter plot of client weights against inverse participation rates, with the diagonal.",
-            lambda: figures.weights_against_rates(records),
+            lambda: client_figures.weights_against_rates(records),
         ),
         "raster": draw(
             "Who took part when",
             f"{seen.algorithm}, seed {seen.seed}. Clients from the highest {order} rate (top) to the lowest; right: the "
             "share of rounds each took part in (shaded) and its known rate, if it has one (line).",
             f"Raster of participation, clients against rounds, of {seen.algorithm}, seed {seen.seed}.",
-            lambda: figures.participation_raster(seen, colour),
+            lambda: client_figures.participation_raster(seen, colour),
         ),
     }
 
@@ -101,7 +99,7 @@ def influence(records: Sequence[RunRecord]) -> Drawing:
         "One dot per client. On the dotted diagonal clients count as often as they report, on the dashed line all count "
         "alike.",
         "Scatter plot of each client's share of the weights against its share of the reports, both in fair shares.",
-        lambda: influence_figure(records),
+        lambda: client_figures.influence_figure(records),
     )
 
 
@@ -115,14 +113,14 @@ def _metrics(records: Sequence[RunRecord]) -> list[str]:
 def cost(records: Sequence[RunRecord], target: Target | None) -> Drawing:
     """Draw accuracy, or else the loss, against rounds and against what they cost."""
     if target is None and "accuracy" not in _metrics(records):
-        tested = any(len(record.history.column("test_loss")[1]) for record in records)
+        tested = has_column(records, "test_loss")
         metric = "test_loss" if tested else "train_loss"
     else:
         metric = (target or accuracy_target(records, 1.0)).metric
     caption = "Lines are means over seeds, bands one standard deviation." + (" Dashed: the target." if target else "")
     alt = f"{name_of(metric)} of each algorithm against rounds, bytes sent so far, and simulated time if there is any."
     title = f"{name_of(metric).capitalize()} against rounds and against what they cost"
-    return draw(title, caption, alt, lambda: cost_figure(records, metric, target))
+    return draw(title, caption, alt, lambda: curves.cost_figure(records, metric, target))
 
 
 def holdings(data: FederatedData | None) -> Drawing | None:

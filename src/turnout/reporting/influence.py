@@ -1,4 +1,4 @@
-"""How much each client is heard, in numbers and in a picture: contributions, staleness, and influence against the fair share.
+"""Summarise how much each client is heard: contributions, staleness, and influence against the fair share.
 
 Influence is a client's share of the weights of all steps; the fair share is 1 / N. Runs by the clock record both.
 """
@@ -7,19 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from turnout.core.checks import DataError
-from turnout.reporting.records import RunRecord, by_algorithm
-from turnout.reporting.style import INK, dress, evenly, legend, new_figure, plain_ticks, scatter, styles
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from turnout.reporting.records import RunRecord
+from turnout.reporting.style import evenly
 
 MOST_ROWS = 20
-_MOST_DOTS = 2000  # of an algorithm
 
 _COUNTED = {"contributions": ("contributions", "{:,.0f}"), "mean_staleness": ("mean staleness", "{:.2f}")}
 
@@ -41,7 +35,7 @@ class ClientTable:
     rows: list[list[str]]
 
 
-def recorded(record: RunRecord) -> bool:
+def records_influence(record: RunRecord) -> bool:
     """Return whether a run says how much influence each client had."""
     names = record.history.clients.column_names
     return "influence" in names and not np.isnan(record.history.client_column("influence")).all()
@@ -53,7 +47,7 @@ def influence_figures(record: RunRecord) -> dict[str, float]:
     That last one is ``sum_n max(influence_n - 1/N, 0)``: 0 where all are heard alike, 1 - 1/N where one client decides
     alone. Empty where a run did not record influence.
     """
-    if not recorded(record):
+    if not records_influence(record):
         return {}
     contributions, staleness, influence = (
         np.nan_to_num(record.history.client_column(name)) for name in ("contributions", "mean_staleness", "influence")
@@ -72,7 +66,7 @@ def client_table(records: Sequence[RunRecord]) -> ClientTable | None:
 
     What is the same under all algorithms, as contributions on one schedule are, is one column for all.
     """
-    complete = [record for record in records if recorded(record)]
+    complete = [record for record in records if records_influence(record)]
     if not complete:
         return None
     runs = [record for record in complete if record.seed == complete[0].seed]
@@ -101,44 +95,3 @@ def _counted(runs: Sequence[RunRecord], name: str, shown: np.ndarray) -> dict[st
 
 def _texts(values: np.ndarray, form: str) -> list[str]:
     return ["–" if np.isnan(value) else form.format(value) for value in values]
-
-
-def influence_figure(records: Sequence[RunRecord]) -> Figure:
-    """Draw the share of the weights against that of the reports, a dot for each client, the clients of all seeds together.
-
-    Both in fair shares, 1 / N. On the diagonal clients count as often as they report, on the horizontal line all count
-    alike. Clients who never contributed are not shown.
-
-    Raises:
-        DataError: where no run recorded influence.
-    """
-    figure, looks = new_figure(), styles(records)
-    axes, drawn, seen = figure.subplots(), {}, []
-    for algorithm, group in by_algorithm(records).items():
-        pairs = [_shares(record) for record in group if recorded(record)]
-        if not pairs:
-            continue
-        reports, influence = np.concatenate(pairs, axis=1)
-        order = np.argsort(reports, kind="stable")[evenly(len(reports), _MOST_DOTS)]
-        scatter(axes, reports[order], influence[order], 14, 0.6, looks[algorithm])
-        drawn[algorithm] = looks[algorithm]
-        seen += [reports, influence]
-    if not drawn:
-        raise DataError("no run went by the clock, so there is no influence")
-    low, high = min(map(np.min, seen)) / 1.3, max(map(np.max, seen)) * 1.3
-    axes.axhline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)))
-    axes.plot([low, high], [low, high], color=INK, linewidth=1, linestyle=(0, (1, 2)))
-    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
-    for axis in (axes.xaxis, axes.yaxis):
-        plain_ticks(axis, high / low)
-    dress(axes, "share of the reports (fair share = 1)", "influence (fair share = 1)")
-    legend(figure, drawn)
-    return figure
-
-
-def _shares(record: RunRecord) -> np.ndarray:
-    """Return rows share of reports and influence, in fair shares, of the clients who have some of both, ``[2, n]``."""
-    contributions, influence = (record.history.client_column(name) for name in ("contributions", "influence"))
-    heard = (contributions > 0) & (influence > 0)
-    n = len(contributions)
-    return np.stack([n * contributions[heard] / contributions.sum(), n * influence[heard]])

@@ -10,24 +10,20 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, known_name
 from turnout.record.query import History
-from turnout.reporting.figures import (
-    client_cdf,
-    curves,
-    participation_raster,
-    weight_points,
-    weights_against_rates,
-)
-from turnout.reporting.influence import influence_figure
-from turnout.reporting.influence import recorded as recorded_influence
+from turnout.reporting import client_figures
+from turnout.reporting.curves import curves
+from turnout.reporting.influence import records_influence
 from turnout.reporting.progress import BY_IMPORTANCE
-from turnout.reporting.records import RunRecord, client_split
+from turnout.reporting.records import RunRecord, client_split, has_column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_CLIENTS = {"clients": client_cdf, "weights": weights_against_rates, "influence": influence_figure}
-
-
+_CLIENTS = {
+    "clients": client_figures.client_cdf,
+    "weights": client_figures.weights_against_rates,
+    "influence": client_figures.influence_figure,
+}
 _WHY = {
     "clients": "no accuracies of clients were recorded",
     "weights": "participation rates or weights are unknown, or all weights are alike",
@@ -74,7 +70,7 @@ def plot(runs: Mapping[str, HasHistory] | Sequence[RunRecord], what: str | None 
     what = _judged(records) if what is None else known_name("plot", what, known)
     _warn_of_others(records, what)
     if what == "participation":
-        return participation_raster(records[0])
+        return client_figures.participation_raster(records[0])
     return _CLIENTS[what](records) if what in _CLIENTS else curves(records, what, smooth=True)
 
 
@@ -93,9 +89,9 @@ def _warn_of_others(records: Sequence[RunRecord], what: str) -> None:
 def _shows(records: Sequence[RunRecord], what: str) -> Callable[[RunRecord], bool]:
     """Return which runs have what a picture of several runs shows."""
     if what == "influence":
-        return recorded_influence
+        return records_influence
     if what == "weights":
-        points = weight_points(records)
+        points = client_figures.weight_points(records)
         return lambda record: record.algorithm in points
     if what == "clients":
         column = f"{client_split(records)}_accuracy"
@@ -125,7 +121,4 @@ def _history(name: str, result: Any) -> History:
 
 def _judged(records: Sequence[RunRecord]) -> str:
     """Return what runs are judged by: the first of these columns that some run recorded."""
-    for name in BY_IMPORTANCE:
-        if any(name in r.history.column_names and len(r.history.column(name)[1]) for r in records):
-            return name
-    return "local_loss"
+    return next((name for name in BY_IMPORTANCE if has_column(records, name)), "local_loss")

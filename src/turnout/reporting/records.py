@@ -71,8 +71,7 @@ def by_algorithm(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
 
 def has_column(records: Iterable[RunRecord], name: str) -> bool:
     """Return whether any of the runs recorded values of a column of the table of rounds."""
-    histories = (record.history for record in records)
-    return any(name in history.column_names and len(history.column(name)[1]) > 0 for history in histories)
+    return any(record.history.has_values(name) for record in records)
 
 
 def client_split(records: Sequence[RunRecord]) -> str:

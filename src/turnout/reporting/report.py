@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from turnout.core.checks import counted
 from turnout.record.schema import ANSWERED, METRICS, less_is_better
 from turnout.reporting.column import COLUMNS, GAP, INFLUENCE, RESULTS, column_of
-from turnout.reporting.drawings import cost, curves, holdings, influence, of_clients, of_labels, split_name, standing
+from turnout.reporting.drawings import cost, holdings, influence, of_clients, of_labels, split_name, standing, training
 from turnout.reporting.influence import client_table
 from turnout.reporting.page import render_page, write_page
 from turnout.reporting.records import RunRecord, by_algorithm
@@ -92,7 +92,7 @@ def write_report(
         reached=None if target is None else cost_cells(costs(records, target)),
         cost=cost(records, target),
         split=split_name(records),
-        curves=curves(records, rows),
+        curves=training(records, rows),
         people=of_clients(records, rows),
         holdings=holdings(data),
         settings=settings(records),

@@ -135,6 +135,11 @@ class Quartiles:
     num_finite: int
     num: int
 
+    @property
+    def values(self) -> tuple[float, float, float]:
+        """The three quantiles."""
+        return self.low, self.median, self.high
+
     @classmethod
     def over(cls, values: Sequence[float]) -> Quartiles:
         """Return the quartiles of one value per seed, infinite where a seed has none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
+
+Look = dict[str, Any]
+"""How what belongs to an algorithm is drawn: colour, dashes and marker, as matplotlib takes them."""
 
 # Three colours of Okabe and Ito's, whose others are too faint on white, and four more. All have a contrast of 3:1 with white
 # and with black, and colour-blind readers can tell them apart.
@@ -97,12 +100,12 @@ def label(metric: str) -> str:
     return f"{name_of(metric)} (%)" if scale_of(metric) == 100.0 else name_of(metric)
 
 
-def styles(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+def styles(records: Sequence[RunRecord]) -> dict[str, Look]:
     """Return colour and dashes of each algorithm, by order of appearance, so that all figures of the same runs agree."""
     return looks_of(by_algorithm(records))
 
 
-def looks_of(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+def looks_of(names: Iterable[str]) -> dict[str, Look]:
     """Return colour and dashes for each name, in order, and the name itself as the id of what is drawn so, which pages go by.
 
     From the eighth on, colours come again, with other dashes and with a marker where lines end.
@@ -120,7 +123,7 @@ def looks_of(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     return looks
 
 
-def keys_of(looks: dict[str, dict[str, Any]]) -> dict[str, str]:
+def keys_of(looks: dict[str, Look]) -> dict[str, str]:
     """Return how a page shows each name's colour and marker: declarations of CSS for a small box."""
     return {
         name: f"background:{look['color']};{_KEYS[MARKERS.index(look.get('marker', MARKERS[0]))]}"
@@ -128,18 +131,34 @@ def keys_of(looks: dict[str, dict[str, Any]]) -> dict[str, str]:
     }
 
 
-def draw_line(axes: Axes, x: np.ndarray, y: np.ndarray, look: dict[str, Any]) -> None:
+def draw_line(axes: Axes, x: np.ndarray, y: np.ndarray, look: Look) -> None:
     """Draw a line; a single value is a dot, which would not be seen as a line."""
     alone = {"marker": look.get("marker", MARKERS[0]), "markevery": None} if np.isfinite(y).sum() == 1 else {}
     axes.plot(x, y, **{"linewidth": 1.6, "markersize": 5, **look, **alone})
 
 
-def draw_band(
-    axes: Axes, x: np.ndarray, low: np.ndarray, middle: np.ndarray, high: np.ndarray, look: dict[str, Any]
-) -> None:
-    """Draw a line, and a band around it."""
-    draw_line(axes, x, middle, look)
+def draw_band(axes: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: Look) -> None:
+    """Draw the band around a line."""
     axes.fill_between(x, low, high, color=look["color"], gid=look["gid"], alpha=0.15, linewidth=0)
+
+
+def draw_target(axes: Axes, value: float) -> None:
+    """Draw a dashed line at a height, such as that of the accuracy to reach."""
+    axes.axhline(value, color=INK, linewidth=1, linestyle=(0, (4, 3)))
+
+
+def draw_each(
+    records: Sequence[RunRecord], draw: Callable[[list[RunRecord], Look], bool], looks: Mapping[str, Look] | None = None
+) -> dict[str, Look]:
+    """Draw the runs of each algorithm in its look, and return the looks of the algorithms that have what is drawn.
+
+    Args:
+        records: the runs.
+        draw: draws the runs of one algorithm, and returns whether they have what is drawn.
+        looks: of the algorithms; None gives each its look by order of appearance.
+    """
+    looks, groups = styles(records) if looks is None else looks, by_algorithm(records)
+    return {name: looks[name] for name, group in groups.items() if draw(group, looks[name])}
 
 
 @cache
@@ -244,7 +263,7 @@ def few_ticks(axis: Axis, whole: bool = False) -> None:
     axis.set_major_locator(MaxNLocator(6, integer=whole, steps=[1, 2, 5, 10]))
 
 
-def scatter(axes: Axes, x: np.ndarray, y: np.ndarray, size: float, alpha: float, look: dict[str, Any]) -> None:
+def scatter(axes: Axes, x: np.ndarray, y: np.ndarray, size: float, alpha: float, look: Look) -> None:
     """Draw the dots of an algorithm, one by one and opaque where they are few.
 
     Many have transparency `alpha`, so that one sees where they are dense, and are one picture, which a page draws faster.
@@ -256,7 +275,7 @@ def scatter(axes: Axes, x: np.ndarray, y: np.ndarray, size: float, alpha: float,
     )  # fmt: skip
 
 
-def legend(figure: Figure, looks: dict[str, dict[str, Any]]) -> None:
+def legend(figure: Figure, looks: dict[str, Look]) -> None:
     """Add a legend of algorithms below the axes, where there is more than one."""
     if len(looks) < 2:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from turnout.reporting import figures
+from turnout.reporting.curves import curves
 from turnout.reporting.grid import Search, Sweep, assignments, caption, cells, titles
 from turnout.reporting.grid_figure import grid_figure, search_figure
 from turnout.reporting.page import Drawing, draw, render_page, write_page
@@ -65,4 +65,4 @@ def _curve(sweep: Sweep, metric: str) -> Drawing:
     records = [record for name in sweep.ranking[:MOST_LINES] for record in sweep.records[name]]
     title = name_of(metric).capitalize()
     alt = f"{title} against rounds, for the best of them."
-    return draw(title, "", alt, lambda: figures.curves(records, metric, smooth=True))
+    return draw(title, "", alt, lambda: curves(records, metric, smooth=True))

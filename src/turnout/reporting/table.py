@@ -153,8 +153,7 @@ def _of_groups(record: RunRecord, window: int | None) -> dict[str, float]:
 
 def _finals(record: RunRecord, names: Iterable[str], window: int | None) -> dict[str, float]:
     """Return where columns end, of those that were recorded."""
-    known = [name for name in names if name in record.history.column_names]
-    return {name: record.history.final(name, window) for name in known if len(record.history.column(name)[1])}
+    return {name: record.history.final(name, window) for name in names if record.history.has_values(name)}
 
 
 def _metrics(rows: Sequence[Row]) -> list[str]:

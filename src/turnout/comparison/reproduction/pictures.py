@@ -5,33 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from turnout.comparison.reproduction.declaration import Curve, Panel
 from turnout.comparison.reproduction.outcome import Line, Outcome
 from turnout.core.checks import DataError
-from turnout.reporting.bands import quartile_band
-from turnout.reporting.cost_figure import AGAINST, spent_at
+from turnout.reporting import style
+from turnout.reporting.curves import AGAINST, draw_curve
 from turnout.reporting.measure import Measure
-from turnout.reporting.records import RunRecord, by_algorithm
-from turnout.reporting.style import (
-    INK,
-    MARKERS,
-    SIZE,
-    draw_band,
-    draw_line,
-    dress,
-    evenly_wrapped,
-    few_ticks,
-    label,
-    legend,
-    looks_of,
-    new_panels,
-    plain_ticks,
-    scale_of,
-)
+from turnout.reporting.records import RunRecord
+from turnout.reporting.style import INK, MARKERS, SIZE, Look, looks_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,36 +38,26 @@ def curve_figure(outcome: Outcome, curve: Curve) -> Figure:
         DataError: where no run recorded the column, or what it is drawn against.
     """
     looks = looks_of(outcome.reproduction.algorithms)
-    drawn: dict[str, Any] = {}
+    drawn: dict[str, Look] = {}
     panels = [panel for panel in outcome.panels if outcome.records[panel.name]]
     titles = _wrapped([panel.title for panel in panels], beside=5)
-    figure, grid = _grid(titles, alike="y" if scale_of(curve.metric) == 100.0 else "")
+    figure, grid = _grid(titles, alike="y" if style.scale_of(curve.metric) == 100.0 else "")
     for axes, panel, title in zip(grid, panels, titles, strict=True):
-        groups = by_algorithm(outcome.records[panel.name])
-        drawn |= {name: looks[name] for name, group in groups.items() if _draw(axes, group, curve, looks[name])}
+
+        def draw(runs: Sequence[RunRecord], look: Look, axes: Axes = axes) -> bool:
+            return draw_curve(axes, runs if curve.band else runs[:1], curve.metric, look, curve.against, window=None)
+
+        drawn |= style.draw_each(outcome.records[panel.name], draw, looks)
         if (target := outcome.target(panel)) is not None and target.metric == curve.metric:
-            axes.axhline(scale_of(target.metric) * target.value, color=INK, linewidth=1, linestyle=(0, (4, 3)))
-        dress(axes, AGAINST[curve.against][0], label(curve.metric), title=title)
-        few_ticks(axes.xaxis, whole=curve.against == "rounds")
+            style.draw_target(axes, style.scale_of(target.metric) * target.value)
+        style.dress(axes, AGAINST[curve.against][0], style.label(curve.metric), title=title)
+        style.few_ticks(axes.xaxis, whole=curve.against == "rounds")
         _scale(axes, curve.log)
     if not drawn:
         raise DataError(f"no run recorded {curve.metric}, or none of what it is drawn against, {curve.against}")
     _name_outer(grid)
-    legend(figure, {name: look for name, look in looks.items() if name in drawn})
+    style.legend(figure, {name: look for name, look in looks.items() if name in drawn})
     return figure
-
-
-def _draw(axes: Axes, group: Sequence[RunRecord], curve: Curve, look: dict[str, Any]) -> bool:
-    """Draw one algorithm's curve, with a band if it has several runs; return whether it has a curve."""
-    group = group if curve.band else group[:1]
-    if (line := _line(group, curve)) is None:
-        return False
-    x, low, median, high = line
-    if len(group) > 1:
-        draw_band(axes, x, low, median, high, look)
-    else:
-        draw_line(axes, x, median, look)
-    return True
 
 
 def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
@@ -107,40 +80,20 @@ def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
     for axes, panel, title in zip(grid, panels, titles, strict=True):
         rows = [line for line in lines if line.panel is panel]
         _dots(axes, rows, index, measure, looks)
-        dress(axes, measure.title, "", title=title)
-        axes.xaxis.set_tick_params(
-            labelbottom=True
-        )  # a shared scale would leave them to the last row, which may have fewer
-        few_ticks(axes.xaxis)
+        style.dress(axes, measure.title, "", title=title)
+        # A shared scale would leave the numbers to the last row, which may have fewer panels.
+        axes.xaxis.set_tick_params(labelbottom=True)
+        style.few_ticks(axes.xaxis)
         axes.set_yticks(range(len(rows)), [line.algorithm for line in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
     _name_outer(grid)
     return figure
 
 
-def paper_number(figure: Any) -> float | None:
+def paper_number(figure: object) -> float | None:
     """Return the number in a paper's figure, ``77.3`` of ``"77.3 ± 0.3"``; None where there is none."""
     number = re.match(r"\s*[-+]?\d+(\.\d+)?", str(figure))
     return float(number[0]) if number else None
-
-
-def _line(group: Sequence[RunRecord], curve: Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
-    """Return x, and low, median and high there, as they are drawn; None where the runs do not have them."""
-    complete = [
-        record
-        for record in group
-        if curve.metric in record.history.column_names
-        and len(record.history.column(curve.metric)[1])
-        and (curve.against == "rounds" or record.history.spent(curve.against) is not None)
-    ]
-    if not complete:
-        return None
-    rounds, *band = quartile_band([record.history.column(curve.metric) for record in complete])
-    x = rounds
-    if curve.against != "rounds":
-        x = AGAINST[curve.against][1] * np.median([spent_at(r, curve.against, rounds) for r in complete], axis=0)
-    low, median, high = (scale_of(curve.metric) * values for values in band)
-    return x, low, median, high
 
 
 def _grid(titles: Sequence[str], height: float = _HEIGHT, alike: str = "") -> tuple[Figure, list[Axes]]:
@@ -155,7 +108,7 @@ def _grid(titles: Sequence[str], height: float = _HEIGHT, alike: str = "") -> tu
     lines = max((title.count("\n") for title in titles), default=0)
     apart = _APART if len(titles) > 1 else 0.0
     width, shared = max(SIZE[0] / columns, _WIDTH), {"sharex": alike == "x", "sharey": alike == "y"}
-    figure, grid = new_panels(len(titles), columns, width, height + apart + _LINE * lines, **shared)
+    figure, grid = style.new_panels(len(titles), columns, width, height + apart + _LINE * lines, **shared)
     if apart:
         figure.set_layout_engine("constrained", w_pad=apart, h_pad=apart)
     return figure, grid
@@ -164,7 +117,7 @@ def _grid(titles: Sequence[str], height: float = _HEIGHT, alike: str = "") -> tu
 def _wrapped(titles: Sequence[str], beside: int) -> list[str]:
     """Wrap titles to fit above their axes, which have ticks of so many letters at their left."""
     most = max(16, _LETTERS - beside)
-    return ["\n".join(evenly_wrapped(title, most)) for title in titles]
+    return ["\n".join(style.evenly_wrapped(title, most)) for title in titles]
 
 
 def _name_outer(grid: Sequence[Axes]) -> None:
@@ -182,14 +135,14 @@ def _scale(axes: Axes, log: str) -> None:
     for name in log:
         axes.set(**{f"{name}scale": "log"})
         low, high = getattr(axes, f"get_{name}lim")()
-        plain_ticks(getattr(axes, f"{name}axis"), high / low)
+        style.plain_ticks(getattr(axes, f"{name}axis"), high / low)
 
 
-def _dots(axes: Axes, lines: Sequence[Line], index: int, measure: Measure, looks: dict[str, dict[str, Any]]) -> None:
+def _dots(axes: Axes, lines: Sequence[Line], index: int, measure: Measure, looks: dict[str, Look]) -> None:
     """Draw one row for each algorithm."""
     edge = _edge(lines, index, measure)
     for row, line in enumerate(lines):
-        look, quartiles = looks[line.algorithm], _quartiles(line, index)
+        look, quartiles = looks[line.algorithm], line.ours[index].values
         colour = look["color"]
         low, median, high = (measure.scale * q if math.isfinite(q) else edge for q in quartiles)
         axes.plot([low, high], [row, row], color=colour, linewidth=2, alpha=0.5, solid_capstyle="round")
@@ -203,15 +156,10 @@ def _dots(axes: Axes, lines: Sequence[Line], index: int, measure: Measure, looks
 
 def _edge(lines: Sequence[Line], index: int, measure: Measure) -> float:
     """Return where figures that are not finite are drawn: at the worst of those that are."""
-    known = [measure.scale * q for line in lines for q in _quartiles(line, index) if math.isfinite(q)]
+    known = [measure.scale * q for line in lines for q in line.ours[index].values if math.isfinite(q)]
     known += [number for line in lines if (number := paper_number(line.paper[index])) is not None]
     worst = max if measure.less_is_better else min
     return worst(known, default=0.0)
-
-
-def _quartiles(line: Line, index: int) -> tuple[float, float, float]:
-    figure = line.ours[index]
-    return figure.low, figure.median, figure.high
 
 
 def _titled(panel: Panel, measure: Measure) -> str:

@@ -1,0 +1,194 @@
+"""Draw clients: how well each is served, what it weighs, how much it is heard, and when it took part.
+
+All take finished runs and return a matplotlib `Figure`; an algorithm has the same colour in all figures of the same runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from turnout.core.checks import DataError
+from turnout.reporting import style
+from turnout.reporting.curves import MOST_POINTS
+from turnout.reporting.influence import records_influence
+from turnout.reporting.records import RunRecord, by_algorithm, client_split
+from turnout.reporting.style import Look
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_DOTS = 2000  # of an algorithm
+MOST_CLIENTS = 200  # rows of a raster
+MOST_BINS = 600  # columns of a raster
+
+
+def client_cdf(records: Sequence[RunRecord]) -> Figure:
+    """Draw the cumulative distribution of client-wise accuracy, the clients of all seeds together.
+
+    A curve further to the right serves more clients well; a steeper one serves them more evenly.
+
+    Raises:
+        DataError: where no run has accuracies in its table of clients.
+    """
+    figure, split = style.new_figure(), client_split(records)
+    axes = figure.subplots()
+
+    def draw(runs: Sequence[RunRecord], look: Look) -> bool:
+        values = np.concatenate([record.history.client_column(f"{split}_accuracy") for record in runs])
+        values = np.sort(values[~np.isnan(values)])
+        if len(values):
+            share = np.arange(1, len(values) + 1) / len(values)
+            shown = style.evenly(len(values), MOST_POINTS)
+            x, y = 100 * values[shown], 100 * share[shown]
+            axes.step(np.append(x[0], x), np.append(0.0, y), where="post", linewidth=1.6, **look)
+        return len(values) > 0
+
+    if not (drawn := style.draw_each(records, draw)):
+        raise DataError("no run has client-wise accuracies")
+    style.dress(axes, f"{style.name_of(f'{split}_accuracy')} of a client (%)", "clients (%)")
+    style.legend(figure, drawn)
+    return figure
+
+
+def weights_against_rates(records: Sequence[RunRecord]) -> Figure:
+    """Draw each client's weight against 1/p_n, one panel per algorithm that has weights, the clients of all seeds together.
+
+    On the diagonal a weight is the inverse of the client's true participation rate, which makes rare clients count in full.
+
+    Raises:
+        DataError: where no run has both weights and known participation rates.
+    """
+    looks, points = style.styles(records), weight_points(records)
+    columns = min(2, len(points))
+    height = 3.4 if len(points) <= columns else 2.5
+    figure, grid = style.new_panels(len(points), columns, style.SIZE[0] / columns, height, sharex=True, sharey=True)
+    values = np.concatenate([value for pair in points.values() for value in pair])
+    for axes, (algorithm, (inverse, weights)) in zip(grid, points.items(), strict=True):
+        style.scatter(axes, inverse, weights, 10, 0.5, looks[algorithm])
+        _compare(axes, values.min() / 1.15, values.max() * 1.15, (4, 3))
+        style.dress(axes, "1 / participation rate", "weight", title=algorithm)
+        axes.label_outer()
+    return figure
+
+
+def influence_figure(records: Sequence[RunRecord]) -> Figure:
+    """Draw the share of the weights against that of the reports, a dot for each client, the clients of all seeds together.
+
+    Both in fair shares, 1 / N. On the diagonal clients count as often as they report, on the horizontal line all count
+    alike. Clients who never contributed are not shown.
+
+    Raises:
+        DataError: where no run recorded influence.
+    """
+    figure, seen = style.new_figure(), list[np.ndarray]()
+    axes = figure.subplots()
+
+    def draw(runs: Sequence[RunRecord], look: Look) -> bool:
+        pairs = [_heard_shares(record) for record in runs if records_influence(record)]
+        if pairs:
+            reports, influence = np.concatenate(pairs, axis=1)
+            order = np.argsort(reports, kind="stable")[style.evenly(len(reports), MOST_DOTS)]
+            style.scatter(axes, reports[order], influence[order], 14, 0.6, look)
+            seen.extend(pairs)
+        return bool(pairs)
+
+    if not (drawn := style.draw_each(records, draw)):
+        raise DataError("no run went by the clock, so there is no influence")
+    values = np.concatenate(seen, axis=1)
+    style.draw_target(axes, 1.0)
+    _compare(axes, values.min() / 1.3, values.max() * 1.3, (1, 2))
+    style.dress(axes, "share of the reports (fair share = 1)", "influence (fair share = 1)")
+    style.legend(figure, drawn)
+    return figure
+
+
+def _compare(axes: Axes, low: float, high: float, dashes: tuple[int, int]) -> None:
+    """Draw the diagonal, and give both axes one logarithmic scale."""
+    axes.plot([low, high], [low, high], color=style.INK, linewidth=1, linestyle=(0, dashes), zorder=0.9)
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    for axis in (axes.xaxis, axes.yaxis):
+        style.plain_ticks(axis, high / low)
+
+
+def _heard_shares(record: RunRecord) -> np.ndarray:
+    """Return rows share of reports and influence, in fair shares, of the clients who have some of both, ``[2, n]``."""
+    contributions, influence = (record.history.client_column(name) for name in ("contributions", "influence"))
+    heard = (contributions > 0) & (influence > 0)
+    n = len(contributions)
+    return np.stack([n * contributions[heard] / contributions.sum(), n * influence[heard]])
+
+
+def weight_points(records: Sequence[RunRecord]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return 1/p_n and the weights of clients, by algorithm; of weights that are all alike only where no others are."""
+    points = {}
+    for algorithm, group in by_algorithm(records).items():
+        inverse, weights = np.concatenate([_inverse_rates_and_weights(record) for record in group], axis=1)
+        if len(weights):
+            order = np.argsort(inverse)[style.evenly(len(weights), MOST_DOTS)]
+            points[algorithm] = (inverse[order], weights[order])
+    if not points:
+        raise DataError("no run has both weights of its clients and known participation rates")
+    return {name: pair for name, pair in points.items() if np.ptp(pair[1])} or points
+
+
+def participation_raster(record: RunRecord, colour: str = style.PALETTE[0]) -> Figure:
+    """Draw who took part when: clients by known rate (by realised rate where none is known), the highest on top.
+
+    Of more than 200 clients, 200 evenly spaced in that order are shown. Where there are more rounds than can be seen,
+    a cell's shade is the share of its rounds in which the client took part.
+
+    Raises:
+        DataError: where the run did not record its participants.
+    """
+    figure, rates = style.new_figure(), record.known_rates
+    participation = record.history.participation
+    if not len(participation):
+        raise DataError("no participants were recorded")
+    when, who = participation["round"].to_numpy(), participation["client"].to_numpy()
+    number = max(len(record.history.clients), 0 if rates is None else len(rates), int(who.max()) + 1)
+    realised = np.bincount(who, minlength=number) / len(record.history)
+    order = np.argsort(-(realised if rates is None else np.nan_to_num(rates)), kind="stable")
+    shown = order[style.evenly(number, MOST_CLIENTS)]
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
+    left.imshow(
+        _shares(record, shown, when, who), aspect="auto", interpolation="none", vmin=0, vmax=1,
+        cmap=style.ramp(colour),
+        extent=(0.5, record.history.last_round + 0.5, len(shown), 0),
+    )  # fmt: skip
+    height = np.arange(len(shown)) + 0.5
+    right.fill_betweenx(height, 0, 100 * realised[shown], color=colour, alpha=0.45, linewidth=0, step="mid")
+    if rates is not None:
+        right.plot(100 * rates[shown], height, color=style.INK, linewidth=1.2)
+    amount = f"{len(shown)} of {number:,} clients" if len(shown) < number else f"{number} clients"
+    style.dress(left, "round", f"{amount}, by rate")
+    style.dress(right, "rate (%)", "")
+    left.set_yticks([])
+    left.grid(visible=False)
+    right.set_xlim(left=0)
+    return figure
+
+
+def _inverse_rates_and_weights(record: RunRecord) -> np.ndarray:
+    """Return rows 1/p_n and weight of the clients for which both are known and positive, ``[2, n]``."""
+    rates, weights = record.known_rates, record.history.client_column("weight")
+    if rates is None or len(rates) != len(weights):
+        return np.empty((2, 0))
+    known = (rates > 0) & (weights > 0) & np.isfinite(weights)
+    return np.stack([1 / rates[known], weights[known]])
+
+
+def _shares(record: RunRecord, shown: np.ndarray, when: np.ndarray, who: np.ndarray) -> np.ndarray:
+    """Return the share of the recorded rounds of each bin in which each client of `shown` took part, ``[clients, bins]``."""
+    last = record.history.last_round
+    bins = min(last, MOST_BINS)
+    row = np.full(max(int(who.max()), int(shown.max())) + 1, -1)
+    row[shown] = np.arange(len(shown))
+    drawn = row[who] >= 0
+    cell = row[who[drawn]] * bins + (when[drawn] - 1) * bins // last
+    counts = np.bincount(cell, minlength=len(shown) * bins).reshape(len(shown), bins)
+    recorded = np.bincount((record.history.column("round")[0] - 1) * bins // last, minlength=bins)
+    return counts / np.maximum(recorded, 1)

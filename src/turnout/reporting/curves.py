@@ -1,0 +1,200 @@
+"""Draw recorded columns as curves: against rounds, against bytes sent and against simulated time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from turnout.core.checks import DataError, known_name
+from turnout.record.schema import COSTS
+from turnout.reporting import style
+from turnout.reporting.records import RunRecord
+from turnout.reporting.style import Look
+from turnout.reporting.target import Target
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+AGAINST = {
+    "rounds": ("round", 1.0),
+    "bytes": ("sent so far, both ways (MB)", 1e-6),
+    "simulated_seconds": ("simulated time (s)", 1.0),
+    "bytes_up": ("sent by clients so far (MB)", 1e-6),
+}
+"""What curves are drawn against: the label of the axis, and the scale of its numbers."""
+
+MOST_POINTS = 300  # of a line; more cannot be seen
+
+_WIDEST = 12.0  # inches: letters of a wider figure are too small in a page
+
+Samples = list[tuple[np.ndarray, np.ndarray]]
+"""Rounds and values, for each seed."""
+
+
+def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> Figure:
+    """Draw a recorded column against rounds: for each algorithm the mean over seeds, and a band of one standard deviation.
+
+    With `smooth`, mean and standard deviation at a round are those of all samples, of all seeds, in the window that ends
+    there and spans 3 % of the rounds, as in the figures of the FedAU paper (appendix D.2). A gap means that a run had
+    no finite value there. A loss that spans more than a factor of 30 gets a logarithmic axis.
+
+    Raises:
+        ConfigurationError: for a column that no run has.
+        DataError: where no run recorded a value.
+    """
+    known_name("column", metric, {name for record in records for name in record.history.column_names})
+    window = window_of(records) if smooth else 1
+    figure = style.new_figure()
+    axes = figure.subplots()
+    drawn = style.draw_each(records, lambda group, look: draw_curve(axes, group, metric, look, window=window))
+    if not drawn:
+        raise DataError(f"no run recorded {metric}")
+    values = np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.lines])
+    if metric.endswith("loss") and 0 < 30 * np.nanmin(values) < np.nanmax(values):
+        axes.set_yscale("log")
+    elif smooth:
+        _look_closer(axes)
+    if metric == "pool":
+        style.few_ticks(axes.yaxis, whole=True)
+    style.dress(axes, "round", style.label(metric))
+    style.legend(figure, drawn)
+    return figure
+
+
+def cost_figure(records: Sequence[RunRecord], metric: str, target: Target | None = None) -> Figure:
+    """Draw `metric` against rounds, against bytes sent until then, and against simulated time where runs recorded it.
+
+    For each algorithm the mean over seeds, and a band of one standard deviation; its costs at a round are means over
+    seeds too. The dashed line is the target. Where one algorithm costs more than ten times another, as rounds that wait for
+    everyone do beside a buffer that waits for nobody, the axis of that cost is logarithmic.
+
+    Raises:
+        DataError: where no run recorded the metric.
+    """
+    keys = [key for key in ("rounds", *COSTS) if any(_has_spent(record, key) for record in records)]
+    figure, drawn = style.new_figure(min(style.SIZE[0] * len(keys), _WIDEST)), {}
+    panels = figure.subplots(1, len(keys), sharey=True, squeeze=False)[0]
+    for axes, key in zip(panels, keys, strict=True):
+        drawn |= style.draw_each(
+            records, lambda group, look, axes=axes, key=key: draw_curve(axes, group, metric, look, key)
+        )
+        if key != "rounds":
+            _spread_out(axes)
+        if target is not None:
+            style.draw_target(axes, style.scale_of(metric) * target.value)
+        style.dress(axes, AGAINST[key][0], style.label(metric) if key == "rounds" else "")
+    if not drawn:
+        raise DataError(f"no run recorded {metric}")
+    style.legend(figure, drawn)
+    return figure
+
+
+def draw_curve(
+    axes: Axes, runs: Sequence[RunRecord], metric: str, look: Look, against: str = "rounds", window: int | None = 1
+) -> bool:
+    """Draw a column of the runs of one algorithm, as a line with a band around it where there are several runs.
+
+    Args:
+        axes: where to draw.
+        runs: of the algorithm, one for each seed.
+        metric: the column.
+        look: of the algorithm.
+        against: a key of `AGAINST`.
+        window: rounds over which mean and standard deviation are taken; None draws median and quartiles over seeds, at the
+            rounds that all seeds share.
+
+    Returns:
+        Whether the runs have a finite value.
+    """
+    complete = [record for record in runs if record.history.has_values(metric) and _has_spent(record, against)]
+    samples = [record.history.column(metric) for record in complete]
+    if not samples:
+        return False
+    if window is None:
+        rounds, low, middle, high = quartile_band(samples)
+    else:
+        rounds, middle, std = band(samples, window)
+        low, high = middle - std, middle + std
+    if not np.isfinite(middle).any():
+        return False
+    average, scale = np.median if window is None else np.mean, style.scale_of(metric)
+    x = rounds
+    if against != "rounds":
+        x = AGAINST[against][1] * average([_spent_at(record, against, rounds) for record in complete], axis=0)
+    style.draw_line(axes, x, scale * middle, look)
+    if len(complete) > 1:
+        style.draw_band(axes, x, scale * low, scale * high, look)
+    return True
+
+
+def window_of(records: Sequence[RunRecord]) -> int:
+    """Return the window of smoothed curves: 3 % of the rounds, as in the figures of the FedAU paper (appendix D.2)."""
+    return max(1, round(0.03 * max(record.history.last_round for record in records)))
+
+
+def band(samples: Samples, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rounds, mean and sample standard deviation (0 for one) over all samples in (round - window, round]."""
+    rounds, values = (np.concatenate(part) for part in zip(*samples, strict=True))
+    order = np.argsort(rounds, kind="stable")
+    rounds, values = rounds[order], values[order].astype(np.float64)
+    points = np.unique(rounds)
+    points = points[style.evenly(len(points), MOST_POINTS)]
+    starts, ends = np.searchsorted(rounds, points - window, "right"), np.searchsorted(rounds, points, "right")
+    mean, std = np.full(len(points), np.nan), np.full(len(points), np.nan)
+    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        inside = values[start:end]
+        if np.isfinite(inside).all():
+            mean[i], std[i] = inside.mean(), inside.std(ddof=1) if len(inside) > 1 else 0.0
+    return points, mean, std
+
+
+def quartile_band(samples: Samples) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return rounds at which all seeds were evaluated, and the quartiles over seeds there: low, median, high.
+
+    Where a seed has no finite value there is none (NaN).
+    """
+    shared = [np.intersect1d(rounds, samples[0][0]) for rounds, _ in samples]
+    points = min(shared, key=len)
+    points = points[style.evenly(len(points), MOST_POINTS)]
+    values = np.array([values[np.searchsorted(rounds, points)] for rounds, values in samples], dtype=np.float64)
+    low, median, high = np.quantile(np.where(np.isfinite(values), values, np.nan), [0.25, 0.5, 0.75], axis=0)
+    return points, low, median, high
+
+
+def _has_spent(record: RunRecord, against: str) -> bool:
+    """Return whether a run recorded what curves are to be drawn against."""
+    return against == "rounds" or record.history.spent(against) is not None
+
+
+def _spent_at(record: RunRecord, cost: str, rounds: np.ndarray) -> np.ndarray:
+    """Return what a run had spent until the end of each of `rounds`."""
+    spent = record.history.spent(cost)
+    assert spent is not None
+    return np.interp(rounds, record.history.column("round")[0], spent)
+
+
+def _look_closer(axes: Axes) -> None:
+    """Give the height to what the curves are after a quarter of the rounds, where that is less than half of all they were.
+
+    Curves that have converged could not be told apart otherwise; how they began is in the figure of costs.
+    """
+    lines = [np.asarray(line.get_xydata(), dtype=np.float64) for line in axes.lines]
+    quarter = max(line[:, 0].max() for line in lines) / 4
+    values = np.concatenate(lines)
+    late = values[values[:, 0] >= quarter, 1]
+    low, high, whole = np.nanmin(late), np.nanmax(late), np.nanmax(values[:, 1]) - np.nanmin(values[:, 1])
+    if 0 < high - low < 0.5 * whole:
+        axes.set_ylim(low - 0.12 * (high - low), high + 0.12 * (high - low))
+
+
+def _spread_out(axes: Axes) -> None:
+    """Take a logarithmic axis where one curve is ten times as long as another."""
+    points = [np.asarray(line.get_xydata()) for line in axes.lines]
+    drawn_at = [curve[np.isfinite(curve[:, 1]), 0] for curve in points]
+    ends = [x.max() for x in drawn_at]
+    if ends and max(ends) > 10 * min(ends) and min(x.min() for x in drawn_at) > 0:
+        axes.set_xscale("log")
+        style.plain_ticks(axes.xaxis, 200)
