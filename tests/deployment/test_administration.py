@@ -15,7 +15,7 @@ import torch
 
 import turnout as to
 from turnout.core.checks import ConfigurationError
-from turnout.deployment.client.session import JoinError
+from turnout.deployment.client.calls import JoinError
 from turnout.deployment.server import files, store
 from turnout.deployment.server.enrolment import Enrolment
 from turnout.deployment.server.happening import Happening

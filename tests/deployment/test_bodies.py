@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import turnout as to
-from turnout.deployment.client.session import Newcomer
+from turnout.deployment.client.newcomer import Newcomer
 from turnout.deployment.client.state import ClientState
 from turnout.deployment.server.first_client import FirstClient
 from turnout.deployment.server.process import Options

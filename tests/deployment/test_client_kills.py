@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from turnout import Experiment, Population, fedau
+from turnout.deployment.client.calls import Call
 from turnout.deployment.client.exchange import send
 from turnout.deployment.client.join import Connection, Joined
-from turnout.deployment.client.session import Call, Client, Manners
+from turnout.deployment.client.newcomer import Manners, Newcomer
+from turnout.deployment.client.session import Client
 from turnout.deployment.client.state import ClientFolder
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.server.leases import Leases
@@ -46,7 +48,9 @@ def joined(computer, row, folder, url):
     if pid == 0:
         code = 1
         try:
-            client = Client(ClientFolder(folder), Worker(computer, row), manners=Manners(wait=5.0, backoff=0.02))
+            client = Client(
+                Newcomer(ClientFolder(folder), manners=Manners(wait=5.0, backoff=0.02)), Worker(computer, row)
+            )
             Joined(client, Connection(url)).run()
             code = 0
         finally:

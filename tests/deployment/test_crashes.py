@@ -11,9 +11,9 @@ import torch
 
 from turnout import Population, compose
 from turnout.deployment.client import state
+from turnout.deployment.client.calls import Answer, Call, Sleep, Work
 from turnout.deployment.client.exchange import send
 from turnout.deployment.client.join import Connection
-from turnout.deployment.client.session import Answer, Call, Sleep, Work
 from turnout.deployment.server import files, store
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.process import Options, Server

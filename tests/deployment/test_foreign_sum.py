@@ -1,5 +1,6 @@
 """A client written from docs/protocol.md alone takes part in a masked sum with ours, and the sum that is opened is right."""
 
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -7,7 +8,9 @@ import pytest
 import torch
 
 import turnout as to
-from turnout.deployment.client.session import Call, Client, Manners, Work
+from turnout.deployment.client.calls import carry_out
+from turnout.deployment.client.newcomer import Manners, Newcomer
+from turnout.deployment.client.session import Client
 from turnout.deployment.client.state import ClientState
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.conform.vectors import Recorder
@@ -49,22 +52,17 @@ def test_a_client_written_from_the_page_takes_part_in_a_sum(folder, bits, degree
     own = torch.linspace(-1.0, 1.0, len(initial), dtype=torch.float64)
     with server.listening() as url:
         recorder, computer = Recorder(url), Computer(run)
-        ours = [Client(ClientState(), Worker(computer, k), manners=Manners(wait=0.0)) for k in range(4)]
+        ours = [Client(Newcomer(ClientState(), manners=Manners(wait=0.0)), Worker(computer, k)) for k in range(4)]
         sessions, results = [client.session() for client in ours], list[Any]([None] * 4)
         foreign: secagg.Client | None = None
         alive = set(range(4))
         while alive or foreign is None or not foreign.over:
             for k in sorted(alive):
                 try:
-                    action = sessions[k].send(results[k])
+                    results[k] = carry_out(sessions[k].send(results[k]), partial(recorder.send, ""))
                 except StopIteration:
                     alive.discard(k)
                     continue
-                results[k] = None
-                if isinstance(action, Call):
-                    results[k] = recorder.send("", action)
-                elif isinstance(action, Work):
-                    results[k] = action.function()
                 task = ours[k].task
                 if leaves and k == 3 and task is not None and task.phase == "mask":
                     recorder.send("", ours[k].leave())

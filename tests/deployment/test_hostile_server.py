@@ -19,9 +19,11 @@ from turnout.cli.logs import TextLines
 from turnout.core.display import printable
 from turnout.core.signals import Flag
 from turnout.deployment.client import join
+from turnout.deployment.client.calls import MOST_SECONDS, Answer, Call, JoinError, Sleep
 from turnout.deployment.client.exchange import send
 from turnout.deployment.client.join import Connection, Joined, ServerSilent, announcement, fetch
-from turnout.deployment.client.session import MOST_SECONDS, Answer, Call, Client, JoinError, Sleep
+from turnout.deployment.client.newcomer import Newcomer
+from turnout.deployment.client.session import Client
 from turnout.deployment.client.state import ClientState, Pending
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.wire.format import Assignment, WireError, seconds
@@ -132,7 +134,7 @@ def test_answers_that_drip_do_not_keep_a_client_that_is_to_stop(part, monkeypatc
     with speaking(dripping(DRIPS[part]) if part in DRIPS else silence) as (connection, heard):
         signal = threading.Timer(0.2, stopped.set)
         signal.start()
-        assert Joined(Client(ClientState(), NO_TRAINER), connection, stopped).run() == "stopped"
+        assert Joined(Client(Newcomer(ClientState()), NO_TRAINER), connection, stopped).run() == "stopped"
         assert [request.split()[1] for request in heard][:2] in ([b"/v1/enrol", b"/v1/leave"], [b"/v1/enrol"])
         with pytest.raises(ServerSilent, match="stopped"):
             announcement(connection, 10.0, stopped)
@@ -154,7 +156,7 @@ def test_a_server_that_drips_does_not_hold_up_a_client_whose_work_is_done():
 
 def test_a_client_that_is_to_stop_sends_its_report_for_a_minute(monkeypatch):
     stopped = Flag()
-    joined = Joined(Client(ClientState(), NO_TRAINER), Connection("http://x"), stopped)
+    joined = Joined(Client(Newcomer(ClientState()), NO_TRAINER), Connection("http://x"), stopped)
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     assert not joined._late()
@@ -257,7 +259,7 @@ def test_bodies_that_are_no_table(body):
 
 def client() -> Any:
     """A client that has enrolled, and asks for work."""
-    made = Client(ClientState(), NO_TRAINER, jitter=random.Random(0))
+    made = Client(Newcomer(ClientState(), jitter=random.Random(0)), NO_TRAINER)
     session: Any = made.session()
     next(session)
     action = session.send(Answer(200, json.dumps({"client": 3, "run": "r1"}).encode()))
@@ -307,7 +309,7 @@ TASK = Assignment(1, 0, "train", 0, "0" * 64, 10, 1.0).json()
 def test_a_report_waits_as_long_as_the_server_asks():
     state = ClientState()
     state.hold(Pending(Assignment.read(TASK), b"report", {}))
-    session: Any = Client(state, NO_TRAINER, jitter=random.Random(0)).session()
+    session: Any = Client(Newcomer(state, jitter=random.Random(0)), NO_TRAINER).session()
     next(session)
     assert session.send(Answer(200, json.dumps({"client": 3, "run": "r1"}).encode())).method == "PUT"
     assert session.send(Answer(503, b"", {"retry-after": "40"})).seconds >= 40
@@ -362,14 +364,14 @@ def test_what_a_server_says_is_shown_without_its_escapes():
 
 def test_enrolment_of_another_kind():
     for told in ({}, {"client": "3", "run": "r1"}, {"client": -1, "run": "r1"}, {"client": 3, "run": "../x"}):
-        session = Client(ClientState(), NO_TRAINER).session()
+        session = Client(Newcomer(ClientState()), NO_TRAINER).session()
         next(session)
         with pytest.raises(JoinError, match="the server does not take this client: it answers 200"):
             session.send(table(**told))
 
 
 def test_a_state_of_another_run_is_not_used():
-    made = Client(ClientState(), NO_TRAINER)
+    made = Client(Newcomer(ClientState()), NO_TRAINER)
     made.state.enrolled(3, "r1")
     session = made.session()
     next(session)
@@ -380,7 +382,7 @@ def test_a_state_of_another_run_is_not_used():
 
 def test_a_server_that_asks_for_the_same_piece_again_and_again_is_asked_more_slowly():
     """A report is sent from where the server says; without progress there is a pause between two attempts."""
-    made = Client(ClientState(), NO_TRAINER, jitter=random.Random(0))
+    made = Client(Newcomer(ClientState(), jitter=random.Random(0)), NO_TRAINER)
     made.state.enrolled(3, "r1")
     made.state.hold(Pending(Assignment.read(TASK), b"body", {}))
     session: Any = made.session()
@@ -405,5 +407,5 @@ def test_a_client_that_is_told_to_stop_leaves():
     stopped = Flag()
     stopped.set()
     with speaking(endless) as (connection, _):
-        made = Client(ClientState(), NO_TRAINER)
+        made = Client(Newcomer(ClientState()), NO_TRAINER)
         assert Joined(made, connection, stopped).run() == "stopped"

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from turnout import Population, ace, area, fedau, fedbuff, fedstaleweight, models
-from turnout.deployment.client.session import Answer, Call, Sleep, Work
+from turnout.deployment.client.calls import Answer, Call, Sleep, Work
 from turnout.deployment.server.replay import replay, write_trace
 from turnout.experiment import Experiment
 from turnout.population import RecordedSpeed, Speed, Trace, delay

@@ -16,9 +16,11 @@ import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.deployment.client import session
+from turnout.deployment.client.calls import Answer, Call, Transfer
 from turnout.deployment.client.exchange import WatchedClient
 from turnout.deployment.client.join import Connection, Joined
-from turnout.deployment.client.session import Answer, Call, Client, Manners, Transfer, links
+from turnout.deployment.client.newcomer import Manners, Newcomer
+from turnout.deployment.client.session import Client, links
 from turnout.deployment.client.state import ClientState
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.server import app
@@ -347,7 +349,7 @@ def test_links_are_links():
 
 
 def test_a_client_of_a_server_with_tls_uploads_with_tls_alone():
-    joined = Joined(Client(ClientState(), None), Connection("https://server"))  # type: ignore[arg-type]
+    joined = Joined(Client(Newcomer(ClientState()), None), Connection("https://server"))  # type: ignore[arg-type]
     beat = Call("POST", "/v1/tasks/0/heartbeat", {})
     assert joined._transfer(WatchedClient(), Transfer(Call("PUT", "http://store/a", body=b"x"), beat, 1.0)).status == 0
 
@@ -413,7 +415,7 @@ def test_clients_over_http_with_a_bucket(bucket, folder, undisturbed, monkeypatc
     computer = Computer(RUN, server.setting.objective.engine)
     with server.listening() as url:
         manners = Manners(backoff=0.01, stores=frozenset({"127.0.0.1"}))
-        clients = [Client(ClientState(), Worker(computer, row), manners=manners) for row in range(n)]
+        clients = [Client(Newcomer(ClientState(), manners=manners), Worker(computer, row)) for row in range(n)]
         with httpx2.Client(base_url=url) as http:  # numbered as the data are
             for client in clients:
                 body = {"authorization": f"Bearer {client.state.token}"}

@@ -10,7 +10,7 @@ import torch
 
 import turnout
 from turnout import Experiment, Sgd, fedau, fednu, fedper
-from turnout.deployment.client.session import MOST_JSON, MOST_SECONDS
+from turnout.deployment.client.calls import MOST_JSON, MOST_SECONDS
 from turnout.deployment.client.worker import Computer
 from turnout.deployment.server import roster
 from turnout.deployment.server.leases import Leases

@@ -15,7 +15,8 @@ from turnout.cli.commands.surveys import shown
 from turnout.cli.deployed import announced
 from turnout.cli.settings import Settings
 from turnout.deployment.client.join import Connection
-from turnout.deployment.client.session import Client, Manners
+from turnout.deployment.client.newcomer import Manners, Newcomer
+from turnout.deployment.client.session import Client
 from turnout.deployment.client.swarm import Swarm
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.server.process import Options, Server
@@ -94,7 +95,7 @@ def test_a_run_that_is_over_is_asked_again(world):
     deployed.host.pump()
     assert driver.over is None
     for row, home in enumerate(deployed.homes[:5]):  # three of eight do not come back
-        home.session = Client(home.state, Worker(deployed.computer, row), manners=Manners(wait=0.0)).session()
+        home.session = Client(Newcomer(home.state, manners=Manners(wait=0.0)), Worker(deployed.computer, row)).session()
         home.action, home.over = next(home.session), None
         for _ in range(4):
             home.turn(deployed.host)

@@ -9,7 +9,7 @@ import torch
 
 import turnout as to
 from turnout.cli.commands.status import rows_of
-from turnout.deployment.client.session import Call
+from turnout.deployment.client.calls import Call
 from turnout.deployment.client.worker import phase_message
 from turnout.deployment.server.extra_phases import ExtraPhases
 from turnout.deployment.server.files import Files, ReportLost

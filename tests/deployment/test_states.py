@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from turnout import Population, fedstaleweight
-from turnout.deployment.client.session import Call
+from turnout.deployment.client.calls import Call
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting

@@ -6,8 +6,8 @@ import httpx2
 import pytest
 
 import turnout as to
+from turnout.deployment.client.calls import Call
 from turnout.deployment.client.join import Connection
-from turnout.deployment.client.session import Call
 from turnout.deployment.client.swarm import Swarm, _Swimmer
 from turnout.deployment.client.worker import Computer
 

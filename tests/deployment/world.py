@@ -5,7 +5,9 @@ import json
 import random
 from pathlib import Path
 
-from turnout.deployment.client.session import Answer, Call, Client, Manners, Sleep, Transfer, Work
+from turnout.deployment.client.calls import Answer, Call, Sleep, Transfer, Work
+from turnout.deployment.client.newcomer import Manners, Newcomer
+from turnout.deployment.client.session import Client
 from turnout.deployment.client.state import ClientFolder, ClientState
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.server.app import Http
@@ -148,7 +150,7 @@ class Home:
         self.state = ClientState() if folder is None else ClientFolder(folder)
         worker = Worker(computer, row)
         manners = Manners(wait=0.0, stores=STORES)
-        self.client = Client(self.state, worker, data=shape, manners=manners, jitter=random.Random(row))
+        self.client = Client(Newcomer(self.state, data=shape, manners=manners, jitter=random.Random(row)), worker)
         self.session, self.over = self.client.session(), None
         self.action = next(self.session)
 

@@ -12,15 +12,19 @@ from rich.table import Table
 
 from turnout.cli.console import show
 from turnout.core.display import printable
+from turnout.deployment.client.calls import Call
+from turnout.deployment.client.newcomer import Newcomer
 from turnout.deployment.client.sent import SentLog, read_log
-from turnout.deployment.client.session import Call, Newcomer
+from turnout.deployment.client.session import Client
 from turnout.deployment.client.worker import Computer
 
 _COLUMNS = ("time", "what", "task", "phase", "version", "bytes", "norm", "examples", "holds", "protected by", "again")
 
 
 @contextmanager
-def logged(path: Path | None, computer: Computer | None, url: str) -> Iterator[Callable[[Call, Newcomer], None]]:
+def logged(
+    path: Path | None, computer: Computer | None, url: str
+) -> Iterator[Callable[[Call, Client | Newcomer], None]]:
     """Yield a function that logs a request to a file before it is sent; without a file it does nothing."""
     if path is None:
         yield lambda *_: None

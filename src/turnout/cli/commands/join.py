@@ -153,8 +153,8 @@ def introduced(run: dict[str, Any], connection: Connection, data: str, options: 
     from turnout.cli.joining import shape_of
     from turnout.cli.sent import logged
     from turnout.deployment.client.join import Joined, ServerSilent
+    from turnout.deployment.client.newcomer import Newcomer
     from turnout.deployment.client.sent import Unlogged
-    from turnout.deployment.client.session import Newcomer
     from turnout.deployment.client.state import ClientFolder
     from turnout.simulation.running import stops_on_signal
 
@@ -196,21 +196,22 @@ def _client(
 ) -> Client:
     """Return the client that takes part."""
     from turnout.cli.joining import functions_of
-    from turnout.deployment.client.session import Client, Manners
+    from turnout.deployment.client.newcomer import Manners, Newcomer
+    from turnout.deployment.client.session import Client
     from turnout.deployment.client.worker import Worker
 
     worker = Worker(computer, row, allows=kinds, functions=functions_of(options.functions or []))
     opting = computer.experiment.population.opting
     manners = Manners(comes_back=opting is None or opting.comes_back, stores=frozenset(options.stores or ()))
-    return Client(state, worker, name=options.name, code=options.code, data=shape, manners=manners)
+    return Client(Newcomer(state, name=options.name, code=options.code, data=shape, manners=manners), worker)
 
 
 def _take_part(client: Client, connection: Connection, computer: Computer, options: JoinOptions, folder: Path) -> str:
     """Work for the server, and return why that is over."""
     from turnout.cli.sent import logged
+    from turnout.deployment.client.calls import Call, Work
     from turnout.deployment.client.join import Joined, ServerSilent
     from turnout.deployment.client.sent import Unlogged
-    from turnout.deployment.client.session import Call, Work
     from turnout.simulation.running import stops_on_signal
 
     def notice(action: object) -> None:

@@ -42,7 +42,7 @@ def swarm(options: SwarmOptions) -> None:
     from turnout.cli.joining import clients_experiment, data_set_of, shape_of
     from turnout.cli.settings import Settings
     from turnout.deployment.client.join import Joined, announcement
-    from turnout.deployment.client.session import Newcomer
+    from turnout.deployment.client.newcomer import Newcomer
     from turnout.deployment.client.state import ClientState
     from turnout.deployment.client.swarm import Swarm
     from turnout.deployment.client.worker import Computer

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turnout.core.checks import TurnoutError
+from turnout.deployment.client.calls import Call
 from turnout.deployment.client.exchange import send
 from turnout.deployment.client.join import Connection
-from turnout.deployment.client.session import Call
 
 
 class AdministrationFailed(TurnoutError):

@@ -16,7 +16,7 @@ import httpcore2
 import httpx2
 
 from turnout.core.display import printable
-from turnout.deployment.client.session import Answer, Call, JoinError
+from turnout.deployment.client.calls import Answer, Call, JoinError
 
 _STEP = 0.25  # seconds between two looks
 _PIECE = 1 << 16  # bytes that are written between two looks

@@ -16,8 +16,10 @@ from typing import Any
 from turnout.core.checks import ConfigurationError, TurnoutError, positive
 from turnout.core.display import printable
 from turnout.core.signals import Flag
+from turnout.deployment.client.calls import Answer, Call, JoinError, Sleep, Transfer, Work
 from turnout.deployment.client.exchange import WatchedClient, send
-from turnout.deployment.client.session import RUN, Answer, Call, JoinError, Newcomer, Sleep, Transfer, Work
+from turnout.deployment.client.newcomer import Newcomer
+from turnout.deployment.client.session import RUN, Client
 from turnout.deployment.wire.format import PROTOCOL
 
 
@@ -184,12 +186,12 @@ class Joined:
 
     def __init__(
         self,
-        client: Newcomer,
+        client: Client | Newcomer,
         connection: Connection,
         stopped: Flag | None = None,
         notice: Callable[[Any], None] = lambda _: None,
         patience: float | None = None,
-        sent: Callable[[Call, Newcomer], None] = lambda *_: None,
+        sent: Callable[[Call, Client | Newcomer], None] = lambda *_: None,
     ) -> None:
         if patience is not None:
             positive("patience", patience)

@@ -18,7 +18,9 @@ from safetensors.torch import load
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.core.system import flush, sync
 from turnout.core.types import State
-from turnout.deployment.client.session import Call, Newcomer
+from turnout.deployment.client.calls import Call
+from turnout.deployment.client.newcomer import Newcomer
+from turnout.deployment.client.session import Client
 from turnout.deployment.client.state import Pending
 from turnout.deployment.client.worker import Computer
 from turnout.deployment.wire.format import digest
@@ -73,7 +75,7 @@ class SentLog:
         self._file.close()
         self._lock.release()
 
-    def write(self, call: Call, client: Newcomer) -> None:
+    def write(self, call: Call, client: Client | Newcomer) -> None:
         """Log a request and bring the line to the disk, if the request carries something.
 
         Args:
@@ -94,6 +96,7 @@ class SentLog:
                 entry = {"what": "report"} | entry | self._report(pending, number)
                 entry |= {"offset": int(call.headers.get("upload-offset", 0))}
             case ("POST", "fail"):
+                assert isinstance(client, Client)
                 assert client.task is not None
                 assert call.json is not None
                 task = client.task

@@ -8,6 +8,7 @@ import secrets
 import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,9 @@ class Pending:
     body: bytes
     memory: State
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """Its name."""
+        """The SHA-256 of its bytes, by which it is named."""
         return digest(self.body)
 
 

@@ -19,9 +19,11 @@ import httpx2
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, positive
+from turnout.deployment.client.calls import Answer, Call, Sleep, Transfer, Work
 from turnout.deployment.client.exchange import Incoming
 from turnout.deployment.client.join import PLAIN, Connection
-from turnout.deployment.client.session import Answer, Call, Client, Manners, Sleep, Transfer, Work
+from turnout.deployment.client.newcomer import Manners, Newcomer
+from turnout.deployment.client.session import Client
 from turnout.deployment.client.state import ClientState
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.population.availability import BoundAvailability
@@ -168,13 +170,9 @@ class _Swimmer:
 
     def __init__(self, swarm: Swarm, http: httpx2.AsyncClient, number: int) -> None:
         self._swarm, self._http, self._number = swarm, http, number
-        self._client = Client(
-            ClientState(),
-            swarm.worker(number),
-            name=f"swarm-{number}",
-            manners=swarm._manners,
-            jitter=random.Random(number),
-        )
+        name, jitter = f"swarm-{number}", random.Random(number)
+        newcomer = Newcomer(ClientState(), name=name, manners=swarm._manners, jitter=jitter)
+        self._client = Client(newcomer, swarm.worker(number))
         self._session = self._client.session()
         self._next: Any = None
         self._tasks = 0

@@ -10,6 +10,8 @@ import hashlib
 import http.client
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,8 +23,10 @@ import torch
 from turnout.configuration import Configuration
 from turnout.core.random import below, fold, stream
 from turnout.core.types import State, Task
-from turnout.deployment.client.session import Answer, Call, Client, Manners, Sleep, Work
-from turnout.deployment.client.state import ClientState
+from turnout.deployment.client.calls import Answer, Call, Session, carry_out
+from turnout.deployment.client.newcomer import Manners, Newcomer
+from turnout.deployment.client.session import Client, report_call
+from turnout.deployment.client.state import ClientState, Pending
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.process import Options, Server
@@ -31,7 +35,6 @@ from turnout.deployment.wire.format import (
     PROTOCOL,
     Assignment,
     decode,
-    digest,
     encode,
     model_tensors,
     read_manifest,
@@ -250,15 +253,8 @@ def _session(recorder: Recorder, worker: Worker) -> list[dict[str, Any]]:
 
 def _report(token: Mapping[str, str], task: Assignment, body: bytes, begin: int = 0, end: int | None = None) -> Call:
     """Return the request that sends a report, or a part of it."""
-    value = base64.b64encode(bytes.fromhex(digest(body))).decode()
-    headers = {
-        **token,
-        "repr-digest": f"sha-256=:{value}:",
-        "upload-length": str(len(body)),
-        "upload-offset": str(begin),
-        "task-fingerprint": task.fingerprint,
-    }
-    return Call("PUT", f"/v1/tasks/{task.task}/report", body=body[begin:end], headers=headers)
+    call = report_call(Pending(task, body, {}), begin, end)
+    return replace(call, headers={**token, **call.headers})
 
 
 def _reports(recorder: Recorder, token: Mapping[str, str], task: Assignment, body: bytes) -> None:
@@ -347,7 +343,9 @@ def _secure(run: Configuration) -> dict[str, Any]:
         )
         with server.listening() as url:
             recorder = Recorder(url)
-            clients = [Client(ClientState(), Worker(computer, k), manners=Manners(wait=0.0)) for k in range(n)]
+            clients = [
+                Client(Newcomer(ClientState(), manners=Manners(wait=0.0)), Worker(computer, k)) for k in range(n)
+            ]
             _converse([client.session() for client in clients], recorder)
         tasks: dict[str, dict[str, Any]] = {}
         for exchange in recorder.exchanges:
@@ -360,22 +358,13 @@ def _secure(run: Configuration) -> dict[str, Any]:
     return {"messages": messages, "delta": delta}
 
 
-def _converse(sessions: Sequence[Any], recorder: Recorder) -> None:
+def _converse(sessions: Sequence[Session], recorder: Recorder) -> None:
     """Let clients take turns until all are done."""
     results: list[Any] = [None] * len(sessions)
     alive = set(range(len(sessions)))
     while alive:
         for k in sorted(alive):
             try:
-                action = sessions[k].send(results[k])
+                results[k] = carry_out(sessions[k].send(results[k]), partial(recorder.send, ""))
             except StopIteration:
                 alive.discard(k)
-                continue
-            results[k] = None
-            match action:
-                case Call():
-                    results[k] = recorder.send("", action)
-                case Work(function=function):
-                    results[k] = function()
-                case Sleep():
-                    pass

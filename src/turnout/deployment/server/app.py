@@ -31,7 +31,6 @@ from turnout.deployment.server.requests import (
     header,
     number_in_path,
     query_number,
-    repr_digest,
     respond,
 )
 from turnout.deployment.server.requests import answer as answer_with
@@ -43,7 +42,7 @@ from turnout.deployment.server.verdicts import Refused, Verdict
 from turnout.deployment.wire.administrator import MOST_CODES
 from turnout.deployment.wire.data_shape import DataShape, shape_in
 from turnout.deployment.wire.edge import number, text, whole
-from turnout.deployment.wire.format import LARGE, PROTOCOL, Assignment, WireError
+from turnout.deployment.wire.format import LARGE, PROTOCOL, Assignment, WireError, repr_digest
 from turnout.deployment.wire.messages import ReportFormat
 from turnout.deployment.wire.phases import PhaseFormat
 from turnout.deployment.wire.surveys import SumsFormat

@@ -255,11 +255,6 @@ def header_number(request: Request, name: str) -> int | None:
     return int(digits)
 
 
-def repr_digest(digest: str) -> str:
-    """Return the header Repr-Digest of a SHA-256 in hexadecimal digits."""
-    return f"sha-256=:{base64.b64encode(bytes.fromhex(digest)).decode()}:"
-
-
 def digest_of(request: Request) -> str:
     """Return the SHA-256 of a report, in hexadecimal digits, as the header Repr-Digest gives it.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
@@ -140,6 +141,15 @@ def split_model(tensors: State) -> tuple[torch.Tensor, State]:
 def digest(body: bytes) -> str:
     """Return the SHA-256 of some bytes in hexadecimal digits, by which models and reports are named."""
     return hashlib.sha256(body).hexdigest()
+
+
+def repr_digest(digest: str) -> str:
+    """Return the value of the header Repr-Digest for a SHA-256 in hexadecimal digits.
+
+    >>> repr_digest("00" * 32)
+    'sha-256=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:'
+    """
+    return f"sha-256=:{base64.b64encode(bytes.fromhex(digest)).decode()}:"
 
 
 def read_manifest(body: bytes, longest: int = 1 << 20, size: int | None = None) -> Manifest:
