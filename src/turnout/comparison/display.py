@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from turnout.comparison.run import Listener, Update
-from turnout.reporting import notebook
-from turnout.reporting.progress import MINUTE, Drawing, Terminal
+from turnout.reporting.progress import MINUTE, Drawing, Terminal, cell
 
 
 @contextmanager
@@ -23,65 +22,73 @@ def display(total: int, progress: bool | Listener, console: Console | None = Non
     elif not progress:
         yield lambda _: None
     else:
-        console, cell = console or Console(stderr=True), notebook.cell() if console is None else None
-        if cell is None and not console.is_terminal:
+        output, console = cell() if console is None else None, console or Console(stderr=True)
+        if output is None and not console.is_terminal:
             yield _Lines(console, total)
             return
-        bars = _Bars(cell or Terminal(console), total)
+        bars = _Bars(output or Terminal(console), total)
         try:
             yield bars
         finally:
             bars.draw(last=True)
 
 
-class _Lines:
+class _Runs:
+    """Take in updates: which runs are under way, and how many have ended."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._num_ended, self._running = total, 0, dict[str, Update]()
+
+    def __call__(self, update: Update) -> None:
+        """Take in an update."""
+        if over := update.status not in ("started", "running"):
+            self._running.pop(str(update), None)
+            self._num_ended += update.status != "stopped"
+        else:
+            self._running[str(update)] = update
+        self._show(update, over)
+
+    def _show(self, update: Update, over: bool) -> None:
+        """Show an update, of a run that is over or under way."""
+        raise NotImplementedError
+
+
+class _Lines(_Runs):
     """Write a line for each run that ends, and every minute one for those under way."""
 
     def __init__(self, console: Console, total: int) -> None:
-        self._console, self._total, self._ended = console, total, 0
-        self._told, self._running = time.monotonic(), dict[str, Update]()
+        super().__init__(total)
+        self._console, self._written = console, time.monotonic()
 
-    def __call__(self, update: Update) -> None:
-        """Take in an update."""
-        key = str(update)
-        if update.status in ("started", "running"):
-            self._running[key] = update
-            if time.monotonic() - self._told >= MINUTE:
-                under_way = "; ".join(f"{run}: round {run.done} of {run.rounds}" for run in self._running.values())
-                self._print(f"{self._ended} of {self._total} runs ended, under way: {under_way}")
-            return
-        self._running.pop(key, None)
-        self._ended += update.status != "stopped"
-        self._print(ended(update))
+    def _show(self, update: Update, over: bool) -> None:
+        if over:
+            self._print(ended(update))
+        elif time.monotonic() - self._written >= MINUTE:
+            under_way = "; ".join(f"{run}: round {run.done} of {run.rounds}" for run in self._running.values())
+            self._print(f"{self._num_ended} of {self._total} runs ended, under way: {under_way}")
 
     def _print(self, text: str) -> None:
-        self._told = time.monotonic()
+        self._written = time.monotonic()
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-class _Bars:
+class _Bars(_Runs):
     """Draw a bar for all runs, and one for each that is under way; failures stay."""
 
     def __init__(self, drawing: Drawing, total: int) -> None:
-        self.drawing, self._total, self._ended = drawing, total, 0
-        self._running: dict[str, Update] = {}
+        super().__init__(total)
+        self.drawing = drawing
         self.draw()
 
-    def __call__(self, update: Update) -> None:
-        """Take in an update."""
-        if update.status in ("started", "running"):
-            self._running[str(update)] = update
-        else:
-            self._running.pop(str(update), None)
-            self._ended += update.status != "stopped"
-            if update.status == "failed":
-                self.drawing.say(ended(update))
+    def _show(self, update: Update, over: bool) -> None:  # noqa: ARG002 - of a failure alone more is said
+        if update.status == "failed":
+            self.drawing.say(ended(update))
         self.draw()
 
     def draw(self, last: bool = False) -> None:
         """Draw the bars."""
         under_way = [(name, run.done, run.rounds, run.note) for name, run in self._running.items()]
-        self.drawing.draw([("all runs", self._ended, self._total, ""), *under_way], last)
+        self.drawing.draw([("all runs", self._num_ended, self._total, ""), *under_way], last)
 
 
 def ended(update: Update) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,17 +17,21 @@ from rich.progress import Progress as RichProgress
 from turnout.callbacks import Callback
 from turnout.core.checks import counted
 from turnout.record.schema import METRICS
-from turnout.reporting import notebook
-from turnout.reporting.notebook import Bar
 
 MINUTE = 60.0
+
+_PAUSE = 0.25
+"""Seconds between two drawings in a notebook, which keeps up with so many."""
+
+Bar = tuple[str, int, int, str]
+"""What a bar is about, how much is done, of how much, and what else to say; 0 of 0 is not known yet."""
 
 BY_IMPORTANCE = tuple(f"{split}_{figure}" for figure in (*METRICS, "loss") for split in ("test", "train"))
 """By what a run is judged in a few words: the first of these columns that it has."""
 
 
 class Drawing(Protocol):
-    """Draw bars in place of those drawn before; `notebook.Cell` and `Terminal` do."""
+    """Draw bars in place of those drawn before."""
 
     def draw(self, bars: Sequence[Bar], last: bool = False) -> None:
         """Draw them; the last ones stay."""
@@ -50,6 +56,10 @@ class Terminal:
         )
         self.shown = RichProgress(*columns, console=console, refresh_per_second=4)
         self._tasks: dict[str, TaskID] = {}
+        self.start()
+
+    def start(self) -> None:
+        """Begin to draw."""
         self.shown.start()
 
     def draw(self, bars: Sequence[Bar], last: bool = False) -> None:
@@ -67,6 +77,44 @@ class Terminal:
     def say(self, text: str) -> None:
         """Write a line above the bars."""
         self.shown.console.print(text, style="red", highlight=False, markup=False, emoji=False)
+
+
+class Cell(Terminal):
+    """Draw bars in the output of a notebook's cell.
+
+    Args:
+        output: what ``IPython.display.display(..., display_id=True)`` returned.
+    """
+
+    def __init__(self, output: Any) -> None:
+        super().__init__(Console(file=io.StringIO(), record=True, width=110))
+        self._output, self._drawn, self._said = output, -_PAUSE, ""
+
+    def start(self) -> None:
+        """Draw nothing yet: rich redraws a notebook's output with ipywidgets alone, which few have."""
+
+    def draw(self, bars: Sequence[Bar], last: bool = False) -> None:
+        """Draw them, unless others were drawn a moment ago and these are not the last."""
+        super().draw(bars)
+        now, console = time.monotonic(), self.shown.console
+        if last or now - self._drawn >= _PAUSE:
+            self._drawn = now
+            console.print(self.shown.get_renderable(), self._said, markup=False, highlight=False, emoji=False)
+            html = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>", clear=False)
+            self._output.update({"text/html": html, "text/plain": console.export_text()}, raw=True)
+
+    def say(self, text: str) -> None:
+        """Add a line below the bars."""
+        self._said += f"{text}\n"
+
+
+def cell() -> Cell | None:
+    """Return where to draw, in a notebook; None anywhere else."""
+    interactive = sys.modules.get("IPython")
+    shell = interactive.get_ipython() if interactive else None
+    if interactive is None or not hasattr(shell, "kernel"):
+        return None
+    return Cell(interactive.display.display({"text/plain": ""}, raw=True, display_id=True))
 
 
 class Lines:
@@ -140,7 +188,7 @@ class Progress(Callback):
         del folder
         self._bar = ("rounds", 0, config["rounds"], "")
         kind = Terminal if self._console.is_terminal else Lines
-        self._drawing = notebook.cell() or kind(self._console)
+        self._drawing = cell() or kind(self._console)
 
     def on_round(self, row: Mapping[str, Any]) -> None:
         """Show how far it is."""
