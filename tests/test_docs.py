@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 
 import turnout as to
 from turnout.cli.app import app
-from turnout.cli.sweep import Plan
 from turnout.trackers.tracker import Tracker
 
 ROOT = Path(__file__).parents[1]
@@ -136,7 +135,7 @@ def test_settings_of_a_command_line_are_there(line, tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text("\n".join(block for block in blocks if ".run(" not in block), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     for name in ("run_grid", "run_trials"):
-        monkeypatch.setattr(Plan, name, lambda plan, *_: seen.append(plan.settings(plan.ends())))
+        monkeypatch.setattr(SweepPlan, name, lambda plan, *_: seen.append(plan.plan(plan.ends()).settings))
     monkeypatch.setattr(Tracker, "_module", staticmethod(lambda *_: None))  # trackers' packages are no part of dev
     monkeypatch.setattr("torch.set_num_threads", lambda _: None)
     outcome = CliRunner().invoke(app, words if words[0] == "sweep" else [*words, "--print-config"])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 
-from turnout.cli.runs import about, experiments
-from turnout.cli.settings import Settings
+from turnout.cli.runs import Plan, about
 from turnout.experiment import Experiment
 from turnout.simulation.simulation import Simulation
 
@@ -63,12 +62,11 @@ def table_of(figures: Figures) -> Table:
     return table
 
 
-def planned_of_all(plan: Mapping[str, Settings], seeds: Sequence[int], what: str, runs: int | None = None) -> Group:
+def planned_of_all(plan: Plan, what: str, runs: int | None = None) -> Group:
     """Return a table of what several experiments have in common, and one with a line for each of what they have not.
 
     Args:
-        plan: the settings of each, which would run with every seed; the sizes are those of the first.
-        seeds: of the runs.
+        plan: the runs; the sizes are those of the first seed.
         what: an experiment is called: ``"algorithm"``.
         runs: how many there would be; None is every experiment with every seed.
 
@@ -76,13 +74,13 @@ def planned_of_all(plan: Mapping[str, Settings], seeds: Sequence[int], what: str
         ConfigurationError: for what a run would refuse, with the name of what it is.
     """
     sizes: dict[str, Figures] = {}
-    for name, experiment in experiments(plan, seeds[0]).items():
+    for name, experiment in plan.experiments(plan.seeds[0]).items():
         with about(name):
             sizes[name] = planned(experiment)
     names = list(dict.fromkeys(name for figures in sizes.values() for name in figures))
     unlike = [name for name in names if len({figures.get(name) for figures in sizes.values()}) > 1]
     first = next(iter(sizes.values()))
-    number = len(plan) * len(seeds) if runs is None else runs
+    number = len(plan.settings) * len(plan.seeds) if runs is None else runs
     tables = [table_of({"runs": number, **{name: first[name] for name in names if name not in unlike}})]
     if unlike:
         tables.append(table := Table(what, *unlike, box=SIMPLE_HEAD))

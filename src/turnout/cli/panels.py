@@ -1,17 +1,14 @@
-"""Plan the panels of a reproduction: their settings, their seeds, and what differs from the declaration."""
+"""Plan the runs of each panel of a reproduction, and say how they differ from the declaration."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from turnout.cli.runs import check as check_runs
-from turnout.cli.runs import save_all
-from turnout.cli.settings import Settings
+from turnout.cli.runs import Plan
 from turnout.cli.variants import Layers, seeds_of
-from turnout.comparison.compare import runs_of
 from turnout.comparison.folders import save_order
 from turnout.comparison.reproduction.declaration import Panel, Reproduction
 from turnout.comparison.run import Run
@@ -20,37 +17,26 @@ from turnout.reporting.target import check_accuracy
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """One panel as it is about to run.
+class PanelPlan(Plan):
+    """The runs of one panel.
 
     Attributes:
         panel: as it was declared, but for the accuracy to reach.
-        settings: of every algorithm, in order.
-        seeds: which.
-        group: what its runs are called beside their algorithm; empty where the reproduction has one panel.
     """
 
-    panel: Panel
-    settings: Mapping[str, Settings]
-    seeds: list[int]
-    group: str
+    panel: Panel = field(kw_only=True)
 
-    def folder(self, root: Path) -> Path:
-        """Return the folder of its runs: that of the reproduction where it has one panel."""
-        return root / self.group
-
-    def runs(self, root: Path, checkpoint_every: int | None = None) -> list[Run]:
-        """Return all its runs, by algorithm and seed."""
-        return runs_of(self.settings, self.seeds, self.folder(root), checkpoint_every, self.group)
-
-    def save(self, root: Path) -> None:
-        """Save the settings and the order of the runs in their folders, for `turnout run --resume` and reports."""
-        save_all(self.settings, self.seeds, self.folder(root))
-        save_order(self.folder(root), [run.folder for run in self.runs(root)])
+    def runs(self, checkpoint_every: int | None = None) -> list[Run]:
+        """Save settings and the order of the runs, for reports of the panel alone, and return the runs."""
+        runs = super().runs(checkpoint_every)
+        save_order(self.folder, [run.folder for run in runs])
+        return runs
 
 
-def plans(reproduction: Reproduction, names: list[str] | None, over: Sequence[dict[str, Any]]) -> list[Plan]:
-    """Return the panels that are to run, with layers of settings over their own.
+def plans(
+    reproduction: Reproduction, names: list[str] | None, over: Sequence[dict[str, Any]], folder: Path
+) -> list[PanelPlan]:
+    """Return the panels that are to run, with layers of settings over their own, in folders below that of all runs.
 
     Raises:
         ConfigurationError: for panels that do not exist, and settings that cannot be run.
@@ -58,15 +44,15 @@ def plans(reproduction: Reproduction, names: list[str] | None, over: Sequence[di
     for key, instead in {"name": "NAME.OPTION=VALUE", "seed": "--seeds", "algorithm": "NAME.OPTION=VALUE"}.items():
         if any(key in layer for layer in over):
             raise ConfigurationError(f"{key} is not for reproductions: write {instead}")
-    return [_plan(reproduction, panel, over) for panel in reproduction.chosen(names)]
+    return [_plan(reproduction, panel, over, folder) for panel in reproduction.chosen(names)]
 
 
-def changes(reproduction: Reproduction, planned: Sequence[Plan], overrides: Sequence[str]) -> tuple[str, ...]:
+def changes(reproduction: Reproduction, planned: Sequence[PanelPlan], overrides: Sequence[str]) -> tuple[str, ...]:
     """Return what differs from the reproduction as it is declared, one text each."""
     different = dict.fromkeys(
         text
         for plan in planned
-        for text in _differences(plan, _plan(reproduction, reproduction.panels[plan.panel.name], ()))
+        for text in _differences(plan, _plan(reproduction, reproduction.panels[plan.panel.name], (), plan.folder))
     )
     settings = [text for text in overrides if text.partition("=")[0].strip() not in ("seeds", "rounds")]
     run = {plan.panel.name for plan in planned}
@@ -85,7 +71,7 @@ def _differences(plan: Plan, declared: Plan) -> Iterator[str]:
             yield f"{rounds} round{'s' * (rounds != 1)} instead of {declared_rounds}"
 
 
-def check(planned: Sequence[Plan], root: Path) -> None:
+def check(planned: Sequence[PanelPlan]) -> None:
     """Refuse panels that cannot run, all in one error that names those that can.
 
     Raises:
@@ -95,7 +81,7 @@ def check(planned: Sequence[Plan], root: Path) -> None:
     refused: dict[str, str] = {}
     for plan in planned:
         try:
-            check_runs(plan.settings, plan.seeds, plan.folder(root))
+            plan.check()
         except (ConfigurationError, DataError) as error:
             refused[plan.panel.name] = f"panel {plan.panel.name}: {error}"
     left = [plan.panel.name for plan in planned if plan.panel.name not in refused]
@@ -104,14 +90,15 @@ def check(planned: Sequence[Plan], root: Path) -> None:
         raise ConfigurationError("\n".join([*refused.values(), *others]))
 
 
-def _plan(reproduction: Reproduction, panel: Panel, over: Sequence[dict[str, Any]]) -> Plan:
+def _plan(reproduction: Reproduction, panel: Panel, over: Sequence[dict[str, Any]], folder: Path) -> PanelPlan:
     whole = Layers.of([reproduction.common, panel.settings, *over], reproduction.algorithms)
     if whole.to_accuracy is not None:
         check_accuracy(whole.to_accuracy)
         panel = replace(panel, to_accuracy=whole.to_accuracy)
     seeds = next(seeds for seeds in (whole.seeds, panel.seeds, reproduction.seeds) if seeds is not None)
     settings = whole.plan(reproduction.of(panel))
-    return Plan(panel, settings, seeds_of(seeds), panel.name if len(reproduction.panels) > 1 else "")
+    group = panel.name if len(reproduction.panels) > 1 else ""
+    return PanelPlan(settings, seeds_of(seeds), folder / group, group, panel=panel)
 
 
 def _counted(seeds: list[int]) -> str:

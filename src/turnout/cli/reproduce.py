@@ -141,7 +141,10 @@ def command(arguments: Sequence[str]) -> str:
 
 
 def outcome_of(
-    reproduction: Reproduction, plans: Sequence[panels.Plan], done: Mapping[Run, RunRecord], changes: tuple[str, ...]
+    reproduction: Reproduction,
+    plans: Sequence[panels.PanelPlan],
+    done: Mapping[Run, RunRecord],
+    changes: tuple[str, ...],
 ) -> Outcome:
     """Return the runs that are finished, panel by panel."""
     as_run = {plan.panel.name: plan.panel for plan in plans}

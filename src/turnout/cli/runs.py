@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from turnout.cli.options import Table
 from turnout.cli.runs_options import RunsOptions
 from turnout.cli.settings import Settings
 from turnout.comparison.checks import check_experiments
-from turnout.comparison.compare import RunsFailed, Stopped, perform_all
+from turnout.comparison.compare import RunsFailed, Stopped, perform_all, runs_of
 from turnout.comparison.display import display
 from turnout.comparison.executors import executor_on
 from turnout.comparison.folders import is_finished, run_folder
@@ -63,25 +64,6 @@ def _recorded(folder: Path) -> Table:
     )
 
 
-def experiments(plan: Mapping[str, Settings], seed: int) -> dict[str, Experiment]:
-    """Build the experiment of each settings with a seed; those that have the same data share them.
-
-    Raises:
-        ConfigurationError: for what cannot be built, with the name of the settings.
-        ConfigurationError, DataError: for data that cannot be loaded.
-    """
-    loaded: dict[str, FederatedData] = {}
-    made: dict[str, Experiment] = {}
-    for name, settings in plan.items():
-        seeded = settings.seeded(seed)
-        key = json.dumps(seeded.table["data"], sort_keys=True)
-        if key not in loaded:
-            loaded[key] = seeded.data()  # what is wrong with data says which, and concerns all that have them
-        with about(name):
-            made[name] = seeded.experiment(loaded[key])
-    return made
-
-
 @contextmanager
 def about(name: str) -> Iterator[None]:
     """Put a name before what is wrong with settings and data."""
@@ -91,41 +73,70 @@ def about(name: str) -> Iterator[None]:
         raise type(error)(f"{name}: {error}") from error
 
 
-def check(
-    plan: Mapping[str, Settings], seeds: Sequence[int], folder: Path, metric: str | None = None, target: bool = False
-) -> FederatedData:
-    """Refuse what cannot run, and folders that hold other runs, before anything is trained.
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Runs that are about to begin: one for each of several settings and each seed.
 
-    Args:
-        plan: the settings by name.
+    Attributes:
+        settings: by the name of their runs.
         seeds: of the runs of each.
-        folder: where they go.
-        metric: a column or cost that all have to record.
-        target: whether an accuracy is to be reached.
-
-    Returns:
-        The data of the first run.
-
-    Raises:
-        ConfigurationError, DataError: for what cannot run.
-        CheckpointError: for a folder that holds another run.
+        folder: where all of them go.
+        group: what they are called beside their name: the panel of a reproduction.
     """
-    first = experiments(plan, seeds[0])
-    check_experiments({name: lambda made=made: made for name, made in first.items()}, metric, target)
-    # Later seeds are built only where a folder holds a run, which must not be another one.
-    for seed in seeds:
-        folders = {name: run_folder(folder, name, seed) for name in plan}
-        begun = {name: plan[name] for name, run in folders.items() if (run / "config.json").exists()}
-        for name, experiment in experiments(begun, seed).items():
-            is_finished(folders[name], experiment)
-    return next(iter(first.values())).data
 
+    settings: Mapping[str, Settings]
+    seeds: list[int]
+    folder: Path
+    group: str = ""
 
-def save_all(plan: Mapping[str, Settings], seeds: Sequence[int], folder: Path) -> None:
-    """Save the settings of every run in its folder."""
-    for name, settings in plan.items():
-        for seed in seeds:
-            save(settings.seeded(seed), run_folder(folder, name, seed))
+    def experiments(self, seed: int) -> dict[str, Experiment]:
+        """Build the experiment of each settings with a seed; those that have the same data share them.
+
+        Raises:
+            ConfigurationError: for what cannot be built, with the name of the settings.
+            ConfigurationError, DataError: for data that cannot be loaded.
+        """
+        loaded: dict[str, FederatedData] = {}
+        made: dict[str, Experiment] = {}
+        for name, settings in self.settings.items():
+            seeded = settings.seeded(seed)
+            key = json.dumps(seeded.table["data"], sort_keys=True)
+            if key not in loaded:
+                loaded[key] = seeded.data()  # what is wrong with data says which, and concerns all that have them
+            with about(name):
+                made[name] = seeded.experiment(loaded[key])
+        return made
+
+    def check(self, metric: str | None = None, target: bool = False) -> FederatedData:
+        """Refuse what cannot run, and folders that hold other runs, before anything is trained.
+
+        Args:
+            metric: a column or cost that all have to record.
+            target: whether an accuracy is to be reached.
+
+        Returns:
+            The data of the first run.
+
+        Raises:
+            ConfigurationError, DataError: for what cannot run.
+            CheckpointError: for a folder that holds another run.
+        """
+        first = self.experiments(self.seeds[0])
+        check_experiments({name: lambda made=made: made for name, made in first.items()}, metric, target)
+        # Later seeds are built only where a folder holds a run, which must not be another one.
+        for seed in self.seeds:
+            folders = {name: run_folder(self.folder, name, seed) for name in self.settings}
+            begun = {name: self.settings[name] for name, run in folders.items() if (run / "config.json").exists()}
+            for name, experiment in replace(self, settings=begun).experiments(seed).items():
+                is_finished(folders[name], experiment)
+        return next(iter(first.values())).data
+
+    def runs(self, checkpoint_every: int | None = None) -> list[Run]:
+        """Save the settings of every run in its folder, for `turnout run --resume` and reports, and return the runs."""
+        runs = runs_of(self.settings, self.seeds, self.folder, checkpoint_every, self.group)
+        for run in runs:
+            save(self.settings[run.name].seeded(run.seed), run.folder)
+        return runs
 
 
 def introduce(what: str, settings: Iterable[Settings], data: FederatedData) -> None:

@@ -15,21 +15,11 @@ from turnout.cli.console import say, show
 from turnout.cli.dry_run import planned_of_all
 from turnout.cli.options import Table
 from turnout.cli.print_config import sweep_file_of
-from turnout.cli.runs import (
-    check,
-    introduce,
-    perform,
-    performing,
-    save_all,
-    warn_of_dropped,
-    write_page,
-    write_tables,
-)
+from turnout.cli.runs import Plan, introduce, perform, performing, warn_of_dropped, write_page, write_tables
 from turnout.cli.runs_options import SweepOptions
 from turnout.cli.sections import as_table
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers, seeds_of
-from turnout.comparison.compare import runs_of
 from turnout.comparison.run import Resources, Run
 from turnout.comparison.search import search
 from turnout.comparison.study import Study, corners, space_of
@@ -43,7 +33,7 @@ from turnout.reporting.sweep_page import edge_note, write_sweep
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """A sweep as it is about to run.
 
     Attributes:
@@ -63,7 +53,7 @@ class Plan:
     to_accuracy: float | None
 
     @classmethod
-    def of(cls, options: SweepOptions) -> Plan:
+    def of(cls, options: SweepOptions) -> SweepPlan:
         """Return the sweep that a command line describes.
 
         Raises:
@@ -80,9 +70,14 @@ class Plan:
             options, under, axes, seeds_of(3 if whole.seeds is None else whole.seeds), measure, whole.to_accuracy
         )
 
-    def settings(self, points: Mapping[str, Mapping[str, Any]]) -> dict[str, Settings]:
-        """Return the settings of points."""
-        return {name: settings_of(self.under, self.options.algorithm, name, point) for name, point in points.items()}
+    def plan(self, points: Mapping[str, Mapping[str, Any]]) -> Plan:
+        """Return the runs of points."""
+        settings = {
+            name: settings_of(self.under, self.options.algorithm, name, point) for name, point in points.items()
+        }
+        config = self.options.config
+        name = config.stem if config else f"sweep-{next(iter(settings.values())).table['data']['name']}"
+        return Plan(settings, self.seeds, self.options.folder or Path("runs") / name)
 
     def ends(self) -> dict[str, Mapping[str, Any]]:
         """Return points that have every value and both ends of every range."""
@@ -90,60 +85,52 @@ class Plan:
 
     def file(self) -> Table:
         """Return the sweep as a file has it."""
-        return sweep_file_of(next(iter(self.settings(self.ends()).values())), self.axes, self.seeds, self.to_accuracy)
+        settings = next(iter(self.plan(self.ends()).settings.values()))
+        return sweep_file_of(settings, self.axes, self.seeds, self.to_accuracy)
 
     def foresee(self) -> None:
         """Show what would run: every point of a grid, or the ends of what a search chooses among."""
         trials = self.options.trials
         tried = points(self.axes) if trials is None else self.ends()
-        show(planned_of_all(self.settings(tried), self.seeds, "point", (trials or len(tried)) * len(self.seeds)))
+        show(planned_of_all(self.plan(tried), "point", (trials or len(tried)) * len(self.seeds)))
 
-    def begin(self, what: str, plan: Mapping[str, Settings]) -> tuple[Path, Resources]:
-        """Check settings and say what is about to run; returns where, and what performs the runs."""
-        first, config = next(iter(plan.values())), self.options.config
-        name = config.stem if config else f"sweep-{first.table['data']['name']}"
-        folder = self.options.folder or Path("runs") / name
-        resources = self.options.resources([first], self.options.device)
-        measure = self.measure
-        data = check(plan, self.seeds, folder, measure.metric or measure.kind, target=measure.metric is None)
+    def begin(self, what: str, plan: Plan) -> Resources:
+        """Check settings, say what is about to run, and return what performs the runs."""
+        resources, measure = self.options.resources(list(plan.settings.values())[:1], self.options.device), self.measure
+        data = plan.check(measure.metric or measure.kind, target=measure.metric is None)
         if not self.options.quiet:
-            introduce(f"{what}, {counted(len(self.seeds), 'seed')}", plan.values(), data)
-        return folder, resources
-
-    def runs(self, plan: Mapping[str, Settings], folder: Path) -> list[Run]:
-        """Return runs, whose settings are saved in their folders."""
-        save_all(plan, self.seeds, folder)
-        return runs_of(plan, self.seeds, folder, self.options.checkpoint_every)
+            introduce(f"{what}, {counted(len(self.seeds), 'seed')}", plan.settings.values(), data)
+        return resources
 
     def run_grid(self) -> None:
         """Run every combination, and tell the best."""
         combinations = points(self.axes)
-        plan = self.settings(combinations)
-        folder, resources = self.begin(counted(len(plan), "point"), plan)
+        plan = self.plan(combinations)
+        resources = self.begin(counted(len(combinations), "point"), plan)
 
         def tell(done: Mapping[Run, RunRecord], _: str = "") -> None:
             result = sorted_out(self.axes, combinations, list(done.values()), self.measure, self.to_accuracy)
-            conclude(result, folder, self.options.report)
+            conclude(result, plan.folder, self.options.report)
 
-        perform(self.options, self.runs(plan, folder), folder, resources, tell)
+        perform(self.options, plan.runs(self.options.checkpoint_every), plan.folder, resources, tell)
 
     def run_trials(self, number: int) -> None:
         """Try so many combinations, and tell the best."""
         count("trials", number)
-        options, space = self.options, space_of(self.axes)
-        folder, resources = self.begin(counted(number, "trial"), self.settings(self.ends()))
+        options, ends = self.options, self.plan(self.ends())
+        resources = self.begin(counted(number, "trial"), ends)
         study = Study(
-            folder, space, self.measure, self.seeds,
+            ends.folder, space_of(self.axes), self.measure, self.seeds,
             sampler=options.sampler, sampler_seed=options.sampler_seed, trials_at_once=options.trials_at_once,
         )  # fmt: skip
         left = max(number - len(study.points), 0)
-        with performing(options, resources, folder, left * len(self.seeds)) as (resources, listener):
+        with performing(options, resources, ends.folder, left * len(self.seeds)) as (resources, listener):
             result = search(
-                study, number, lambda batch: self.runs(self.settings(batch), folder),
-                lambda name, point: self.settings({name: point})[name], self.to_accuracy,
+                study, number, lambda batch: self.plan(batch).runs(options.checkpoint_every),
+                lambda name, point: self.plan({name: point}).settings[name], self.to_accuracy,
                 resources=resources, progress=listener,
             )  # fmt: skip
-        conclude(result, folder, options.report)
+        conclude(result, ends.folder, options.report)
 
 
 def grid_of(tables: Sequence[Any], written: Sequence[str]) -> dict[str, list[Any] | Range]:

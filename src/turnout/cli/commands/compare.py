@@ -56,25 +56,24 @@ def compare(options: CompareOptions) -> None:
     from turnout.cli.dry_run import planned_of_all
     from turnout.cli.print_config import file_of, toml
     from turnout.cli.variants import seeds_of
-    from turnout.comparison.compare import runs_of
 
-    whole, plan = planned(options.names or [], options.layers(seeds=options.seeds, to_accuracy=options.to_accuracy))
-    numbers, accuracy = seeds_of(3 if whole.seeds is None else whole.seeds), whole.to_accuracy
+    whole, settings = planned(options.names or [], options.layers(seeds=options.seeds, to_accuracy=options.to_accuracy))
     if options.print_config:
-        typer.echo(toml(file_of(plan, whole)), nl=False)
+        typer.echo(toml(file_of(settings, whole)), nl=False)
         return
-    if options.dry_run:
-        show(planned_of_all(plan, numbers, "algorithm"))
-        return
-    first, config = next(iter(plan.values())), options.config
+    first, config = next(iter(settings.values())), options.config
     target = options.folder or Path("runs") / (config.stem if config else f"compare-{first.table['data']['name']}")
+    plan = runs.Plan(settings, seeds_of(3 if whole.seeds is None else whole.seeds), target)
+    if options.dry_run:
+        show(planned_of_all(plan, "algorithm"))
+        return
     resources = options.resources([first], options.device)
-    data = runs.check(plan, numbers, target, target=accuracy is not None)
-    runs.save_all(plan, numbers, target)
+    data = plan.check(target=whole.to_accuracy is not None)
     if not options.quiet:
-        runs.introduce(f"{counted(len(plan), 'algorithm')}, {counted(len(numbers), 'seed')}", plan.values(), data)
+        what = f"{counted(len(settings), 'algorithm')}, {counted(len(plan.seeds), 'seed')}"
+        runs.introduce(what, settings.values(), data)
 
     def tell(done: Any, _: str = "") -> None:
-        conclude(done, target, data, accuracy, options.report)
+        conclude(done, target, data, whole.to_accuracy, options.report)
 
-    runs.perform(options, runs_of(plan, numbers, target, options.checkpoint_every), target, resources, tell)
+    runs.perform(options, plan.runs(options.checkpoint_every), target, resources, tell)

@@ -91,15 +91,13 @@ def reproduce(options: ReproduceOptions) -> None:
     target = options.folder or Path("runs") / reproduction.name.replace("/", "-")
     flags = layer(seeds=options.seeds, rounds=options.rounds, device=options.device_of_runs())
     over = [flags, *map(layers.override, overrides)]
-    plans = panels.plans(reproduction, None if options.only is None else listed(options.only), over)
+    plans = panels.plans(reproduction, None if options.only is None else listed(options.only), over, target)
     changes = panels.changes(reproduction, plans, overrides)
     changes += (f"only {', '.join(chosen)}",) if chosen else ()
     settings = chain.from_iterable(plan.settings.values() for plan in plans)
     resources = options.resources(settings, options.device)
-    panels.check(plans, target)
-    for plan in plans:
-        plan.save(target)
-    runs = [run for plan in plans for run in plan.runs(target, options.checkpoint_every)]
+    panels.check(plans)
+    runs = [run for plan in plans for run in plan.runs(options.checkpoint_every)]
     if not options.quiet:
         say(f"{reproduction.title}. {reproduction.reference}")
         say(f"{counted(len(plans), 'panel')}, {counted(len(runs), 'run')}")

@@ -29,9 +29,9 @@ def sweep(options: SweepOptions) -> None:
     With one seed, all combinations see the same clients, data, start and participation.
     """
     from turnout.cli.print_config import toml
-    from turnout.cli.sweep import Plan
+    from turnout.cli.sweep import SweepPlan
 
-    plan = Plan.of(options)
+    plan = SweepPlan.of(options)
     if options.print_config:
         typer.echo(toml(plan.file()), nl=False)
     elif options.dry_run:
