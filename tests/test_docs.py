@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 import turnout as to
 from turnout.cli.app import app
+from turnout.cli.sweep import SweepPlan
 from turnout.trackers.tracker import Tracker
 
 ROOT = Path(__file__).parents[1]

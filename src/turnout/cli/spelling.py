@@ -3,74 +3,47 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from typing import Any
 
-from turnout.cli.names import (
-    ALSO,
-    AVAILABILITY,
-    BEHAVIOURS,
-    DELAYS,
-    FAMILIES,
-    PACES,
-    PARTITIONS,
-    REQUIREMENTS,
-    SCHEDULES,
-    SELECTIONS,
-    SOLVERS,
-    SPEEDS,
-    WORK,
-)
+from turnout.cli import names
 from turnout.cli.options import options_of, part
 from turnout.cli.sections import OF_SPLIT
-from turnout.data.catalogue import SOURCES
 from turnout.experiment import Experiment
-from turnout.models import MODELS
 from turnout.pieces.local import Sgd
 from turnout.population import Population
 
 _SECTIONS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
-    "selection": SELECTIONS,
-    "availability": AVAILABILITY,
-    "pace": PACES,
-    "local.solver": {name: piece for name, piece in SOLVERS.items() if piece is not Sgd},
-    "model": MODELS,
-    "data.partition": PARTITIONS,
+    "selection": names.SELECTIONS,
+    "availability": names.AVAILABILITY,
+    "pace": names.PACES,
+    "local.solver": names.SOLVERS,
+    "model": names.MODELS,
+    "data.partition": names.PARTITIONS,
 }
 """Where a piece is named, and its options are written behind the same name."""
 
 _VALUES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
-    "population.speed": SPEEDS,
-    "population.requirement": REQUIREMENTS,
-    "population.behaviour": BEHAVIOURS,
-    "local.lr": SCHEDULES,
-    "local.steps": WORK,
+    "population.speed": names.SPEEDS,
+    "population.requirement": names.REQUIREMENTS,
+    "population.behaviour": names.BEHAVIOURS,
+    "local.lr": names.SCHEDULES,
+    "local.steps": names.WORK,
 }
 """Where a piece is the value of an option, a table with its kind."""
 
-_NESTED: Mapping[str, tuple[str, Callable[..., Any]]] = {
-    "Sgd": ("local", Sgd),
-    "Population": ("population", Population),
-    **{
-        kind.__name__: (f"{prefix}{name}", kind)
-        for prefix, owner in (("population.", Population), ("", Experiment))
-        for name, option in options_of(owner).items()
-        if (kind := part(option.hint)) and kind not in FAMILIES
-    },
-}
-"""Pieces that have no name: where their options are written."""
-
 _OPTIONS = [
     ("data", set(OF_SPLIT)),
-    ("pace", set(options_of(PACES["buffered"]))),
+    ("pace", set(options_of(names.PACES["buffered"]))),
     ("population", set(options_of(Population))),
-    ("availability", {name for kind in AVAILABILITY.values() for name in options_of(kind)}),
+    ("availability", {name for kind in names.AVAILABILITY.values() for name in options_of(kind)}),
 ]
 """Options that advice gives by their name alone, by the section that they are written in."""
 
-_OF_SOURCES = {name for source in SOURCES.values() for name in options_of(source)}
+_OF_SOURCES = {name for source in names.SOURCES.values() for name in options_of(source)}
 """Options of data sets, which messages about data give by their name alone."""
 
 _BEGINS = re.compile(r"(?:also=\(|\b(?:steps|speed|lr|behaviour|requirement)=)?(?:delay\.)?\b[A-Z]\w*\(")
@@ -135,24 +108,32 @@ def _spelt(text: str) -> str:
     try:
         tree = ast.parse(re.sub(r"^\w+=", "", text), mode="eval").body
         return " ".join(_settings(call) for call in (tree.elts if isinstance(tree, ast.Tuple) else [tree]))
-    except (SyntaxError, KeyError, IndexError):
+    except (SyntaxError, KeyError, ValueError):
         return text
 
 
 def _settings(call: ast.expr) -> str:
     """Return one call as settings."""
     name = _name(call)
-    if name in _NESTED:
-        prefix, piece = _NESTED[name]
-        return _assigned(prefix, _given(call, piece)) or f"{prefix}={{}}"
-    for section, known in _SECTIONS.items():
-        if kind := _called(name, known):
-            head = section.partition(".")[0]
-            return " ".join(filter(None, [f"{section}={kind}", _assigned(head, _given(call, known[kind]))]))
-    if kind := _called(name, ALSO):
-        return _assigned(f"also.{kind}", _given(call, ALSO[kind])) or f"also.{kind}={{}}"
+    if name in _spellings():
+        head, prefix, piece = _spellings()[name]
+        return " ".join(filter(None, [head, _assigned(prefix, _arguments(call, piece))])) or f"{prefix}={{}}"
     prefix = next((prefix for prefix, known in _VALUES.items() if _called(name, known)), None)
     return _value(call) if prefix is None else f"{prefix}='{_value(call)}'"
+
+
+@cache
+def _spellings() -> dict[str, tuple[str, str, Callable[..., Any]]]:
+    """Return by the name of a class: what names it in settings, the prefix of its options, and the class."""
+    spellings = {piece.__name__: ("", f"also.{name}", piece) for name, piece in names.ALSO.items()}
+    for section, known in _SECTIONS.items():
+        head = section.partition(".")[0]
+        spellings |= {piece.__name__: (f"{section}={name}", head, piece) for name, piece in known.items()}
+    for prefix, owner in (("population.", Population), ("", Experiment)):
+        for name, option in options_of(owner).items():
+            if (kind := part(option.hint)) and kind not in names.FAMILIES:
+                spellings[kind.__name__] = ("", f"{prefix}{name}", kind)
+    return {**spellings, "Sgd": ("", "local", Sgd), "Population": ("", "population", Population)}
 
 
 def _assigned(prefix: str, options: Mapping[str, ast.expr]) -> str:
@@ -160,48 +141,45 @@ def _assigned(prefix: str, options: Mapping[str, ast.expr]) -> str:
     return " ".join(f"{prefix}.{key}=" + (f"'{text}'" if "{" in text else text) for key, text in quoted.items())
 
 
-def _given(call: ast.expr, piece: Callable[..., Any]) -> dict[str, ast.expr]:
+def _arguments(call: ast.expr, piece: Callable[..., Any]) -> dict[str, ast.expr]:
     """Return the arguments of a call by name."""
     assert isinstance(call, ast.Call)
-    names = list(options_of(piece))
-    arguments = {names[position]: value for position, value in enumerate(call.args) if not _is_ellipsis(value)}
+    by_position = dict(zip(options_of(piece), call.args, strict=False))
+    arguments = {name: value for name, value in by_position.items() if ast.unparse(value) != "..."}
     return arguments | {str(keyword.arg): keyword.value for keyword in call.keywords}
 
 
 def _value(node: ast.expr) -> str:
     """Return a value as TOML, or as three dots."""
     if isinstance(node, ast.Call):
-        pieces = DELAYS if isinstance(node.func, ast.Attribute) else _members()
-        kind = _called(_name(node), pieces) or _raise(_name(node))
-        options = [f"{key}={_value(value)}" for key, value in _given(node, pieces[kind]).items()]
+        families = names.FAMILIES.values()
+        known = (
+            [names.DELAYS] if isinstance(node.func, ast.Attribute) else [f for f in families if f is not names.DELAYS]
+        )
+        kind, piece = _member(_name(node), known)
+        options = [f"{key}={_value(value)}" for key, value in _arguments(node, piece).items()]
         return "{" + ", ".join([f'kind="{kind}"', *options]) + "}"
-    if _is_ellipsis(node):
-        return "..."
     value = ast.literal_eval(node)
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value).strip("()")
+    if value is None or value is ...:
+        return "none" if value is None else "..."
+    return json.dumps(value) if isinstance(value, bool | str) else str(value).strip("()")
 
 
-def _members() -> dict[str, Callable[..., Any]]:
-    return {name: piece for known in FAMILIES.values() if known is not DELAYS for name, piece in known.items()}
+def _member(name: str, families: Iterable[Mapping[str, Callable[..., Any]]]) -> tuple[str, Callable[..., Any]]:
+    """Return what a class is called on the command line, and the class."""
+    for family in families:
+        if (kind := _called(name, family)) is not None:
+            return kind, family[kind]
+    raise KeyError(name)
 
 
 def _called(name: str, known: Mapping[str, Callable[..., Any]]) -> str | None:
     """Return what a class is called on the command line."""
-    return next((name_there for name_there, piece in known.items() if piece.__name__ == name), None)
+    return next((kind for kind, piece in known.items() if piece.__name__ == name), None)
 
 
 def _name(call: ast.expr) -> str:
-    """Return the name of what is called; of ``delay.Uniform`` the whole."""
+    """Return the name of what is called, of ``delay.Uniform`` the last part."""
     if not isinstance(call, ast.Call):
         raise KeyError(ast.unparse(call))
     return call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
-
-
-def _is_ellipsis(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is Ellipsis
-
-
-def _raise(name: str) -> str:
-    raise KeyError(name)
