@@ -38,6 +38,8 @@ from turnout.data.declared import declared
 from turnout.data.federated import FederatedData, Shards
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.process import Options, Server
+from turnout.engine.allocator import SERVER, keep_large_buffers
+from turnout.models import Mlp
 from turnout.protocol.pace import Buffered, Rounds
 
 KEEP = 120.0
@@ -135,6 +137,7 @@ def served(run: Experiment, **options: Any) -> Iterator[tuple[int, int]]:
             with suppress(AttributeError, OSError):
                 os.sched_setaffinity(0, {0})
             try:
+                keep_large_buffers(SERVER)  # as `turnout serve` does
                 server = Server(run, Path(folder), None, Options(port=0, rate=0, linger=0, **options))
                 server.run(partial(_tell, send))
                 code = 0
@@ -314,9 +317,10 @@ def latency(rounds: int = 50, num_clients: int = 10) -> str:
 
 def large(rounds: int = 3, num_clients: int = 6, width: int = 9_110) -> str:
     """Rounds with a model of 335 MB: each client downloads it, and sends a report as large; and what the server holds."""
-    module = nn.Sequential(nn.Linear(64, width), nn.Linear(width, width), nn.Linear(width, 10))
-    size = sum(parameter.numel() for parameter in module.parameters())
-    run = Experiment(declared(64, 10), module, fedavg(Sgd(lr=0.1, steps=1, batch_size=1)), rounds=rounds + 1)
+    # Declared, so that nothing but the server holds its parameters, as where `turnout serve` reads a file.
+    model, local = Mlp(hidden=(width, width)), Sgd(lr=0.1, steps=1, batch_size=1)
+    run = Experiment(declared(64, 10), model, fedavg(local), rounds=rounds + 1)
+    size = sum(parameter.numel() for parameter in run.build_model().parameters())
     with served(run, min_clients=num_clients, leases=Leases(heartbeat=KEEP)) as (port, pid):
 
         async def measure() -> tuple[float, int]:

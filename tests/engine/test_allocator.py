@@ -55,6 +55,13 @@ def test_glibc_takes_both_settings(monkeypatch):
     assert allocator.setting() == str(1 << 30)
 
 
+def test_a_server_keeps_less(monkeypatch):
+    calls = library(monkeypatch, 1 << 40)
+    assert allocator.keep_large_buffers(allocator.SERVER)
+    assert calls == [(-3, allocator.SERVER), (-1, allocator.SERVER)]
+    assert allocator.setting() == str(allocator.SERVER)
+
+
 def test_old_versions_take_as_much_as_they_can(monkeypatch):
     calls = library(monkeypatch, 1 << 25)
     assert allocator.keep_large_buffers()

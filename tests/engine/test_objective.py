@@ -86,6 +86,8 @@ def test_the_users_module_is_copied_never_changed(engine):
     objective.gradient(*lanes(objective)[:3], None, torch.arange(4))
     assert not module.training
     assert isinstance(module[1], nn.Dropout)
+    begin = objective.initial.untyped_storage().data_ptr()  # a large model is held once
+    assert {p.untyped_storage().data_ptr() for p in objective.network.module.parameters()} == {begin}
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
     assert all(p.grad is None for p in module.parameters())
 

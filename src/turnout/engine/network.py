@@ -72,8 +72,8 @@ def _refuse_options(name: str, child: nn.Embedding | nn.EmbeddingBag) -> None:
             )
 
 
-_TENSORS = ("_parameters", "_buffers", "_modules", "training")
-"""What a layer holds beside its options."""
+_TENSORS = ("_parameters", "_buffers", "_modules", "training", "_flat_weights", "_flat_weight_refs")
+"""What a layer holds beside its options; the last two are the parameters of recurrent layers once more."""
 
 
 class _Copy(NamedTuple):
@@ -130,6 +130,7 @@ class Network:
         self.module.to(device)
         self.layout = Layout.of(self.module, lambda name: name in personal, statistics)
         self.initial = self.layout.flatten(self.module)
+        self._hold_parameters_once()
         self.adapters = adapters_of(self.module, self.layout)
         if offsets:
             add_offsets(self.module, self.adapters, self.initial.dtype)
@@ -169,6 +170,14 @@ class Network:
             return kinds, self.layout, self.precision, hashlib.sha256(pickle.dumps((options, constants))).digest()
         except Exception:  # of whatever a user's layers hold
             return None
+
+    def _hold_parameters_once(self) -> None:
+        """Make the copy's parameters views of `initial`."""
+        # Calls put others in their place, so they are never read; without this, a model of gigabytes would be held twice.
+        named = dict(self.module.named_parameters())
+        for name, value in self.layout.split(self.initial).items():
+            if type(named[name]) is nn.Parameter:  # a subclass may hold more than numbers
+                named[name].data = value
 
     def _copy(self) -> _Copy:
         """Return this thread's copy for calls as they are now; both are kept, so that going to and fro copies nothing."""

@@ -113,6 +113,12 @@ def test_frozen_parameters_tell_models_apart():
     assert identity(1.0, False) == identity(2.0, False) != identity(1.0, True) != identity(2.0, True)
 
 
+def test_recurrent_layers_are_the_same_with_other_parameters():
+    one, other = (Network(nn.LSTM(3, 4), torch.device("cpu"), ()).identity for _ in range(2))
+    assert one is not None
+    assert one == other != Network(nn.LSTM(3, 4, bidirectional=True), torch.device("cpu"), ()).identity
+
+
 def test_those_asked_for_last_are_kept(monkeypatch):
     monkeypatch.setattr(replay, "_MOST_SHARED", 2)
     first = replay.shared("a")

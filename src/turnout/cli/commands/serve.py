@@ -155,7 +155,9 @@ def serve(options: ServeOptions) -> None:
 
     needs("serve", "starlette", "uvicorn", "sqlalchemy", "httptools")
     from turnout.deployment.server.process import Server
+    from turnout.engine.allocator import SERVER, keep_large_buffers
 
+    keep_large_buffers(SERVER)  # less than other commands: a server waits for most of its time
     known_name("enrolment", options.enrolment, ("open", "codes"))
     options.check_log()
     options.use_threads()
