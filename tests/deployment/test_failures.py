@@ -75,7 +75,7 @@ def test_one_huge_report_is_refused(world, undisturbed):
     assert answer.status == 422
     reason = answer.table()["reason"]
     assert re.search(
-        r"delta has norm 3\.65e\+39, and this server takes at most 1\.22e\+03 \(serve --max-norm\)", reason
+        r"delta has norm 3\.65e\+39, and this server takes at most 1\.22e\+03 \(max_norm, serve --max-norm\)", reason
     )
     deployed.run()
     assert deployed.host.driver.version == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from itertools import count
 
@@ -122,10 +123,13 @@ class OneProcess(Grid):
         self.pulls()
         replies, wanted = [], set(message_ids)
         for name, message in list(self._waiting.items()):
-            node = message.metadata.dst_node_id
+            node, sent = message.metadata.dst_node_id, message.metadata
             if name in wanted and node in self.there - self.silent:
                 del self._waiting[name]
                 replies.append(self._answer(message, node))
+            elif name in wanted and sent.created_at + sent.ttl < time.time():  # as a SuperLink answers then
+                del self._waiting[name]
+                replies.append(Message(Error(1, "it may have expired"), reply_to=message))
         return replies
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:

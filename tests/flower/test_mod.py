@@ -24,7 +24,7 @@ from tests.flower.grids import Killed, OneProcess
 from turnout.flower import Rule
 from turnout.flower.arrays import Arrays
 from turnout.flower.client_mod import Steps, mod
-from turnout.flower.loop import client_part, personal_names
+from turnout.flower.loop import client_part
 
 NODES = {11: 0, 22: 1, 33: 2, 44: 3}
 STEPS, LR = 3, 0.1
@@ -235,20 +235,15 @@ def test_an_algorithm_that_no_mod_carries_out_is_refused():
 
 
 def test_parameters_of_another_model_are_refused():
-    arrays = Arrays({"weight": torch.ones(3)})
-    steps = Steps(arrays, torch.ones(3), lambda gradient, _: gradient, stay=False)
+    steps = Steps(Arrays({"weight": torch.ones(3)}), torch.ones(3), lambda gradient, _: gradient, stay=False)
     weight = nn.Parameter(torch.zeros(3))
     weight.grad = torch.ones(3)
-    with (
-        steps.corrected(),
-        pytest.raises(ConfigurationError, match=r"shape \(3,\) that is none of the received arrays"),
-    ):
-        torch.optim.SGD([weight], lr=0.1).step()
+    with pytest.raises(ConfigurationError, match=r"shape \(3,\) that is none of the received arrays"):
+        steps.before(torch.optim.SGD([weight], lr=0.1))
     weight.data = torch.ones(3)
-    with steps.corrected():
-        torch.optim.SGD([weight], lr=0.1).step()
-    with steps.corrected(), pytest.raises(ConfigurationError, match="steps other parameters than before"):
-        torch.optim.SGD([nn.Parameter(torch.ones(3))], lr=0.1).step()
+    steps.before(torch.optim.SGD([weight], lr=0.1))
+    with pytest.raises(ConfigurationError, match="steps other parameters than before"):
+        steps.before(torch.optim.SGD([nn.Parameter(torch.ones(3))], lr=0.1))
 
 
 def test_weight_decay_does_not_move_what_is_frozen(tmp_path):
@@ -283,7 +278,7 @@ def test_running_statistics_are_refused_where_clients_remember_steps(tmp_path):
 def test_layers_are_known_by_the_names_of_their_arrays():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 2))
     state = model.state_dict()
-    chosen = {kind: personal_names(to.fedper(personal=kind), state) for kind in ("head", "norms", "first")}
+    chosen = {kind: Arrays.of(to.fedper(personal=kind), state).personal for kind in ("head", "norms", "first")}
     assert chosen["head"] == {"3.weight", "3.bias"}
     assert chosen["norms"] == {f"1.{name}" for name in ("weight", "bias", "running_mean", "running_var")}
     assert chosen["first"] == {"0.weight", "0.bias"}

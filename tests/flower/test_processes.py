@@ -55,6 +55,7 @@ clientapp = "killed.client:app"
 """
 SERVER = """
 import os
+import time
 import torch
 from flwr.app import ArrayRecord
 from flwr.serverapp import ServerApp
@@ -231,7 +232,9 @@ def test_a_super_node_and_the_server_app_are_killed_and_the_run_goes_on(tmp_path
         nodes = [processes.node(number) for number in range(3)]
         processes.run()
         processes.until(lambda: len(processes.steps()) >= 3)
-        os.kill(processes.steps()[-1][1], signal.SIGKILL)  # the ServerApp, after step 2
+        (tmp_path / "killed").touch()
+        # The ServerApp, in step 2: no node is at work, because one that pulls a message then may hang in Flower for a minute.
+        os.kill(processes.steps()[-1][1], signal.SIGKILL)
         before = len({process for _, process in processes.steps()})
         processes.kill(nodes[2])
         processes.node(2)
@@ -245,8 +248,7 @@ def test_a_super_node_and_the_server_app_are_killed_and_the_run_goes_on(tmp_path
     loaded = to.load(tmp_path / "run")
     participations = loaded.clients["participations"].to_pylist()
     assert len(participations) in (3, 4)
-    # No more of the nodes that stayed: one that pulls a message as the ServerApp dies may hang in Flower, and misses rounds.
-    assert min(loaded.rounds["num_participants"].to_pylist()) >= 1
+    assert min(loaded.rounds["num_participants"].to_pylist()) >= 2
     shutil.rmtree(tmp_path / "home")
     name = "control" if recipe == "scaffold" else "personal"
     rows = remembered(tmp_path / "clients", tmp_path / "run", name)

@@ -76,6 +76,7 @@ def test_what_no_mod_can_do_is_refused_on_both_sides(algorithm, reason):
         ({"algorithm": to.fedau(), "evaluate_every": 0}, "evaluate_every: got 0"),
         ({"algorithm": to.fedau(), "retry": 0.0}, "retry: got 0.0"),
         ({"algorithm": to.fedau(), "poll": -1.0}, "poll: got -1.0"),
+        ({"algorithm": to.fedau(), "max_norm": 0.0}, "max_norm: got 0.0"),
     ],
 )
 def test_bad_options_are_refused(options, message):

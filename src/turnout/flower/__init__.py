@@ -4,13 +4,13 @@ A grid is a transport beneath the deployment's server, and no third loop beside 
 its clients, so that the journal, recovery, leases, noise and tables of `turnout serve` hold over a grid without being written
 again. An implementation of the loop's interface over a grid would need all of them to resume a ServerApp that was killed.
 
-`rule`, `grid`, `replies`, `arrays` and `refusals` are the server's side; `client_mod` and `loop` are the mod. The extra
-``flower`` installs what they need.
+`options`, `rule`, `grid` and `replies` are the server's side, `client_mod` and `loop` are the mod, and both use `arrays`. The
+extra ``flower`` installs what they need.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from turnout.flower.refusals import refusal
+from turnout.flower.options import refusal
 from turnout.flower.rule import Rule
 
 if TYPE_CHECKING:

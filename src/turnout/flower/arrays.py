@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 
 import torch
+from torch import nn
 
 from turnout.core.checks import ConfigurationError
 from turnout.deployment.wire.format import WireError
 from turnout.engine.parameters import Layout
+from turnout.pieces.base.algorithm import Algorithm
 from turnout.simulation.trained import Trained
 
 
@@ -35,6 +37,28 @@ class Arrays:
             raise ConfigurationError(
                 f"initial_arrays: got {names}, needed floating-point numbers, as those of model.state_dict()"
             )
+
+    @classmethod
+    def of(cls, algorithm: Algorithm, first: dict[str, torch.Tensor]) -> Arrays:
+        """Return the arrays of a model as an algorithm divides them between server and clients.
+
+        A personalization chooses parameters of a module: here one with layers as the names of the arrays have them. A layer
+        whose weight is a vector is a normalisation, because linear layers, convolutions and embeddings have matrices.
+        """
+        if algorithm.personal is None:
+            return cls(first)
+        root = nn.Module()
+        for name, value in first.items():
+            *path, last = name.split(".")
+            module = root
+            for part in path:
+                if part not in dict(module.named_children()):
+                    norm = last == "weight" and value.dim() == 1 and part == path[-1]
+                    module.add_module(part, nn.GroupNorm(1, 1, affine=False) if norm else nn.Module())
+                module = module.get_submodule(part)
+            if value.is_floating_point():
+                module.register_parameter(last, nn.Parameter(value))
+        return cls(first, algorithm.personal.chosen(root))
 
     @cached_property
     def layout(self) -> Layout:
@@ -63,6 +87,11 @@ class Arrays:
         """The first model, ``[P]``."""
         return self.vector(self.first)
 
+    @property
+    def shared(self) -> torch.Tensor:
+        """The shared part of the first model, ``[P_u]``."""
+        return self.initial[: self.layout.num_shared]
+
     def tensors(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return a vector as arrays in the types of the first model, whose personal part is added to a shared ``[P_u]``."""
         whole = torch.cat([vector, self.initial[len(vector) :]])
@@ -70,6 +99,6 @@ class Arrays:
 
     def trained(self) -> Trained:
         """Return what names the numbers in a checkpoint."""
-        layout, fixed = self.layout, {name: self.first[name] for name in self.first.keys() - {*self.layout.names}}
-        shared, personal = self.initial[: layout.num_shared], self.initial[layout.num_shared :]
-        return Trained(layout, shared, personal, None, 0, {name: name for name in layout.names}, fixed, None)
+        names, personal = self.layout.names, self.initial[self.layout.num_shared :]
+        fixed = {name: self.first[name] for name in self.first.keys() - {*names}}
+        return Trained(self.layout, self.shared, personal, None, 0, {name: name for name in names}, fixed, None)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ from turnout.deployment.client.state import ClientFolder, Pending
 from turnout.deployment.wire.format import Assignment
 from turnout.deployment.wire.messages import report_body
 from turnout.flower.arrays import Arrays
-from turnout.flower.loop import ORDER, SHARED, Direction, client_part, first_memory, personal_names, work
-from turnout.flower.refusals import refusal
+from turnout.flower.loop import ORDER, SHARED, Direction, client_part, first_memory, work
+from turnout.flower.options import refusal
+from turnout.flower.replies import metrics_of, number
 from turnout.pieces.base.algorithm import Algorithm
 
 App = Callable[[Message, Context], Message]
@@ -63,8 +64,7 @@ def mod(algorithm: Algorithm, folder: str | Path = "turnout-client") -> Callable
                 f"the server has other options of corrections, guards or personal parameters than {algorithm.name} here: "
                 "give Rule and mod the same algorithm"
             )
-        state = ClientFolder(Path(folder) / f"{order['run']}-{context.node_id}")
-        with closing(state):
+        with closing(ClientFolder(Path(folder) / f"{order['run']}-{context.node_id}")) as state:
             return _Node(algorithm, state, message, context, app, order).reply()
 
     return run
@@ -72,31 +72,28 @@ def mod(algorithm: Algorithm, folder: str | Path = "turnout-client") -> Callable
 
 def _serve(algorithm: Algorithm, folder: Path, message: Message, node: int) -> None:
     """Put the node's personal part of its last run into the model of a message that does not come from `Rule`."""
-    assert algorithm.personal is not None
     folders = sorted(folder.glob(f"*-{node}"), key=lambda path: path.stat().st_mtime)
     for key, record in list(message.content.array_records.items()) if folders else ():
-        arrays = _arrays(algorithm, record)
         with closing(ClientFolder(folders[-1])) as state:
-            message.content[key] = ArrayRecord(arrays.tensors(_serving(algorithm, arrays, state)))
+            message.content[key] = _served(algorithm, _arrays(algorithm, record), state)
 
 
 def _arrays(algorithm: Algorithm, record: ArrayRecord) -> Arrays:
     """Return the arrays that a message holds."""
-    first = dict(record.to_torch_state_dict())
-    return Arrays(first, personal_names(algorithm, first))
+    return Arrays.of(algorithm, dict(record.to_torch_state_dict()))
 
 
-def _serving(algorithm: Algorithm, arrays: Arrays, state: ClientFolder) -> torch.Tensor:
-    """Return the model ``[P]`` that serves a client, who received these arrays."""
-    params = arrays.initial[: arrays.layout.num_shared]
-    if algorithm.personal is None:
-        return params
-    memory = state.memory or first_memory(algorithm, arrays)
-    return algorithm.personal.serving(params, {name: value[None] for name, value in memory.items()})[0]
+def _served(algorithm: Algorithm, arrays: Arrays, state: ClientFolder) -> ArrayRecord:
+    """Return the model that serves a client, who received these arrays."""
+    params = arrays.shared
+    if algorithm.personal is not None:
+        memory = state.memory or first_memory(algorithm, arrays)
+        params = algorithm.personal.serving(params, {name: value[None] for name, value in memory.items()})[0]
+    return ArrayRecord(arrays.tensors(params))
 
 
 class _Node:
-    """One message to a node; the arguments are those of the mod."""
+    """One message to a node, and its app as a training loop (`turnout.flower.loop.Loop`); arguments as those of the mod."""
 
     examples = 0
 
@@ -116,32 +113,34 @@ class _Node:
         if state.pending is not None and state.pending.task.task != order["task"]:
             (state.settle if state.pending.task.task <= order["taken"] else state.drop)()
         if self._message.metadata.message_type == MessageType.EVALUATE:
-            serving = self._arrays.tensors(_serving(self._algorithm, self._arrays, state))
-            self._message.content[order["arrays"]] = ArrayRecord(serving)
+            self._message.content[order["arrays"]] = _served(self._algorithm, self._arrays, state)
             return self._app(self._message, self._context)
         if state.pending is None:  # otherwise, the server was restarted, and asks for the same report once more
-            params = self._arrays.initial[: self._arrays.layout.num_shared]
-            repeat = np.array([order["repeat"]]) if order["repeat"] else None
-            task = Task(params, order["version"], order["seed"], order["phase"], self._shared, {}, repeat)
-            report, memory = work(self._algorithm, self._arrays, self, order["client"], task, state.memory or {})
-            number, phase, version = order["task"], order["phase"], order["version"]
-            assignment = Assignment(number, version, phase, order["repeat"], "0" * 64, 0, 1.0)
-            state.hold(Pending(assignment, report_body(report), memory))
+            state.hold(self._work())
         assert state.pending is not None
         records = {ORDER: ConfigRecord({"report": state.pending.body}), "metrics": self._metrics}
         return Message(RecordDict(records), reply_to=self._message)
 
+    def _work(self) -> Pending:
+        """Do the task."""
+        task_number, version, repeat, phase = (self._order[name] for name in ("task", "version", "repeat", "phase"))
+        repeats = np.array([repeat]) if repeat else None
+        task = Task(self._arrays.shared, version, self._order["seed"], phase, self._shared, {}, repeats)
+        memory = self._state.memory or {}
+        report, memory = work(self._algorithm, self._arrays, self, self._order["client"], task, memory)
+        return Pending(Assignment(task_number, version, phase, repeat, "0" * 64, 0, 1.0), report_body(report), memory)
+
     def __call__(self, params: torch.Tensor, direction: Direction, stay: bool = False) -> tuple[torch.Tensor, int]:
-        """Have the app train from parameters ``[P]``, as `turnout.flower.client.Loop` says."""
+        """Have the app train from parameters ``[P]``, as `turnout.flower.loop.Loop` says."""
         steps, content = Steps(self._arrays, params, direction, stay), RecordDict(dict(self._message.content))
         self._message.content[self._order["arrays"]] = ArrayRecord(self._arrays.tensors(params))
-        with steps.corrected():
+        with register_optimizer_step_pre_hook(steps.before), register_optimizer_step_post_hook(steps.after):
             reply = self._app(self._message, self._context)
         self._message.content = content
         if reply.has_error():
             raise RuntimeError(f"the ClientApp failed: {reply.error.reason}")
-        self._metrics = next(iter(reply.content.metric_records.values()), MetricRecord())
-        self.examples = int(self._metrics[self._order["examples"]])
+        self._metrics = metrics_of(reply.content)
+        self.examples = round(number(self._metrics, self._order["examples"]))
         end = self._arrays.vector(next(iter(reply.content.array_records.values())).to_torch_state_dict())
         moved = (end != params) & ~steps.stepped
         if self._algorithm.remembers and not stay and moved.any():
@@ -153,7 +152,7 @@ class _Node:
 
 
 class Steps:
-    """The optimizer steps of a training loop, whose gradients are changed.
+    """The optimizer steps of a training loop, whose gradients are changed by two hooks of ``torch.optim``.
 
     Args:
         arrays: of the model.
@@ -168,55 +167,41 @@ class Steps:
 
     def __init__(self, arrays: Arrays, start: torch.Tensor, direction: Direction, stay: bool) -> None:
         self._arrays, self._start, self._direction, self._stay = arrays, start, direction, stay
-        self._places: dict[torch.Tensor, slice] = {}
+        self._slices: dict[torch.Tensor, slice] = {}
         self.number, self.stepped = 0, torch.zeros(len(start), dtype=torch.bool)
 
-    @contextmanager
-    def corrected(self) -> Iterator[None]:
-        """Change the gradients of all steps that optimizers take in this context."""
-        hooks = [
-            register_optimizer_step_pre_hook(self._before),
-            register_optimizer_step_post_hook(self._after),
-        ]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    def _before(self, stepping: torch.optim.Optimizer, *_: Any) -> None:
-        """Replace the gradients by the direction."""
+    def before(self, stepping: torch.optim.Optimizer, *_: Any) -> None:
+        """Replace the gradients by the direction; called before a step."""
         parameters = [parameter for group in stepping.param_groups for parameter in group["params"]]
-        if not self._places:
-            self._places = self._matched(parameters)
-        if len(parameters) != len(self._places) or any(parameter not in self._places for parameter in parameters):
+        if not self._slices:
+            self._slices = self._matched(parameters)
+        if len(parameters) != len(self._slices) or any(parameter not in self._slices for parameter in parameters):
             raise ConfigurationError(
                 "the ClientApp steps other parameters than before: train one model by one optimizer"
             )
         gradient, params = torch.zeros_like(self._start), self._start.clone()
-        for parameter, place in self._places.items():
-            params[place] = parameter.detach().reshape(-1).to(params)
+        for parameter, numbers in self._slices.items():
+            params[numbers] = parameter.detach().reshape(-1).to(params)
             if parameter.grad is not None:
-                gradient[place] = parameter.grad.reshape(-1).to(params)
+                gradient[numbers] = parameter.grad.reshape(-1).to(params)
         direction = self._direction(gradient, params)
-        for parameter, place in self._places.items():
-            if not direction[place].any():  # frozen: not even weight decay and momentum move it
-                parameter.grad = None if gradient[place].any() else parameter.grad
+        for parameter, numbers in self._slices.items():
+            if not direction[numbers].any():  # frozen: not even weight decay and momentum move it
+                parameter.grad = None if gradient[numbers].any() else parameter.grad
             else:
-                parameter.grad = direction[place].view_as(parameter).to(parameter)
+                parameter.grad = direction[numbers].view_as(parameter).to(parameter)
         self.number += 1
 
-    def _after(self, stepping: torch.optim.Optimizer, *_: Any) -> None:
-        """Put the parameters back where they started, if they are to stay."""
-        del stepping
+    def after(self, *_: Any) -> None:
+        """Put the parameters back where they started, if they are to stay; called after a step."""
         if self._stay:
             with torch.no_grad():
-                for parameter, place in self._places.items():
-                    parameter.copy_(self._start[place].view_as(parameter))
+                for parameter, numbers in self._slices.items():
+                    parameter.copy_(self._start[numbers].view_as(parameter))
 
     def _matched(self, parameters: list[torch.Tensor]) -> dict[torch.Tensor, slice]:
         """Return which numbers of the vector each parameter is: the first array that it still equals, as none has moved."""
-        layout, places = self._arrays.layout, dict[torch.Tensor, slice]()
+        layout, slices = self._arrays.layout, dict[torch.Tensor, slice]()
         ends = np.cumsum(layout.sizes).tolist()
         free = {name: slice(end - size, end) for name, size, end in zip(layout.names, layout.sizes, ends, strict=True)}
         received = self._arrays.tensors(self._start)
@@ -228,6 +213,6 @@ class Steps:
                     f"the ClientApp's optimizer steps a parameter of shape {tuple(value.shape)} that is none of the received "
                     "arrays: load these into the model, and train it in their type"
                 )
-            places[parameter] = free.pop(name)
-            self.stepped[places[parameter]] = True
-        return places
+            slices[parameter] = free.pop(name)
+            self.stepped[slices[parameter]] = True
+        return slices

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -13,8 +14,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid  # pyright: ignore[reportMissingImports]
 
 from turnout.deployment.server.driver import Driver
-from turnout.deployment.server.happening import Happening
 from turnout.deployment.server.leases import Leases
+from turnout.deployment.server.served import Applied
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.store import Entry
 from turnout.deployment.wire.format import Assignment, WireError, digest
@@ -29,14 +30,13 @@ LOOK = 2
 """Looks for replies between two questions for the nodes that are connected."""
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class _Sent:
-    """A task that a node works on, the model that it was sent, when it is late, and its replies by the type of message."""
+    """A task that a node works on, and its replies by the type of message."""
 
     client: int
+    node: int
     task: Assignment
-    model: torch.Tensor
-    due: float
     replies: dict[str, RecordDict] = field(default_factory=dict)
 
 
@@ -49,7 +49,7 @@ class GridServer(Service):
         arrays: of the model.
         driver: the coordinator in motion, after all that is in the journal.
         last: the last entry of the journal; None where it is empty.
-        timeout: longest time of a task, in seconds.
+        timeout: longest time of a task, in seconds; the grid answers with an error then.
         configs: by type of message, what is sent with it.
 
     Attributes:
@@ -64,18 +64,20 @@ class GridServer(Service):
         driver: Driver,
         last: Entry | None,
         timeout: float,
-        configs: Any,
+        configs: Mapping[str, Mapping[str, Any]],
     ) -> None:
         most = driver.setting.check_clients(rule.min_nodes, None)
         super().__init__(
             driver, driver.store, last, leases=Leases(timeout), min_clients=rule.min_nodes, max_clients=most
         )
         self._rule, self._grid, self._arrays, self._timeout, self._configs = rule, grid, arrays, timeout, configs
-        self._there, self._nodes = {*driver.present()}, dict[int, int]()  # clients, and the node of each
-        self._sent, self._messages = dict[int, _Sent](), dict[str, int]()  # by task, and the task of each message
+        self._nodes = dict[int, int]()  # of each client that is connected
         self._away, self._look_at = dict[int, float](), 0.0  # until when clients whose task failed count as gone
-        self._taken = driver.store.taken()
-        self._unused, self._used = dict[int, MetricRecord](), list[MetricRecord]()  # metrics, before a step has them
+        self._sent = dict[int, _Sent]()  # by task
+        self._messages = dict[str, tuple[int, str]]()  # task and type of each message without a reply
+        self._taken, self._version = driver.store.taken(), driver.version
+        # Numbers of examples and metrics: of tasks whose report is not written yet, and of reports since the last step.
+        self._unused, self._used = dict[int, tuple[int, MetricRecord]](), list[tuple[int, MetricRecord]]()
         self.metrics: dict[int, MetricRecord] = {}
 
     def run_in_this_thread(self) -> None:
@@ -98,17 +100,15 @@ class GridServer(Service):
 
     def _look(self) -> None:
         """Enrol nodes that are new, and note who came and went."""
-        there = set[int]()
+        before, self._nodes = {*self._nodes, *self.driver.present()}, {}
         for node in sorted(self._grid.get_node_ids()):
             if (client := self.enrolment.client_of(f"node {node}")) is None:
                 self.enrol(f"node {node}", name=str(node))
             elif self._away.get(client, 0.0) <= self.clock():
                 self._nodes[client] = node
-                there.add(client)
                 self.work_of(client, wait=math.inf)  # a lease that does not end: the grid says who is connected
-        for client in sorted(self._there - there):
+        for client in sorted(before - self._nodes.keys()):
             self.leave(client)
-        self._there = there
 
     def _give(self) -> None:
         """Send the tasks that are not yet sent, in the order in which they were given; after a restart, all open ones."""
@@ -116,80 +116,87 @@ class GridServer(Service):
             return
         tasks = {task.task: (client, task) for client, task in run.tasks.items()}
         self._sent = {number: sent for number, sent in self._sent.items() if number in tasks}
-        self._messages = {name: number for name, number in self._messages.items() if number in tasks}
-        broadcast: dict[int, tuple[torch.Tensor, RecordDict]] = {}
+        self._messages = {name: (task, kind) for name, (task, kind) in self._messages.items() if task in tasks}
+        broadcast, messages = dict[int, dict[str, Any]](), list[tuple[_Sent, str, Message]]()
         for number, (client, task) in tasks.items():
             if number in self._sent or client not in self._nodes:
                 continue
             if task.version not in broadcast:
-                model, shared = run.coordinator.models[max(task.version, 0)], dict(run.coordinator.shared())
-                records = {self._rule.arrays: ArrayRecord(self._arrays.tensors(model))}
-                records |= {SHARED: ArrayRecord(shared)} if shared else {}
-                broadcast[task.version] = model, RecordDict(records)
-            model, records = broadcast[task.version]
-            due = math.inf if self._rule.pace.steps_are_rounds else self.clock() + self._timeout  # a round has its own
-            self._sent[number] = _Sent(client, task, model, due)
-            self._send(self._sent[number], records)
+                shared = dict(run.coordinator.shared())
+                records = {self._rule.arrays: ArrayRecord(self._arrays.tensors(self._model(task)))}
+                broadcast[task.version] = records | ({SHARED: ArrayRecord(shared)} if shared else {})
+            sent = self._sent[number] = _Sent(client, self._nodes[client], task)
+            content = broadcast[task.version]
+            messages += [(sent, kind, self._message(sent, kind, content)) for kind in self._rule.kinds(task.phase)]
+        names = self._grid.push_messages([message for *_, message in messages]) if messages else ()
+        for (sent, kind, _), name in zip_longest(messages, names):
+            if name:
+                self._messages[name] = sent.task.task, kind
+            else:
+                self._lose(sent, "the grid takes no message for it")
 
-    def _send(self, sent: _Sent, records: Mapping[str, Any]) -> None:
-        """Send a task to its node, by one message of each type that it takes."""
-        task, rule, content, node = sent.task, self._rule, dict(records), self._nodes[sent.client]
+    def _model(self, task: Assignment) -> torch.Tensor:
+        """Return the model of an open task, ``[P_u]``."""
+        assert self.driver.run is not None
+        return self.driver.run.coordinator.models[max(task.version, 0)]
+
+    def _message(self, sent: _Sent, kind: str, records: Mapping[str, Any]) -> Message:
+        """Return the message of a type by which a node gets its task."""
+        task, rule, round_ = sent.task, self._rule, sent.task.version + 1
+        content = {**records, rule.config: ConfigRecord({**self._configs[kind], "server-round": round_})}
         if rule.mod:
             order = {name: getattr(task, name) for name in ("task", "version", "repeat", "phase")}
             order |= {"client": sent.client, "seed": rule.seed, "taken": self._taken.get(sent.client, -1)}
             order |= {"arrays": rule.arrays, "examples": rule.examples, "run": self.run}
             content[ORDER] = ConfigRecord({**order, "client_part": client_part(rule.algorithm)})
-        round_ = task.version + 1
-        for kind in rule.kinds(task.phase):
-            content[rule.config] = ConfigRecord({**self._configs[kind], "server-round": round_})
-            message = Message(RecordDict(content), node, kind, ttl=self._timeout, group_id=str(round_))
-            if not any(names := [*self._grid.push_messages([message])]):
-                self._lose(sent, "the grid takes no message for it")
-                return
-            self._messages[names[0]] = task.task
+        return Message(RecordDict(content), sent.node, kind, ttl=self._timeout, group_id=str(round_))
 
     def _collect(self) -> None:
-        """Take the replies that have arrived, and give up tasks that are late."""
+        """Take the replies that have arrived; those that nobody waits for, such as second ones, are left out."""
         for reply in self._grid.pull_messages([*self._messages]) if self._messages else ():
-            sent = self._sent[self._messages.pop(reply.metadata.reply_to_message_id)]
+            number, kind = self._messages.get(name := reply.metadata.reply_to_message_id, (-1, ""))
+            sent, node = self._sent.get(number), reply.metadata.src_node_id
+            if sent is None or not (reply.has_error() or node == sent.node):  # an error may be one of the grid's
+                log.warning("node %s: a reply to no message of its own", node)
+                continue
+            del self._messages[name]
             if reply.has_error():
                 self._lose(sent, reply.error.reason)
                 continue
-            sent.replies[reply.metadata.message_type] = reply.content
+            sent.replies[kind] = reply.content
             if sent.replies.keys() == {*self._rule.kinds(sent.task.phase)}:
                 try:
                     self._take(sent)
                 except WireError as error:
                     self._lose(sent, str(error))
-        for sent in self._sent.values():
-            if sent.due <= self.clock():
-                self._lose(sent, "late")
 
     def _take(self, sent: _Sent) -> None:
         """Queue a report for the journal; raise `WireError` where it cannot be used."""
-        task, body = sent.task, body_of(self._rule, self._arrays, sent.task.phase, sent.model, sent.replies)
-        self.driver.setting.reports[task.phase].read(body, sent.client, task.version, task.repeat)
+        task = sent.task
+        body = body_of(self._rule, self._arrays, task.phase, self._model(task), sent.replies)
+        report = self.driver.setting.reports[task.phase].read(body, sent.client, task.version, task.repeat)
         part = self.store.files.incoming / f"{sent.client}-{task.task}-flower"
-        part.write_bytes(body)
+        self.store.until_done(lambda: part.write_bytes(body))
         if task.phase == "train":
-            self._unused[task.task] = metrics_of(sent.replies["train"])
+            self._unused[task.task] = int(report.num_examples[0]), metrics_of(sent.replies["train"])
         self.report(sent.client, task.task, digest(body), part)
 
     def _lose(self, sent: _Sent, why: str) -> None:
         """Give up a task, and leave its client alone for a while."""
-        log.warning("node %s: task %d is lost: %s", self._nodes[sent.client], sent.task.task, why)
+        log.warning("node %s: task %d is lost: %s", sent.node, sent.task.task, why)
+        self._messages = {name: of for name, of in self._messages.items() if of[0] != sent.task.task}
         self._away[sent.client] = self.clock() + self._rule.retry
+        self._nodes.pop(sent.client, None)
         self.leave(sent.client)
-        self._there.discard(sent.client)
 
-    def _apply(self, entry: Entry, waiting: Happening) -> list[int]:
-        """Do what follows of an entry, and note which reports were taken, and what they say of training."""
-        version, woken = self.driver.version, super()._apply(entry, waiting)
-        if entry.kind == "report" and waiting.done.result().status == 201:
-            assert entry.client is not None
-            assert entry.task is not None
-            self._taken[entry.client], metrics = entry.task, self._unused.pop(entry.task, None)
-            self._used += [] if metrics is None else [metrics]
-        if self.driver.version > version:
-            self.metrics[self.driver.version], self._used = mean(self._used, self._rule.examples), []
-        return woken
+    def _note(self, applied: Applied) -> None:
+        """Take up what has followed: which reports were taken, and what they say of training once there is a step."""
+        super()._note(applied)
+        for outcome in applied.outcomes:
+            metrics = self._unused.pop(outcome.task, None)
+            if outcome.outcome == "taken":
+                self._taken[outcome.client] = outcome.task
+                self._used += [metrics] if metrics else []
+        if self.driver.version > self._version:
+            self.metrics[self.driver.version] = mean(self._used, self._rule.examples)
+            self._version, self._used = self.driver.version, []

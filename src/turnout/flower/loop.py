@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import SimpleNamespace
@@ -11,16 +11,13 @@ from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 import torch
-from torch import nn
 
 from turnout.core.checks import ConfigurationError
-from turnout.core.random import fold, stream
 from turnout.core.types import Federation, Lanes, Report, State, Task
 from turnout.deployment.wire.format import digest
-from turnout.engine.cohort import Clients
-from turnout.engine.parameters import Layout
+from turnout.engine.cohort import Clients, Start
 from turnout.flower.arrays import Arrays
-from turnout.flower.refusals import LOSSES
+from turnout.flower.options import LOSSES
 from turnout.pieces.base import Correction, Local
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.base.client_step import client_step
@@ -54,17 +51,11 @@ class Loop(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class LoopSteps(Local):
-    """A training loop as a local rule: its own minibatches, optimizer and number of steps.
-
-    Args:
-        loop: the loop.
-    """
+    """A training loop as a local rule: its own minibatches, optimizer and number of steps."""
 
     gives: ClassVar[tuple[str, ...]] = ("loss", *LOSSES)  # the server reads these of the metrics
-
-    loop: Loop
 
     def alone(self, steps: int) -> Local:
         """Return the rule itself: the loop says how many steps it takes."""
@@ -73,9 +64,9 @@ class LoopSteps(Local):
 
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
         """Run the loop once, with corrected gradients."""
-        start, steps = task.params.reshape(-1), 0
+        loop, start, steps = cast("LoopClient", clients).loop, task.params.reshape(-1), 0
         if any(getattr(piece, "alternate", 0.0) for piece in corrections):  # which halves of the steps depend on
-            steps = self.loop(start, lambda gradient, _: gradient, stay=True)[1]
+            steps = loop(start, lambda gradient, _: gradient, stay=True)[1]
         lanes = Lanes(np.zeros(1, dtype=np.int64), np.array([steps]))
         begun = [piece.begin(task, memory, clients, lanes) for piece in corrections]
 
@@ -85,44 +76,23 @@ class LoopSteps(Local):
                 row = piece.correct(row, params[None], start[None])
             return row[0]
 
-        end, steps = self.loop(start, direction, stay=task.phase == "prepare")
+        end, steps = loop(start, direction, stay=task.phase == "prepare")
         if corrections and not steps:
             names = ", ".join(type(piece).__name__ for piece in corrections)
             raise ConfigurationError(f"{names}: the ClientApp took no step of an optimizer of torch.optim to correct")
-        delta = (end - start)[None]
+        delta, num_steps = (end - start)[None], np.array([steps], dtype=np.int64)
         changed, remembered = outcome([begun], [delta])
         memory |= remembered
-        instead = sent([begun], [delta])
-        num_steps = np.array([steps], dtype=np.int64)
-        return Report(
-            clients.ids,
-            task.versions(1),
-            clients.num_examples,
-            num_steps,
-            delta if instead is None else instead,
-            changed,
-        )
+        if (instead := sent([begun], [delta])) is not None:
+            delta = instead
+        return Report(clients.ids, task.versions(1), clients.num_examples, num_steps, delta, changed)
 
 
-@dataclass(frozen=True, eq=False)
-class LoopStart:
-    """What a client finds at the model that it received, by running its loop without moving.
-
-    Attributes:
-        task: the model.
-        clients: the client.
-    """
-
-    task: Task
-    clients: LoopClient
-
-    @property
-    def params(self) -> torch.Tensor:
-        """The model, ``[P]`` or ``[1, P]``."""
-        return self.task.params
+class LoopStart(Start):
+    """What a client finds at the model that it received, by running its loop without moving."""
 
     @cached_property
-    def gradient(self) -> torch.Tensor:
+    def gradient(self) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The mean gradient of the minibatches of one run of the loop, ``[1, P]``.
 
         It is that of all examples where each is in one minibatch and these are equally large.
@@ -134,42 +104,27 @@ class LoopStart:
             total.add_(gradient)
             return gradient
 
-        steps = self.clients.loop(self.params.reshape(-1), add, stay=True)[1]
+        steps = cast("LoopClient", self.clients).loop(self.params.reshape(-1), add, stay=True)[1]
         if not steps:
             raise ConfigurationError("the ClientApp took no step of an optimizer of torch.optim to read a gradient of")
         return (total / steps)[None]
 
 
 @dataclass(frozen=True, eq=False)
-class LoopClient:
-    """One client whose examples its own loop alone sees: what `turnout.engine.cohort.Clients` is to a client step."""
+class LoopClient(Clients):
+    """One client whose examples its own loop alone sees: the lane of a client step without data and objective."""
 
-    ids: np.ndarray
-    loop: Loop
-    layout: Layout
-    start: LoopStart | None = None
-    objective: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        network = SimpleNamespace(rebase=lambda _: None, adapters=())
-        object.__setattr__(self, "objective", SimpleNamespace(layout=self.layout, network=network))
-
-    def __len__(self) -> int:
-        return 1
+    loop: Loop = field(kw_only=True)
 
     @property
     def num_examples(self) -> np.ndarray:
         """Of the last run of the loop, int64 ``[1]``."""
         return np.array([self.loop.examples], dtype=np.int64)
 
-    def at(self, task: Task) -> tuple[LoopClient, LoopStart]:
+    def at(self, task: Task) -> tuple[LoopClient, Start]:
         """Return the client with what it finds at the model of a task, and that."""
         start = LoopStart(task, self)
         return replace(self, start=start), start
-
-    def keys(self, purpose: str, seed: int, versions: np.ndarray, lanes: Any = slice(None)) -> torch.Tensor:
-        """Return 64 random bits, int64 ``[1]``, that depend on (seed, version, client) alone."""
-        return torch.from_numpy(fold(stream(purpose, seed), versions[lanes], self.ids[lanes]))
 
 
 def work(
@@ -186,64 +141,37 @@ def work(
         memory: what the client remembers; empty before its first task.
     """
     measured = tuple(piece for piece in algorithm.measurements if not set(piece.gives) <= {*LOSSES})
-    algorithm = replace(algorithm, local=LoopSteps(loop), measurements=measured)
-    lane = LoopClient(np.array([client]), loop, arrays.layout)
+    network = SimpleNamespace(rebase=lambda _: None, adapters=())
+    objective: Any = SimpleNamespace(layout=arrays.layout, network=network, device=arrays.initial.device)
+    lane = LoopClient(np.array([client]), np.zeros(1, dtype=np.int64), cast("Any", None), objective, loop=loop)
     rows = {name: value[None].clone() for name, value in (memory or first_memory(algorithm, arrays)).items()}
-    report, rows = client_step(algorithm, task, rows, cast("Clients", lane))
+    report, rows = client_step(replace(algorithm, local=LoopSteps(), measurements=measured), task, rows, lane)
     return report, {name: value[0] for name, value in rows.items()}
 
 
 def example(algorithm: Algorithm, arrays: Arrays, phase: str, seed: int) -> Report:
     """Return the report of a client whose loop does not move."""
-    params = arrays.initial[: arrays.layout.num_shared]
-    shared = {name: torch.zeros_like(params) for name in algorithm.keeps}
-    return work(algorithm, arrays, _Still(), 0, Task(params, 0, seed, phase, shared), {})[0]
 
-
-class _Still:
-    """A training loop that does not move."""
-
-    examples = 1
-
-    def __call__(self, params: torch.Tensor, direction: Direction, stay: bool = False) -> tuple[torch.Tensor, int]:
+    def still(params: torch.Tensor, direction: Direction, stay: bool = False) -> tuple[torch.Tensor, int]:
         del stay
         direction(torch.zeros_like(params), params)
         return params, 1
 
+    loop: Any = still
+    loop.examples = 1
+    task = Task(arrays.shared, 0, seed, phase, {name: torch.zeros_like(arrays.shared) for name in algorithm.keeps})
+    return work(algorithm, arrays, loop, 0, task, {})[0]
+
 
 def first_memory(algorithm: Algorithm, arrays: Arrays) -> State:
     """Return what a client remembers before its first task."""
-    layout, initial = arrays.layout, arrays.initial
-    personal = algorithm.personal
+    layout, initial, personal = arrays.layout, arrays.initial, algorithm.personal
     first = initial[layout.num_shared :] if personal is None else personal.first(initial, layout.num_shared)
-    federation = Federation(1, layout.num_shared, dtype=initial.dtype)
-    return algorithm.memory(federation, first, layout.shared_shapes)
+    return algorithm.memory(Federation(1, layout.num_shared, dtype=initial.dtype), first, layout.shared_shapes)
 
 
 def client_part(algorithm: Algorithm) -> str:
     """Return a digest of the pieces that a client carries out, by which both sides see that they have the same."""
-    places = ("corrections", "guard", "personal", "measurements")
-    parts = [describe(getattr(algorithm, place)) for place in places]
+    names = ("corrections", "guard", "personal", "measurements")
+    parts = [describe(getattr(algorithm, name)) for name in names]
     return digest(json.dumps([*parts, describe(algorithm.selection.measurements)], default=str).encode())
-
-
-def personal_names(algorithm: Algorithm, arrays: Mapping[str, torch.Tensor]) -> frozenset[str]:
-    """Return the names of the arrays that stay with their client.
-
-    A personalization chooses parameters of a module: here one with layers as the names of the arrays have them. A layer whose
-    weight is a vector is a normalisation, because those of linear layers, convolutions and embeddings are matrices.
-    """
-    if algorithm.personal is None:
-        return frozenset()
-    root = nn.Module()
-    for name, value in arrays.items():
-        *path, last = name.split(".")
-        module = root
-        for part in path:
-            if part not in dict(module.named_children()):
-                norm = last == "weight" and value.dim() == 1 and part == path[-1]
-                module.add_module(part, nn.GroupNorm(1, 1, affine=False) if norm else nn.Module())
-            module = module.get_submodule(part)
-        if value.is_floating_point():
-            module.register_parameter(last, nn.Parameter(value))
-    return algorithm.personal.chosen(root)

@@ -1,20 +1,30 @@
-"""Check the options of a run over a Flower grid, and derive what is read of its clients."""
+"""Check the options of a run over a Flower grid: which algorithms a ClientApp can take part in, and what it is asked for."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
+from typing import Literal
+
+import torch
 
 from turnout.core.checks import ConfigurationError, count, positive, refuse
-from turnout.flower.refusals import LOSSES, refusal
+from turnout.pieces.base import Aggregation, InformsClients
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.protocol.fits import check_pace
+from turnout.pieces.local.measurements import Inexactness
+from turnout.pieces.local.solver import Solver
+from turnout.protocol.fits import check_machines, check_pace
 from turnout.protocol.pace import Pace, Rounds
+
+LOSSES = ("start_loss", "start_loss_rms", "appeal_gap")
+"""What follows from the metrics that a ClientApp sends when it evaluates the received model."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of `turnout.flower.Rule`, which has their description."""
+    """Hold the options of `turnout.flower.Rule`, which describes them, and derive what is read of its clients."""
 
     algorithm: Algorithm
     pace: Pace = field(default_factory=Rounds)
@@ -30,6 +40,7 @@ class Options:
     config: str = "config"
     examples: str = "num-examples"
     steps: str = "num-steps"
+    max_norm: float | Literal["auto"] | None = "auto"
     retry: float = 10.0
     poll: float = 0.5
 
@@ -43,7 +54,7 @@ class Options:
         check_pace(self.pace, self.algorithm)
         for name in ("min_nodes", "evaluate_every"):
             count(name, getattr(self, name))
-        for name in ("retry", "poll"):
+        for name in ("retry", "poll", *(["max_norm"] if self.max_norm not in ("auto", None) else [])):
             positive(name, getattr(self, name))
         if "appeal_gap" in self.losses("train") and self.requirement is None:
             raise ConfigurationError(
@@ -64,3 +75,62 @@ class Options:
         names = {name for piece in self.algorithm.selection.measurements for name in piece.gives}
         trains = phase != "measure" or names > {*LOSSES} & names
         return ("evaluate",) * evaluates + ("train",) * trains
+
+
+def refusal(algorithm: Algorithm, mod: bool = False) -> str | None:
+    """Return why an algorithm cannot run with a ClientApp; None where it can.
+
+    An unchanged ClientApp sends its parameters after training, its number of examples, and metrics. With `mod`, it keeps a
+    memory, corrects gradients before each step of its optimizer, and changes its update before it is sent.
+
+    >>> import turnout as to
+    >>> refusal(to.fedau()) is None
+    True
+    >>> refusal(to.folb())
+    'StartGradient needs start_gradient of every client, and a ClientApp sends parameters and metrics alone'
+    >>> refusal(to.folb(), mod=True) is None
+    True
+    """
+    try:
+        check_machines(algorithm)
+    except ConfigurationError as error:
+        return str(error)
+    reasons = chain(_reasons(algorithm), () if mod else _without_mod(algorithm))
+    return next((f"{type(piece).__name__} {why}" for piece, why in reasons), None)
+
+
+def _reasons(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
+    """Yield pieces that a ClientApp does not carry out, with the mod or without, and why."""
+    aggregation = algorithm.aggregation
+    if Solver.family.name_of(type(algorithm.local)) is None:
+        yield algorithm.local, "is how clients train in this method, and a ClientApp trains by its own loop"
+    for piece in algorithm.weighting:
+        if isinstance(piece, InformsClients):
+            yield piece, "has the server say how much work a client does, and a ClientApp decides that"
+    for piece in (*algorithm.measurements, *algorithm.selection.measurements):
+        if isinstance(piece, Inexactness):
+            yield piece, "needs a gradient after training, and a ClientApp computes none then"
+        if getattr(piece, "tuning", None) is not None:
+            yield piece, "tunes the model before it is scored (tuning=...), and a ClientApp scores it as it comes"
+    for piece in algorithm.corrections:
+        if piece.of_minibatch:
+            yield piece, "is a term of the loss on each minibatch, and a ClientApp has a loss of its own"
+    if type(aggregation).base_offset is not Aggregation.base_offset:
+        yield aggregation, "multiplies the factors of adapters, and arrays do not say which of them belong together"
+    if phases := aggregation.phases:
+        yield aggregation, f"asks clients for more after training ({', '.join(phases)})"
+
+
+def _without_mod(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
+    """Yield pieces that need the mod, and why."""
+    if algorithm.personal is not None:
+        yield algorithm.personal, "keeps a part of the model with every client, and a ClientApp sends all of it"
+    for piece in algorithm.corrections:
+        names = ", ".join([*piece.keeps, *piece.memory(1, torch.float32)])
+        memory = f", by {names}, which clients keep" * bool(names)
+        yield piece, f"changes every local step, and these are the ClientApp's{memory}"
+    for piece in (*algorithm.measurements, *algorithm.selection.measurements):
+        if names := ", ".join(name for name in piece.gives if name not in LOSSES):
+            yield piece, f"needs {names} of every client, and a ClientApp sends parameters and metrics alone"
+    for piece in algorithm.guard:
+        yield piece, "changes updates before they leave a client, and a ClientApp sends them as they are"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, MetricRecord, RecordDict  # pyright: ignore[reportMissingImports]
-from safetensors import SafetensorError
 from safetensors.torch import load
 
 from turnout.core.types import Report
@@ -21,49 +20,63 @@ from turnout.flower.loop import ORDER, example
 from turnout.flower.options import Options
 
 
-def formats(rule: Options, arrays: Arrays) -> dict[str, ReportFormat]:
+def formats(rule: Options, arrays: Arrays, max_norm: float | None) -> dict[str, ReportFormat]:
     """Return what reports look like, by phase."""
-    algorithm, model = rule.algorithm, SimpleNamespace(layout=arrays.layout, initial=arrays.initial)
-    coding, nulls = Coding.of(algorithm, rule.seed, cast("Any", model)), algorithm.aggregation.nulls_dropped
-    bodies = {phase: report_body(_example(rule, arrays, phase)) for phase in algorithm.phases}
-    return {phase: ReportFormat(manifest(load(body)), coding, nulls) for phase, body in bodies.items()}
+    model: Any = SimpleNamespace(layout=arrays.layout, initial=arrays.initial)
+    coding, nulls = Coding.of(rule.algorithm, rule.seed, model), rule.algorithm.aggregation.nulls_dropped
+    bodies = {phase: report_body(_example(rule, arrays, phase)) for phase in rule.algorithm.phases}
+    return {phase: ReportFormat(manifest(load(body)), coding, nulls, max_norm) for phase, body in bodies.items()}
 
 
 def _example(rule: Options, arrays: Arrays, phase: str) -> Report:
     """Return a report of a phase as a client sends it that did not move."""
-    seen = {name: torch.zeros(1, dtype=torch.float64) for name in rule.losses(phase)}
+    losses = dict.fromkeys(rule.losses(phase), 0.0)
     if rule.mod and "train" in rule.kinds(phase):
         report = example(rule.algorithm, arrays, phase, rule.seed)
-        return replace(report, seen=report.seen | seen)
-    one, length = np.ones(1, dtype=np.int64), arrays.layout.num_shared if phase == "train" else 0
-    return Report(one, one, one, one, arrays.initial.new_zeros((1, length)), seen=seen)
+        return replace(report, seen=report.seen | _seen(losses))
+    return _report(torch.zeros_like(arrays.shared if phase == "train" else arrays.shared[:0]), 1, 1, losses)
 
 
 def body_of(rule: Options, arrays: Arrays, phase: str, model: torch.Tensor, replies: Mapping[str, RecordDict]) -> bytes:
     """Return the report of a client, of its replies by the type of message.
 
     Raises:
-        WireError: where the replies lack what the algorithm reads.
+        WireError: where the replies lack what the algorithm reads, or cannot be read.
     """
-    tensors = {f"seen.{name}": torch.tensor([value]).double() for name, value in _losses(rule, phase, replies).items()}
-    train, metrics = replies.get("train"), metrics_of(replies[rule.kinds(phase)[-1]])
+    try:
+        return _body(rule, arrays, phase, model, replies)
+    except WireError:
+        raise
+    except Exception as error:  # records are bytes that a client wrote, and whatever these make raise is its own loss
+        raise WireError(f"the reply cannot be read: {error!r}") from error
+
+
+def _body(rule: Options, arrays: Arrays, phase: str, model: torch.Tensor, replies: Mapping[str, RecordDict]) -> bytes:
+    losses, train = _losses(rule, phase, replies), replies.get("train")
     if rule.mod and train is not None:
         body = train.config_records.get(ORDER, {}).get("report")
         if not isinstance(body, bytes):
             raise WireError("the reply is not one of the mod: write mods=[turnout.flower.mod(...)] in the ClientApp")
-        try:
-            return encode(load(body) | tensors)
-        except SafetensorError as error:
-            raise WireError(f"the reply of the mod cannot be read: {error}") from None
-    num_steps, delta = 0.0, model[:0]
+        return encode(load(body) | {f"seen.{name}": value for name, value in _seen(losses).items()})
+    metrics, num_steps, delta = metrics_of(replies[rule.kinds(phase)[-1]]), 0.0, model[:0]
     if train is not None:
         received = arrays.vector(arrays.tensors(model))  # in the types of the arrays
         record = next(iter(train.array_records.values()), ArrayRecord())
         delta = arrays.vector(record.to_torch_state_dict()) - received
         if any(piece.reads_steps for piece in rule.algorithm.weighting):
-            num_steps = _number(metrics, rule.steps)
-    counts = {"num_examples": _number(metrics, rule.examples), "num_steps": num_steps}
-    return encode({"delta": delta[None], **{k: torch.tensor([round(v)]) for k, v in counts.items()}, **tensors})
+            num_steps = number(metrics, rule.steps)
+    return report_body(_report(delta, number(metrics, rule.examples), num_steps, losses))
+
+
+def _report(delta: torch.Tensor, num_examples: float, num_steps: float, losses: Mapping[str, float]) -> Report:
+    """Return the report of one client, whose number and version the server knows."""
+    examples, steps, zero = (np.array([round(value)], dtype=np.int64) for value in (num_examples, num_steps, 0))
+    return Report(zero, zero, examples, steps, delta[None], seen=_seen(losses))
+
+
+def _seen(losses: Mapping[str, float]) -> dict[str, torch.Tensor]:
+    """Return numbers as the server reads them client by client."""
+    return {name: torch.tensor([value], dtype=torch.float64) for name, value in losses.items()}
 
 
 def _losses(rule: Options, phase: str, replies: Mapping[str, RecordDict]) -> dict[str, float]:
@@ -71,10 +84,10 @@ def _losses(rule: Options, phase: str, replies: Mapping[str, RecordDict]) -> dic
     others, values = {"loss": ("train", rule.train_loss), "start_loss_rms": ("evaluate", f"{rule.loss}_rms")}, {}
     for name in rule.losses(phase):
         kind, metric = others.get(name, ("evaluate", rule.loss))
-        values[name] = _number(metrics := metrics_of(replies[kind]), metric)
+        values[name] = number(metrics := metrics_of(replies[kind]), metric)
         if name == "appeal_gap":
             required = rule.requirement
-            values[name] -= _number(metrics, required) if isinstance(required, str) else required or 0.0
+            values[name] -= number(metrics, required) if isinstance(required, str) else required or 0.0
     return values
 
 
@@ -83,8 +96,12 @@ def metrics_of(content: RecordDict) -> MetricRecord:
     return next(iter(content.metric_records.values()), MetricRecord())
 
 
-def _number(metrics: MetricRecord, name: str) -> float:
-    """Return one number of a record of metrics; raise `WireError` where there is none of this name."""
+def number(metrics: MetricRecord, name: str) -> float:
+    """Return one number of a record of metrics.
+
+    Raises:
+        WireError: where there is none of this name.
+    """
     value = metrics.get(name)
     if not isinstance(value, int | float):
         names = ", ".join(metrics) or "nothing"
@@ -92,12 +109,18 @@ def _number(metrics: MetricRecord, name: str) -> float:
     return float(value)
 
 
-def mean(metrics: list[MetricRecord], examples: str) -> MetricRecord:
-    """Return the mean of metrics by examples, of the numbers that all have."""
-    metrics = [record for record in metrics if record.get(examples)]  # a report that was sent again has none
-    names = set[str]().union(*metrics).intersection(*metrics) - {examples}
-    numbers = [name for name in sorted(names) if all(isinstance(record[name], int | float) for record in metrics)]
-    weights = [record[examples] for record in metrics]
-    return MetricRecord(
-        {name: float(np.average([record[name] for record in metrics], weights=weights)) for name in numbers}
-    )
+def mean(metrics: Sequence[tuple[int, MetricRecord]], examples: str) -> MetricRecord:
+    """Return the mean of metrics by numbers of examples, of the numbers that all have.
+
+    Args:
+        metrics: of each client, beside the number of examples in its report.
+        examples: the name of that number, which is left out.
+    """
+    metrics = [(weight, record) for weight, record in metrics if weight and record]  # one sent again has no metrics
+    total, names = sum(weight for weight, _ in metrics), {name for _, record in metrics for name in record} - {examples}
+    means = dict[str, float]()
+    for name in sorted(names):
+        values = [(w, value) for w, record in metrics if isinstance(value := record.get(name), int | float)]
+        if len(values) == len(metrics):
+            means[name] = sum(weight * float(value) for weight, value in values) / total
+    return MetricRecord(means)

@@ -12,10 +12,9 @@ from safetensors.torch import load_file
 
 from turnout.core.checks import ConfigurationError, count, positive
 from turnout.deployment.server.recovery import opened
-from turnout.deployment.server.setting import RunSetting
+from turnout.deployment.server.setting import RunSetting, norm_limit
 from turnout.deployment.wire.format import WireError, encode
 from turnout.flower.arrays import Arrays
-from turnout.flower.loop import personal_names
 from turnout.flower.options import Options
 from turnout.protocol.pace import Rounds
 from turnout.record import storage
@@ -47,6 +46,8 @@ class Rule(Options):
             it, that of ``sqrt(mean_i loss_i^2)``, for Oort.
         train_loss: the name of the mean loss in the metrics of training, for selections by the last loss.
         arrays, config, examples, steps: keys of records and metrics; `steps` is read for FedNova without the mod alone.
+        max_norm: the greatest norm of an update that counts; None takes any. ``"auto"`` is 100 times the norm of the first
+            model, and at least 100 times the root of its number of parameters.
         retry: seconds until the node of a task that failed counts as there again.
         poll: seconds between two looks for replies.
 
@@ -106,9 +107,10 @@ class Rule(Options):
                 name: describe(getattr(self, name)) for name in ("algorithm", "pace", "seed", "requirement", "loss")
             }
             about = {"kind": "flower", "rounds": num_rounds, "arrays": describe(arrays.layout), **decides}
+            reports = formats(self, arrays, norm_limit(arrays.shared, self.max_norm))
             setting = RunSetting(
                 algorithm=self.algorithm, pace=pace, rounds=num_rounds, seed=self.seed, evaluate_every=self.evaluate_every,
-                record_weights=False, initial=arrays.initial[: arrays.layout.num_shared], reports=formats(self, arrays),
+                record_weights=False, initial=arrays.shared, reports=reports,
                 heartbeat=timeout, description=about, trained=arrays.trained(), score=score,
             )  # fmt: skip
             with opened(folder, setting) as (driver, last):
@@ -127,7 +129,7 @@ class Rule(Options):
 
     def _first(self, folder: Path, first: dict[str, torch.Tensor]) -> Arrays:
         """Return the first model of the run in a folder: that in its file, or this one, which is written there."""
-        path, arrays = folder / "initial.safetensors", Arrays(first, personal_names(self.algorithm, first))
+        path, arrays = folder / "initial.safetensors", Arrays.of(self.algorithm, first)
         if not path.exists():
             storage.replace_files({path: lambda part: part.write_bytes(encode(first))})
             return arrays

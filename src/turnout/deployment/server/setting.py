@@ -197,8 +197,7 @@ class Setting(RunSetting):
         if experiment.metrics:
             metric_sums(experiment.named_metrics(), *objective.judged(objective.initial, iter([(x, y)]))[2:])
         initial = objective.initial[: objective.layout.num_shared]
-        if max_norm == "auto":
-            max_norm = 100.0 * max(length(initial), math.sqrt(len(initial)))
+        max_norm = norm_limit(initial, max_norm)
         return cls(
             algorithm=algorithm,
             pace=experiment.pace,
@@ -236,6 +235,11 @@ class Setting(RunSetting):
         shards, transforms = self.test
         self.objective.network.rebase(shared)
         return columns(evaluate(self.objective, params, shards, transforms).mean(), "test")
+
+
+def norm_limit(initial: torch.Tensor, max_norm: float | Literal["auto"] | None) -> float | None:
+    """Return the greatest norm of an update: ``"auto"`` is 100 times that of the first model, or of ones in its place."""
+    return 100.0 * max(length(initial), math.sqrt(len(initial))) if max_norm == "auto" else max_norm
 
 
 def _tried(computer: Computer, phase: Phase, initial: torch.Tensor, max_norm: float | None) -> ReportFormat:

@@ -229,4 +229,6 @@ def _check_norms(tensors: State, most: float | None) -> None:
             continue
         norm = length(value)
         if norm > most:
-            raise WireError(f"{name} has norm {norm:.3g}, and this server takes at most {most:.3g} (serve --max-norm)")
+            raise WireError(
+                f"{name} has norm {norm:.3g}, and this server takes at most {most:.3g} (max_norm, serve --max-norm)"
+            )
