@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -204,11 +205,6 @@ class Callbacks(Callback):
                     "AfterRound(function) to call a function after every round"
                 )
 
-    def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
-        """Call every callback."""
-        for callback in self._all:
-            callback.on_start(config, folder)
-
     @contextmanager
     def attached(self, result: Callable[[], Any]) -> Iterator[None]:
         """Let the callbacks read the present result of a run, by a function, within this context."""
@@ -225,21 +221,12 @@ class Callbacks(Callback):
         """True if a callback handles earlier rounds, which are many in a long run."""
         return any(type(callback).on_earlier is not Callback.on_earlier for callback in self._all)
 
-    def on_earlier(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Call every callback."""
-        for callback in self._all:
-            callback.on_earlier(rows)
+    def _call(self, method: str, *arguments: Any) -> bool:
+        """Call a method of every callback; return whether one of them returns True."""
+        return any([bool(getattr(callback, method)(*arguments)) for callback in self._all])  # noqa: C419 - every one is called
 
-    def on_round(self, row: Mapping[str, Any]) -> bool:
-        """Call every callback; return whether one of them ends the run."""
-        return any([bool(callback.on_round(row)) for callback in self._all])  # noqa: C419 - every one is called
-
-    def on_work(self, what: str, done: int, total: int) -> None:
-        """Call every callback."""
-        for callback in self._all:
-            callback.on_work(what, done, total)
-
-    def on_end(self, summary: Mapping[str, Any]) -> None:
-        """Call every callback."""
-        for callback in self._all:
-            callback.on_end(summary)
+    on_start = partialmethod(_call, "on_start")  # type: ignore[assignment]
+    on_earlier = partialmethod(_call, "on_earlier")  # type: ignore[assignment]
+    on_round = partialmethod(_call, "on_round")  # type: ignore[assignment]
+    on_work = partialmethod(_call, "on_work")  # type: ignore[assignment]
+    on_end = partialmethod(_call, "on_end")  # type: ignore[assignment]

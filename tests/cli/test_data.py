@@ -34,8 +34,8 @@ def test_the_picture_goes_where_it_should(turnout: Turnout) -> None:
     assert "<svg" in Path("who.svg").read_text()
     for part in ("client test", "unseen, training", "unseen, test"):
         assert part in result.stdout
-    assert "cannot be written" in turnout("data", "show", "digits", "-o", "nowhere/who.svg").stderr
-    assert "cannot be written" in turnout("data", "show", "digits", "-o", "who.xyz").stderr
+    assert "cannot write who.svg/who.svg" in turnout("data", "show", "digits", "-o", "who.svg/who.svg").stderr
+    assert "needed a file that ends in .pdf, .svg, .png" in turnout("data", "show", "digits", "-o", "who.xyz").stderr
 
 
 def test_the_seed_is_that_of_the_partition(turnout: Turnout) -> None:

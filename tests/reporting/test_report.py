@@ -14,7 +14,7 @@ from turnout.data.federated import FederatedData, Shards
 from turnout.record.query import History
 from turnout.reporting.records import RunRecord
 from turnout.reporting.report import write_report
-from turnout.reporting.settings import environment, flatten, settings
+from turnout.reporting.settings import as_toml, environment, settings
 
 NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 VOID = {"meta", "br", "wbr", "link", "img", "input", "hr"}
@@ -210,7 +210,7 @@ def test_settings_share_what_all_runs_share(six_by_three):
 def test_flattened_settings_are_toml():
     tomllib = pytest.importorskip("tomllib")
     config = {"a": {"b": {"c": 0.1}, "d": [1, 2]}, "on": True, "name": 'quoted "ü"', "cutoff": None}
-    lines = flatten(config)
+    lines = as_toml(config)
     assert lines.pop("cutoff") == "none"
     assert tomllib.loads("\n".join(f"{key} = {value}" for key, value in lines.items())) == {
         key: value for key, value in config.items() if key != "cutoff"

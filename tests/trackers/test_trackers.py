@@ -12,7 +12,6 @@ import torch
 from turnout import AfterRound, ConfigurationError, Experiment, models
 from turnout.core.checks import CheckpointError
 from turnout.trackers import TRACKERS, MLflow, TensorBoard, Tracker, Trackio, WeightsAndBiases
-from turnout.trackers.tracker import flat
 
 from ..tiny import classification
 
@@ -86,10 +85,6 @@ def test_a_package_that_is_missing_names_its_extra(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ConfigurationError, match=rf"pip install 'turnout\[{name}\]'"):
         TRACKERS[name]()
-
-
-def test_values_of_nested_tables_have_joined_names():
-    assert dict(flat({"a": {"b": [1, 2], "c": {"d": None}}})) == {"a.b": "[1, 2]", "a.c.d": None}
 
 
 def test_tensorboard(tmp_path):

@@ -16,29 +16,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from turnout.core.checks import ConfigurationError, known_name, nearest
 from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 
-
-class Named(Protocol):
-    """A family of pieces, or several of them."""
-
-    @property
-    def needs(self) -> str:
-        """The requirement for a member, in words."""
-        ...
-
-    def takes(self, piece: object) -> bool:
-        """Tell whether an object could be a member."""
-        ...
-
-    def __getitem__(self, name: str, /) -> Callable[..., Any]: ...
-
-    def __iter__(self) -> Iterator[str]: ...
+if TYPE_CHECKING:
+    from turnout.cli.names import Additions
+    from turnout.core.registry import Family
 
 
 def short(name: str) -> str:
@@ -114,7 +101,7 @@ def _code_in(values: Any) -> Iterator[str]:
             yield from _code_in(value)
 
 
-def member(known: Named, name: str, what: str) -> Any:
+def member(known: Family | Additions, name: str, what: str) -> Any:
     """Return the piece that a name means: a member of a family, or what a file holds, as ``FILE.py:NAME``.
 
     Args:

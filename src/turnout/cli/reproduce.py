@@ -33,7 +33,8 @@ from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError
 from turnout.data.catalogue import inventory
 from turnout.record.environment import environment
-from turnout.record.storage import read_json, replace_files
+from turnout.record.storage import read_json
+from turnout.reporting.page import save_figure
 from turnout.reporting.records import RunRecord
 
 _WITH_VALUE = (
@@ -90,7 +91,7 @@ def draw(drawing: Drawing, settings: Sequence[object], folder: Path | None, quie
         show_tables(outcome, folder, run_details(time.monotonic() - begun))
     if drawing.function is not None:
         figure, path = own.loaded(drawing.function)(), folder / f"{name.rpartition('/')[2]}.png"
-        replace_files({path: lambda part: figure.savefig(part, dpi=150, format="png")})
+        save_figure(figure, path)
         typer.echo(f"figure: {path}")
 
 

@@ -111,7 +111,7 @@ def as_table(section: str, value: Any) -> Table:
     return dict(value)
 
 
-def chosen(section: str, table: Table, known: own.Named) -> Any:
+def chosen(section: str, table: Table, known: Family) -> Any:
     """Return what a section names.
 
     Raises:

@@ -25,6 +25,7 @@ from turnout.comparison.search import search
 from turnout.comparison.study import Study, corners, space_of
 from turnout.comparison.sweep import measure_of, points, sorted_out
 from turnout.core.checks import ConfigurationError, count, counted
+from turnout.record.describe import flat
 from turnout.reporting.grid import Search, Sweep, assignments, by_name, grid_csv, grid_table
 from turnout.reporting.measure import Measure
 from turnout.reporting.range import Range
@@ -143,7 +144,7 @@ def grid_of(tables: Sequence[Any], written: Sequence[str]) -> dict[str, list[Any
     """
     axes: dict[str, list[Any] | Range] = {}
     for table in tables:
-        axes |= _flat(table)
+        axes |= {name: _axis(name, values) for name, values in flat(table)}
     for text in written:
         key, equals, values = text.partition("=")
         if not equals or not key.strip():
@@ -158,21 +159,13 @@ def grid_of(tables: Sequence[Any], written: Sequence[str]) -> dict[str, list[Any
     return axes
 
 
-def _flat(table: Any, prefix: str = "") -> dict[str, list[Any] | Range]:
-    """Return the axes of nested tables: ``local.lr = [0.01, 0.1]`` in TOML is a table in a table."""
-    if isinstance(table, Mapping):
-        return {
-            key: values
-            for name, inner in table.items()
-            for key, values in _flat(inner, f"{prefix}.{name}" if prefix else name).items()
-        }
-    if among := Range.read(table):
-        return {prefix: among}
-    if not isinstance(table, list):
+def _axis(name: str, values: Any) -> list[Any] | Range:
+    """Return the values of an axis, or its range, as a file has it."""
+    if (among := Range.read(values)) is None and not isinstance(values, list):
         raise ConfigurationError(
-            f"grid {prefix}: got {table!r}, needed a list of values, such as [0.01, 0.1], or a range, such as '0.001..1:log'"
+            f"grid {name}: got {values!r}, needed a list of values, such as [0.01, 0.1], or a range, such as '0.001..1:log'"
         )
-    return {prefix: table}
+    return among or values
 
 
 def _values(text: str) -> list[str]:

@@ -60,7 +60,10 @@ class Study:
         sampler_seed: int = 0,
         trials_at_once: int = 4,
     ) -> None:
-        optuna = _required()
+        optuna = imported("optuna", "a search", "turnout[search]")
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        from sqlalchemy import URL  # which Optuna brings
+
         if sampler not in ("tpe", "random"):
             raise refuse("sampler", given=sampler, needed="'tpe' or 'random'")
         count("sampler_seed", sampler_seed, least=0)
@@ -75,7 +78,7 @@ class Study:
         }
         with storage.locked(folder, patience=storage.PATIENCE):  # another worker may be creating it, too
             self._study = optuna.create_study(
-                storage=_address(folder / FILE),
+                storage=str(URL.create("sqlite", database=str((folder / FILE).resolve()))),
                 study_name="turnout",
                 direction="minimize" if measure.less_is_better else "maximize",
                 load_if_exists=True,
@@ -101,7 +104,7 @@ class Study:
 
     def next(self, num_trials: int) -> dict[str, dict[str, Any]]:
         """Return the points to try now, by name: what is left of a batch, or a new one; none once there are so many."""
-        known = self._trials()
+        known = self._study.get_trials(deepcopy=False)
         waiting = any(not trial.state.is_finished() for trial in known)
         end = -(-len(known) // self._trials_at_once) * self._trials_at_once
         if not waiting and end == len(known):
@@ -109,15 +112,13 @@ class Study:
         for number in range(len(known), min(end, num_trials)):
             self._study.sampler = self._sampler_of(number)
             self._study.ask(dict(self._axes))
-        return {
-            _name(trial.number): self._point(trial.params) for trial in self._trials() if not trial.state.is_finished()
-        }
+        return self._points(finished=False)
 
     def tell(self, name: str, value: float | None, failure: str = "") -> None:
         """Take in the figure of a trial; None, NaN or a failure counts as the worst."""
         if failure:
             self._study.set_user_attr("failures", {**self.failures, name: failure})
-        self._study.tell(_number(name), self._worst if value is None or math.isnan(value) else value)
+        self._study.tell(int(name.removeprefix("trial-")), self._worst if value is None or math.isnan(value) else value)
 
     def runs(self, name: str) -> list[Path]:
         """Return the folders of a trial's runs, seed by seed."""
@@ -126,24 +127,24 @@ class Study:
     @property
     def points(self) -> dict[str, dict[str, Any]]:
         """All trials that are told, by name."""
-        return {_name(trial.number): self._point(trial.params) for trial in self._trials() if trial.state.is_finished()}
+        return self._points(finished=True)
 
     @property
     def failures(self) -> dict[str, str]:
         """Why trials failed, by name."""
         return dict(self._study.user_attrs.get("failures", {}))
 
-    def _trials(self) -> list[optuna.trial.FrozenTrial]:
-        return self._study.get_trials(deepcopy=False)
+    def _points(self, finished: bool) -> dict[str, dict[str, Any]]:
+        """Return the trials that are told, or those that are not, by name."""
+        trials = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished() == finished]
+        return {f"trial-{trial.number}": self._point(trial.params) for trial in trials}
 
     def _sampler_of(self, number: int) -> optuna.samplers.BaseSampler:
         """Return the sampler of one trial: fresh, so that no state of it is lost with a process."""
         import optuna
 
-        seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
-        if self._sampler == "random":
-            return optuna.samplers.RandomSampler(seed=seed)
-        return optuna.samplers.TPESampler(seed=seed)
+        kind = optuna.samplers.RandomSampler if self._sampler == "random" else optuna.samplers.TPESampler
+        return kind(seed=int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0]))
 
     def _point(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of a trial as they are tried."""
@@ -194,29 +195,3 @@ def _distribution(among: Range | Sequence[Any]) -> optuna.distributions.BaseDist
     if among.whole:
         return IntDistribution(int(among.low), int(among.high), log=among.log)
     return FloatDistribution(among.low, among.high, log=among.log)
-
-
-def _address(path: Path) -> str:
-    """Return the address of an SQLite file."""
-    from sqlalchemy import URL
-
-    return str(URL.create("sqlite", database=str(path.resolve())))
-
-
-def _name(number: int) -> str:
-    return f"trial-{number}"
-
-
-def _number(name: str) -> int:
-    return int(name.removeprefix("trial-"))
-
-
-def _required() -> Any:
-    """Return Optuna, told to be quiet.
-
-    Raises:
-        ConfigurationError: naming the extra.
-    """
-    optuna = imported("optuna", "a search", "turnout[search]")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna

@@ -123,6 +123,20 @@ _DESCRIBED: Mapping[Any, Callable[[Any], Any]] = {
 """How each kind of thing is described; the first that fits."""
 
 
+def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested tables, those that are empty too, under dotted names.
+
+    >>> dict(flat({"local": {"lr": 0.1, "steps": 5}, "rounds": 10}))
+    {'local.lr': 0.1, 'local.steps': 5, 'rounds': 10}
+    """
+    for key, value in table.items():
+        name = f"{prefix}.{key}" if prefix else str(key)
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, name)
+        else:
+            yield name, value
+
+
 _NEWER = {"inputs"}  # keys that descriptions of older versions lack
 
 

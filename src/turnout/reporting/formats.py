@@ -23,38 +23,42 @@ _NEGATIVE = re.compile(r"(?<![\w.)])-(?=\d)")
 
 def markdown(rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False) -> str:
     """Return the comparison as a Markdown table; in bold what leads its column by more than the spread."""
-    keys, lines = cells(rows, keys, interval)
-    text = [f"| algorithm | {' | '.join(_pipe(column_of(key).title) for key in keys)} |", f"|---|{'---:|' * len(keys)}"]
-    for row, line in zip(rows, lines, strict=True):
-        shown = " | ".join(f"**{cell}**" if best else cell for cell, best in line)
-        text.append(f"| {_pipe(row.algorithm)} | {shown} |")
-    return "\n".join(text) + "\n"
+    (head, *lines), width = _texts(rows, keys, interval, lambda text: text.replace("|", r"\|"), "**{}**")
+    body = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([f"| {' | '.join(head)} |", f"|---|{'---:|' * width}", *body]) + "\n"
 
 
 def latex(rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False) -> str:
     r"""Return the comparison as a LaTeX ``tabular`` with the rules of the package booktabs; in bold what leads its column."""
-    keys, lines = cells(rows, keys, interval)
-    titles = ["algorithm", *(column_of(key).title for key in keys)]
-    body = [f"{' & '.join(map(_latex, titles))} \\\\", r"\midrule"]
-    for row, line in zip(rows, lines, strict=True):
-        shown = [rf"\textbf{{{_latex(cell)}}}" if best else _latex(cell) for cell, best in line]
-        body.append(f"{' & '.join([_latex(row.algorithm), *shown])} \\\\")
-    top = [rf"\begin{{tabular}}{{l{'r' * len(keys)}}}", r"\toprule"]
+    texts, width = _texts(rows, keys, interval, _latex, r"\textbf{{{}}}")
+    head, *body = [rf"{' & '.join(line)} \\" for line in texts]
+    top = [rf"\begin{{tabular}}{{l{'r' * width}}}", r"\toprule", head, r"\midrule"]
     return "\n".join([*top, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
 def html(rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False) -> str:
     """Return the comparison as an HTML ``table`` without styles; in ``strong`` what leads its column."""
+    (head, *lines), _ = _texts(rows, keys, interval, escape, "<strong>{}</strong>")
+    titles = "".join(f'<th scope="col">{title}</th>' for title in head)
+    body = [f'<tr><th scope="row">{name}</th>{"".join(map("<td>{}</td>".format, line))}</tr>' for name, *line in lines]
+    top = ["<table>", f"<thead><tr>{titles}</tr></thead>", "<tbody>"]
+    return "\n".join([*top, *body, "</tbody>", "</table>"]) + "\n"
+
+
+def _texts(
+    rows: Sequence[Row], keys: Sequence[str], interval: bool, escape: Callable[[str], str], strong: str
+) -> tuple[list[list[str]], int]:
+    """Return the lines of a comparison, titles first, as a format has them, and the number of columns of figures.
+
+    Args:
+        rows, keys, interval: as in `cells`.
+        escape: what the format means to be something else.
+        strong: what a figure becomes that leads its column, with ``{}`` in its place.
+    """
     keys, lines = cells(rows, keys, interval)
-    titles = "".join(
-        f'<th scope="col">{escape(title)}</th>' for title in ("algorithm", *(column_of(k).title for k in keys))
-    )
-    text = ["<table>", f"<thead><tr>{titles}</tr></thead>", "<tbody>"]
-    for row, line in zip(rows, lines, strict=True):
-        shown = (f"<strong>{escape(cell)}</strong>" if best else escape(cell) for cell, best in line)
-        data = "".join(f"<td>{cell}</td>" for cell in shown)
-        text.append(f'<tr><th scope="row">{escape(row.algorithm)}</th>{data}</tr>')
-    return "\n".join([*text, "</tbody>", "</table>"]) + "\n"
+    marked = [[strong.format(escape(text)) if best else escape(text) for text, best in line] for line in lines]
+    body = [[escape(row.algorithm), *line] for row, line in zip(rows, marked, strict=True)]
+    return [[escape(title) for title in ("algorithm", *(column_of(key).title for key in keys))], *body], len(keys)
 
 
 def csv(rows: Sequence[Row], costs: Sequence[Cost] = (), keys: Sequence[str] | None = None) -> str:
@@ -106,11 +110,6 @@ def _of_target(cost: Cost) -> dict[str, float]:
     known = [key for key in COSTS if key in cost.figures]
     spent = {f"{key}_to_target_{q}": getattr(cost.figures[key], q) for key in known for q in ("low", "median", "high")}
     return {"reached": cost.figures["rounds"].num_finite, **spent}
-
-
-def _pipe(text: str) -> str:
-    """Escape what ends a cell of a Markdown table."""
-    return text.replace("|", r"\|")
 
 
 def _latex(text: str) -> str:

@@ -19,7 +19,7 @@ from turnout.reporting.range import Range
 from turnout.reporting.records import RunRecord, has_column
 from turnout.reporting.statistics import Measured, Quartiles
 from turnout.reporting.target import accuracy_target
-from turnout.reporting.terminal import TextTable, emphasised
+from turnout.reporting.terminal import TextTable
 
 _SHOWN = 10
 """Trials that a terminal shows."""
@@ -244,7 +244,7 @@ def grid_table(sweep: Sweep) -> TextTable:
     for name in sweep.shown:
         score = sweep.scores.get(name)
         texts = [*cells(sweep, name), "–" if score is None else score.text]
-        rows.append(emphasised((text, name == best) for text in texts))
+        rows.append([(text, name == best) for text in texts])
     return TextTable(titles(sweep), rows, caption=caption(sweep), names=len(sweep.axes) + len(sweep.leading))
 
 

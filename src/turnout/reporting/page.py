@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turnout.core.checks import DataError
+from turnout.core.checks import DataError, refuse
 from turnout.core.extras import imported
 from turnout.record.storage import replace_files
 from turnout.reporting.style import SIZE
@@ -16,6 +16,10 @@ from turnout.reporting.svg import to_svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+FORMATS = (".pdf", ".svg", ".png")
+"""Endings of the names of figures' files."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,18 @@ def _with_contents(page: str) -> str:
 
     page = re.sub(r"<h2>(.*?)</h2>", numbered, page)
     return page.replace("<!--contents-->", "".join(entries), 1)
+
+
+def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
+    """Write a figure, whole or not at all, in the format that the end of the path names.
+
+    Raises:
+        ConfigurationError: for an ending that names no format.
+        CheckpointError: where it cannot be written.
+    """
+    if (kind := path.suffix.lower()) not in FORMATS:
+        raise refuse("output", given=str(path), needed=f"a file that ends in {', '.join(FORMATS)}")
+    replace_files({path: lambda part: figure.savefig(part, format=kind[1:], dpi=dpi)})
 
 
 def write_page(path: str | Path, page: str) -> Path:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from turnout.record.describe import flat
 from turnout.record.environment import environment as this_environment
 from turnout.reporting.records import RunRecord, by_algorithm
 
@@ -25,21 +26,18 @@ def settings(records: Sequence[RunRecord]) -> dict[str, str]:
 
     Settings that differ between seeds of an algorithm are those of its first run.
     """
-    flat = [flatten(record.config) for record in records]
-    shared = {key: value for key, value in flat[0].items() if all(other.get(key) == value for other in flat)}
+    configs = [as_toml(record.config) for record in records]
+    shared = {key: value for key, value in configs[0].items() if all(other.get(key) == value for other in configs)}
     parts = {"all runs": shared}
     for algorithm, group in by_algorithm(records).items():
-        first = flatten(group[0].config)
+        first = as_toml(group[0].config)
         parts[algorithm] = {key: value for key, value in first.items() if key not in shared}
     return {name: "\n".join(f"{key} = {value}" for key, value in part.items()) for name, part in parts.items() if part}
 
 
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def as_toml(config: Mapping[str, Any]) -> dict[str, str]:
     """Return nested settings under dotted keys, each value written as TOML; None, which TOML lacks, as ``"none"``."""
-    flat: dict[str, str] = {}
-    for name, value in config.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = "none" if value is None else json.dumps(value, default=str, ensure_ascii=False)
-    return flat
+    return {
+        name: "none" if value is None else json.dumps(value, default=str, ensure_ascii=False)
+        for name, value in flat(config)
+    }

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Group
-from rich.text import Text
 
 from turnout.reporting.column import (
     APPEAL,
@@ -24,7 +23,7 @@ from turnout.reporting.column import (
 from turnout.reporting.influence import influence_figures
 from turnout.reporting.records import RunRecord, by_algorithm, client_split
 from turnout.reporting.statistics import Gap, Measured, gap
-from turnout.reporting.terminal import TextTable, emphasised
+from turnout.reporting.terminal import Cell, TextTable
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def _with_gaps(rows: Sequence[Row], by_seed: Mapping[str, Mapping[str, Mapping[i
 
 def cells(
     rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False
-) -> tuple[list[str], list[list[tuple[str, bool]]]]:
+) -> tuple[list[str], list[list[Cell]]]:
     """Return the keys of the columns that have figures, and for each row its cells: text, and whether it leads its column.
 
     A figure leads if it is better than every other by more than the spread of either, so with one seed none does; a
@@ -111,7 +110,7 @@ def _gaps(key: str, rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row.figures if name.startswith(f"{GAP}{key}_to_")))
 
 
-def appeal_cells(rows: Sequence[Row]) -> dict[str, tuple[list[str], list[list[tuple[str, bool]]]]]:
+def appeal_cells(rows: Sequence[Row]) -> dict[str, tuple[list[str], list[list[Cell]]]]:
     """Return keys and cells of the columns about what clients require, by the heading of those clients; empty without any."""
     return {title: shown for title, keys in APPEAL.items() if (shown := cells(rows, keys))[0]}
 
@@ -128,7 +127,7 @@ def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = 
     """Return some columns of the comparison for a terminal; in bold what leads by more than the spread."""
     keys, lines = cells(rows, keys)
     titles = ["algorithm", *(column_of(key).short for key in keys)]
-    shown = [[Text(row.algorithm), *emphasised(line)] for row, line in zip(rows, lines, strict=True)]
+    shown = [[(row.algorithm, False), *line] for row, line in zip(rows, lines, strict=True)]
     return TextTable(titles, shown, title, _caption(rows, keys))
 
 

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.text import Text
-
 from turnout.core.checks import ConfigurationError, refuse
 from turnout.record.schema import CHOOSING
 from turnout.reporting.records import RunRecord, by_algorithm, has_column
 from turnout.reporting.statistics import Quartiles
 from turnout.reporting.style import name_of, scale_of
-from turnout.reporting.terminal import TextTable, emphasised
+from turnout.reporting.terminal import Cell, TextTable
 
 COSTS = {"rounds": ("rounds", 1.0), "bytes": ("sent (MB)", 1e-6), "simulated_seconds": ("simulated time (s)", 1.0)}
 """What is counted until a target is reached: its title and the scale it is shown on."""
@@ -101,7 +99,7 @@ def number(value: float) -> str:
     return f"{value:,.{max(0, min(3, 2 - math.floor(math.log10(abs(value)))))}f}"
 
 
-def cost_cells(rows: Sequence[Cost]) -> tuple[list[str], list[list[tuple[str, bool]]]]:
+def cost_cells(rows: Sequence[Cost]) -> tuple[list[str], list[list[Cell]]]:
     """Return titles of columns, and for each algorithm its cells: text, and whether it leads by more than the spread."""
     keys = [key for key in COSTS if any(key in row.figures for row in rows)]
     least = {key: _leader(key, rows) for key in keys}
@@ -121,7 +119,7 @@ def cost_table(rows: Sequence[Cost], target: Target) -> TextTable:
     titles, lines = cost_cells(rows)
     seeds = max(row.figures["rounds"].num for row in rows)
     caption = f"median (quartiles) over {seeds} seeds" if seeds > 1 else ""
-    shown = [[Text(row.algorithm), *emphasised(line)] for row, line in zip(rows, lines, strict=True)]
+    shown = [[(row.algorithm, False), *line] for row, line in zip(rows, lines, strict=True)]
     return TextTable(["algorithm", *titles], shown, f"until {target}", caption)
 
 

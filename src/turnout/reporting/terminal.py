@@ -11,6 +11,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+Cell = tuple[str, bool]
+
 
 @dataclass(frozen=True)
 class TextTable:
@@ -18,7 +20,7 @@ class TextTable:
 
     Attributes:
         titles: of the columns; a line break in a title is kept.
-        rows: the cells.
+        rows: the cells: text, and whether it is in bold.
         title: above the table.
         caption: below it.
         names: how many columns name a row: they are on the left of every part, and the others on the right of their cell.
@@ -26,7 +28,7 @@ class TextTable:
     """
 
     titles: Sequence[str]
-    rows: Sequence[Sequence[Text]]
+    rows: Sequence[Sequence[Cell]]
     title: str = ""
     caption: str = ""
     names: int = 1
@@ -60,10 +62,5 @@ class TextTable:
         for index, row in enumerate(self.rows):
             if index in self.sections:
                 table.add_section()
-            table.add_row(*(row[column] for column in shown))
+            table.add_row(*(Text(text, "bold" if bold else "") for text, bold in (row[column] for column in shown)))
         return table
-
-
-def emphasised(cells: Iterable[tuple[str, bool]]) -> list[Text]:
-    """Return texts, those that are marked in bold."""
-    return [Text(text, style="bold" if best else "") for text, best in cells]

@@ -3,8 +3,7 @@
 from turnout.trackers.mlflow import MLflow
 from turnout.trackers.tensorboard import TensorBoard
 from turnout.trackers.tracker import Tracker
-from turnout.trackers.trackio import Trackio
-from turnout.trackers.wandb import WeightsAndBiases
+from turnout.trackers.wandb import Trackio, WeightsAndBiases
 
 TRACKERS = Tracker.family
 """Every tracker by its name on the command line."""

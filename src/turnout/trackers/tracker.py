@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from turnout.core.checks import CheckpointError
 from turnout.core.extras import imported
 from turnout.core.registry import Family, Registered
 from turnout.record import storage
+from turnout.record.describe import flat
 
 
 class Tracker(Registered, Callback):
@@ -39,7 +40,8 @@ class Tracker(Registered, Callback):
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
         """Begin a run of the tracker, or go on with the one that the folder names."""
         self._folder = folder
-        self.begin(dict(flat(config)), self._known(), self.name or (folder.name if folder else "run"))
+        settings = {name: str(value) if isinstance(value, list | dict) else value for name, value in flat(config)}
+        self.begin(settings, self._known(), self.name or (folder.name if folder else "run"))
 
     def on_round(self, row: Mapping[str, Any]) -> None:
         """Hand the numbers of a round on."""
@@ -89,22 +91,6 @@ class Tracker(Registered, Callback):
             ConfigurationError: where it is not installed, with the extra that has it.
         """
         return imported(name or str(package), f"tracking with {package}", f"turnout[{package}]", package)
-
-
-def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested tables under joined names, lists as text.
-
-    >>> dict(flat({"local": {"lr": 0.1, "steps": 5}, "rounds": 10}))
-    {'local.lr': 0.1, 'local.steps': 5, 'rounds': 10}
-    """
-    for key, value in table.items():
-        name = f"{prefix}.{key}" if prefix else str(key)
-        if isinstance(value, Mapping):
-            yield from flat(value, name)
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            yield name, str(list(value))
-        else:
-            yield name, value
 
 
 def _is_number(name: str, value: Any) -> bool:

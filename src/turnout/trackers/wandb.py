@@ -1,4 +1,4 @@
-"""Weights & Biases."""
+"""Weights & Biases, and Trackio, which has its calls."""
 
 from __future__ import annotations
 
@@ -50,3 +50,36 @@ class WeightsAndBiases(Tracker, name="wandb"):
             self._run.summary.update({"status": status, **figures})
             self._run.finish(exit_code=0 if status in ("finished", "stopped") else 1)
             self._run = None
+
+
+class Trackio(Tracker, name="trackio"):
+    """Track with Trackio, whose database is local; ``trackio show`` opens it.
+
+    Args:
+        project, name: see `Tracker`.
+
+    Raises:
+        ConfigurationError: where the package is missing.
+
+    Reference: https://huggingface.co/docs/trackio
+    """
+
+    package = "trackio"
+    _run: Any = None
+
+    def begin(self, config: dict[str, Any], known: str | None, name: str) -> None:
+        """Begin a run, or go on with the one of this name."""
+        trackio = self._module(self.package)
+        self._run = trackio.init(project=self.project, name=known or name, config=config, resume="allow")
+        if known is None:
+            self.remember(self._run.name)
+
+    def log(self, round: int, figures: dict[str, float]) -> None:
+        """Log the figures at their round."""
+        self._run.log(figures, step=round)
+
+    def end(self, status: str, figures: dict[str, float]) -> None:
+        """Log how it ended, and finish."""
+        if self._run is not None:
+            self._run.log({f"final/{name}": value for name, value in figures.items()} | {"finished": status})
+            self._run.finish()

@@ -11,11 +11,9 @@ from rich.table import Table
 
 from turnout.cli.command import argument, command, examples, option, options, switch
 from turnout.cli.console import show
-from turnout.core.checks import CheckpointError
 
 if TYPE_CHECKING:
     import numpy as np
-    from matplotlib.figure import Figure
 
     from turnout.data.federated import FederatedData
     from turnout.population import BoundAvailability
@@ -105,9 +103,10 @@ def show_data(options: ShowOptions) -> None:
     from turnout.cli.sections import KEYS
     from turnout.cli.settings import Settings
     from turnout.reporting.availability_figure import availability_figure
+    from turnout.reporting.page import save_figure
     from turnout.reporting.partition_figure import partition_figure
 
-    name, directory, output = options.availability, options.directory, options.output
+    name, directory = options.availability, options.directory
     under = [{"data": options.name}, {"seed": options.seed}]
     under += [{"data": {"directory": str(directory)}}] if directory else []
     for layer in map(layers.override, options.settings or ()):
@@ -116,7 +115,9 @@ def show_data(options: ShowOptions) -> None:
     data = settings.data()
     if name is None:
         show(sizes_table(data))
-        typer.echo(f"who holds what: {_save(partition_figure(data), output, f'{data.name}-clients')}")
+        path = options.output or Path(f"runs/{data.name}-clients.png")
+        save_figure(partition_figure(data), path)
+        typer.echo(f"who holds what: {path}")
         return
     labels = None if data.train.y.is_floating_point() else data.label_counts()
     pattern = settings.availability()
@@ -124,8 +125,9 @@ def show_data(options: ShowOptions) -> None:
     seconds = getattr(pattern, "seconds_per_round", None)
     rounds = max(_DAYS * 86_400 // seconds, 10) if seconds else _ROUNDS
     show(participation_table(name, bound, rounds, seconds))
-    figure = availability_figure({name: bound}, rounds, seconds)
-    typer.echo(f"who is there when: {_save(figure, output, f'{name}-availability')}")
+    path = options.output or Path(f"runs/{name}-availability.png")
+    save_figure(availability_figure({name: bound}, rounds, seconds), path)
+    typer.echo(f"who is there when: {path}")
 
 
 def sizes_table(data: FederatedData) -> Table:
@@ -186,15 +188,3 @@ def _spread(values: np.ndarray) -> tuple[float, ...]:
     import numpy as np
 
     return float(values.mean()), float(values.min()), float(np.median(values)), float(values.max())
-
-
-def _save(figure: Figure, path: Path | None, name: str) -> Path:
-    """Save a picture at a path, or else by name in ``runs``."""
-    target = path or Path(f"runs/{name}.png")
-    try:
-        if path is None:
-            target.parent.mkdir(exist_ok=True)
-        figure.savefig(target, dpi=150)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{target} cannot be written: {error}. Write --output FILE.png") from error
-    return target

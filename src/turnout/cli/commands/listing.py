@@ -73,6 +73,7 @@ def table_of(kind: str) -> Table:
     """Return a table of what can be named of a kind."""
     from turnout.cli import defaults
     from turnout.cli.names import LISTED
+    from turnout.record.describe import flat
 
     table = Table(title=Text(f"{kind}: {USAGE[kind]}"), title_justify="left", box=SIMPLE_HEAD, expand=False)
     table.add_column("name", style="bold", no_wrap=True)
@@ -81,7 +82,10 @@ def table_of(kind: str) -> Table:
     for name, piece in LISTED.get(kind, {}).items():
         options = _options(piece, defaults.availability(piece, {}, "") if kind == "availability" else {})
         if kind == "data":
-            options += f"\nby default: {_flat(defaults.BY_DATA.get(name, {}))}"
+            suited = flat(defaults.BY_DATA.get(name, {}))
+            options += "\nby default: " + "  ".join(
+                f"{key.removesuffix('.name')}={written_default(x)}" for key, x in suited
+            )
         table.add_row(name, _first_line(piece), options)
     if (further := _further(kind)) is not None:
         usage, what, piece, more = further
@@ -105,15 +109,6 @@ def _further(kind: str) -> tuple[str, str, Callable[..., Any], Mapping[str, Any]
     return None
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> str:
-    """Return settings as they are written on the command line."""
-    parts = []
-    for key, value in table.items():
-        at = prefix if key == "name" else f"{prefix}.{key}" if prefix else key
-        parts.append(_flat(value, at) if isinstance(value, Mapping) else f"{at}={written(value)}")
-    return "  ".join(parts)
-
-
 def _first_line(piece: Callable[..., Any]) -> Text:
     line = (inspect.getdoc(piece) or "").partition("\n")[0]
     return Text(line.replace("``", ""))
@@ -124,17 +119,17 @@ def _options(piece: Callable[..., Any], more: Mapping[str, Any]) -> Text:
     from turnout.cli.options import options_of
 
     values = {name: option.default for name, option in options_of(piece).items() if name not in ("local", "self")}
-    return Text("  ".join(f"{name}={written(value)}" for name, value in {**values, **more}.items()) or "–")
+    return Text("  ".join(f"{name}={written_default(value)}" for name, value in {**values, **more}.items()) or "–")
 
 
-def written(value: Any) -> str:
+def written_default(value: Any) -> str:
     """Return a default as it would be written on the command line; ``?`` where there is none."""
+    from turnout.reporting.grid import written
+
     if value is inspect.Parameter.empty:
         return "?"
     if is_dataclass(value):
         kind: Any = type(value)
-        options = [f"{field.name}={written(getattr(value, field.name))}" for field in fields(value)]
+        options = [f"{field.name}={written_default(getattr(value, field.name))}" for field in fields(value)]
         return "{" + ", ".join([f'kind="{kind.family.name_of(kind)}"', *options]) + "}"
-    if isinstance(value, tuple | list):
-        return ",".join(map(str, value))
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+    return written(value)

@@ -13,15 +13,12 @@ import typer
 from turnout.cli.command import REQUIRED, argument, command, examples, option, options
 from turnout.cli.console import say, show
 from turnout.cli.groups import CodeOption
-from turnout.core.checks import ConfigurationError, TurnoutError, known_name, refuse
+from turnout.core.checks import ConfigurationError, TurnoutError, known_name
 from turnout.core.display import printable
 
 if TYPE_CHECKING:
     from turnout.data.federated import FederatedData
     from turnout.reporting.records import RunRecord
-
-FIGURES = (".pdf", ".svg", ".png")
-"""Endings of the names of figures' files."""
 
 REPORT_EPILOG = examples("""
 turnout report runs/demo
@@ -134,18 +131,16 @@ def table(options: TableOptions) -> None:
 @command(PlotOptions, PLOT_EPILOG)
 def plot(options: PlotOptions) -> None:
     """Draw finished runs in one figure: means over seeds, and bands of one standard deviation."""
-    from turnout.record.storage import replace_files
+    from turnout.reporting.page import save_figure
     from turnout.reporting.plot import plot as draw
 
     records, output = options.records(), options.output
-    if (kind := output.suffix.lower()) not in FIGURES:
-        raise refuse("output", given=str(output), needed=f"a file that ends in {', '.join(FIGURES)}")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         figure = draw(records, options.what)
     for warning in caught:
         say(str(warning.message), style="yellow")
-    replace_files({output: lambda part: figure.savefig(part, format=kind[1:], dpi=options.dpi)})
+    save_figure(figure, output, options.dpi)
     typer.echo(f"figure: {output}")
 
 

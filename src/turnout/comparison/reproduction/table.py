@@ -70,7 +70,7 @@ def rich_table(outcome: Outcome) -> TextTable:
         if begins and rows:
             sections.append(len(rows))
         texts = [panel_title(outcome, line) if begins else "", line.algorithm, *cells(outcome, line)]
-        rows.append([Text(text) for text in texts])
+        rows.append([(text, False) for text in texts])
         before = line.panel
     names = ["panel", "algorithm"]
     caption = "ours: median (quartiles) over seeds"
