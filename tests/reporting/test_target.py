@@ -9,11 +9,12 @@ from rich.console import Console
 
 from turnout.core.checks import ConfigurationError
 from turnout.record.query import History
+from turnout.reporting.column import COLUMNS, COST
 from turnout.reporting.formats import csv
 from turnout.reporting.records import RunRecord
-from turnout.reporting.statistics import Quartiles
-from turnout.reporting.table import comparison
-from turnout.reporting.target import Target, accuracy_target, cost_cells, cost_table, costs, number, shown
+from turnout.reporting.statistics import Quartiles, number
+from turnout.reporting.table import cells, comparison, rich_table
+from turnout.reporting.target import Target, accuracy_target, costs
 
 TARGET = Target("test_accuracy", 0.7)
 
@@ -40,23 +41,29 @@ def records():
 
 
 def test_costs_are_those_of_the_first_round_that_reached_it(records):
-    fast, slow, never = costs(records, TARGET)
-    assert (fast.algorithm, fast.reached, slow.reached, never.reached) == ("fast", "2/2", "1/2", "0/2")
-    assert fast.figures == {"rounds": Quartiles(1, 1.5, 2, 2, 2), "bytes": Quartiles(2.5e6, 3.75e6, 5e6, 2, 2)}
-    assert (slow.figures["rounds"].median, slow.figures["rounds"].high) == (3, math.inf)
-    assert never.figures["bytes"].median == math.inf
+    spent = costs(records, TARGET)
+    assert list(spent) == ["fast", "slow", "never"]
+    rounds = Quartiles(1, 1.5, 2, 2, 2)
+    assert spent["fast"] == {
+        "reached": rounds,
+        "rounds_to_target": rounds,
+        "bytes_to_target": Quartiles(2.5e6, 3.75e6, 5e6, 2, 2),
+    }
+    assert (spent["slow"]["rounds_to_target"].median, spent["slow"]["rounds_to_target"].high) == (3, math.inf)
+    assert spent["never"]["bytes_to_target"].median == math.inf
 
 
 def test_the_table_tells_what_was_not_reached_and_marks_the_least(records):
-    titles, lines = cost_cells(costs(records, TARGET))
-    assert titles == ["reached by", "rounds", "sent (MB)"]
+    rows = comparison(records, target=TARGET)
+    keys, lines = cells(rows, COST)
+    assert [COLUMNS[key].title for key in keys] == ["reached by", "rounds", "sent (MB)"]
     assert lines == [
         [("2/2", False), ("1.50 (1 to 2)", True), ("3.75 (2.50 to 5)", True)],
         [("1/2", False), ("3 (3 to ∞)", False), ("7.50 (7.50 to ∞)", False)],
         [("0/2", False), ("not reached", False), ("not reached", False)],
     ]
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(cost_table(costs(records, TARGET), TARGET))
+    console.print(rich_table(rows, COST, f"until {TARGET}"))
     text = console.export_text()
     assert "until test accuracy 70 %" in text
     assert ["never", "0/2", "not", "reached", "not", "reached"] in [line.split() for line in text.splitlines()]
@@ -64,20 +71,20 @@ def test_the_table_tells_what_was_not_reached_and_marks_the_least(records):
 
 
 def test_where_nobody_reached_it_nothing_stands_out(records):
-    _, lines = cost_cells(costs(records, Target("test_accuracy", 0.95)))
+    _, lines = cells(comparison(records, target=Target("test_accuracy", 0.95)), COST)
     assert {text for line in lines for text, _ in line} == {"0/2", "not reached"}
     assert not any(best for line in lines for _, best in line)
 
 
 def test_simulated_time_has_a_column_where_it_was_recorded():
     records = [run("a", 0, [0.7], simulated_seconds=12.5), run("b", 0, [0.7])]
-    titles, lines = cost_cells(costs(records, TARGET))
-    assert titles == ["reached by", "rounds", "simulated time (s)"]
+    keys, lines = cells(comparison(records, target=TARGET), COST)
+    assert keys == ["reached", "rounds_to_target", "simulated_seconds_to_target"]
     assert [[text for text, _ in line] for line in lines] == [["1/1", "1", "12.5"], ["1/1", "1", "–"]]
 
 
 def test_results_as_csv_tell_what_was_not_reached(records):
-    lines = list(csv_format.DictReader(csv(comparison(records), costs(records, TARGET)).splitlines()))
+    lines = list(csv_format.DictReader(csv(comparison(records, target=TARGET)).splitlines()))
     assert [line["reached"] for line in lines] == ["2", "1", "0"]
     assert [line["rounds_to_target_median"] for line in lines] == ["1.5", "3.0", "inf"]
     assert lines[1]["bytes_to_target_high"] == "inf"
@@ -114,10 +121,11 @@ def test_a_column_that_no_run_has_is_refused():
 
 def test_a_run_without_the_column_did_not_reach_the_target():
     with_it = run("a", 0, [0.1], appeal=0.6)
-    assert [row.reached for row in costs([with_it, run("b", 0, [0.1])], Target("appeal", 0.5))] == ["1/1", "0/1"]
+    spent = costs([with_it, run("b", 0, [0.1])], Target("appeal", 0.5))
+    assert [COLUMNS["reached"].show(figures["reached"]) for figures in spent.values()] == ["1/1", "0/1"]
 
 
 def test_numbers_have_about_three_digits():
     written = [number(x) for x in (0, 7, 1234567, 1234.5, 12.34, 1.2345, 0.01234, 0.00963, -2.34e-7, math.inf)]
     assert written == ["0", "7", "1,234,567", "1,234", "12.3", "1.23", "0.012", "0.0096", "-2.3e-07", "inf"]
-    assert shown(Quartiles(1, 2, 3, 3, 3), scale=0.5) == "1 (0.500 to 1.50)"
+    assert Quartiles(1, 2, 3, 3, 3).shown(scale=0.5) == "1 (0.500 to 1.50)"

@@ -15,11 +15,12 @@ from turnout.cli.variants import Layers
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData
+from turnout.reporting.column import COST
 from turnout.reporting.formats import csv
 from turnout.reporting.records import RunRecord
 from turnout.reporting.report import write_report
-from turnout.reporting.table import comparison, rich_tables
-from turnout.reporting.target import accuracy_target, check_accuracy, cost_table, costs
+from turnout.reporting.table import comparison, rich_table, rich_tables
+from turnout.reporting.target import accuracy_target, check_accuracy
 
 
 def planned(words: Sequence[str], under: Sequence[Table]) -> tuple[Layers, dict[str, Settings]]:
@@ -55,15 +56,14 @@ def conclude(
     done: Mapping[Run, RunRecord], folder: Path, data: FederatedData, to_accuracy: float | None, report: bool
 ) -> None:
     """Print the table, write all figures, and write the report."""
-    records, spent = list(done.values()), []
-    rows = comparison(records)
+    records = list(done.values())
+    target = None if to_accuracy is None else accuracy_target(records, to_accuracy)
+    rows = comparison(records, target=target)
     show(rich_tables(rows))
     warn_of_dropped(records)
-    if to_accuracy is not None:
-        goal = accuracy_target(records, to_accuracy)
-        spent = costs(records, goal)
-        show(cost_table(spent, goal))
-    write_tables(folder, {"results.csv": csv(rows, spent)})
+    if target is not None:
+        show(rich_table(rows, COST, f"until {target}"))
+    write_tables(folder, {"results.csv": csv(rows)})
     if report:
         title = f"Comparison on {data.name}"
         write_page(folder, lambda path: write_report(records, path, data=data, title=title, to_accuracy=to_accuracy))

@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from turnout.record.schema import ANSWERED, APPEAL_COLUMNS, JUDGED, less_is_better
-from turnout.reporting.statistics import Gap, Measured
+from turnout.reporting.statistics import Gap, Measured, Quartiles
 from turnout.reporting.style import label, label_ranges, name_of, scale_of
+from turnout.reporting.target import COSTS, TO_TARGET
 
 
 @dataclass(frozen=True)
 class Column:
     """The display of a figure: its title, also a short one; `scale` and `decimals` of the number; `max` or `min` is better.
 
-    A column that is not `spread` shows means only; an `exceptional` one is shown only where a figure of it is not zero, and a
-    `differing` one where algorithms differ.
+    A column that is not `spread` shows means only, and of quartiles how many seeds have the figure; an `exceptional` one is
+    shown only where a figure of it is not zero, and a `differing` one where algorithms differ.
     """
 
     title: str
@@ -28,14 +29,16 @@ class Column:
     exceptional: bool = False
     differing: bool = False
 
-    def show(self, figure: Measured, interval: bool = False) -> str:
-        """Return the figure as ``77.1 ± 0.4``, or a difference as ``-2.3 (p 0.004)``.
+    def show(self, figure: Measured | Quartiles, interval: bool = False) -> str:
+        """Return the figure as ``77.1 ± 0.4``, a difference as ``-2.3 (p 0.004)``, or quartiles as ``25 (19 to 31)``.
 
         Args:
             figure: what to show.
             interval: show 95 % confidence intervals, ``77.1 [76.1, 78.1]`` and ``-2.3 [-3.4, -1.2] (p 0.004)``, in place of
                 standard deviations.
         """
+        if isinstance(figure, Quartiles):
+            return figure.shown(self.scale) if self.spread else f"{figure.num_finite}/{figure.num}"
         if isinstance(figure, Gap):
             chance = "p < 0.001" if figure.p < 0.001 else f"p {figure.p:.{2 if figure.p >= 0.1 else 3}f}"
             between = self._interval(figure, self._signed) if interval else ""
@@ -118,6 +121,8 @@ COLUMNS = {
     "influence_least": Column("least influence (fair share = 1)", "least", decimals=2, better=max),
     "influence_most": Column("most influence (fair share = 1)", "most", decimals=2, better=min),
     "influence_beyond": Column("influence beyond fair shares (%)", "beyond fair %", scale=100.0, better=min),
+    "reached": Column("reached by", "reached by", spread=False),
+    **{TO_TARGET[cost]: Column(title, title, scale=scale) for cost, (title, scale) in COSTS.items()},
 }
 """Every column that a comparison can have whatever the labels are, by key; see `column_of` for the others."""
 
@@ -139,6 +144,9 @@ RESULTS = (
     "seconds",
 )
 """The columns that are shown where no others are asked for."""
+
+COST = ("reached", *TO_TARGET.values())
+"""Columns about what was spent until a target was reached."""
 
 APPEAL = {
     title: (*(kind + key for key in APPEAL_COLUMNS), *(["pool"] if not kind else []))

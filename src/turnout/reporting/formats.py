@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
 from turnout.reporting.column import COLUMNS, GAP, RESULTS, column_of
-from turnout.reporting.statistics import Gap
+from turnout.reporting.statistics import Gap, Quartiles
 from turnout.reporting.table import Row, by_labels, cells
-from turnout.reporting.target import COSTS, Cost
 
 _LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -61,23 +60,24 @@ def _texts(
     return [[escape(title) for title in ("algorithm", *(column_of(key).title for key in keys))], *body], len(keys)
 
 
-def csv(rows: Sequence[Row], costs: Sequence[Cost] = (), keys: Sequence[str] | None = None) -> str:
+def csv(rows: Sequence[Row], keys: Sequence[str] | None = None) -> str:
     """Return all figures at full precision, accuracies from 0 to 1: ``algorithm, seeds, test_loss_mean, test_loss_std,
     test_loss_margin, ...``; the 95 % confidence interval is the mean plus and minus the margin.
 
     Differences from the first algorithm are ``gap_of_test_accuracy_to_fedau_mean``, ``..._margin`` and ``..._p``. Bytes
-    are bytes, and seconds seconds. With the costs of a target, of the same algorithms, follow ``reached`` (by how
-    many seeds), ``rounds_to_target_low``, ``rounds_to_target_median``, ``rounds_to_target_high`` (quartiles, ``inf`` where
-    it was not reached), and the same for bytes and simulated seconds.
+    are bytes, and seconds seconds. Of rows with the costs of a target follow ``reached`` (by how many seeds),
+    ``rounds_to_target_low``, ``rounds_to_target_median``, ``rounds_to_target_high`` (quartiles, ``inf`` where it was not
+    reached), and the same for bytes and simulated seconds.
     """
     recorded = [key for key in COLUMNS if any(key in row.figures for row in rows)] + by_labels(rows)
     keys = recorded if keys is None else keys
     lines = [
-        {"algorithm": row.algorithm, "seeds": row.num_seeds} | _as_columns(row, keys) | _p_values(row, keys)
+        {"algorithm": row.algorithm, "seeds": row.num_seeds}
+        | _as_columns(row, keys)
+        | _p_values(row, keys)
+        | _of_target(row.costs)
         for row in rows
     ]
-    if costs:
-        lines = [line | _of_target(cost) for line, cost in zip(lines, costs, strict=True)]
     titles = list(dict.fromkeys(key for line in lines for key in line))
     return csv_of(titles, ([line.get(title) for title in titles] for line in lines))
 
@@ -105,11 +105,11 @@ def _p_values(row: Row, keys: Sequence[str]) -> dict[str, float]:
     }
 
 
-def _of_target(cost: Cost) -> dict[str, float]:
+def _of_target(costs: Mapping[str, Quartiles]) -> dict[str, float]:
     """Return by how many seeds a target was reached, and the quartiles of what was spent until then."""
-    known = [key for key in COSTS if key in cost.figures]
-    spent = {f"{key}_to_target_{q}": getattr(cost.figures[key], q) for key in known for q in ("low", "median", "high")}
-    return {"reached": cost.figures["rounds"].num_finite, **spent}
+    parts = ("low", "median", "high")
+    spent = {f"{key}_{part}": getattr(costs[key], part) for key in costs if key != "reached" for part in parts}
+    return {"reached": costs["reached"].num_finite, **spent} if costs else {}
 
 
 def _latex(text: str) -> str:

@@ -12,9 +12,9 @@ from turnout.core.checks import ConfigurationError, known_name
 from turnout.record.query import History
 from turnout.record.schema import less_is_better
 from turnout.reporting.records import RunRecord
-from turnout.reporting.statistics import Quartiles
+from turnout.reporting.statistics import Quartiles, number
 from turnout.reporting.style import name_of, scale_of
-from turnout.reporting.target import COSTS, Target, number, shown
+from turnout.reporting.target import COSTS, Target
 
 
 def _largest_fall(history: History, metric: str) -> float:
@@ -105,7 +105,7 @@ class Measure:
     def shown(self, figure: Quartiles) -> str:
         """Return median and quartiles as they are printed: ``77.1 (76.8 to 77.5)``."""
         if self.metric is None:
-            return shown(figure, self.scale)
+            return figure.shown(self.scale)
         if not math.isfinite(figure.median):
             return "diverged"
         middle, low, high = (self.number(value) for value in (figure.median, figure.low, figure.high))

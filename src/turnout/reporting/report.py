@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from turnout.core.checks import counted
 from turnout.record.schema import ANSWERED, METRICS, less_is_better
-from turnout.reporting.column import COLUMNS, GAP, INFLUENCE, RESULTS, column_of
+from turnout.reporting.column import COLUMNS, COST, GAP, INFLUENCE, RESULTS, column_of
 from turnout.reporting.drawings import cost, holdings, influence, of_clients, of_labels, split_name, standing, training
 from turnout.reporting.influence import client_table
 from turnout.reporting.page import render_page, write_page
@@ -24,7 +24,7 @@ from turnout.reporting.table import (
     comparison,
     leader,
 )
-from turnout.reporting.target import accuracy_target, cost_cells, costs
+from turnout.reporting.target import accuracy_target
 
 if TYPE_CHECKING:
     from turnout.data.federated import FederatedData
@@ -65,16 +65,15 @@ def write_report(
         ConfigurationError: where there are no runs, or matplotlib or Jinja2 is not installed.
         CheckpointError: where the file cannot be written.
     """
-    rows = comparison(records, window)
-    looks = styles(records)
     target = None if to_accuracy is None else accuracy_target(records, to_accuracy)
+    rows, looks = comparison(records, window, target), styles(records)
     page = render_page(
         "report.html",
         title=title,
         lead=_lead(records, rows, data),
         averaged=f"the last {window} rounds" if window else "the last 10 % of rounds",
         seeds=max(row.num_seeds for row in rows),
-        titles={key: column_of(key).title for row in rows for key in row.figures},
+        titles={key: column_of(key).title for row in rows for key in (*row.figures, *row.costs)},
         keys=keys_of(looks),
         rows=rows,
         results=cells(rows, RESULTS, interval=True),
@@ -89,7 +88,7 @@ def write_report(
         hearing=influence(records),
         communication=cells(rows, COMMUNICATION),
         target=target,
-        reached=None if target is None else cost_cells(costs(records, target)),
+        reached=cells(rows, COST),
         cost=cost(records, target),
         split=split_name(records),
         curves=training(records, rows),

@@ -147,9 +147,25 @@ class Quartiles:
         low, median, high = (_quantile(ordered, share) for share in (0.25, 0.5, 0.75))
         return cls(low, median, high, sum(map(math.isfinite, ordered)), len(ordered))
 
+    def shown(self, scale: float = 1.0) -> str:
+        """Return median and quartiles, ``25 (19 to 31)``, or ``not reached`` where most seeds did not get there."""
+        if not math.isfinite(self.median):
+            return "not reached"
+        middle, low, high = (number(scale * value) for value in (self.median, self.low, self.high))
+        return middle if self.num == 1 else f"{middle} ({low} to {high if math.isfinite(self.high) else '∞'})"
+
 
 def _quantile(ordered: list[float], share: float) -> float:
     position = share * len(ordered)
     pair = (ordered[math.ceil(position) - 1], ordered[math.floor(position)])
     finite = [value for value in pair if math.isfinite(value)]
     return sum(finite) / len(finite) if finite else pair[0]
+
+
+def number(value: float) -> str:
+    """Return a number with about three digits, and all of those before the point."""
+    if not math.isfinite(value) or value == round(value):
+        return f"{value:,.0f}"
+    if abs(value) < 0.01:  # such as gradient norms
+        return f"{value:.2g}"
+    return f"{value:,.{max(0, min(3, 2 - math.floor(math.log10(abs(value)))))}f}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich.console import Group
@@ -14,6 +14,7 @@ from turnout.reporting.column import (
     APPEAL,
     BY_LABELS,
     COLUMNS,
+    COST,
     GAP,
     INFLUENCE,
     RESULTS,
@@ -22,37 +23,46 @@ from turnout.reporting.column import (
 )
 from turnout.reporting.influence import influence_figures
 from turnout.reporting.records import RunRecord, by_algorithm, client_split
-from turnout.reporting.statistics import Gap, Measured, gap
+from turnout.reporting.statistics import Gap, Measured, Quartiles, gap
+from turnout.reporting.target import TO_TARGET, Target, costs
 from turnout.reporting.terminal import Cell, TextTable
 
 
 @dataclass(frozen=True)
 class Row:
-    """One algorithm's line of the comparison: its figures by column key, those that were recorded."""
+    """One algorithm's line of the comparison: its figures by column key, those that were recorded, and its costs."""
 
     algorithm: str
     num_seeds: int
     figures: dict[str, Measured]
+    costs: Mapping[str, Quartiles] = field(default_factory=dict)
+
+    def figure(self, key: str) -> Measured | Quartiles | None:
+        """Return a figure or a cost by its column key, None where there is none."""
+        return self.figures.get(key) or self.costs.get(key)
 
 
 _METRICS = ("test_accuracy", "test_rmse", "train_accuracy", "train_rmse")
 """What algorithms are compared by: the first of these that the first one has."""
 
 
-def comparison(records: Sequence[RunRecord], window: int | None = None) -> list[Row]:
+def comparison(records: Sequence[RunRecord], window: int | None = None, target: Target | None = None) -> list[Row]:
     """Compare algorithms: one row each, in the order of first appearance, with every figure that was recorded.
+
+    With a target, rows also have what was spent until it was reached (`turnout.reporting.target.costs`).
 
     Rows after the first also say how far they are from it over the seeds that both have, by a paired t-test (`Gap`).
 
     Accuracies and losses are means over the last evaluations (see `History.final` for `window`); client-wise figures are
     those of test accuracy, or of training accuracy if no run tested its clients.
     """
-    split = client_split(records)
+    split, spent = client_split(records), {} if target is None else costs(records, target)
     rows, by_seed = [], {}
     for algorithm, group in by_algorithm(records).items():
         runs = [_figures(record, window, split) for record in group]
         shared = [key for key in runs[0] if all(key in figures for figures in runs)]
-        rows.append(Row(algorithm, len(group), {key: Measured.over([f[key] for f in runs]) for key in shared}))
+        figures = {key: Measured.over([f[key] for f in runs]) for key in shared}
+        rows.append(Row(algorithm, len(group), figures, spent.get(algorithm, {})))
         by_seed[algorithm] = {key: {r.seed: f[key] for r, f in zip(group, runs, strict=True)} for key in shared}
     return _with_gaps(rows, by_seed)
 
@@ -92,7 +102,7 @@ def cells(
     for row in rows:
         line = []
         for key in keys:
-            figure = row.figures.get(key)
+            figure = row.figure(key)
             text = "–" if figure is None else column_of(key).show(figure, interval)
             stands_out = figure.significant if isinstance(figure, Gap) else figure is not None and figure is best[key]
             line.append((text, stands_out))
@@ -161,20 +171,32 @@ def _metrics(rows: Sequence[Row]) -> list[str]:
 
 
 def _worth_showing(key: str, rows: Sequence[Row]) -> bool:
+    if key in COST:
+        return any(key in row.costs for row in rows)
     means, column = [row.figures[key].mean for row in rows if key in row.figures], column_of(key)
     if column.differing:
         return len(set(means)) > 1
     return any(means) if column.exceptional else bool(means)
 
 
-def leader(key: str, rows: Sequence[Row]) -> Measured | None:
+def leader(key: str, rows: Sequence[Row]) -> Measured | Quartiles | None:
     """Return the figure of a column that is better than every other by more than the spread of either; None without one."""
+    if key in TO_TARGET.values():
+        return _least([row.costs[key] for row in rows if key in row.costs])
     better, figures = column_of(key).better, _finite(key, rows)
     if better is None or len(figures) < 2 or None in [figure.std for figure in figures]:
         return None
     mean = better(figure.mean for figure in figures)
     best = next(figure for figure in figures if figure.mean == mean)
     return best if all(_apart(best, other) for other in figures if other is not best) else None
+
+
+def _least(figures: Sequence[Quartiles]) -> Quartiles | None:
+    """Return the figure whose quartiles are below those of every other; None without one, and with one seed."""
+    if len(figures) < 2 or any(figure.num < 2 for figure in figures):
+        return None
+    least = min(figures, key=lambda figure: figure.high)
+    return least if all(least.high < other.low for other in figures if other is not least) else None
 
 
 def _finite(key: str, rows: Sequence[Row]) -> list[Measured]:
@@ -190,6 +212,8 @@ def _apart(one: Measured, other: Measured) -> bool:
 def _caption(rows: Sequence[Row], keys: Sequence[str]) -> str:
     """Return how the figures were made."""
     seeds = {row.num_seeds for row in rows}
+    if keys and keys[0] in COST:
+        return f"median (quartiles) over {max(seeds)} seeds" if seeds != {1} else ""
     over = "" if seeds == {1} else f"mean ± standard deviation over {'/'.join(map(str, sorted(seeds)))} seeds"
     if not any("accuracy" in key or "loss" in key for key in keys):
         return over
