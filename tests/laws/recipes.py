@@ -151,6 +151,7 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "flora": lambda local: ALGORITHMS["flora"](local, ranks=(1, 3, 2)),
     "flexlora": ALGORITHMS["flexlora"],
     "hetlora": lambda local: ALGORITHMS["hetlora"](local, ranks=(3, 1)),
+    "hetlora, pruned": lambda local: ALGORITHMS["hetlora"](local, ranks=(3, 2), penalty=0.3, decay=0.7),
     "raflora": lambda local: ALGORITHMS["raflora"](local, ranks=(1, 2, 3)),
     # and what can be composed of the same pieces
     "fedau without cutoff": lambda local: fedau(local, cutoff=None, server_lr=1.5),
@@ -246,6 +247,7 @@ PLAIN = (
     "flora",
     "flexlora",
     "hetlora",
+    "hetlora, pruned",
     "raflora",
     "fedex_lora with fedau's weights, clipped",
 )

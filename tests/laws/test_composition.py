@@ -20,7 +20,7 @@ from turnout.simulation import Simulation
 from .recipes import LOCAL, RECIPES, experiment
 from .test_reports import batches, reordered, states_after
 
-NEED_MORE = ("clip_controls", "noise_share", "truncated_rank")
+NEED_MORE = ("clip_controls", "noise_share", "pruned_rank", "truncated_rank")
 """They go with `PrivateSum` or with adapters alone: see tests/pieces/aggregation."""
 GUARDS = {name: kind for name, kind in ALL_GUARDS.items() if name not in NEED_MORE}
 WITH_TABLES_OF_THEIR_OWN = ("private_sum", "secure_sum")

@@ -57,3 +57,15 @@ def raflora(clients, before, rank):
         for w, b, a in holders:
             total += w / sum(each[0] for each in holders) * b[:, low:high] @ a[low:high]
     return cut(total, rank)
+
+
+def tail(pair, decay, rank, least=1):
+    """HetLoRA: the columns of B and rows of A that may be pruned, and the rank that would be left."""
+    begin = min(max(int(decay * rank), least), rank)
+    up, down = pair
+    return up[:, begin:rank], down[begin:rank], begin
+
+
+def tail_norms(layers, decay, rank):
+    """Products of the norms of both tails, summed over layers."""
+    return sum(np.linalg.norm(up) * np.linalg.norm(down) for up, down, _ in (tail(p, decay, rank) for p in layers))

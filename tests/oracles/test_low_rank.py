@@ -126,3 +126,49 @@ def test_clients_train_on_the_frozen_weights_with_what_was_added(name, engine):
         expected = reference_step(model, offset, DATA.train.client(n), 2.0, rank)
         for key, value in run.objective.layout.split(report.delta[n]).items():
             torch.testing.assert_close(value, expected[key], rtol=0, atol=1e-10)
+
+
+def penalised_steps(model, examples, lr, steps, rank, penalty, decay):
+    """Full-batch steps of a client with HetLoRA's penalty, by plain autograd; the trained tensors afterwards."""
+    named = {n: p.detach().clone() for n, p in model.named_parameters()}
+    for layer in LAYERS:
+        named[f"{layer}.lora_A"][rank:], named[f"{layer}.lora_B"][:, rank:] = 0.0, 0.0
+    trained = [n for n, p in model.named_parameters() if p.requires_grad]
+    x, y = examples
+    for _ in range(steps):
+        here = named | {n: named[n].detach().requires_grad_() for n in trained}
+        loss = torch.nn.functional.cross_entropy(torch.func.functional_call(model, here, (x,)), y)
+        for layer in LAYERS:
+            up, down, _ = low_rank.tail((here[f"{layer}.lora_B"], here[f"{layer}.lora_A"]), decay, rank)
+            loss = loss + penalty * up.norm() * down.norm()
+        gradients = torch.autograd.grad(loss, [here[n] for n in trained])
+        named |= {n: here[n].detach() - lr * g for n, g in zip(trained, gradients, strict=True)}
+    return {n: named[n] for n in trained}
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+def test_hetlora_prunes_ranks_whose_tails_shrink(engine):
+    """Local steps, what is sent, and the ranks that clients come to, over rounds in which some are away."""
+    penalty, decay, lr, steps = 0.6, 0.7, 0.3, 3
+    local = Sgd(lr=lr, steps=steps, batch_size=64)
+    run = simulation(ALGORITHMS["hetlora"](local, ranks=(3, 2), penalty=penalty, decay=decay), engine, PRESENT)
+    ranks, pruned = {n: (3, 2)[n % 2] for n in range(N)}, 0
+    for t in range(T):
+        cohort, model = np.flatnonzero(PRESENT[t]), adapted(10, 6).double()
+        run.objective.layout.load(model, run.state.params)
+        before, report = run.state.params.clone(), run.step().reports
+        for row, n in enumerate(cohort.tolist()):
+            after = penalised_steps(model, DATA.train.client(n), lr, steps, ranks[n], penalty, decay)
+            received = [factors(run.objective.layout, before, layer, ranks[n]) for layer in LAYERS]
+            trained = [(after[f"{layer}.lora_B"].numpy(), after[f"{layer}.lora_A"].numpy()) for layer in LAYERS]
+            if low_rank.tail_norms(trained, decay, ranks[n]) < low_rank.tail_norms(received, decay, ranks[n]):
+                pruned, ranks[n] = pruned + 1, low_rank.tail(trained[0], decay, ranks[n])[2]
+            assert report.seen["rank"][row] == ranks[n]
+            for layer, (up, down), (old_up, old_down) in zip(LAYERS, trained, received, strict=True):
+                sent, r = factors(run.objective.layout, report.delta[row], layer), ranks[n]
+                np.testing.assert_allclose(sent[0][:, :r], up[:, :r] - old_up[:, :r], rtol=0, atol=1e-10)
+                np.testing.assert_allclose(sent[1][:r], down[:r] - old_down[:r], rtol=0, atol=1e-10)
+                assert not sent[0][:, r:].any()
+                assert not sent[1][r:].any()
+    assert pruned >= 3
+    assert min(ranks.values()) == 1

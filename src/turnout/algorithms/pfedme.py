@@ -24,7 +24,7 @@ def pfedme(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """PFedMe (Algorithm 1): local steps descend ``lambda (w - theta_k)``, theta_k near the minimiser around w.
+    """pFedMe: local steps descend ``lambda (w - theta_k)``, theta_k near the minimiser around w.
 
     The server takes the plain mean, as in the paper; the authors' code weighs clients by their examples.
 

@@ -36,3 +36,16 @@ class Adapter(NamedTuple):
         m, r, k = self.outputs, self.rank, self.inputs
         up, down = rows[:, self.up : self.up + m * r], rows[:, self.down : self.down + r * k]
         return up.unflatten(1, (m, r)), down.unflatten(1, (r, k))
+
+    def between(self, rows: torch.Tensor, begin: torch.Tensor, end: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return `factors` of which all but some columns of B and rows of A are zero.
+
+        Args:
+            rows: vectors ``[n, P]``.
+            begin: the first column and row of each vector that stays, int64 ``[n]``.
+            end: the first one behind these, int64 ``[n]``.
+        """
+        index = torch.arange(self.rank, device=rows.device)
+        inside = (index >= begin[:, None]) & (index < end[:, None])
+        up, down = self.factors(rows)
+        return up.where(inside[:, None, :], 0.0), down.where(inside[:, :, None], 0.0)

@@ -17,7 +17,7 @@ from turnout.pieces.aggregation import FedexLora, FlexLora, Flora, HetLora, RaFl
 from turnout.pieces.base import Aggregation
 from turnout.pieces.base.server_step import server_step
 from turnout.pieces.guard import TruncatedRank
-from turnout.pieces.local import Scaffold
+from turnout.pieces.local import Scaffold, TailPenalty
 from turnout.pieces.personalization import Personal
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideByClients, DivideBySum, Participation
@@ -239,6 +239,10 @@ NONE = "FedexLora averages products of low-rank factors, and the model has no ad
             lambda: start(models.Logistic(), compose(TruncatedRank((1,)))).train(np.arange(2)),
             "TruncatedRank needs a model",
         ),
+        (lambda: ALGORITHMS["hetlora"](penalty=0.1), r"penalty=0.1 prunes ranks: write hetlora\(ranks="),
+        (lambda: ALGORITHMS["hetlora"](ranks=(2,), penalty=-1.0), "penalty: got -1.0"),
+        (lambda: ALGORITHMS["hetlora"](ranks=(2,), penalty=0.1, decay=1.5), "decay: got 1.5"),
+        (lambda: compose(TailPenalty()), r"no guard does: add guard.PrunedRank\(\(8, 4\)\)"),
     ],
 )
 def test_refusals(make, message):

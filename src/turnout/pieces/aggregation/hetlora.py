@@ -18,8 +18,8 @@ class HetLora(LowRank, name="hetlora"):
 
         v_i = w_i |B_i A_i|_F / sum_j w_j |B_j A_j|_F        B <- sum_i v_i B_i        A <- sum_i v_i A_i
 
-    The average is not exact. Where all products are of one size it is FedIT's. Ranks stay as they are: the paper's pruning
-    of ranks in training is left out.
+    The average is not exact. Where all products are of one size it is FedIT's. Ranks are those of `TruncatedRank`, or fall in
+    training with `PrunedRank` and `TailPenalty`, the paper's self-pruning.
 
     Example:
         A client whose product is 9 times as large counts 9 times as much:

@@ -21,7 +21,7 @@ def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Client
     """
     personal, update, before = algorithm.personal, None, dict(memory)
     for guard in algorithm.guard:
-        task = guard.receive(task, clients)
+        task = guard.receive(task, memory, clients)
     clients.objective.network.rebase(task.shared)
     joined = task if personal is None else replace(task, params=personal.join(task.params, memory))
     if personal is not None and task.phase == "train":

@@ -22,11 +22,14 @@ class Guard(Piece, ABC):
     gives: ClassVar[tuple[str, ...]] = ()
     """What it adds to ``report.seen``, by name."""
 
+    prunes: ClassVar[bool] = False
+    """Whether it tells local steps the tails of adapters that it may prune, in ``task.own``."""
+
     codes: ClassVar[bool] = False
     """Whether what leaves the client is a code of the vectors in their place."""
 
-    def receive(self, task: Task, clients: Clients) -> Task:
-        """Return the task as it arrives at B clients, where the guard is about both ways."""
+    def receive(self, task: Task, memory: State, clients: Clients) -> Task:
+        """Return the task as it arrives at B clients, where the guard is about both ways; `memory` is only read."""
         return task
 
     def broadcast_dtype(self, dtype: torch.dtype) -> torch.dtype:

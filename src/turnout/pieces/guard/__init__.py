@@ -6,6 +6,7 @@ from turnout.pieces.guard.clip import Clip
 from turnout.pieces.guard.clip_controls import ClipControls
 from turnout.pieces.guard.noise_share import NoiseShare
 from turnout.pieces.guard.power_sgd import PowerSgd
+from turnout.pieces.guard.pruned_rank import PrunedRank
 from turnout.pieces.guard.qsgd import Qsgd
 from turnout.pieces.guard.random_k import RandomK
 from turnout.pieces.guard.sign import Sign
@@ -18,6 +19,7 @@ __all__ = [
     "ClipControls",
     "NoiseShare",
     "PowerSgd",
+    "PrunedRank",
     "Qsgd",
     "RandomK",
     "Sign",

@@ -31,7 +31,7 @@ class BFloat16(Compression, name="bfloat16"):
 
     down: bool = True
 
-    def receive(self, task: Task, clients: Clients) -> Task:
+    def receive(self, task: Task, memory: State, clients: Clients) -> Task:
         """Return the task with its model, and what else is broadcast, rounded."""
         if not self.down:
             return task

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from turnout.core.adapter import Adapter
 from turnout.core.checks import ConfigurationError, DataError, refuse
 from turnout.core.device import to_device
 from turnout.core.types import Report, State, Task
@@ -50,32 +51,35 @@ class TruncatedRank(Guard, name="truncated_rank"):
         if not self.ranks or not whole:
             raise refuse("ranks", given=self.ranks, needed="whole numbers from 1 on")
 
-    def of(self, clients: Clients) -> np.ndarray:
+    def of(self, memory: State, clients: Clients) -> torch.Tensor:
         """Return the rank of each client, int64 ``[B]``."""
-        return np.asarray(self.ranks)[clients.ids % len(self.ranks)]
+        return torch.from_numpy(np.asarray(self.ranks)[clients.ids % len(self.ranks)])
 
-    def receive(self, task: Task, clients: Clients) -> Task:
+    def receive(self, task: Task, memory: State, clients: Clients) -> Task:
         """Return the task with adapters of the clients' ranks, ``[B, P]``."""
         if not (adapters := clients.objective.network.adapters):
             raise ConfigurationError("TruncatedRank needs a model with adapters: write HuggingFace(lora=8)")
         most = min(adapter.rank for adapter in adapters)
         if max(self.ranks) > most:
             raise ConfigurationError(f"ranks: got {max(self.ranks)}, and the model has adapters of rank {most}")
-        params = task.params.expand(len(clients), -1).clone()
-        ranks = to_device(torch.from_numpy(self.of(clients)), params.device)[:, None]
-        for each in adapters:
-            gone = torch.arange(each.rank, device=params.device) >= ranks
-            up, down = each.factors(params)
-            up.masked_fill_(gone[:, None, :], 0.0)
-            down.masked_fill_(gone[:, :, None], 0.0)
-        return replace(task, params=params)
+        ranks = to_device(self.of(memory, clients), task.params.device)
+        return replace(task, params=truncated(adapters, task.params.expand(len(clients), -1), ranks))
 
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
         """Return the report with the rank."""
         if not report.delta.shape[1]:  # of measurements alone
             return report
-        ranks = to_device(torch.from_numpy(self.of(clients)), report.delta.device)
+        ranks = to_device(self.of(memory, clients), report.delta.device)
         return replace(report, seen=report.seen | {"rank": ranks})
+
+
+def truncated(adapters: tuple[Adapter, ...], rows: torch.Tensor, ranks: torch.Tensor) -> torch.Tensor:
+    """Return vectors ``[n, P]`` whose factors are zero beyond a rank of each, int64 ``[n]``."""
+    result, first = rows.clone(), torch.zeros_like(ranks)
+    for adapter in adapters:
+        for factor, short in zip(adapter.factors(result), adapter.between(rows, first, ranks), strict=True):
+            factor.copy_(short)
+    return result
 
 
 def ranks_from_table(path: str, column: str = "rank", ranks: Mapping[str, int] | None = None) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from turnout.pieces.local.prox import Prox
 from turnout.pieces.local.scaffold import Scaffold
 from turnout.pieces.local.sgd import Sgd
 from turnout.pieces.local.solver import Solver
+from turnout.pieces.local.tail_penalty import TailPenalty
 from turnout.pieces.local.time_budget import TimeBudget
 from turnout.pieces.local.tracking import GradientTracking
 from turnout.pieces.local.update import Update
@@ -44,6 +45,7 @@ __all__ = [
     "Solver",
     "StartGradient",
     "StartLoss",
+    "TailPenalty",
     "TimeBudget",
     "UniformWork",
     "Update",

@@ -120,7 +120,7 @@ class _Mixture:
 
 @dataclass(frozen=True)
 class MoreauSteps(PairSteps):
-    """pFedMe's local steps on w, and the personal model theta that each of them finds (pFedMe, Algorithm 1)::
+    """pFedMe's local steps on w, and the personal model theta that each of them finds::
 
         theta <- theta - inner_lr (grad F_k(theta) + lambda (theta - w))        K times, on one minibatch
         w <- w - lr lambda (w - theta)

@@ -18,7 +18,7 @@ class Ditto(WholeModel, name="ditto"):
     """Every client has a model v_k of its own, held near the shared one: minimise ``F_k(v_k) + lambda/2 ||v_k - w||^2``.
 
     Whenever a client takes part, it trains the shared model and reports as ever, and descends, with the same local rule on
-    the same minibatches (Ditto, Algorithm 1)::
+    the same minibatches::
 
         v_k <- v_k - lr (grad F_k(v_k) + lambda (v_k - w^t))
 

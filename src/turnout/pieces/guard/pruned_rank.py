@@ -1,0 +1,104 @@
+"""Adapters of a rank that falls while a client trains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from turnout.core.adapter import Adapter
+from turnout.core.checks import count, probability
+from turnout.core.device import to_device
+from turnout.core.types import Report, State, Task
+from turnout.engine.cohort import Clients
+from turnout.pieces.base import MemoryShapes
+from turnout.pieces.guard.truncated_rank import TruncatedRank, truncated
+
+
+@dataclass(frozen=True)
+class PrunedRank(TruncatedRank, name="pruned_rank"):
+    """Prune the rank of a client whose last columns of B and rows of A shrink in training (HetLoRA's self-pruning).
+
+    With the rank r of the client, its tail is the columns of B and the rows of A from ``t = floor(decay r)`` on. After the
+    local steps, with sums over the adapters of the model::
+
+        r <- t   if  sum |B'_tail| |A'_tail| < sum |B_tail| |A_tail|
+
+    B and A are those that the client received, B' and A' those that it has trained, norms are Frobenius'. It sends B' and A'
+    cut to the new rank, with which it begins its next round. `TailPenalty` pulls tails towards zero in training.
+
+    Client memory: ``pruned_rank []``, the rank that it has come to, int64; 0 before it has sent anything.
+
+    Args:
+        ranks: at first, as in `TruncatedRank`.
+        decay: gamma; 1 prunes nothing.
+        least: rank that clients keep at least.
+
+    Raises:
+        ConfigurationError: as `TruncatedRank`, and for numbers out of range.
+
+    Example:
+        >>> import turnout as to
+        >>> to.hetlora(ranks=(4, 8), penalty=0.01).guard
+        (PrunedRank(),)
+
+    Reference: Cho et al., "Heterogeneous LoRA for federated fine-tuning of on-device foundation models", EMNLP 2024 (arXiv
+    2401.06432).
+    """
+
+    prunes = True
+
+    decay: float = 0.99
+    least: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        probability("decay", self.decay)
+        count("least", self.least)
+
+    def memory(self, num_params: int, dtype: torch.dtype, shapes: tuple[tuple[int, ...], ...] = ()) -> MemoryShapes:
+        """Return the rank."""
+        return {"pruned_rank": ((), torch.int64)}
+
+    def of(self, memory: State, clients: Clients) -> torch.Tensor:
+        """Return the present rank of each client, int64 ``[B]``."""
+        pruned = memory["pruned_rank"]
+        return pruned.where(pruned > 0, super().of(memory, clients).to(pruned.device))
+
+    def receive(self, task: Task, memory: State, clients: Clients) -> Task:
+        """Return the task with adapters of the clients' ranks, and with where their tails begin and end."""
+        task, ranks = super().receive(task, memory, clients), self.of(memory, clients)
+        # A client of a rank <= `least` has an empty tail, which neither is pulled nor shrinks.
+        tail = {"tail": self._shorter(ranks), "rank": ranks}
+        return replace(
+            task, own=task.own | {name: to_device(value, task.params.device) for name, value in tail.items()}
+        )
+
+    def _shorter(self, ranks: torch.Tensor) -> torch.Tensor:
+        """Return the ranks after pruning."""
+        return (self.decay * ranks.double()).floor().to(torch.int64).clamp(min=self.least).minimum(ranks)
+
+    def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
+        """Return the report with the new rank, and with nothing beyond it."""
+        if not report.delta.shape[1]:  # of measurements alone
+            return report
+        adapters, tail, ranks = clients.objective.network.adapters, task.own["tail"], task.own["rank"]
+        delta = report.updates.gathered()
+        before, after = (_norms(adapters, rows, tail, ranks) for rows in (task.params, task.params + delta))
+        ranks = tail.where(after < before, ranks)
+        return replace(report, delta=truncated(adapters, delta, ranks), seen=report.seen | {"rank": ranks})
+
+    def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
+        """Remember the ranks of reports that the server will not drop."""
+        if "rank" in sent.seen:
+            ranks = to_device(sent.seen["rank"], memory["pruned_rank"].device)
+            memory["pruned_rank"] = ranks.where(good[:, 0].to(ranks.device), memory["pruned_rank"])
+
+
+def _norms(adapters: tuple[Adapter, ...], rows: torch.Tensor, begin: torch.Tensor, end: torch.Tensor) -> torch.Tensor:
+    """Return ``sum |B_tail| |A_tail|`` over adapters, float64 ``[B]``."""
+    total = rows.new_zeros(len(rows), dtype=torch.float64)
+    for adapter in adapters:
+        up, down = (part.flatten(1).double().norm(dim=1) for part in adapter.between(rows, begin, end))
+        total += up * down
+    return total

@@ -1,0 +1,85 @@
+"""HetLoRA's penalty, which pulls the last columns and rows of adapters towards zero."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from turnout.core.adapter import Adapter
+from turnout.core.checks import ConfigurationError, not_negative
+from turnout.core.device import to_device
+from turnout.core.types import Lanes, State, Task
+from turnout.engine.cohort import Clients
+from turnout.pieces.base import Correction, Slots
+
+
+@dataclass(frozen=True)
+class TailPenalty(Correction, name="tail_penalty"):
+    """Minimise ``F_k(w) + penalty sum |B_tail| |A_tail|`` locally, over the adapters of the model (HetLoRA).
+
+    The tail of a client's factors is what `PrunedRank` prunes. Norms are Frobenius'; where one is zero, as that of B is at
+    first, the gradient is taken to be zero.
+
+    Args:
+        penalty: lambda, >= 0.
+
+    Raises:
+        ConfigurationError: for a number out of range, and, of an algorithm, without `PrunedRank`.
+
+    Example:
+        >>> import turnout as to
+        >>> to.hetlora(penalty=0.1).corrections
+        (TailPenalty(penalty=0.1),)
+
+    Reference: Cho et al., "Heterogeneous LoRA for federated fine-tuning of on-device foundation models", EMNLP 2024 (arXiv
+    2401.06432).
+    """
+
+    penalty: float = 0.01
+
+    def __post_init__(self) -> None:
+        not_negative("penalty", self.penalty)
+
+    def fits(self, algorithm: Slots) -> None:
+        """Refuse algorithms without tails."""
+        if not any(guard.prunes for guard in algorithm.guard):
+            raise ConfigurationError(
+                "TailPenalty pulls at what a guard prunes, and no guard does: add guard.PrunedRank((8, 4)) to the pieces"
+            )
+
+    def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
+        """Return the correction with the tails of these clients."""
+        ends = (to_device(lanes.of(task.own[name]), task.params.device) for name in ("tail", "rank"))
+        return _Tails(clients.objective.network.adapters, self.penalty, *ends)
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Return the gradient as it is; `begin` knows the clients' tails."""
+        return gradient
+
+
+@dataclass(frozen=True)
+class _Tails(Correction):
+    """`TailPenalty` in one round.
+
+    Args:
+        adapters: of the model.
+        penalty: lambda.
+        tail, rank: where the tail of each client begins and ends, int64 ``[B]``.
+    """
+
+    adapters: tuple[Adapter, ...]
+    penalty: float
+    tail: torch.Tensor
+    rank: torch.Tensor
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Return the gradient with that of the penalty, ``lambda |A| B / |B|`` for B and ``lambda |B| A / |A|`` for A."""
+        result, active = gradient.clone(), len(gradient)
+        for adapter in self.adapters:
+            up, down = adapter.between(params, self.tail[:active], self.rank[:active])
+            of_up, of_down = (part.square().sum(dim=(1, 2), keepdim=True).sqrt() for part in (up, down))
+            grad_up, grad_down = adapter.factors(result)
+            grad_up.add_(up * (self.penalty * of_down / of_up.where(of_up > 0, 1.0)))
+            grad_down.add_(down * (self.penalty * of_up / of_down.where(of_down > 0, 1.0)))
+        return result
