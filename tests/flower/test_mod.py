@@ -277,7 +277,7 @@ def test_running_statistics_are_refused_where_clients_remember_steps(tmp_path):
 
 def test_layers_are_known_by_the_names_of_their_arrays():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 2))
-    state = model.state_dict()
+    state = ArrayRecord(model.state_dict())
     chosen = {kind: Arrays.of(to.fedper(personal=kind), state).personal for kind in ("head", "norms", "first")}
     assert chosen["head"] == {"3.weight", "3.bias"}
     assert chosen["norms"] == {f"1.{name}" for name in ("weight", "bias", "running_mean", "running_var")}

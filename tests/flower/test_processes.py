@@ -68,8 +68,11 @@ app = ServerApp()
 @app.main()
 def main(grid, context):
     def note(version, arrays):
+        pauses = version == 2 and not os.path.exists({folder!r} + "/killed")
         with open({folder!r} + "/steps", "a") as file:
             file.write(f"{{version}} {{os.getpid()}}\\n")
+        if pauses:
+            time.sleep(600)
     rule = Rule(ALGORITHM, folder={folder!r} + "/run", mod=True, min_nodes=3, poll=0.2, retry=1,
                 pace=to.pace.Rounds(deadline=20))
     rule.start(grid, ArrayRecord(net().state_dict()), num_rounds={rounds}, evaluate_fn=note)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from typing import Any
 
 import torch
 from torch import nn
@@ -39,12 +40,13 @@ class Arrays:
             )
 
     @classmethod
-    def of(cls, algorithm: Algorithm, first: dict[str, torch.Tensor]) -> Arrays:
-        """Return the arrays of a model as an algorithm divides them between server and clients.
+    def of(cls, algorithm: Algorithm, record: Any) -> Arrays:
+        """Return the arrays of an ``ArrayRecord``, as an algorithm divides them between server and clients.
 
         A personalization chooses parameters of a module: here one with layers as the names of the arrays have them. A layer
         whose weight is a vector is a normalisation, because linear layers, convolutions and embeddings have matrices.
         """
+        first = dict(record.to_torch_state_dict())
         if algorithm.personal is None:
             return cls(first)
         root = nn.Module()

@@ -75,12 +75,7 @@ def _serve(algorithm: Algorithm, folder: Path, message: Message, node: int) -> N
     folders = sorted(folder.glob(f"*-{node}"), key=lambda path: path.stat().st_mtime)
     for key, record in list(message.content.array_records.items()) if folders else ():
         with closing(ClientFolder(folders[-1])) as state:
-            message.content[key] = _served(algorithm, _arrays(algorithm, record), state)
-
-
-def _arrays(algorithm: Algorithm, record: ArrayRecord) -> Arrays:
-    """Return the arrays that a message holds."""
-    return Arrays.of(algorithm, dict(record.to_torch_state_dict()))
+            message.content[key] = _served(algorithm, Arrays.of(algorithm, record), state)
 
 
 def _served(algorithm: Algorithm, arrays: Arrays, state: ClientFolder) -> ArrayRecord:
@@ -103,7 +98,7 @@ class _Node:
         self._algorithm, self._state, self._message, self._order = algorithm, state, message, order
         self._app, self._context, self._metrics = app, context, MetricRecord()
         content = message.content
-        self._arrays = _arrays(algorithm, content.array_records[order["arrays"]])
+        self._arrays = Arrays.of(algorithm, content.array_records[order["arrays"]])
         self._shared = dict(content.array_records.get(SHARED, ArrayRecord()).to_torch_state_dict())
         message.content = RecordDict({key: value for key, value in content.items() if key not in (ORDER, SHARED)})
 

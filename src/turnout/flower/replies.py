@@ -30,11 +30,9 @@ def formats(rule: Options, arrays: Arrays, max_norm: float | None) -> dict[str, 
 
 def _example(rule: Options, arrays: Arrays, phase: str) -> Report:
     """Return a report of a phase as a client sends it that did not move."""
-    losses = dict.fromkeys(rule.losses(phase), 0.0)
-    if rule.mod and "train" in rule.kinds(phase):
-        report = example(rule.algorithm, arrays, phase, rule.seed)
-        return replace(report, seen=report.seen | _seen(losses))
-    return _report(torch.zeros_like(arrays.shared if phase == "train" else arrays.shared[:0]), 1, 1, losses)
+    trains = "train" in rule.kinds(phase)
+    report = example(rule.algorithm, arrays, phase, rule.seed) if trains else _report(arrays.shared[:0], 1, 1, {})
+    return replace(report, seen=report.seen | _seen(dict.fromkeys(rule.losses(phase), 0.0)))
 
 
 def body_of(rule: Options, arrays: Arrays, phase: str, model: torch.Tensor, replies: Mapping[str, RecordDict]) -> bytes:
@@ -117,10 +115,8 @@ def mean(metrics: Sequence[tuple[int, MetricRecord]], examples: str) -> MetricRe
         examples: the name of that number, which is left out.
     """
     metrics = [(weight, record) for weight, record in metrics if weight and record]  # one sent again has no metrics
-    total, names = sum(weight for weight, _ in metrics), {name for _, record in metrics for name in record} - {examples}
-    means = dict[str, float]()
-    for name in sorted(names):
-        values = [(w, value) for w, record in metrics if isinstance(value := record.get(name), int | float)]
-        if len(values) == len(metrics):
-            means[name] = sum(weight * float(value) for weight, value in values) / total
-    return MetricRecord(means)
+    numbers = [{name: v for name, v in record.items() if isinstance(v, int | float)} for _, record in metrics]
+    names = set[str]().union(*numbers).intersection(*numbers) - {examples}
+    total = sum(weight for weight, _ in metrics)
+    sums = {name: sum(w * row[name] for (w, _), row in zip(metrics, numbers, strict=True)) for name in sorted(names)}
+    return MetricRecord({name: value / total for name, value in sums.items()})

@@ -102,7 +102,7 @@ class Rule(Options):
             return {f"test_{k}": float(v) for k, v in (metrics or {}).items() if isinstance(v, int | float)}
 
         with storage.locked(folder):
-            arrays = self._first(folder, dict(initial_arrays.to_torch_state_dict()))
+            arrays = self._first(folder, initial_arrays)
             decides = {
                 name: describe(getattr(self, name)) for name in ("algorithm", "pace", "seed", "requirement", "loss")
             }
@@ -127,15 +127,15 @@ class Rule(Options):
         result.arrays, result.train_metrics_clientapp = ArrayRecord(arrays.tensors(driver.params)), server.metrics
         return result
 
-    def _first(self, folder: Path, first: dict[str, torch.Tensor]) -> Arrays:
+    def _first(self, folder: Path, record: Any) -> Arrays:
         """Return the first model of the run in a folder: that in its file, or this one, which is written there."""
-        path, arrays = folder / "initial.safetensors", Arrays.of(self.algorithm, first)
+        path, arrays = folder / "initial.safetensors", Arrays.of(self.algorithm, record)
         if not path.exists():
-            storage.replace_files({path: lambda part: part.write_bytes(encode(first))})
+            storage.replace_files({path: lambda part: part.write_bytes(encode(arrays.first))})
             return arrays
         recorded = load_file(path)
         try:
             arrays.vector(recorded)
         except WireError as error:
             raise ConfigurationError(f"initial_arrays: {folder} holds a run of another model ({error})") from None
-        return replace(arrays, first={name: recorded[name] for name in first})  # a file does not keep the order
+        return replace(arrays, first={name: recorded[name] for name in arrays.first})  # a file does not keep the order
