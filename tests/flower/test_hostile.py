@@ -16,7 +16,7 @@ from turnout.deployment.wire.format import encode
 from turnout.flower import Rule
 
 pytest.importorskip("flwr", reason="flwr is not installed: sh scripts/extras.sh flower")
-from flwr.app import Array, Message, Metadata, RecordDict
+from flwr.app import Array, Error, Message, Metadata, RecordDict
 from tests.flower.grids import SHAPES, OneProcess, app, first
 
 from turnout.flower import mod
@@ -126,6 +126,24 @@ def test_a_reply_that_cannot_be_used_costs_its_node_alone(name, tmp_path, of_oth
     (line,) = [record.getMessage() for record in caplog.records if record.name == "turnout.flower"]
     assert line.startswith("node 22: task 1 is lost: ")
     assert reason in line
+
+
+@pytest.mark.parametrize("reply", ["an error", "no content"])
+def test_what_a_node_says_of_its_failure_is_one_line_of_the_log(reply, tmp_path, of_others, caplog):
+    class Failing(OneProcess):
+        def _answer(self, message: Message, node: int) -> Message:
+            if node != 22:
+                return super()._answer(message, node)
+            failed = Message(Error(7, "\x1b[2J oh\nnode 33: task 2 is lost" + 1000 * "!"), reply_to=message)
+            if reply == "no content":
+                failed.__dict__["_error"] = None
+            return failed
+
+    assert torch.equal(model(Failing(NODES, app()), tmp_path), of_others)
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "turnout.flower"]
+    assert line.startswith("node 22: task 1 is lost: ")
+    assert line.isprintable()
+    assert len(line) < 600
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [0.5, 0.5]])

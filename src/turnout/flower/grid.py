@@ -13,12 +13,13 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict  # pyright: ignore[reportMissingImports]
 from flwr.serverapp import Grid  # pyright: ignore[reportMissingImports]
 
+from turnout.core.display import printable
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.served import Applied
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.store import Entry
-from turnout.deployment.wire.format import Assignment, WireError, digest
+from turnout.deployment.wire.format import Assignment, digest
 from turnout.flower.arrays import Arrays
 from turnout.flower.loop import ORDER, SHARED, client_part
 from turnout.flower.options import Options
@@ -163,12 +164,12 @@ class GridServer(Service):
             if reply.has_error():
                 self._lose(sent, reply.error.reason)
                 continue
-            sent.replies[kind] = reply.content
-            if sent.replies.keys() == {*self._rule.kinds(sent.task.phase)}:
-                try:
+            try:
+                sent.replies[kind] = reply.content
+                if sent.replies.keys() == {*self._rule.kinds(sent.task.phase)}:
                     self._take(sent)
-                except WireError as error:
-                    self._lose(sent, str(error))
+            except ValueError as error:  # a `WireError`, or a message without content
+                self._lose(sent, str(error))
 
     def _take(self, sent: _Sent) -> None:
         """Queue a report for the journal; raise `WireError` where it cannot be used."""
@@ -182,7 +183,8 @@ class GridServer(Service):
         self.report(sent.client, task.task, digest(body), part)
 
     def _lose(self, sent: _Sent, why: str) -> None:
-        """Give up a task, and leave its client alone for a while."""
+        """Give up a task for a reason that its node may have written, and leave its client alone for a while."""
+        why = printable(why, 500).replace("\n", " ")
         log.warning("node %s: task %d is lost: %s", sent.node, sent.task.task, why)
         self._messages = {name: of for name, of in self._messages.items() if of[0] != sent.task.task}
         self._away[sent.client] = self.clock() + self._rule.retry
