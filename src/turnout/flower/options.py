@@ -40,9 +40,9 @@ class Options:
     config: str = "config"
     examples: str = "num-examples"
     steps: str = "num-steps"
-    max_norm: float | Literal["auto"] | None = "auto"
     retry: float = 10.0
     poll: float = 0.5
+    max_norm: float | Literal["auto"] | None = "auto"
 
     def __post_init__(self) -> None:
         if not isinstance(self.algorithm, Algorithm):

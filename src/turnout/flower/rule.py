@@ -46,10 +46,10 @@ class Rule(Options):
             it, that of ``sqrt(mean_i loss_i^2)``, for Oort.
         train_loss: the name of the mean loss in the metrics of training, for selections by the last loss.
         arrays, config, examples, steps: keys of records and metrics; `steps` is read for FedNova without the mod alone.
-        max_norm: the greatest norm of an update that counts; None takes any. ``"auto"`` is 100 times the norm of the first
-            model, and at least 100 times the root of its number of parameters.
         retry: seconds until the node of a task that failed counts as there again.
         poll: seconds between two looks for replies.
+        max_norm: the greatest norm of an update that counts; None takes any. ``"auto"`` is 100 times the norm of the first
+            model, and at least 100 times the root of its number of parameters.
 
     Raises:
         ConfigurationError: for an algorithm that needs more of clients than a ClientApp sends, or options out of range.
