@@ -25,7 +25,7 @@ from turnout.record import checkpoint
 
 pytest.importorskip("flwr", reason="flwr is not installed: sh scripts/extras.sh flower")
 BIN = Path(sys.executable).parent
-ROUNDS = 6
+ROUNDS = 4
 
 PROJECT = """
 [project]
