@@ -128,6 +128,7 @@ def square():
 @pytest.fixture
 def own(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "two.toml").write_text("[algorithms.fedau]\n[algorithms.fedrep]\n")
     return tmp_path / "own.py"
 
 
@@ -144,6 +145,7 @@ def test_a_model_and_data_that_are_bundled_nowhere(folder, own):
         mine = ("--data", f"{own}:examples", "--experiment", f"{own}:experiment")
         said = cli("join", url, *mine, "--state", folder / "client")
         assert "the run is over: 2 reports were taken" in said
+        assert "sending the report on task 1 (train, version 1)" in said
     result = to.load(folder / "run")
     assert result.history.column("test_accuracy")[0].tolist() == [1, 2]  # by the server's own test examples
     assert list(result.state_dict()) == [
@@ -170,9 +172,17 @@ def test_a_file_of_settings_declares_the_shape(folder, own):
 
 def test_what_a_server_cannot_take_is_refused(own):
     made = own.parent
-    assert "own.py:experiment says all of the experiment: leave data.inputs=5 out" in cli(
-        "serve", f"{own}:experiment", "--inputs", 5, code=2
-    )
+    python = ("serve", f"{own}:experiment")
+    assert "own.py:experiment says all of the experiment: leave rounds=5 out" in cli(*python, "rounds=5", code=2)
+    said = cli(*python, "--inputs", "auto", "--classes", 3, code=2)
+    assert "leave --inputs out, and write to.Experiment(to.data.declared(30, classes=3), ...) there" in said
+    assert "in FILE.toml or as KEY=VALUE, can take that of the first client" in said
+    said = cli(*python, "--evaluate-share", 0.5, code=2)
+    assert "leave --evaluate-share out, and write to.Experiment(..., evaluate_share=0.5) there" in said
+    assert "algorithm=to.fedrep(...)) there" in cli(*python, "--algorithm", "fedrep", code=2)
+    assert "add --algorithm fedau|fedrep" in cli("serve", own.parent / "two.toml", code=2)
+    for words in ([], ["data.inputs=5", "data.classes=3"]):
+        assert experiment_of(None, words, loads=False, algorithm="fedrep")[0].algorithm.name == "fedrep"
     assert "data.inputs: got 'five'" in cli("serve", "--inputs", "five", "--classes", 2, code=2)
     assert "--test: got 'digits', needed FILE.py:FUNCTION" in cli(
         "serve", "--inputs", 5, "--classes", 3, "--test", "digits", "--folder", made / "run", code=2

@@ -34,7 +34,7 @@ FILES = ("path", "directory")
 
 
 def experiment_of(
-    source: str | None, overrides: Sequence[str], loads: bool = True
+    source: str | None, overrides: Sequence[str], loads: bool = True, algorithm: str | None = None
 ) -> tuple[Experiment, Settings | None]:
     """Return an experiment from a TOML file, or as a Python file has it, and its settings if it has some.
 
@@ -42,6 +42,7 @@ def experiment_of(
         source: ``FILE.toml`` or ``FILE.py:EXPERIMENT``; None where the overrides say all.
         overrides: further settings, ``KEY=VALUE``.
         loads: whether to load data whose shape the settings declare; a server does not.
+        algorithm: over that of the settings, or one of several in a file.
 
     Raises:
         ConfigurationError: where there is none.
@@ -59,7 +60,7 @@ def experiment_of(
                 f"{source}: got {experiment!r}, needed an Experiment, or a function that returns one"
             )
         return experiment, None
-    settings = one_algorithm(_layers(source, overrides), None)
+    settings = one_algorithm(_layers(source, overrides) or [{}], algorithm)
     return settings.experiment(None if loads else settings.declared()), settings
 
 

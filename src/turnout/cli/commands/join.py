@@ -217,8 +217,9 @@ def _take_part(client: Client, connection: Connection, computer: Computer, optio
     def notice(action: object) -> None:
         if isinstance(action, Work):
             say("at work")
-        elif isinstance(action, Call) and action.method == "PUT":
-            say(f"sending report {client.done + 1}")
+        elif isinstance(action, Call) and action.method == "PUT" and client.state.pending is not None:
+            task = client.state.pending.task  # by its number, as a report that is dropped is not counted
+            say(f"sending the report on task {task.task} ({task.phase}, version {task.version})")
 
     try:
         with logged(options.log, computer, connection.url) as sent, stops_on_signal() as stopped:

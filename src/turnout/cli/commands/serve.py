@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,8 +13,8 @@ from rich.table import Table
 from turnout.cli.command import argument, command, examples, option, options, switch
 from turnout.cli.console import say, show
 from turnout.cli.errors import RunFailed
-from turnout.cli.groups import OUTCOME, SETTINGS, LogOption, ThreadsOption, needs
-from turnout.core.checks import CheckpointError, Diverged, known_name, refuse
+from turnout.cli.groups import OUTCOME, SETTINGS, AlgorithmOption, LogOption, ThreadsOption, needs
+from turnout.core.checks import CheckpointError, ConfigurationError, Diverged, known_name, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 EPILOG = examples("""
 turnout serve run.toml --min-clients 10
-turnout serve algorithm.name=fedau data.name=digits data.num_clients=20 rounds=50
+turnout serve --algorithm fedau data.name=digits data.num_clients=20 rounds=50
 turnout serve run.toml --evaluate-every 10 --evaluate-share 0.2
 turnout serve algorithm.name=fedau model.name=mlp rounds=50 --inputs 64 --classes 10
 turnout serve run.toml --inputs auto --classes 10
@@ -39,7 +40,7 @@ NETWORK, CLIENTS = "Network", "Clients"
 
 
 @options
-class ServeOptions(ThreadsOption, LogOption):
+class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
     """Options of ``turnout serve``."""
 
     source: list[str] | None = argument("What to run.", "[FILE.toml|FILE.py:EXPERIMENT] [KEY=VALUE]...", None)
@@ -109,14 +110,22 @@ class ServeOptions(ThreadsOption, LogOption):
     page: bool = switch("Serve a page, /join, in which a browser becomes a client.", "--page", panel=NETWORK)
 
     def words(self) -> tuple[str | None, list[str]]:
-        """Return the file that says what to run, if one does, and settings, ``KEY=VALUE``."""
+        """Return the file that says what to run, if one does, and settings, ``KEY=VALUE``.
+
+        Raises:
+            ConfigurationError: for options that are settings beside a Python file, which has all of them.
+        """
         words = list(self.source or ())
         file = words.pop(0) if words and "=" not in words[0].split(":")[0] else None
-        flags = {
-            "data.inputs": self.inputs, "data.classes": self.classes,
-            "evaluate_every": self.evaluate_every, "evaluate_share": self.evaluate_share,
-        }  # fmt: skip
-        return file, words + [f"{name}={value}" for name, value in flags.items() if value is not None]
+        flags = {name: value for name in _IN_PYTHON if (value := getattr(self, name)) is not None}
+        if file is not None and ".py:" in file and flags:
+            name, value = next(iter(flags.items()))
+            instead = _IN_PYTHON[name].format(value)
+            option = name.replace("_", "-")
+            raise ConfigurationError(f"{file} says all of the experiment: leave --{option} out, and write {instead}")
+        flags.pop("algorithm", None)
+        sections = {"inputs": "data.", "classes": "data."}
+        return file, words + [f"{sections.get(name, '')}{name}={value}" for name, value in flags.items()]
 
     def server_options(self, algorithm: Algorithm, pace: Pace) -> Options:
         """Return the options of a server.
@@ -140,6 +149,19 @@ class ServeOptions(ThreadsOption, LogOption):
             **{name: getattr(self, name) for name in _AS_THEY_ARE},
         )
 
+
+_DECLARED = (
+    "to.Experiment(to.data.declared(30, classes=3), ...) there, with the shape of an example of yours: the model of the file "
+    "has one already. A model that is named, in FILE.toml or as KEY=VALUE, can take that of the first client"
+)
+_IN_PYTHON = {
+    "algorithm": "to.Experiment(..., algorithm=to.{}(...)) there",
+    "inputs": _DECLARED,
+    "classes": _DECLARED,
+    "evaluate_every": "to.Experiment(..., evaluate_every={}) there",
+    "evaluate_share": "to.Experiment(..., evaluate_share={}) there",
+}
+"""Options that are settings, and what to write in place of them in a Python file."""
 
 _AS_THEY_ARE = (
     "host", "port", "database", "store", "max_clients", "enrolment", "certificate", "key", "client_ca", "rate", "linger",
@@ -167,7 +189,7 @@ def serve(options: ServeOptions) -> None:
             typer.echo("stopped before the first client came")
             return
         settings = [*settings, *shape]
-    experiment, described = experiment_of(file, settings, loads=False)
+    experiment, described = experiment_of(file, settings, loads=False, algorithm=options.algorithm)
     experiment = with_test(experiment, options.test)
     folder = options.folder or Path(f"runs/{experiment.algorithm.name}-{experiment.data.name}-served")
     server_options = options.server_options(experiment.algorithm, experiment.pace)
@@ -203,14 +225,15 @@ def _told(options: ServeOptions, file: str | None, settings: list[str], beside: 
     from turnout.models import ModelSpec
 
     number = {} if beside.keys() & {"classes", "outputs"} else {"classes": 2}
-    experiment, described = experiment_of(file, [*settings, *as_overrides({"inputs": 1, **number})], loads=False)
+    made = partial(experiment_of, loads=False, algorithm=options.algorithm)
+    experiment, described = made(file, [*settings, *as_overrides({"inputs": 1, **number})])
     assert described is not None
     table = announced(described)
     table["data"] = {name: value for name, value in table["data"].items() if name not in ("inputs", *number)}
 
     def tried(shape: DataShape) -> DataShape:
         whole = shape.within(beside)
-        run, _ = experiment_of(file, [*settings, *as_overrides(whole.settings())], loads=False)
+        run, _ = made(file, [*settings, *as_overrides(whole.settings())])
         if isinstance(run.model, ModelSpec):
             run.model.check_size(whole.inputs, run.data.num_outputs, MOST_MODEL)
         Setting.of(run)

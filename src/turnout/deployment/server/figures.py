@@ -87,13 +87,8 @@ def snapshot(driver: Driver, before: Figures | None = None) -> Figures:
 
     Args:
         driver: the coordinator in motion.
-        before: an earlier snapshot, whose curves are used again where there was no step since.
+        before: an earlier snapshot, whose figures of clients are used again until they are due.
     """
-    curves: dict[str, Curve] = {}
-    if before is not None and before.version == driver.version:
-        curves = before.curves
-    elif driver.ledger is not None:
-        curves = driver.ledger.curves.thinned()
     heard, distributions = ((0, {}), {}) if before is None else (before.heard, before.distributions)
     if _due(driver, heard[0], len(heard[1].get("contributions", ()))):
         heard = driver.version, driver.heard()
@@ -106,7 +101,7 @@ def snapshot(driver: Driver, before: Figures | None = None) -> Figures:
         driver.applied,
         {} if driver.ledger is None else dict(driver.ledger.dropped),
         dict(driver.barred),
-        curves,
+        {} if driver.ledger is None else driver.ledger.curves.thinned(),
         heard,
         distributions,
         None if driver.ledger is None else driver.ledger.evaluation,

@@ -36,12 +36,14 @@ class Curves:
 
     def __init__(self) -> None:
         self._points: dict[str, Curve] = {}
+        self._thinned: dict[str, Curve] | None = None  # until a figure is added: snapshots are taken at every entry
 
     def add(self, version: int, row: Mapping[str, Any]) -> None:
         """Add the figures of a version that it lacks; those that are missing or None are left out.
 
         An evaluation by clients may end after later steps. The server's own figures come first, as in the table of rounds.
         """
+        self._thinned = None
         for name in _NAMES:
             if row.get(name) is not None:
                 value = float(row[name])
@@ -53,19 +55,18 @@ class Curves:
 
     def restore(self, history: History) -> None:
         """Take the figures from the tables of a run that goes on."""
-        self._points = {}
+        self._points, self._thinned = {}, None
         for name in set(_NAMES).intersection(history.column_names):
             for version, value in zip(*history.column(name), strict=True):
                 self.add(int(version), {name: value})
 
     def thinned(self) -> dict[str, Curve]:
         """Return at most 200 points of each curve; the last one is always among them."""
-        curves = {}
-        for name in _NAMES:
-            if points := self._points.get(name):
-                step = -(-len(points) // _MOST)
-                curves[name] = points[(len(points) - 1) % step :: step]
-        return curves
+        if self._thinned is None:
+            points = {name: self._points[name] for name in _NAMES if self._points.get(name)}
+            steps = {name: -(-len(of) // _MOST) for name, of in points.items()}
+            self._thinned = {name: of[(len(of) - 1) % steps[name] :: steps[name]] for name, of in points.items()}
+        return self._thinned
 
 
 class Ledger:
