@@ -1,7 +1,7 @@
 """How much a server of a deployment bears: one process on one core, its clients on another, over the loopback interface.
 
     python benchmarks/deployment.py               # everything, a few minutes
-    python benchmarks/deployment.py reports       # or one of: reports, tls, checkins, waiting, model, latency, large, judged
+    python benchmarks/deployment.py reports  # or one: reports, tls, checkins, waiting, model, latency, large, judged, masked
 
 The clients are raw sockets that send what `turnout join` sends, so that they cost less than the server. Reports are answered
 only when they are durable: file and journal are on the disk.
@@ -34,15 +34,25 @@ import torch
 from torch import nn
 
 from turnout import Experiment, Sgd, fedavg, fedbuff
+from turnout.core.types import Report
 from turnout.data.declared import declared
 from turnout.data.federated import FederatedData, Shards
+from turnout.deployment.client.answers import Answerer
+from turnout.deployment.client.worker import phase_message
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.process import Options, Server
+from turnout.deployment.wire.format import Assignment, encode
+from turnout.deployment.wire.surveys import sums_body
 from turnout.engine.allocator import SERVER, keep_large_buffers
 from turnout.models import Mlp
+from turnout.pieces.aggregation import SecureSum
+from turnout.pieces.selection import Uniform
 from turnout.protocol.pace import Buffered, Rounds
+from turnout.protocol.survey import FIRST_TASK
 
 KEEP = 120.0
+ANSWER = {"num_examples": 10, "loss": 7.0, "score": 5.0}
+"""What a client says of a model."""
 
 
 def experiment(num_params: int, buffered: int | None, rounds: int) -> Experiment:
@@ -113,8 +123,6 @@ class Body:
     """Reports that differ in a few bytes."""
 
     def __init__(self, num_params: int) -> None:
-        from turnout.deployment.wire.format import encode
-
         counts = {name: torch.ones(1, dtype=torch.int64) for name in ("num_examples", "num_steps")}
         whole = encode({"delta": torch.zeros(1, num_params), "seen.loss": torch.zeros(1), **counts})
         self._body, self._at, self._count = bytearray(whole), len(whole) - 8, 0
@@ -138,7 +146,7 @@ def served(run: Experiment, **options: Any) -> Iterator[tuple[int, int]]:
                 os.sched_setaffinity(0, {0})
             try:
                 keep_large_buffers(SERVER)  # as `turnout serve` does
-                server = Server(run, Path(folder), None, Options(port=0, rate=0, linger=0, **options))
+                server = Server(run, Path(folder), None, Options(port=0, rate=0, **{"linger": 0, **options}))
                 server.run(partial(_tell, send))
                 code = 0
             finally:
@@ -364,17 +372,48 @@ def watch(pid: int, most: list[int], over: asyncio.Event) -> None:
         time.sleep(0.02)
 
 
-def judged(num_clients: int = 1000, num_params: int = 10_000, steps: int = 20) -> str:
+class Masker:
+    """One client of a secure sum: its keys, shares and masks are real, its update and its answers are zeros.
+
+    Args:
+        run: the experiment.
+        client: its number.
+    """
+
+    def __init__(self, run: Experiment, client: int) -> None:
+        side = run.algorithm.aggregation.client_side()
+        assert side is not None
+        self._side, self._client = side, client
+        form = run.sums_form()
+        self._answers = Answerer(run.algorithm, form, run.data.widths)
+        self._zeros = {name: np.zeros(shape) for name, shape in form.shapes.items()}
+
+    def message(self, task: Assignment, size: int) -> bytes | None:
+        """Return what a task asks for, of a model of so many parameters."""
+        if task.phase == "evaluate":
+            return self._answers.first(self._client, task, None, self._zeros)
+        if task.task >= FIRST_TASK:
+            return self._answers.later(task)
+        if task.phase != "train":
+            done = phase_message(self._side, task, {})
+            return None if done is None else done[0]
+        of_one, one = np.array([self._client]), np.ones(1, dtype=np.int64)
+        seen = {"loss": torch.zeros(1)}
+        report = Report(of_one, np.array([task.version]), one, one, torch.zeros(1, size), seen=seen)
+        tensors = self._side.announce(self._client, task.version, report, {})
+        return None if tensors is None else encode(tensors)
+
+
+def judged(masked: bool = False, num_clients: int = 1000, num_params: int = 10_000, steps: int = 20) -> str:
     """Steps of 1,000 clients, all of whom judge the model at every tenth step, beside steps without an evaluation."""
-    from turnout.deployment.wire.surveys import sums_body
-    from turnout.pieces.selection import Uniform
 
     def seconds(share: float) -> float:
-        run = experiment(num_params, None, steps + 1)
+        run = experiment(num_params, None, steps)
         size = sum(p.numel() for p in run.build_model().parameters())
-        algorithm = fedavg(Sgd(lr=0.1, steps=1, batch_size=1), also=(Uniform(num_clients),))
+        also = (Uniform(num_clients), *((SecureSum(largest=64.0, degree=20),) if masked else ()))
+        algorithm = fedavg(Sgd(lr=0.1, steps=1, batch_size=1), also=also)
         run = replace(run, algorithm=algorithm, evaluate_every=10, evaluate_share=share)
-        with served(run, min_clients=num_clients, leases=Leases(heartbeat=KEEP)) as (port, _):
+        with served(run, min_clients=num_clients, leases=Leases(heartbeat=KEEP), linger=5.0) as (port, _):
 
             async def measure() -> float:
                 peers, begun, done = [Peer(port, number) for number in range(num_clients)], 0.0, asyncio.Event()
@@ -382,25 +421,28 @@ def judged(num_clients: int = 1000, num_params: int = 10_000, steps: int = 20) -
                 for peer in peers:
                     await peer.enrol()
 
-                async def work(peer: Peer) -> None:
+                async def work(client: int, peer: Peer) -> None:
                     nonlocal begun
-                    while not done.is_set():
-                        work = await peer.checkin(5.0)
+                    masker = Masker(run, client) if masked else None
+                    while "over" not in (work := await peer.checkin(5.0)):  # which the last evaluation is waited for
                         if "task" not in work:
                             continue
-                        task = work["task"]
-                        begun = begun or time.perf_counter()
-                        if task["phase"] == "train" and task["version"] >= steps:
-                            done.set()
-                            return
-                        answer = sums_body({"num_examples": 10, "loss": 1.0 + task["task"] % 997, "score": 5.0})
-                        sent = body.next() if task["phase"] == "train" else answer
-                        assert await peer.report(task["task"], sent) in (201, 410)
+                        begun, task = begun or time.perf_counter(), Assignment.read(work["task"])
+                        if masker is not None:
+                            sent = masker.message(task, size)
+                            assert sent is not None
+                        else:
+                            sent = body.next() if task.phase == "train" else sums_body(ANSWER)
+                        assert await peer.report(task.task, sent) == 201
+                    done.set()
 
-                workers = [asyncio.ensure_future(work(peer)) for peer in peers]
-                await done.wait()
+                workers = [asyncio.ensure_future(work(client, peer)) for client, peer in enumerate(peers)]
+                over = asyncio.ensure_future(done.wait())
+                await asyncio.wait([over, *workers], return_when=asyncio.FIRST_COMPLETED)
                 taken = time.perf_counter() - begun
                 for worker in workers:
+                    if worker.done():
+                        worker.result()  # raises what it raised
                     worker.cancel()
                 return taken
 
@@ -422,6 +464,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "latency": latency,
     "large": large,
     "judged": judged,
+    "masked": lambda: judged(masked=True, steps=10),
 }
 
 

@@ -195,11 +195,12 @@ def test_a_report_for_which_a_piece_raises_is_left_out_alone(world, kind):
     deployed.round()
     params, dropped = through(deployed)
     assert dropped == {"unusable": ROUNDS}
-    if kind not in ("selects", "measures"):  # by which nobody has a task yet
-        first = deployed.host.store.outcome(HOSTILE)
-        assert (first.client, first.outcome) == (HOSTILE, "unusable")
-        SWITCH["copes"] = 1  # a piece that was mended later changes nothing of what was
-        assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, params)
+    first = deployed.host.store.outcome(HOSTILE)
+    assert (first.client, first.outcome) == (HOSTILE, "unusable")
+    rows = deployed.host.administer("GET", "clients").table()["clients"]
+    assert [row["unusable"] for row in rows] == [ROUNDS * (row["client"] == HOSTILE) for row in rows]
+    SWITCH["copes"] = 1  # a piece that was mended later changes nothing of what was
+    assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, params)
 
 
 @pytest.mark.parametrize("kind", ["applies", "sums"])
@@ -213,7 +214,7 @@ def test_where_each_step_has_one_report(world, kind):
     assert dropped["unusable"] >= 1
 
 
-def test_a_masked_sum_for_which_a_piece_raises_is_left_out(world):
+def test_a_masked_sum_for_which_a_piece_raises_is_left_out(world, caplog):
     """Nobody can be taken out of it, so the step has no report; the server goes on, and so does each later start."""
     data = replace(DATA, train=replace(DATA.train, x=DATA.train.x.clone()))
     data.train.client(HOSTILE)[0].fill_(1e3)
@@ -221,6 +222,8 @@ def test_a_masked_sum_for_which_a_piece_raises_is_left_out(world):
     params, dropped = through(deployed)
     assert torch.equal(params, deployed.setting.initial)
     assert dropped["unusable"] == ROUNDS * DATA.num_clients
+    cohorts = [record.clients for record in caplog.records if record.msg.startswith("a secure sum dropped")]
+    assert cohorts[:ROUNDS] == [list(range(DATA.num_clients))] * ROUNDS
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "steps of masked updates"])

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from torch.nn.functional import cross_entropy
 
 from turnout import Experiment, Population, fedau
 from turnout.deployment.client.calls import Call
@@ -99,6 +100,9 @@ def test_clients_are_killed(folder, undisturbed):
     assert len(found.visits.tasks) == N * RUN.rounds
 
 
+PHASES = ("query", "evaluate")
+
+
 class Processes:
     """A server and its clients, each in a process of its own, and an administrator who waits for a server that starts."""
 
@@ -109,7 +113,7 @@ class Processes:
         self.computer, self.pids, self.end = (
             Computer(run, "vectorised"),
             dict[int, int](),
-            time.monotonic() + 60 + 5 * KILLS,
+            time.monotonic() + 60 + 9 * KILLS,
         )
         self.start(N)
         self.token = {"authorization": f"Bearer {server_token(folder / 'server')}"}
@@ -140,18 +144,18 @@ class Processes:
             time.sleep(0.005)
 
 
-def asks_amid_kills(processes, phases, wanted):
-    """Ask one thing after the other, and kill the server or a client each time; return the numbers of what was asked."""
+def asks_amid_kills(processes, wanted, within):
+    """Ask one thing after the other, kill a process each time, and return the numbers of the surveys."""
     chance, kills, numbers = random.Random(3), 0, []
     with Connection(processes.url).client() as http:
         for row in range(N):  # one after the other, so that the server numbers them as the data do
             processes.start(row)
             processes.wait_for_clients(http, row + 1)
         while kills < 2 * wanted:
-            phase = phases[kills // 2 % len(phases)]
+            phase = PHASES[(kills + kills // 2) % 2]  # either side dies in either phase
             body = {"phase": phase, **({"question": {"kind": "label_histogram"}} if phase == "query" else {})}
             numbers.append(processes.asked(http, "POST", "surveys", body)["survey"])
-            time.sleep(chance.uniform(0.0, 0.03))
+            time.sleep(chance.uniform(0.0, within))
             row = chance.randrange(N) if kills % 2 else N
             processes.kill(row)
             processes.start(row)
@@ -171,25 +175,43 @@ def asks_amid_kills(processes, phases, wanted):
 def test_processes_are_killed_while_clients_answer(folder, masked):
     """Server and clients die in evaluations and queries. Of a masked sum a client that died is left out, and nobody else."""
     pieces = (SecureSum(largest=64.0),) if masked else ()
-    run = Experiment(data := held_out(), Logistic(), fedau(LOCAL, also=pieces), Population(Everyone()), rounds=1)
+    run = Experiment(held_out(), Logistic(), fedau(LOCAL, also=pieces), Population(Everyone()), rounds=1)
     processes = Processes(run, folder)
     try:
-        numbers = asks_amid_kills(processes, ["query"] if masked else ["query", "evaluate"], KILLS if KILLS > 10 else 1)
+        # Answers under masks take four messages of each client.
+        numbers = asks_amid_kills(processes, KILLS if KILLS > 10 else 1, 0.15 if masked else 0.03)
     finally:
         for row in list(processes.pids):
             processes.kill(row)
     found = replay(Setting.of(run), folder / "server")
     assert [closed.survey.asked.number for closed in found.surveys] == numbers
     assert found.driver.barred == {}
-    labels = [np.bincount(data.train.client(row)[1].numpy(), minlength=4) for row in range(N)]
+    expected, opened = sums_of_each(run), set()
     for closed in found.surveys:
-        answered = list(closed.survey.answers)
+        answered, phase = list(closed.survey.answers), closed.survey.asked.phase
         assert len(answered) >= (0 if masked else N)
-        if closed.survey.asked.phase == "query" and answered:
-            sums = {name: value.sum(axis=0) for name, value in closed.sums.items()}
-            total = sums if closed.opened is None else closed.opened.total
-            assert total is not None
-            np.testing.assert_allclose(
-                total["counts"].reshape(-1), sum(labels[client] for client in answered), atol=0.01
-            )
+        total = (
+            closed.opened.total if closed.opened else {name: value.sum(axis=0) for name, value in closed.sums.items()}
+        )
+        assert (total is None) == (not answered)
+        if total is None:
+            continue
+        opened.add(phase)
+        for name, of_each in expected[phase].items():
+            np.testing.assert_allclose(total[name], of_each[answered].sum(axis=0), atol=0.01, err_msg=name)
+    assert opened == set(PHASES)
     assert sum(len(closed.survey.answers) for closed in found.surveys) > 4 * len(numbers)
+
+
+def sums_of_each(run):
+    """What each client has to say to the first model of a run and on its labels, by phase and name, ``[N, ...]``."""
+    tests = [run.data.client_test.client(row) for row in range(N)]
+    outputs = [run.build_model()(x) for x, _ in tests]
+    judged = {
+        "num_examples": [len(y) for _, y in tests],
+        "loss": [cross_entropy(out, y, reduction="sum").item() for out, (_, y) in zip(outputs, tests, strict=True)],
+        "score": [(out.argmax(dim=1) == y).sum().item() for out, (_, y) in zip(outputs, tests, strict=True)],
+    }
+    labels = [np.bincount(run.data.train.client(row)[1].numpy(), minlength=4)[None] for row in range(N)]
+    by_phase = {"query": {"counts": labels}, "evaluate": judged}
+    return {phase: {name: np.array(rows) for name, rows in sums.items()} for phase, sums in by_phase.items()}

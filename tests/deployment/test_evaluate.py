@@ -70,7 +70,9 @@ def test_served_and_simulated_figures_are_the_same(world, algorithm, options):
     for _ in range(run.rounds):
         simulation.round()
     simulation.finish()
-    last = deployed.host.service.figures.curves["test_accuracy"][-1]  # of the evaluation that ended behind the last step
+    last = deployed.host.service.figures.curves["test_accuracy"][
+        -1
+    ]  # of the evaluation that ended behind the last step
     deployed.host.service.finish()
     served, simulated = History.load(deployed.folder), simulation.history
     assert last == (4, served.column("test_accuracy")[1][-1])

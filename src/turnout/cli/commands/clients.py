@@ -114,12 +114,14 @@ def shown(answer: dict[str, Any]) -> Table | Text:
 def _table(rows: Sequence[dict[str, Any]], steps: int) -> Table:
     """Return the list of clients as a table."""
     title = f"{len(rows)} clients, {steps} steps"
-    table = Table("client", "name", "state", "seen", "reports", "steps with it", title=title, title_justify="left")
+    columns = ("client", "name", "state", "seen", "reports", "steps with it", "unusable")
+    table = Table(*columns, title=title, title_justify="left")
     for row in rows:
         state = row["state"] if row["reason"] is None or row["state"] == "removed" else f"banned: {row['reason']}"
         seen = "" if row["seen"] is None else f"{_duration(row['seen'])} ago"
         name, state = printable(row["name"], 100), printable(state, 100)
-        table.add_row(str(row["client"]), name, state, seen, f"{row['reports']:,}", f"{row['participation']:.1%}")
+        reports, share, unusable = f"{row['reports']:,}", f"{row['participation']:.1%}", f"{row.get('unusable', 0):,}"
+        table.add_row(str(row["client"]), name, state, seen, reports, share, unusable)
     return table
 
 

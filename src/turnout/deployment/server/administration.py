@@ -60,6 +60,7 @@ class Administration:
             "seen": round(max(0.0, now - seen), 1) if seen else None,
             "reports": reports,
             "participation": reports / steps if steps else 0.0,
+            "unusable": service.figures.unusable.get(client, 0),
         }
 
     def ask(self, body: dict[str, Any]) -> Future[int]:

@@ -27,6 +27,7 @@ class Figures(NamedTuple):
         at_work: clients that have a task.
         journal: entries that were applied.
         dropped: tasks that ended without being used, by reason.
+        unusable: reports that were of no use, by client.
         barred: clients that take part in no secure sum any more, and why.
         curves: figures by version.
         heard: what each client contributed to server steps, ``{name: [N]}`` as `Influence.columns` has it, at a version.
@@ -41,6 +42,7 @@ class Figures(NamedTuple):
     at_work: int
     journal: int
     dropped: dict[str, int]
+    unusable: dict[int, int]
     barred: dict[int, str]
     curves: dict[str, Curve]
     heard: tuple[int, dict[str, np.ndarray]]
@@ -100,6 +102,7 @@ def snapshot(driver: Driver, before: Figures | None = None) -> Figures:
         driver.num_open,
         driver.applied,
         {} if driver.ledger is None else dict(driver.ledger.dropped),
+        {} if driver.ledger is None else driver.ledger.unusable,
         dict(driver.barred),
         {} if driver.ledger is None else driver.ledger.curves.thinned(),
         heard,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,7 @@ class Ledger:
         recorder: the tables.
         curves: the figures that a status shows, as plain numbers.
         dropped: tasks that ended without being used, by reason.
+        unusable: how many reports of each client were of no use, or in a sum that was, by client. Replaced when it changes.
         begun: when the last step was taken, or the run began, in seconds of the server.
     """
 
@@ -88,6 +89,7 @@ class Ledger:
         self.recorder = Recorder(setting.algorithm, setting.evaluate_every, setting.record_weights)
         self.curves = Curves()
         self.dropped: Counter[str] = Counter()
+        self.unusable: dict[int, int] = {}
         self.begun = 0.0
         self._unused = 0
         self._examples: dict[int, int] = {}
@@ -169,21 +171,26 @@ class Ledger:
         row = self.history.evaluations.last
         return None if row is None else _described(row)
 
-    def drop(self, reason: str, number: int) -> None:
-        """Count tasks that ended without being used."""
-        self.dropped[reason] += number
-        self._unused += number
+    def drop(self, reason: str, clients: Sequence[int]) -> None:
+        """Count tasks of clients that ended without being used."""
+        self.dropped[reason] += len(clients)
+        self._unused += len(clients)
+        if reason == "unusable":
+            self.unusable = dict(Counter(self.unusable) + Counter(clients))
 
     def facts(self) -> dict[str, Any]:
         """Return what is kept beside the tables, as plain values."""
         examples = {str(client): number for client, number in self._examples.items()}
-        return {"dropped": dict(self.dropped), "begun": self.begun, "unused": self._unused, "examples": examples}
+        unusable = list(self.unusable.items())
+        counts = {"dropped": dict(self.dropped), "unusable": unusable, "unused": self._unused}
+        return {**counts, "begun": self.begun, "examples": examples}
 
     def restore(self, version: int, facts: dict[str, Any]) -> None:
         """Take over what was saved."""
         self.recorder.history = History.load(self.folder, version)
         self.curves.restore(self.history)
         self.dropped, self.begun, self._unused = Counter(facts["dropped"]), facts["begun"], facts["unused"]
+        self.unusable = dict(facts.get("unusable", ()))
         self._examples = {int(client): number for client, number in facts["examples"].items()}
 
     def set_clients(self, num_clients: int, names: dict[int, str]) -> None:

@@ -128,7 +128,7 @@ SCHEMAS: dict[str, Schema] = {
         clients={
             "type": "array",
             "items": _object(
-                "client name state reason seen reports participation",
+                "client name state reason seen reports participation unusable",
                 client=_whole(0, _BIG),
                 name=_text(),
                 state={"enum": ["there", "away", "at work", "banned", "removed"]},
@@ -136,6 +136,7 @@ SCHEMAS: dict[str, Schema] = {
                 seen=_nullable(_NUMBER),
                 reports=_whole(0, _BIG),
                 participation=_NUMBER,
+                unusable=_whole(0, _BIG),
             ),
         },
         next=_nullable(_whole(0, _BIG)),

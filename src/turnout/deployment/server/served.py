@@ -95,6 +95,7 @@ class ServedRun:
         self.extra = ExtraPhases(setting, self.reports.body)
         self.tasks: dict[int, Assignment] = {}
         self.timers: dict[int, float] = {}
+        self._measuring: dict[int, int] = {}  # the task of each client that has measured for the present round
         self.over: str | None = None
         self.empty_steps = 0
         algorithm, seed = setting.algorithm, setting.seed
@@ -178,12 +179,12 @@ class ServedRun:
         """Forget the measurements in some rows."""
         measured = self.coordinator.measured
         assert measured is not None
-        log.error(
-            "measurements dropped", extra={"clients": measured.client[list(rows)].tolist(), "reason": repr(error)}
-        )
+        clients = np.unique(measured.client[list(rows)]).tolist()
+        tasks = [self._measuring[client] for client in clients]
+        log.error("measurements dropped", extra={"clients": clients, "reason": repr(error)})
         self.coordinator.measure_by(measured.take(np.delete(np.arange(len(measured)), rows)))
-        if self._ledger is not None:
-            self._ledger.drop("unusable", len(rows))
+        self.reports.leave_out(tasks, repr(error))
+        self._drop(tasks, clients, "unusable")
 
     def _end(self) -> None:
         """End the run; clients that are still at work may stop."""
@@ -244,7 +245,7 @@ class ServedRun:
             applied.outcomes.append(Outcome(task, client, reason))
         self.reports.forget(tasks)
         if self._ledger is not None:
-            self._ledger.drop(reason, len(tasks))
+            self._ledger.drop(reason, clients)
 
     def reports_of(self, coordinator: Coordinator, batch: Batch) -> Report:
         """Read the reports of a batch, and make the noise of a step follow from them."""
@@ -265,6 +266,8 @@ class ServedRun:
         """Record a server step, and forget the reports that were used."""
         self.reports.forget(action.tasks)
         if stepped is None:
+            if isinstance(action, Gather) and action.phase == "measure":
+                self._measuring = dict(zip(action.clients, action.tasks, strict=True))
             return
         self.noise = self._next_noise
         self.extra.clear(but=set(self.scheduler.pace.engaged()))
@@ -280,7 +283,11 @@ class ServedRun:
             return None
         tasks, rows = found
         if tasks:
-            log.error("reports dropped", extra={"tasks": list(tasks), "reason": str(error) or repr(error)})
+            clients = sorted(client for client, task in zip(action.clients, action.tasks, strict=True) if task in tasks)
+            what = (
+                "a secure sum dropped, for what one of its clients sent" if self.extra.declared else "reports dropped"
+            )
+            log.error(what, extra={"clients": clients, "tasks": list(tasks), "reason": str(error) or repr(error)})
         if not self.extra.declared:  # of a sum under masks, the messages of its earlier phases were used
             self.reports.leave_out(tasks, repr(error))
         if rows:
@@ -297,6 +304,7 @@ class ServedRun:
             "tasks": [[client, assignment.json()] for client, assignment in self.tasks.items()],
             "bodies": list(self.reports.bodies.items()),
             "timers": list(self.timers.items()),
+            "measuring": list(self._measuring.items()),
             "rounds": self.coordinator.rounds,
             **self.extra.facts(),
         }
@@ -305,6 +313,7 @@ class ServedRun:
         """Restore what `facts` returned, and the coordinator."""
         self.tasks = {client: Assignment.read(table) for client, table in facts["tasks"]}
         self.reports.bodies, self.timers = dict(facts["bodies"]), dict(facts["timers"])
+        self._measuring = dict(facts.get("measuring", ()))
         self.extra.restore(facts)
         self.coordinator.barred |= self.extra.barred.keys()
         self.coordinator.restore(group)
