@@ -159,12 +159,12 @@ class EarlyStopping(Callback):
         self._best, self._waited = -math.inf, 0
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
-        """Begin anew."""
+        """Forget the run before."""
         del config, folder
         self._best, self._waited = -math.inf, 0
 
     def on_earlier(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Be where the run is."""
+        """Take in the evaluations so far."""
         for row in rows:
             self.on_round(row)
 

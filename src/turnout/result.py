@@ -218,7 +218,7 @@ class Result:
 
     @property
     def participation(self) -> pa.Table:
-        """Who took part when; see `History.participation`."""
+        """The clients that took part in each round; see `History.participation`."""
         return self.history.participation
 
     def summary(self, window: int | None = None) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from turnout.comparison.processes import _context
 from turnout.comparison.run import Update
 from turnout.comparison.sharing import WORKERS, running, standings
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.record import checkpoint, storage
+from turnout.record import checkpoint, lock
 
 from ..children import Child, end_all
 from .test_comparison import make, what_was_computed
@@ -104,7 +104,7 @@ def test_a_worker_waits_for_a_run_of_another_and_goes_on_with_it(tmp_path: Path)
 
 def hold(folder: str) -> None:
     """Keep the lock of a folder until killed."""
-    with storage.locked(Path(folder)):
+    with lock.locked(Path(folder)):
         print("held", flush=True)
         time.sleep(600)
 

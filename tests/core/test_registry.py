@@ -9,7 +9,7 @@ import pytest
 
 import turnout as to
 from turnout import algorithms
-from turnout.cli.completion import PACKAGES
+from turnout.cli.groups import PACKAGES
 from turnout.cli.names import ALGORITHMS, AVAILABILITY, LOSSES, MODELS, PACES, SOURCES
 from turnout.core import registry
 from turnout.core.checks import ConfigurationError

@@ -22,7 +22,7 @@ from turnout.models import Mlp
 from turnout.pieces.aggregation import PrivateSum, SecureSum
 from turnout.population.availability import Everyone
 from turnout.protocol.pace import Buffered, Rounds
-from turnout.record import checkpoint, storage
+from turnout.record import checkpoint, lock, storage
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL
@@ -258,7 +258,7 @@ def test_a_restart_takes_no_longer_without_steps(world, monkeypatch):
 
 def test_a_server_whose_folder_is_removed_ends_with_the_reason(world, tmp_path):
     deployed = world(RUN, checkpoint_every=0.0)
-    with storage.locked(deployed.folder):
+    with lock.locked(deployed.folder):
         deployed.round()
         shutil.move(deployed.folder, tmp_path / "elsewhere")
         with pytest.raises(CheckpointError, match="was removed or replaced while the server ran"):

@@ -18,7 +18,7 @@ from tests.tiny import classification, recipe
 import turnout as to
 from turnout import AfterRound, CheckpointError
 from turnout.comparison.folders import is_finished, load_record
-from turnout.record import checkpoint, storage
+from turnout.record import checkpoint, lock, storage
 
 LOGISTIC = to.models.Logistic()
 
@@ -269,13 +269,13 @@ def test_a_lock_ends_with_its_process_and_what_that_left_is_cleared(tmp_path):
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / ".lock")], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(CheckpointError, match="is in use"), storage.locked(tmp_path):
+        with pytest.raises(CheckpointError, match="is in use"), lock.locked(tmp_path):
             pass
         holder.kill()
     (tmp_path / ".parts").mkdir()
     (tmp_path / ".parts" / "rounds.parquet").write_bytes(b"half")
     (tmp_path / ".tmpX1").write_bytes(b"what an older version left")
-    with storage.locked(tmp_path), storage.locked(tmp_path):
+    with lock.locked(tmp_path), lock.locked(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
     assert not list(tmp_path.iterdir())
 
@@ -293,15 +293,15 @@ def test_a_lock_that_was_removed_while_it_was_waited_for_is_not_taken(tmp_path, 
         attempts.append(path)
         return found
 
-    monkeypatch.setattr(storage.FileLock, "acquire", late)
-    with storage.locked(tmp_path):
+    monkeypatch.setattr(lock.FileLock, "acquire", late)
+    with lock.locked(tmp_path):
         assert len(attempts) == 2
 
 
 def test_an_empty_folder_is_left_only_where_it_was_there_before(tmp_path):
     (tmp_path / "before").mkdir()
     for name in ("before", "new"):
-        with storage.locked(tmp_path / name):
+        with lock.locked(tmp_path / name):
             assert (tmp_path / name / ".lock").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["before"]
 

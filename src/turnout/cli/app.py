@@ -1,4 +1,4 @@
-"""The commands, put together."""
+"""Assemble the commands into one application."""
 
 from __future__ import annotations
 

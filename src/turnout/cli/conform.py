@@ -1,4 +1,4 @@
-"""What ``turnout conform`` and ``turnout protocol vectors`` run: small federations on numbers of nobody."""
+"""Build the small experiments, on random data, of ``turnout conform`` and ``turnout protocol vectors``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SETTINGS = {
     "data": {"name": "digits", "num_clients": 1},
     "seed": 7,
 }
-"""Of a trial; its data are numbers, and those of nobody."""
+"""Settings of a trial, whose data are random numbers."""
 
 
 def _numbers(sizes: Sequence[int], shape: tuple[int, ...]) -> FederatedData:

@@ -12,7 +12,7 @@ from rich.segment import Segment
 from turnout.core.display import printable
 
 _WIDE = 1 << 16
-"""Columns of what goes to a file or a pipe: nothing is wrapped there."""
+"""The width of output to a file or a pipe, where nothing is wrapped."""
 
 
 def say(text: str, style: str = "") -> None:

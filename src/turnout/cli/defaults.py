@@ -29,12 +29,12 @@ ANY: Table = {
     "availability": {"name": "markov"},
     "pace": {"name": "rounds"},
 }
-"""For all data."""
+"""Settings for all data."""
 
 BY_PACE: Mapping[str, Table] = {
     name: {"availability": {"name": "everyone"}, "pace": {"name": name}} for name in ("buffered", "buffered_groups")
 }
-"""For each pace. Availability that counts rounds needs ``population.seconds_per_round`` too."""
+"""Settings for each pace. Availability that counts rounds needs ``population.seconds_per_round`` too."""
 
 SPEED: Table = {
     "kind": "delays",
@@ -42,7 +42,7 @@ SPEED: Table = {
     "per": "task",
     "spread": 1.0,
 }
-"""Of clients who report whenever they are done: the fastest of 100 are about 100 times as fast as the slowest."""
+"""The speed of clients in asynchronous runs: the fastest of 100 are about 100 times as fast as the slowest."""
 
 BY_DATA: Mapping[str, Table] = {
     "declared": {"model": {"name": "mlp"}},
@@ -75,7 +75,7 @@ BY_DATA: Mapping[str, Table] = {
         "evaluation_examples": 2_000,
     },
 }
-"""For each data set: who holds what, the model, and what else it needs to be trained in reasonable time."""
+"""Settings for each data set: the split, the model, and options that keep training time reasonable."""
 
 
 _OWN_TESTS: Table = {"data": {"client_test_fraction": 0.2}}
@@ -87,7 +87,7 @@ OWN_TESTS: Mapping[str, Table] = {
     "cifar10": _OWN_TESTS,
     "table": {"data": {"test_fraction": 0.0, "client_test_fraction": 0.2}},
 }
-"""Under all else where an algorithm has a personal part: only a client's own test examples can judge what is its own."""
+"""Settings for algorithms with a personal part, which only a client's own test examples can evaluate."""
 
 PERSONAL: Mapping[str, Table] = {"split_logistic": {"personal": "personal"}}
 """Options of algorithms with a personal part, for models of which it is not the head."""

@@ -1,4 +1,4 @@
-"""The experiment of a server: from settings or a Python file, and what of its settings clients are told."""
+"""Build the experiment of a server from settings or a Python file, and select the settings that clients are sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands end: 0 for success, 1 where a run failed, 2 for bad usage, 130 after Ctrl-C."""
+"""Turn errors of commands into exit codes: 1 where a run failed, 2 for bad usage, 130 after Ctrl-C."""
 
 from __future__ import annotations
 

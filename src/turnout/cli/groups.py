@@ -1,19 +1,42 @@
-"""Options that several commands share, as dataclasses from which those of a command derive."""
+"""Declare options that several commands share, as base classes of their dataclasses of options."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from turnout.cli.command import argument, option, options, switch
-from turnout.cli.completion import names_of
+from turnout.core.registry import names_in_source
 
 if TYPE_CHECKING:
     from turnout.deployment.client.join import Connection
 
 SETTINGS, OUTCOME = "Settings", "Outcome"
 """Headings in the help of commands."""
+
+
+PACKAGES = {
+    "algorithm": "turnout.algorithms",
+    "data": "turnout.data",
+    "model": "turnout.models",
+    "availability": "turnout.population.availability",
+    "pace": "turnout.protocol.pace",
+    "loss": "turnout.engine.loss",
+}
+"""The package of the family that a flag names a member of."""
+
+
+def names_of(flag: str) -> Callable[[str], list[str]]:
+    """Return what completes the beginning of a name after one of `PACKAGES`, for ``typer.Option(autocompletion=...)``.
+
+    Names are read from the source of the package: importing it would take seconds at every key.
+
+    >>> names_of("pace")("ro")
+    ['rounds']
+    """
+    return lambda incomplete: [name for name in names_in_source(PACKAGES[flag]) if name.startswith(incomplete)]
 
 
 def layer(**values: Any) -> dict[str, Any]:
@@ -114,7 +137,7 @@ class ThreadsOption:
 
 @options
 class ConnectionOptions:
-    """Options that say how to trust a server, and how to be trusted by it."""
+    """Options of the TLS connection to a server."""
 
     ca: Path | None = option("Certificate of who signed the server's.", "FILE")
     certificate: Path | None = option("This client's own certificate.", "FILE")
@@ -166,7 +189,7 @@ class CodeOption:
 
 @options
 class PreviewOptions:
-    """Options that show what would run in place of running it."""
+    """Options that show a plan in place of running it."""
 
     print_config: bool = switch("Print all settings as TOML, for --config, and train nothing.", "--print-config")
     dry_run: bool = switch("Show what would run: sizes, messages and memory, and train nothing.", "--dry-run")

@@ -1,4 +1,4 @@
-"""Settings in layers: defaults, a file, flags and overrides, each of which goes before the one under it."""
+"""Read and merge layers of settings: defaults, a file, flags and overrides, each of which overrides those before it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from turnout.cli.sections import flag_of
 from turnout.core.checks import ConfigurationError
 
 _KEYS = re.compile(r"(?<=^also\.)[^=]*?\.py:\w+|[^.]+|(?<=\.)(?=\.|$)|^(?=\.|$)")
-"""Names between dots, empty ones among them; of a piece in a file, ``also.FILE.py:NAME``, the whole is one."""
+"""Matches the names between dots, empty ones too; that of a piece in a file, ``also.FILE.py:NAME``, is one."""
 
 _DEEPEST, _MOST_VALUES = 20, 1_000_000
-"""How deep settings may be nested, and how many values there may be at a level."""
+"""The greatest depth of nested settings, and the largest number of values at one level."""
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Table:

@@ -72,7 +72,7 @@ FAMILIES: Mapping[type, Family] = {
         for base in family.bases
     },
 }
-"""Options that are a piece of their own, a name or a table with ``kind = NAME``: the family that the name is of."""
+"""The family of each base class whose pieces are values of options, by name or as a table with ``kind = NAME``."""
 
 LISTED: Mapping[str, Family] = {
     family.plural: family
@@ -82,4 +82,4 @@ LISTED: Mapping[str, Family] = {
         REQUIREMENTS, BEHAVIOURS, SPEEDS, DELAYS, CORRELATIONS, LOSSES, TRACKERS, WORK,
     )
 }  # fmt: skip
-"""What ``turnout list`` lists, beside settings."""
+"""The families that ``turnout list`` lists."""

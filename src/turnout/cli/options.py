@@ -1,4 +1,4 @@
-"""Options of a piece from plain values, checked against the piece's own signature.
+"""Convert plain values to the options of a piece, checked against its signature.
 
 A piece is anything that is called with options: a dataclass, a recipe, a function that loads data. Its parameters are
 the only list of options there is, so what a new piece can be given is known here as soon as it is registered by name.

@@ -1,4 +1,4 @@
-"""All settings of a run or of a comparison as a TOML file that gives the same again."""
+"""Write all settings of a run or of a comparison as a TOML file from which it can be repeated."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _plain(value: Any) -> Any:
 
 
 _OF_ONE = ("name", "algorithm", "seed")
-"""What a file says of single algorithms, or not at all."""
+"""Settings that a file has for single algorithms, or not at all."""
 
 
 def file_of(plan: Mapping[str, Settings], comparison: Layers) -> Table:

@@ -25,7 +25,7 @@ from turnout.comparison.run import Listener, Resources, Run
 from turnout.core.checks import ConfigurationError, DataError, counted
 from turnout.data.federated import FederatedData
 from turnout.experiment import Experiment
-from turnout.record import storage
+from turnout.record import lock, storage
 from turnout.reporting.progress import dropped
 from turnout.reporting.records import RunRecord
 
@@ -37,7 +37,7 @@ def save(settings: Settings, folder: Path) -> None:
     """Save the settings of a run in its folder, unless they are there: another worker may be at the run."""
     path = folder / SETTINGS
     if not storage.is_whole(path) or _recorded(folder) != settings.table:
-        with storage.locked(folder, patience=storage.PATIENCE):
+        with lock.locked(folder, patience=lock.PATIENCE):
             storage.save(folder, {SETTINGS: storage.json_writer(settings.table)})
 
 
@@ -215,7 +215,7 @@ def warn_of_dropped(records: Iterable[RunRecord]) -> None:
 
 def write_tables(folder: Path, texts: Mapping[str, str]) -> None:
     """Write files of text by their names into the folder of all runs, once no other worker does."""
-    with storage.locked(folder, patience=storage.PATIENCE):
+    with lock.locked(folder, patience=lock.PATIENCE):
         storage.replace_files(
             {folder / name: partial(Path.write_text, data=text, encoding="utf-8") for name, text in texts.items()}
         )
@@ -230,7 +230,7 @@ def write_page(folder: Path, write: Callable[[Path], Path]) -> None:
         write: writes the page at a path, and returns the path.
     """
     try:
-        with storage.locked(folder, patience=storage.PATIENCE):
+        with lock.locked(folder, patience=lock.PATIENCE):
             path = write(folder / "report.html")
     except ConfigurationError as error:
         say(f"no report: {error}", style="yellow")

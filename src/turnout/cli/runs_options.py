@@ -1,4 +1,4 @@
-"""Options of commands that perform several runs, and of those that search."""
+"""Declare the options of commands that perform several runs, and of those that search."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class RunsOptions(WatchedOptions):
 
 @options
 class SearchOptions:
-    """Options that say what is tried, and what decides."""
+    """Options that define the grid or the search, and the metric that decides."""
 
     grid: list[str] | None = option(
         "A setting, and the values to try or, with --trials, a range LOW..HIGH; once for each axis.",

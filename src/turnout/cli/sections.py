@@ -1,4 +1,4 @@
-"""The sections that settings have: what each can name, and how what was written becomes a table of a known form."""
+"""Define the sections of settings: the pieces that each can name, and its normal form as a table."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _UNNAMED = ("local", "also", "population")
 
 SECTIONS = (*NAMED, *_UNNAMED)
 KEYS = (*SECTIONS, *options_of(Experiment), "name")
-"""What settings can have at the top."""
+"""The keys of settings at the top level."""
 
 OF_SPLIT = {name: option for name, option in options_of(Source.split).items() if name != "partition"}
-"""Options of the data's section that are about who holds what, but for the partition."""
+"""Options of the section ``data`` that describe the split, beside the partition."""
 
 OF_DECLARED = options_of(declared)
-"""Options of the data's section that say which shape the data have, so that a server need not load them."""
+"""Options of the section ``data`` that declare the shape of the data, so that a server need not load them."""
 
 _FLAGS = ("algorithm", "data", "model", "availability", "pace")
 

@@ -1,4 +1,4 @@
-"""A run in plain values, and the experiment that they describe."""
+"""Hold the settings of a run as plain values, and build the experiment that they describe."""
 
 from __future__ import annotations
 

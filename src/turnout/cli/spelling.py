@@ -1,4 +1,4 @@
-"""Advice of error messages as it is written on the command line: ``Sgd(lr=0.01)`` is ``local.lr=0.01`` there."""
+"""Translate Python in error messages to settings of the command line: ``Sgd(lr=0.01)`` to ``local.lr=0.01``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECTIONS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "model": names.MODELS,
     "data.partition": names.PARTITIONS,
 }
-"""Where a piece is named, and its options are written behind the same name."""
+"""Settings that name a piece whose options stand in the same section."""
 
 _VALUES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "population.speed": names.SPEEDS,
@@ -33,7 +33,7 @@ _VALUES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "local.lr": names.SCHEDULES,
     "local.steps": names.WORK,
 }
-"""Where a piece is the value of an option, a table with its kind."""
+"""Settings whose value is a piece, as a table with its kind."""
 
 _OPTIONS = [
     ("data", set(OF_SPLIT)),

@@ -1,4 +1,4 @@
-"""Several algorithms with settings in common, as files for comparisons have them.
+"""Separate the settings that several algorithms share from those of single ones, as files for comparisons have them.
 
 A table ``[algorithms.NAME]`` holds options of that algorithm, tables ``local``, ``selection``, ``aggregation``, ``server``
 and ``also`` that go before the common ones, and ``algorithm`` where the name is not that of a recipe:
@@ -23,7 +23,7 @@ from turnout.core.checks import ConfigurationError, refuse
 
 _PARTS = ("local", "selection", "aggregation", "server", "also")
 _OF_ALL = ("seeds", "to_accuracy")
-"""What a comparison is asked as a whole."""
+"""Settings of a comparison as a whole."""
 
 
 @dataclass(frozen=True)

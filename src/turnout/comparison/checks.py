@@ -1,4 +1,4 @@
-"""Find what does not fit, and columns that will not be there, before anything is trained."""
+"""Refuse experiments that cannot run, or will not record a metric, before any is trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several algorithms with several seeds: one run for each pair, in folders of their own, side by side."""
+"""Compare algorithms over seeds: one run for each pair, each in a folder of its own, side by side."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from turnout.reporting.records import RunRecord
 from turnout.simulation.running import Interrupted, stops_on_signal
 
 MOST_SEEDS = 10_000
-"""More are a mistake: each is a run with a folder of its own."""
+"""The largest number of seeds; more are taken for a mistake."""
 
 
 class RunsFailed(TurnoutError):
@@ -42,7 +42,7 @@ class RunsFailed(TurnoutError):
 
     @property
     def records(self) -> list[RunRecord]:
-        """Of the runs that did not fail, in the order in which they were given."""
+        """The records of the runs that did not fail, in the order of the runs."""
         return list(self.done.values())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from turnout.core.checks import CheckpointError, DataError
 from turnout.core.display import printable
 from turnout.experiment import Experiment
-from turnout.record import checkpoint, storage
+from turnout.record import checkpoint, lock, storage
 from turnout.record.describe import describe, differences
 from turnout.record.query import History
 from turnout.reporting.records import RunRecord
@@ -31,7 +31,7 @@ def is_finished(folder: Path, experiment: Experiment) -> bool:
     Raises:
         CheckpointError: where it holds another experiment, or more rounds, or is damaged.
     """
-    if storage.in_use(folder):
+    if lock.in_use(folder):
         return False
     if not (folder / CONFIG).exists() or not (checkpoint.exists(folder) or (folder / TABLE).exists()):
         return False  # nothing of whatever was begun here is worth keeping
@@ -105,7 +105,7 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
 def save_order(folder: Path, runs: Iterable[Path]) -> None:
     """Keep the order of the runs of a comparison."""
     names = [str(run.relative_to(folder)) for run in runs]
-    with storage.locked(folder, patience=storage.PATIENCE):
+    with lock.locked(folder, patience=lock.PATIENCE):
         storage.save(folder, {ORDER: storage.json_writer({"runs": names})})
 
 

@@ -1,4 +1,4 @@
-"""One run of a comparison, in whichever process it happens."""
+"""Perform one run of a comparison, in any process, and report its progress."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnout.callbacks import Callback
 from turnout.comparison.folders import is_finished
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.experiment import Experiment
-from turnout.record import storage
+from turnout.record import lock
 from turnout.reporting.progress import Notes
 from turnout.simulation.running import Interrupted
 
@@ -108,13 +108,13 @@ def perform(run: Run, tell: Listener, asked_to_stop: Callable[[], bool]) -> Upda
                 f"{run.name}({run.seed}) gave an experiment with seed {experiment.seed}: pass the seed on to it"
             )
         experiment = replace(experiment, algorithm=experiment.algorithm.named(run.name))
-        with storage.locked(run.folder):  # so that what is read here is not being written by another process
+        with lock.locked(run.folder):  # so that what is read here is not being written by another process
             if is_finished(run.folder, experiment):
                 watch.last = replace(watch.last, note="was finished")
             else:
                 experiment.run(run.folder, resume=True, checkpoint_every=run.checkpoint_every, callbacks=[watch])
         return replace(watch.last, status="done", done=experiment.rounds, rounds=experiment.rounds)
-    except storage.InUse as error:
+    except lock.InUse as error:
         return replace(watch.last, status="elsewhere", note=str(error))
     except Interrupted as stop:
         return replace(watch.last, status="stopped", note=str(stop))

@@ -1,4 +1,4 @@
-"""A random or Bayesian search: batches of trials, each run with every seed, until there are enough."""
+"""Search among settings: run batches of trials with every seed until there are enough."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.comparison.run import Listener, Resources, Run
 from turnout.comparison.study import Study
 from turnout.core.checks import CheckpointError
 from turnout.experiment import Experiment
-from turnout.record import storage
+from turnout.record import lock
 from turnout.reporting.grid import Search
 from turnout.reporting.range import Range
 from turnout.reporting.records import RunRecord, by_algorithm
@@ -75,7 +75,7 @@ def search(
 
 def _with(study: Study, function: Callable[[], _T]) -> _T:
     """Call a function that reads or changes a study while no other worker does."""
-    with storage.locked(study.folder, patience=storage.PATIENCE):
+    with lock.locked(study.folder, patience=lock.PATIENCE):
         return function()
 
 

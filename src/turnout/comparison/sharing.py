@@ -18,7 +18,7 @@ from turnout.comparison.folders import load_record, ordered_names, rounds_of
 from turnout.comparison.run import Listener, Run, Update
 from turnout.core.checks import CheckpointError
 from turnout.core.system import move
-from turnout.record import checkpoint, storage
+from turnout.record import checkpoint, lock
 
 WORKERS = ".workers"
 """The folder of the workers' files, below that of a comparison."""
@@ -79,7 +79,7 @@ class Worker:
         for run in list(self._left):
             # A hint, not a claim: two workers may both see a free folder. `perform` takes the lock; the one that comes too
             # late reports the run as "elsewhere", which puts it back into the queue (`tell`).
-            if storage.in_use(run.folder):
+            if lock.in_use(run.folder):
                 continue
             self._left.remove(run)
             if (update := self._finished_elsewhere(run)) is None:
@@ -171,7 +171,7 @@ def _standing(run: Path, name: str, workers: Mapping[str, tuple[str, Update]]) -
     """Return how far one run is."""
     label = f"{Path(name).parent.as_posix()}, {Path(name).name.replace('-', ' ')}"
     host, update = workers.get(label, ("", None))
-    if storage.in_use(run):
+    if lock.in_use(run):
         return Standing(name, "running", update.done if update else 0, update.rounds if update else 0, host)
     if not checkpoint.exists(run):
         return Standing(name, "not begun")

@@ -1,4 +1,4 @@
-"""The trials of a search, proposed by Optuna and kept in its SQLite file."""
+"""Propose the trials of a search by Optuna, and store them in its SQLite file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from turnout.comparison.folders import run_folder
 from turnout.core.checks import CheckpointError, count, refuse
 from turnout.core.extras import imported
-from turnout.record import storage
+from turnout.record import lock
 from turnout.reporting.grid import written
 from turnout.reporting.measure import Measure
 from turnout.reporting.range import Range
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FILE = "study.db"
 Sampler = Literal["tpe", "random"]
 Space = Mapping[str, Range | Sequence[Any]]
-"""What to choose among, by axis: a range, or values."""
+"""The range or the values of each axis."""
 
 
 class Study:
@@ -76,7 +76,7 @@ class Study:
         written_axes = {
             axis: str(among) if isinstance(among, Range) else list(map(written, among)) for axis, among in space.items()
         }
-        with storage.locked(folder, patience=storage.PATIENCE):  # another worker may be creating it, too
+        with lock.locked(folder, patience=lock.PATIENCE):  # another worker may be creating it, too
             self._study = optuna.create_study(
                 storage=str(URL.create("sqlite", database=str((folder / FILE).resolve()))),
                 study_name="turnout",
@@ -126,12 +126,12 @@ class Study:
 
     @property
     def points(self) -> dict[str, dict[str, Any]]:
-        """All trials that are told, by name."""
+        """The trials that have a result, by name."""
         return self._points(finished=True)
 
     @property
     def failures(self) -> dict[str, str]:
-        """Why trials failed, by name."""
+        """The reasons why trials failed, by name."""
         return dict(self._study.user_attrs.get("failures", {}))
 
     def _points(self, finished: bool) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A grid or a search over anything: runs for each combination of values and each seed, and the best of them."""
+"""Run every combination of values of a grid, or a search among them, with several seeds, and rank the combinations."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from turnout.deployment.wire.format import WireError, encode
 from turnout.flower.arrays import Arrays
 from turnout.flower.options import Options
 from turnout.protocol.pace import Rounds
-from turnout.record import storage
+from turnout.record import lock, storage
 from turnout.record.describe import describe
 from turnout.record.environment import environment
 
@@ -101,7 +101,7 @@ class Rule(Options):
                 result.evaluate_metrics_serverapp[version] = metrics
             return {f"test_{k}": float(v) for k, v in (metrics or {}).items() if isinstance(v, int | float)}
 
-        with storage.locked(folder):
+        with lock.locked(folder):
             arrays = self._first(folder, initial_arrays)
             decides = {
                 name: describe(getattr(self, name)) for name in ("algorithm", "pace", "seed", "requirement", "loss")

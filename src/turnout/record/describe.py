@@ -1,4 +1,4 @@
-"""Any configuration as plain values, for the run folder, for reports, and to tell two configurations apart."""
+"""Describe configurations as plain values, and list the differences between two of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Kind(str):
 
 
 def describe(thing: Any) -> Any:
-    """Plain values (numbers, strings, lists, mappings) that say what `thing` is, for saving as JSON."""
+    """Return plain values (numbers, strings, lists, mappings) that describe an object, for saving as JSON."""
     for kind, of_kind in _DESCRIBED.items():
         if isinstance(thing, kind):
             return of_kind(thing)
@@ -59,7 +59,7 @@ def describe(thing: Any) -> Any:
 
 
 def _data(data: FederatedData) -> dict[str, Any]:
-    """Where the data come from and what they are; a checksum stands for who holds which label."""
+    """Describe the data by their source and their shape, with a checksum of the partition and the labels."""
     train = data.train
     weights = b"" if train.weights is None else _bytes(train.weights)
     return {
@@ -120,7 +120,7 @@ _DESCRIBED: Mapping[Any, Callable[[Any], Any]] = {
     np.generic: lambda number: number.item(),
     Path: str,
 }
-"""How each kind of thing is described; the first that fits."""
+"""The function that describes objects of a type; the first type that fits counts."""
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

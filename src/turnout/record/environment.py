@@ -18,7 +18,7 @@ from turnout.distributed import collectives
 from turnout.version import __version__
 
 _PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]+@")
-"""Of a database, in its URL."""
+"""Matches the password in the URL of a database."""
 
 
 def environment(device: str | None = None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from turnout.core.checks import CheckpointError
 from turnout.core.system import flush
-from turnout.record import storage
+from turnout.record import lock
 from turnout.record.schema import PARTICIPATION_COLUMNS, ROUND_COLUMNS
 from turnout.record.tables import concatenated, schema_of
 
@@ -36,11 +36,11 @@ class Rounds(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The last of them."""
+        """The last round."""
         return self.table["round"][-1].as_py()
 
     def up_to(self, last: int) -> Rounds:
-        """Return those up to the round `last`."""
+        """Return the rounds up to the round `last`."""
         return Rounds(*(part.filter(pa.array(part["round"].to_numpy() <= last)) for part in self))
 
 
@@ -138,7 +138,7 @@ class Log:
         if self._tables:
             content = _packed(self._joined(self._tables))
             try:
-                storage.create(path.parent)
+                lock.create(path.parent)
                 path.touch()
                 with path.open("r+b") as file:
                     file.seek(self._end)

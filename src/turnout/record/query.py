@@ -1,10 +1,9 @@
-"""Read what a run recorded: a table of rounds, a table of clients, and who took part when."""
+"""Record the tables of a run, save them, and read them: rounds, clients and participation."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,45 +12,22 @@ import pyarrow as pa
 import torch
 
 from turnout.core.checks import ConfigurationError, count, known_name, refuse
-from turnout.evaluation.fairness import fairness
 from turnout.record import checkpoint, storage
 from turnout.record.evaluations import Evaluations
+from turnout.record.figures import Figures
 from turnout.record.log import FILE as LOG
 from turnout.record.log import Log, Rounds
 from turnout.record.schema import (
-    ANSWERED,
     CLIENT_COLUMNS,
-    COSTS,
-    METRICS,
     PARTICIPATION_COLUMNS,
     ROUND_COLUMNS,
-    SPENT,
-    less_is_better,
 )  # fmt: skip
 from turnout.record.tables import build, concatenated, damaged, read, schema_of, write
 
 _ROUNDS, _CLIENTS, _PARTICIPATION = "rounds.parquet", "clients.parquet", "participation.parquet"
-_LAST = ("epsilon", "poisson_rate", "fixed_size_rate", *ANSWERED)
-"""Columns whose last value is that of all rounds."""
-_EVALUATIONS = tuple(f"{split}_{figure}" for split in ("train", "validation", "test") for figure in ("loss", *METRICS))
 
 
-@dataclass(frozen=True)
-class Reached:
-    """When a run first met a target, and what it had spent until then.
-
-    Attributes:
-        rounds: up to the first evaluated one that met it, that one included.
-        bytes: sent until then, both ways, measurements included; None if that was not recorded.
-        simulated_seconds: gone by until then; None if that was not recorded.
-    """
-
-    rounds: int
-    bytes: float | None = None
-    simulated_seconds: float | None = None
-
-
-class History:
+class History(Figures):
     """Rounds, clients and participation of a run, growing by one row per recorded round.
 
     ``record`` adds a round, ``set_clients`` sets the table of clients at the end. A history that was saved, loaded and
@@ -197,7 +173,7 @@ class History:
         return history
 
     def __len__(self) -> int:
-        """How many rounds are recorded."""
+        """Return the number of recorded rounds."""
         return len(self._log)
 
     @property
@@ -248,7 +224,7 @@ class History:
 
     @property
     def participation(self) -> pa.Table:
-        """Who took part when: one row (round, client) for each participant of each recorded round.
+        """One row (round, client) for each participant of each recorded round.
 
         Where weights were recorded (`Experiment` with ``record_weights=True``), ``weight`` is by what the client's report
         was multiplied in the server step, after normalisation: the sum over its reports, if it had several; null where
@@ -276,90 +252,6 @@ class History:
         numeric = [column for column in self._clients.column_names if column != "name"]
         return self._clients[known_name("client column", name, numeric)].to_numpy().astype(np.float64)
 
-    def final(self, metric: str, window: int | None = None) -> float:
-        """Mean of a metric over its last evaluations, those in the last `window` rounds; NaN if it was never evaluated.
-
-        FedAU reports accuracies with ``window=200`` (20 evaluations, one every 10 rounds). The default is the last 10 %
-        of the rounds. Where no evaluation falls into the window, the last one counts.
-        """
-        if window is not None:
-            count("window", window)
-        rounds, values = self.column(metric)
-        if not len(values):
-            return math.nan
-        first = self.last_round - (window or math.ceil(self.last_round / 10))
-        return float(values[min(int(np.searchsorted(rounds, first, side="right")), len(values) - 1) :].mean())
-
-    def spent(self, cost: str) -> np.ndarray | None:
-        """Return what was spent from the start to the end of each recorded round, float64 ``[len(self)]``; None if unknown.
-
-        Args:
-            cost: one of `SPENT`: ``"bytes"``, ``"bytes_up"`` or ``"simulated_seconds"``.
-        """
-        names = SPENT[known_name("cost", cost, SPENT)]
-        columns = [self._log.column(name) for name in names if name in self.column_names]
-        known = [
-            column.cast(pa.float64()).fill_null(0.0).to_numpy() for column in columns if column.null_count < len(self)
-        ]
-        return np.cumsum(np.sum(known, axis=0)) if known else None
-
-    def reached(self, metric: str, target: float) -> Reached | None:
-        """Return the first evaluated round at which `metric` met `target`, with what was spent until then; None if none did.
-
-        An accuracy meets a target from below, a loss from above (`less_is_better`). NaN meets none.
-
-        Raises:
-            ConfigurationError: for a column that does not exist; names the nearest one.
-        """
-        rounds, values = self.column(metric)
-        met = values <= target if less_is_better(metric) else values >= target
-        if not met.any():
-            return None
-        first = int(rounds[met.argmax()])
-        row = int(np.searchsorted(self._log.column("round").to_numpy(), first))
-        spent = {cost: self.spent(cost) for cost in COSTS}
-        return Reached(first, **{cost: float(sums[row]) for cost, sums in spent.items() if sums is not None})
-
-    def total(self, name: str) -> int | float:
-        """Sum of a column over all recorded rounds; 0 if it was never recorded."""
-        return self.column(name)[1].sum().item()
-
-    def evaluation_names(self) -> list[str]:
-        """Return the columns of evaluations: those that runs can have, and further metrics that were recorded."""
-        prefixes = tuple(f"{split}_" for split in ("train", "validation", "test"))
-        more = [name for name in self.column_names if name.startswith(prefixes) and "_of_" not in name]
-        return list(dict.fromkeys([*_EVALUATIONS, *more]))
-
-    def has_values(self, name: str) -> bool:
-        """Return whether a column of the table of rounds exists and has a value."""
-        return name in self.column_names and len(self.column(name)[1]) > 0
-
-    def summary(self, window: int | None = None) -> dict[str, Any]:
-        """Return final figures as plain numbers; what was never recorded is left out.
-
-        ``rounds``, totals of ``seconds``, ``bytes_up``, ``bytes_down`` and ``num_dropped``, mean ``num_participants``, the
-        most that the server kept (``server_bytes``), the ``epsilon`` of all rounds and by which sampling it was counted
-        (``poisson_rate`` or ``fixed_size_rate``), how many clients of a server were asked in its last evaluation and have
-        answered (``evaluation_asked``, ``evaluation_answered``),
-        final losses and accuracies (of numbers to predict root-mean-square errors), and ``fairness`` over clients, of
-        their test accuracy or, if no client has any, of
-        their training accuracy.
-        """
-        figures: dict[str, Any] = {"rounds": self.last_round}
-        for name in ("seconds", "bytes_up", "bytes_down", "num_dropped"):
-            if self.has_values(name):
-                figures[name] = self.total(name)
-        if len(sizes := self.column("num_participants")[1]):
-            figures["num_participants"] = float(sizes.mean())
-        if self.has_values("server_bytes"):
-            figures["server_bytes"] = float(self.column("server_bytes")[1].max())
-        figures |= {name: float(self.column(name)[1][-1]) for name in _LAST if self.has_values(name)}
-        figures |= {name: self.final(name, window) for name in self.evaluation_names() if self.has_values(name)}
-        for name in ("test_accuracy", "train_accuracy"):
-            if not np.isnan(values := self.client_column(name)).all():
-                return {**figures, "fairness": {"of": name, **fairness(values)}}
-        return figures
-
 
 def save_run(
     folder: Path, history: History, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], finished: bool
@@ -382,7 +274,7 @@ def save_run(
 
 
 def _scalar(name: str, value: Any) -> int | float | None:
-    """One recorded value as a plain number (a NumPy or torch scalar is taken too); None stays None."""
+    """Convert a recorded value to a plain number, also from a NumPy or torch scalar; None stays None."""
     if value is None:
         return None
     if not isinstance(value, int | float):

@@ -60,13 +60,13 @@ ANSWERED = ("evaluation_asked", "evaluation_answered")
 """The columns of the table of rounds that say of an evaluation by clients how many were asked, and how many answered."""
 
 METRICS = ("accuracy", "rmse")
-"""How well a model predicts, beside its loss: labels, or numbers."""
+"""The metrics of a model beside its loss: of labels, and of numbers."""
 
 CHOOSING = ("validation_accuracy", "test_accuracy", "train_accuracy")
-"""What settings and stopping are chosen by: the first of these that was recorded."""
+"""The columns by which settings and the end of a run are chosen: the first that was recorded counts."""
 
 APPEAL_COLUMNS = ("appeal_test", "appeal_train", "client_accuracy", "preferred_accuracy")
-"""What `AppealMetrics` records of each kind of clients."""
+"""The columns that `AppealMetrics` records of each kind of clients."""
 
 JUDGED = {
     "": "",
@@ -80,10 +80,10 @@ COSTS: Mapping[str, tuple[str, ...]] = {
     "bytes": ("bytes_up", "bytes_down", "bytes_measured"),
     "simulated_seconds": ("simulated_seconds",),
 }
-"""What a run spends, and the columns of the table of rounds that add up to it, those that it has."""
+"""The costs of a run, and the columns of the table of rounds whose sum each of them is."""
 
 SPENT: Mapping[str, tuple[str, ...]] = {**COSTS, "bytes_up": ("bytes_up",)}
-"""What curves can be drawn against beside rounds: costs, and what clients send alone."""
+"""The quantities against which curves are drawn, beside rounds: costs, and the bytes that clients send."""
 
 
 def less_is_better(metric: str) -> bool:

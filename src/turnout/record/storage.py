@@ -1,43 +1,26 @@
-"""Replace the files of a run's folder whole or not at all, list their digests, and keep other processes out."""
+"""Replace the files of a run's folder whole or not at all, and list their digests."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from filelock import BaseFileLock, FileLock, Timeout
-
 from turnout.core.checks import CheckpointError
 from turnout.core.system import move, sync
+from turnout.record.lock import PARTS, create, writable
 
 DIGESTS = "SHA256SUMS"
 """The list of digests, as ``sha256sum --check SHA256SUMS`` reads it."""
 
-PATIENCE = 600.0
-"""Seconds that the workers of a folder wait for each other where all write the same files: tables, and a report."""
-
-_PARTS, _LOCK = ".parts", ".lock"
 _LINE = re.compile(rb"([0-9a-f]{64})  ([\w.-]+)")
-_locks: dict[Path, os.stat_result] = {}
-"""The lock files that this process holds, by folder."""
-
 Write = Callable[[Path], object]
 """Writes a file at the path it is given."""
-
-
-class InUse(CheckpointError):
-    """Another process has the folder."""
-
-
-class FolderGone(CheckpointError):
-    """The folder of a run was removed or replaced while the run was going on."""
 
 
 def replace_files(writers: Mapping[Path, Write]) -> None:
@@ -49,7 +32,7 @@ def replace_files(writers: Mapping[Path, Write]) -> None:
         CheckpointError: where a file cannot be written.
     """
     parts = {path: path.with_name(f".{path.name}.part") for path in writers}
-    with _refused(writers):
+    with writable(writers):
         try:
             for path, write in writers.items():
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,11 +58,11 @@ def save(folder: Path, writers: Mapping[str, Write], previous: Mapping[str, str]
     Raises:
         CheckpointError: where a file cannot be written.
     """
-    parts, earlier = {name: folder / _PARTS / name for name in writers}, previous or {}
-    with _refused(folder / name for name in writers):
+    parts, earlier = {name: folder / PARTS / name for name in writers}, previous or {}
+    with writable(folder / name for name in writers):
         create(folder)
         known, fresh = _digests(folder), {}
-        (folder / _PARTS).mkdir(exist_ok=True)
+        (folder / PARTS).mkdir(exist_ok=True)
         try:
             for name, write in writers.items():
                 _write(parts[name], write)
@@ -94,22 +77,7 @@ def save(folder: Path, writers: Mapping[str, Write], previous: Mapping[str, str]
             _list_digests(folder, known | backups | fresh)
             sync(folder)
         finally:
-            shutil.rmtree(folder / _PARTS, ignore_errors=True)
-
-
-def create(folder: Path) -> None:
-    """Create a folder for files of a run, unless it is there; never again one that this process holds and was removed.
-
-    Raises:
-        FolderGone: where it was removed or replaced while this process held it.
-    """
-    if (held := _locks.get(folder.resolve())) is None:
-        folder.mkdir(parents=True, exist_ok=True)
-    elif not _is(folder / _LOCK, held):
-        raise FolderGone(
-            f"{folder} was removed or replaced while the run was going on, so nothing more can be saved there: run again, "
-            "or put the folder back and resume"
-        )
+            shutil.rmtree(folder / PARTS, ignore_errors=True)
 
 
 def discard(folder: Path) -> None:
@@ -179,91 +147,6 @@ def json_writer(value: Any) -> Write:
     return lambda path: path.write_text(text, encoding="utf-8")
 
 
-@contextmanager
-def locked(folder: Path, patience: float = 0.0) -> Iterator[bool]:
-    """Lock a folder against other processes, and remove files that a killed process has left half written.
-
-    The system releases the lock when the process ends, however it ends. The same thread may lock a folder again. A folder
-    that is empty at the end is removed if it was created here.
-
-    Args:
-        folder: to lock.
-        patience: seconds to wait for a process that has it.
-
-    Yields whether the folder was created here.
-
-    Raises:
-        InUse: where another process has it.
-        CheckpointError: where it cannot be written.
-    """
-    with _refused([folder]):
-        created = not folder.exists()
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder.resolve()
-        lock = FileLock(path / _LOCK, is_singleton=True)
-        first = not lock.is_locked
-        try:
-            _acquire(lock, path / _LOCK, patience)
-        except Timeout as error:
-            raise InUse(
-                f"{folder} is in use by another run that is going on: wait until it ends, or give another folder"
-            ) from error
-        except NotImplementedError:  # a file system without locks
-            yield created
-            return
-    try:
-        if first:
-            _locks[path] = (path / _LOCK).stat()
-            _clear(folder)
-        yield created
-    finally:
-        try:
-            if first and _is(path / _LOCK, _locks.pop(path)):
-                (path / _LOCK).unlink()
-                if created:
-                    path.rmdir()
-        except OSError:  # files are left in the folder, or the system does not remove one that is open
-            pass
-        finally:
-            lock.release()
-
-
-def in_use(folder: Path) -> bool:
-    """Return whether another process has the lock of a folder."""
-    if not (folder / _LOCK).exists():
-        return False
-    try:
-        with locked(folder):
-            return False
-    except InUse:
-        return True
-
-
-def _acquire(lock: BaseFileLock, path: Path, patience: float) -> None:
-    """Acquire a lock within some seconds, or not at all.
-
-    Whoever holds a lock removes its file before releasing it, so a file that was opened before and locked after that is
-    nobody's any more: another process may hold a new one of that name.
-
-    Raises:
-        Timeout: where another process holds it.
-    """
-    for _ in range(100):
-        lock.acquire(timeout=patience, poll_interval=0.02)
-        number = lock._context.lock_file_fd  # what was locked; there is no public name for it
-        if lock.lock_counter > 1 or number is None or _is(path, os.fstat(number)):
-            return
-        lock.release()
-    raise Timeout(str(path))
-
-
-def _is(path: Path, file: os.stat_result) -> bool:
-    """Return whether a path still leads to a file."""
-    with suppress(OSError):
-        return os.path.samestat(path.stat(), file)
-    return False
-
-
 def digest(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as file:
@@ -301,7 +184,7 @@ def _digests(folder: Path) -> dict[str, list[str]]:
 def _list_digests(folder: Path, digests: Mapping[str, list[str]]) -> None:
     """Replace the list of digests."""
     lines = [f"{digest}  {name}\n" for name, several in sorted(digests.items()) for digest in several]
-    part = folder / _PARTS / DIGESTS
+    part = folder / PARTS / DIGESTS
     _write(part, lambda path: path.write_text("".join(lines), encoding="utf-8", newline="\n"))
     move(part, folder / DIGESTS)
 
@@ -313,23 +196,3 @@ def _write(part: Path, write: Write) -> None:
     write(part)
     part.chmod(mode)
     sync(part)
-
-
-def _clear(folder: Path) -> None:
-    """Remove files that were being written when a process was killed."""
-    shutil.rmtree(folder / _PARTS, ignore_errors=True)
-    for pattern in (".tmp*", ".*.part"):
-        for left in folder.glob(pattern):
-            left.unlink(missing_ok=True)
-
-
-@contextmanager
-def _refused(paths: Any) -> Iterator[None]:
-    """Name the files that cannot be written in place of an error of the system."""
-    try:
-        yield
-    except OSError as error:
-        names = ", ".join(str(path) for path in paths)
-        raise CheckpointError(
-            f"cannot write {names}: {error}. What was there before is unchanged: free some space or give another folder"
-        ) from error

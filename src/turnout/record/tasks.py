@@ -1,4 +1,4 @@
-"""Log what became of every task in virtual time, in columns that grow."""
+"""Log the outcome of each task in virtual time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from turnout.protocol.pace.actions import REASONS, Reason
 
 OUTCOMES = ("used", *REASONS)
-"""What can become of a task, by its code in the column `outcome`."""
+"""The outcomes of a task, by their code in the column `outcome`."""
 
 _COLUMNS = {"task": "q", "client": "q", "version": "q", "asked": "d", "ended": "d", "stepped": "q", "outcome": "b"}
 

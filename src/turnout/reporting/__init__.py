@@ -1,1 +1,1 @@
-"""Comparisons and reports of finished runs."""
+"""Tables, figures and reports of finished runs."""

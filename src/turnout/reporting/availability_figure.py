@@ -1,4 +1,4 @@
-"""A picture of who is there when: each client's visits, the hours of the day, how long visits and gaps last."""
+"""Draw the availability of clients: their visits, the share by hour of the day, and how long visits and gaps last."""
 
 from __future__ import annotations
 

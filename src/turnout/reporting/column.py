@@ -1,4 +1,4 @@
-"""The columns that comparisons have: how each is called, and how its figures are shown."""
+"""Declare the columns of comparisons: their titles, and how their figures are shown."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ COLUMNS = {
 """Every column that a comparison can have whatever the labels are, by key; see `column_of` for the others."""
 
 INFLUENCE = ("staleness", "influence_least", "influence_most", "influence_beyond")
-"""Columns about how much clients have to say, of runs by the clock."""
+"""Columns on the influence of clients, of asynchronous runs."""
 
 RESULTS = (
     "train_accuracy",
@@ -146,7 +146,7 @@ RESULTS = (
 """The columns that are shown where no others are asked for."""
 
 COST = ("reached", *TO_TARGET.values())
-"""Columns about what was spent until a target was reached."""
+"""Columns on the costs of reaching a target."""
 
 APPEAL = {
     title: (*(kind + key for key in APPEAL_COLUMNS), *(["pool"] if not kind else []))
@@ -157,14 +157,14 @@ APPEAL = {
         "Unseen clients, after local tuning": "unseen_tuned_",
     }.items()
 }
-"""Columns about what clients require, with a heading for each kind of clients."""
+"""Columns on the requirements of clients, with a heading for each kind of clients."""
 
 BY_LABELS = "Accuracy by labels"
-"""What the table of accuracies by groups of labels is called."""
+"""The title of the table of accuracies by groups of labels."""
 
 
 GAP = "gap_of_"
-"""What the key of a difference begins with: ``gap_of_test_accuracy_to_fedau``."""
+"""The prefix of the key of a difference: ``gap_of_test_accuracy_to_fedau``."""
 
 
 def is_metric(key: str) -> bool:

@@ -24,7 +24,7 @@ AGAINST = {
     "simulated_seconds": ("simulated time (s)", 1.0),
     "bytes_up": ("sent by clients so far (MB)", 1e-6),
 }
-"""What curves are drawn against: the label of the axis, and the scale of its numbers."""
+"""The quantities of the horizontal axis: its label, and the scale of its numbers."""
 
 MOST_POINTS = 300  # of a line; more cannot be seen
 

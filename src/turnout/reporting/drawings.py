@@ -1,4 +1,4 @@
-"""The figures of a report, each with its title, its caption and what a reader who does not see it should know."""
+"""Draw the figures of a report, each with a title, a caption and a description for readers who do not see it."""
 
 from __future__ import annotations
 

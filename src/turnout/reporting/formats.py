@@ -118,4 +118,4 @@ def _latex(text: str) -> str:
 
 
 FORMATS: Mapping[str, Callable[..., str]] = {"markdown": markdown, "latex": latex, "html": html}
-"""What writes the columns of a comparison that are shown; `csv` writes all of them at full precision."""
+"""The functions that write the columns shown of a comparison; `csv` writes all of them at full precision."""

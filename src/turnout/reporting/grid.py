@@ -61,7 +61,7 @@ class Sweep:
     to_accuracy: float | None = None
 
     leading: ClassVar[tuple[str, ...]] = ()
-    """Columns of its tables before the axes."""
+    """The columns of its tables before the axes."""
 
     @property
     def is_validated(self) -> bool:

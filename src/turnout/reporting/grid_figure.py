@@ -1,4 +1,4 @@
-"""Pictures of a sweep: a line over one axis, heat maps over more; of a search, its trials along each axis."""
+"""Draw a grid as a line or as heat maps, and a search as its trials along each axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures by which runs are judged: where a metric ends, how it was on the way, how soon a target was reached."""
+"""Measure runs: the final value of a metric, its mean, its largest fall, or the costs of reaching a target."""
 
 from __future__ import annotations
 

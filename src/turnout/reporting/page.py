@@ -1,4 +1,4 @@
-"""Pages of HTML that need nothing else, and the figures in them."""
+"""Render self-contained pages of HTML, and write figures to files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A picture of who holds what: the classes of every client, and how much each has."""
+"""Draw a partition: the classes and the number of examples of each client."""
 
 from __future__ import annotations
 

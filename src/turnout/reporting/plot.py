@@ -1,4 +1,4 @@
-"""Pictures of results at hand, for notebooks and scripts: the figures of a report, one at a time."""
+"""Draw single figures of a report from results, in notebooks and scripts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WHY = {
     "weights": "participation rates or weights are unknown, or all weights are alike",
     "influence": "they do not go by the clock",
 }
-"""Why a run is not in a picture."""
+"""The reason why a run is missing from a picture."""
 
 
 class HasHistory(Protocol):

@@ -24,10 +24,10 @@ _PAUSE = 0.25
 """Seconds between two drawings in a notebook, which keeps up with so many."""
 
 Bar = tuple[str, int, int, str]
-"""What a bar is about, how much is done, of how much, and what else to say; 0 of 0 is not known yet."""
+"""A description, the work that is done, the whole work (0 if it is not known yet), and a note."""
 
 BY_IMPORTANCE = tuple(f"{split}_{figure}" for figure in (*METRICS, "loss") for split in ("test", "train"))
-"""By what a run is judged in a few words: the first of these columns that it has."""
+"""Columns from which the score of a run is taken for short notes: the first that it has."""
 
 
 class Drawing(Protocol):

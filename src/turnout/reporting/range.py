@@ -1,4 +1,4 @@
-"""A range of numbers, out of which a sampler chooses."""
+"""Declare ranges of numbers from which a sampler chooses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnout.core.checks import ConfigurationError, is_finite, refuse
 __all__ = ["Range"]
 
 _DIGITS = 4
-"""Of numbers that are drawn, so that what is printed is what was tried."""
+"""Significant digits of numbers that are drawn, so that the number that is printed is the one that was tried."""
 
 
 @dataclass(frozen=True)

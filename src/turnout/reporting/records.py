@@ -1,4 +1,4 @@
-"""What reports are made of: finished runs, grouped by algorithm."""
+"""Hold finished runs, and group them by algorithm for reports."""
 
 from __future__ import annotations
 

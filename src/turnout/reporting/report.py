@@ -1,4 +1,4 @@
-"""A report of finished runs: one HTML file with tables and figures that needs nothing else."""
+"""Write the report of finished runs: one self-contained HTML file with tables and figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations and the environment as text that can be read and compared."""
+"""Write configurations and the environment as text."""
 
 from __future__ import annotations
 

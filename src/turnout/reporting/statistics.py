@@ -1,4 +1,4 @@
-"""Figures over seeds: means, confidence intervals, quartiles, and paired t-tests, without SciPy."""
+"""Summarise figures over seeds: means, confidence intervals, quartiles and paired t-tests, without SciPy."""
 
 from __future__ import annotations
 

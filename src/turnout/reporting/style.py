@@ -1,4 +1,4 @@
-"""How all figures look: colours, axes, legends."""
+"""Style all figures alike: colours, axes, legends."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Look = dict[str, Any]
-"""How what belongs to an algorithm is drawn: colour, dashes and marker, as matplotlib takes them."""
+"""The style of an algorithm: colour, dashes and marker, as keyword arguments of matplotlib."""
 
 # Three colours of Okabe and Ito's, whose others are too faint on white, and four more. All have a contrast of 3:1 with white
 # and with black, and colour-blind readers can tell them apart.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#B44884", "#9078F0", "#909048", "#906048")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "v")
-"""What dots look like, and how a line ends, where colours are used again; as many as `DASHES`."""
+"""Markers of dots and of the ends of lines; the n-th belongs to the n-th of `DASHES`."""
 
 _KEYS = (
     "",
@@ -36,13 +36,13 @@ _KEYS = (
     "border-radius:0;clip-path:polygon(50% 0,100% 100%,0 100%);",
     "border-radius:0;clip-path:polygon(0 0,100% 0,50% 100%);",
 )
-"""The markers in a page's own words."""
+"""The markers as declarations of CSS."""
 
 GREY = "#8A8A8A"
-"""What is data, and of no run or algorithm."""
+"""The colour of data that belong to no algorithm."""
 
 SERIES = "series:"
-"""What the ids of drawn lines, bands and dots begin with; the name of the run or algorithm follows."""
+"""The prefix of the ids of drawn lines, bands and dots; the name of the run or algorithm follows."""
 
 INK = "#6B7684"
 """Text and lines that are not data: readable on white and on black; in a page it becomes the page's own text colour."""
@@ -205,7 +205,7 @@ def new_panels(number: int, columns: int, width: float, height: float, **shared:
 
 
 _MOST_DOTS = 500
-"""Of an algorithm, drawn one by one."""
+"""The largest number of dots of an algorithm that are drawn one by one."""
 
 STRONG = "#6B7685"
 """Text on colour: as `INK`, but in a page the colour of its text, which stands out from a field of the map."""

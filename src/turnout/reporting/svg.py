@@ -1,4 +1,4 @@
-"""How figures become part of a page: inline SVG, with what the page's script needs to read and zoom their curves."""
+"""Convert figures to inline SVG, with the attributes by which a page's script reads and zooms their curves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PANEL = "panel:"
 _FONT = "system-ui, sans-serif"
 _SVG = "{http://www.w3.org/2000/svg}"
 _COLOURS = {INK.lower(): "currentColor", STRONG.lower(): "var(--text, currentColor)"}
-"""What the colours of text become: those of the page."""
+"""The colours of the page that replace those of text."""
 
 ElementTree.register_namespace("", _SVG.strip("{}"))
 ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")

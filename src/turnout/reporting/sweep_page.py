@@ -1,4 +1,4 @@
-"""The page of a sweep: the grid or the trials as a picture and a table, and how the best points got there."""
+"""Write the page of a sweep: the points as a picture and a table, and the curves of the best."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Row:
 
 
 _METRICS = ("test_accuracy", "test_rmse", "train_accuracy", "train_rmse")
-"""What algorithms are compared by: the first of these that the first one has."""
+"""Metrics of which differences are tested: the first of these that the first algorithm has."""
 
 
 def comparison(records: Sequence[RunRecord], window: int | None = None, target: Target | None = None) -> list[Row]:

@@ -14,10 +14,10 @@ from turnout.reporting.statistics import Quartiles
 from turnout.reporting.style import name_of, scale_of
 
 COSTS = {"rounds": ("rounds", 1.0), "bytes": ("sent (MB)", 1e-6), "simulated_seconds": ("simulated time (s)", 1.0)}
-"""What is counted until a target is reached: its title and the scale it is shown on."""
+"""The costs of reaching a target: the title of each, and the scale on which it is shown."""
 
 TO_TARGET = {cost: f"{cost}_to_target" for cost in COSTS}
-"""The columns of what was spent until a target was reached, by what is spent."""
+"""The column of each cost in a comparison."""
 
 
 @dataclass(frozen=True)

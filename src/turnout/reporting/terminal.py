@@ -1,4 +1,4 @@
-"""Tables for a terminal: every cell on one line, and columns that do not fit side by side one below the other."""
+"""Print tables on a terminal: each cell on one line, and columns that do not fit below the others."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from turnout.core.checks import CheckpointError, TurnoutError
 from turnout.distributed import collectives
 from turnout.engine.choice import Choice
 from turnout.protocol.tensors import as_arrays, as_tensors
-from turnout.record import checkpoint, storage
+from turnout.record import checkpoint, lock, storage
 from turnout.record.describe import differences
 from turnout.record.query import History, save_run
 from turnout.simulation.simulation import Simulation
@@ -140,7 +140,7 @@ def alone_in(folder: Path | None) -> Iterator[bool]:
     with ExitStack() as held:
         if folder is not None and collectives.rank() == 0:
             try:
-                created = held.enter_context(storage.locked(folder))
+                created = held.enter_context(lock.locked(folder))
             except CheckpointError as error:
                 refused = error
         if (why := collectives.broadcast(refused and str(refused))) is not None:

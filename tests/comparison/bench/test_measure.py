@@ -147,7 +147,7 @@ def test_timing_changes_no_result():
     before = timed.state.params.clone()
     assert (timed.data_seconds() or 0) > 0
     assert torch.equal(timed.state.params, before)
-    assert timed.num_trained == 9
+    assert timed.workers.num_trained == 9
 
 
 def test_an_outer_stage_stands_still_while_an_inner_one_lasts(monkeypatch):

@@ -1,1 +1,1 @@
-"""What each command takes. What it does is imported when it runs, so that help and completion come at once."""
+"""The options of each command. Its work is imported when it runs, so that help and completion are fast."""

@@ -8,8 +8,7 @@ from typing import Any
 import typer
 
 from turnout.cli.command import argument, command, examples, option, options
-from turnout.cli.completion import names_of
-from turnout.cli.groups import OUTCOME, ExperimentOptions, PreviewOptions, folder_option, seeds_option
+from turnout.cli.groups import OUTCOME, ExperimentOptions, PreviewOptions, folder_option, names_of, seeds_option
 from turnout.cli.runs_options import RunsOptions
 from turnout.core.checks import counted
 

@@ -1,1 +1,1 @@
-"""How fast a federation trains here, beside what this machine can do: the measurements of ``turnout bench``."""
+"""Measurements of ``turnout bench``: the speed of training, and the share of the machine's arithmetic that it uses."""

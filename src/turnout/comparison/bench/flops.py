@@ -1,4 +1,4 @@
-"""How many floating-point operations a gradient takes, by what computes them."""
+"""Count the floating-point operations of a gradient."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Flops:
 
     @property
     def total(self) -> float:
-        """Both."""
+        """The sum of both."""
         return self.matrix + self.convolution
 
     def times(self, factor: float) -> Flops:

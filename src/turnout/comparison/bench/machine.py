@@ -1,14 +1,14 @@
-"""What this machine can do: the rates of a large matrix product and of a convolution."""
+"""Measure the rates of this machine: of a large matrix product and of a convolution."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import torch
 from torch.nn import functional as F
+from torch.utils.benchmark import Timer
 
-from turnout.engine.hardware import num_processors, synchronise
+from turnout.engine.hardware import num_processors
 
 _SECONDS = 0.4  # for each rate
 
@@ -19,7 +19,7 @@ def matrix_rate(device: torch.device | str = "cpu", size: int = 1024) -> float:
     The best of many repetitions: what the machine can do when nothing else wants it.
     """
     a, b = (torch.randn(size, size, device=device) for _ in range(2))
-    return 2 * size**3 / _least_seconds(lambda: a @ b, torch.device(device))
+    return 2 * size**3 / _least_seconds(lambda: a @ b)
 
 
 def convolution_rate(device: torch.device | str = "cpu", batch: int = 16, channels: int = 64, side: int = 28) -> float:
@@ -36,22 +36,12 @@ def convolution_rate(device: torch.device | str = "cpu", batch: int = 16, channe
         torch.autograd.grad(F.conv2d(x, weight, padding=1), (x, weight), back)
 
     # Forwards, for the inputs and for the weights: three times the products of one pass.
-    return 3 * 2 * x.numel() * channels * 9 / _least_seconds(both_ways, torch.device(device))
+    return 3 * 2 * x.numel() * channels * 9 / _least_seconds(both_ways)
 
 
-def _least_seconds(call: Callable[[], object], device: torch.device) -> float:
-    """Return the least seconds of a call."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(max(threads, num_processors()))
-    try:
-        call()
-        seconds: list[float] = []
-        while not seconds or sum(seconds) < _SECONDS:
-            synchronise(device)
-            begin = time.perf_counter()
-            call()
-            synchronise(device)
-            seconds.append(time.perf_counter() - begin)
-        return min(seconds)
-    finally:
-        torch.set_num_threads(threads)
+def _least_seconds(call: Callable[[], object]) -> float:
+    """Return the least seconds of a call, with all processors."""
+    threads = max(torch.get_num_threads(), num_processors())
+    return min(
+        Timer("call()", globals={"call": call}, num_threads=threads).blocked_autorange(min_run_time=_SECONDS).times
+    )

@@ -1,4 +1,4 @@
-"""Time an experiment's rounds, and hold them against what the machine can do."""
+"""Time an experiment's rounds, and compare them with the rates of the machine."""
 
 from __future__ import annotations
 
@@ -99,11 +99,11 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
 def _round(simulation: TimedSimulation, device: torch.device, seconds: list[float], updates: list[int]) -> None:
     """Time a round without its evaluation, and count its updates."""
     watch = simulation.watch
-    begin, scoring, trained = time.perf_counter(), watch.seconds["evaluation"], simulation.num_trained
+    begin, scoring, trained = time.perf_counter(), watch.seconds["evaluation"], simulation.workers.num_trained
     simulation.round()
     synchronise(device)
     seconds.append(time.perf_counter() - begin - (watch.seconds["evaluation"] - scoring))
-    updates.append(simulation.num_trained - trained)
+    updates.append(simulation.workers.num_trained - trained)
 
 
 def _by_engine(simulation: TimedSimulation, speed: float) -> dict[str, float | None]:
@@ -176,9 +176,9 @@ def _losses(simulation: Simulation) -> dict[str, Any]:
 
 def _arithmetic(simulation: TimedSimulation, seconds: float, rates: bool) -> dict[str, Any]:
     """Return the operations of local steps, and the share of the machine's time that they would take at its own rates."""
-    done = flops.of_gradient(simulation.experiment).times(simulation.num_examples_used)
+    done = flops.of_gradient(simulation.experiment).times(simulation.workers.num_examples_used)
     figures = {
-        "gflop_per_update": round(done.total / max(simulation.num_trained, 1) / 1e9, 6),
+        "gflop_per_update": round(done.total / max(simulation.workers.num_trained, 1) / 1e9, 6),
         "gflops": round(done.total / seconds / 1e9, 3),
     }
     if not rates:

@@ -1,4 +1,4 @@
-"""What the system says of this process: age, processor time, memory."""
+"""Read age, processor time and memory of this process from the system."""
 
 from __future__ import annotations
 

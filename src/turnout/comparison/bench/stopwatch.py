@@ -1,4 +1,4 @@
-"""Time in stages: a simulation that says how long it spends on what."""
+"""Time a simulation in stages."""
 
 from __future__ import annotations
 
@@ -82,24 +82,13 @@ class TimedSimulation(Simulation):
 
     Attributes:
         watch: what is timed.
-        num_trained: how many updates there were so far.
-        num_examples_used: over how many examples gradients were taken in local steps.
+        workers: the clients, who count updates and the examples over which gradients were taken in local steps.
     """
 
     def __init__(self, experiment: Configuration) -> None:
         super().__init__(experiment)
         self.watch = Stopwatch()
         self.workers: TimedClients = TimedClients.of(self.workers, self.watch)
-
-    @property
-    def num_trained(self) -> int:
-        """The number of updates so far."""
-        return self.workers.num_trained
-
-    @property
-    def num_examples_used(self) -> float:
-        """Over how many examples gradients were taken in local steps."""
-        return self.workers.num_examples_used
 
     def round(self) -> None:
         """Take a round, whose rest is the server's."""
@@ -130,4 +119,4 @@ class TimedSimulation(Simulation):
             examples = local.plan(task, self.memory.gather(ids), clients).examples
             for minibatch in torch.from_numpy(examples).to(self.state.params.device).unbind(1):
                 clients.minibatch(minibatch, None)
-        return (time.perf_counter() - begin) * self.num_trained / max(trained, 1)
+        return (time.perf_counter() - begin) * self.workers.num_trained / max(trained, 1)

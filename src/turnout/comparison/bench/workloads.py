@@ -1,4 +1,4 @@
-"""Four workloads on which simulators of federated learning are compared, with data that are drawn and mean nothing."""
+"""Define four workloads on which simulators of federated learning are compared, with random data."""
 
 from __future__ import annotations
 

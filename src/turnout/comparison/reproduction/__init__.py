@@ -1,1 +1,1 @@
-"""Tables and figures of papers, declared in TOML files: what to run, what the paper found, what became of its claims."""
+"""Tables and figures of papers, declared in TOML files: and the verdicts of runs on their claims."""

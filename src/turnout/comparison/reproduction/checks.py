@@ -1,4 +1,4 @@
-"""What a paper claims, in a form that runs can answer: each check is true, false or unknown for every seed.
+"""Check the claims of a paper against runs: each check is true, false or unknown for every seed.
 
 Runs with the same seed share their data, start and participation, so a claim is asked of every seed by itself, and holds
 where it is true of at least three quarters of them. That is the case where the quartiles of the paired differences lie on
@@ -52,7 +52,7 @@ class Check(ABC):
 
 
 class Order(Check):
-    """Who is better than whom: ``order = ["folb", ["fedprox", "fedavg"]]``, all of a group better than all of the next."""
+    """Check an order: ``order = ["folb", ["fedprox", "fedavg"]]``, all of a group are better than all of the next."""
 
     def __init__(self, order: Any) -> None:
         groups = [[group] if isinstance(group, str) else group for group in order] if isinstance(order, list) else []
@@ -97,7 +97,7 @@ class _Limits:
 
 
 class Ratio(Check):
-    """How many times as large one figure is: ``ratio = {of = "folb", to = "fedprox", most = 0.5}``."""
+    """Check the ratio of two figures: ``ratio = {of = "folb", to = "fedprox", most = 0.5}``."""
 
     def __init__(self, ratio: Any) -> None:
         self.limits = _Limits.of("ratio", ratio, ("of", "to"))
@@ -113,7 +113,7 @@ class Ratio(Check):
 
 
 class Bound(Check):
-    """How large a figure is: ``bound = {of = "fedau", least = 0.7}``."""
+    """Check that a figure lies between limits: ``bound = {of = "fedau", least = 0.7}``."""
 
     def __init__(self, bound: Any) -> None:
         self.limits = _Limits.of("bound", bound, ("of",))
@@ -126,7 +126,7 @@ class Bound(Check):
 
 
 class Improves(Check):
-    """An algorithm is better from panel to panel: ``improves = "scaffold_p"``, in the order of ``panels``."""
+    """Check that an algorithm is better from panel to panel: ``improves = "scaffold_p"``, in the order of ``panels``."""
 
     across = True
 
@@ -142,7 +142,7 @@ class Improves(Check):
 
 
 class Gains(Check):
-    """The lead of one algorithm over another grows from panel to panel: ``gains = {of = "folb", over = "fedprox"}``.
+    """Check that a lead grows from panel to panel: ``gains = {of = "folb", over = "fedprox"}``.
 
     A lead is a ratio of what was spent until the target, and a difference of all other figures.
     """
@@ -172,7 +172,7 @@ class Gains(Check):
 
 
 class Slope(Check):
-    """The power with which a figure falls or grows: ``slope = {of = "fedau", over = [50, 100, 200], most = -0.5}``.
+    """Check the exponent of a power law: ``slope = {of = "fedau", over = [50, 100, 200], most = -0.5}``.
 
     Panels are settings in which a quantity x takes the values `over`, such as the number of rounds. The exponent is the
     least-squares slope of ln(figure) over ln(x).

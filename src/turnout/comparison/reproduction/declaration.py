@@ -1,4 +1,4 @@
-"""A reproduction as it is declared: what to run, what the paper found, and what is to be looked at."""
+"""Declare a reproduction: its panels, measures and curves, and the figures and claims of the paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came out of a reproduction: our figures beside the paper's, and what became of each claim."""
+"""Compare the runs of a reproduction with the paper: its figures beside ours, and a verdict on each claim."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnout.reporting.statistics import Quartiles
 from turnout.reporting.target import Target, accuracy_target
 
 LEAST_SEEDS = 3
-"""Fewer seeds decide nothing, whatever they say."""
+"""The least number of seeds that decide a claim."""
 
 LEAST_SHARE = 0.75
 """A claim holds, or does not, where this share of the seeds agrees."""

@@ -1,4 +1,4 @@
-"""The page of a reproduction: claims with findings, the paper's figures beside ours, pictures."""
+"""Write the page of a reproduction: findings, the paper's figures beside ours, and pictures."""
 
 from __future__ import annotations
 

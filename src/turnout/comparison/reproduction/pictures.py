@@ -1,4 +1,4 @@
-"""Pictures of a reproduction: small multiples, one set of axes for each panel."""
+"""Draw the runs of a reproduction: one set of axes for each panel."""
 
 from __future__ import annotations
 

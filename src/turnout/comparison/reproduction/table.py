@@ -1,4 +1,4 @@
-"""The table of a reproduction, the paper's figures beside ours, and its findings: for a terminal and as files."""
+"""Write the table of a reproduction, with the paper's figures beside ours, and its findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outcomes whose figures come from a table instead of runs: recorded artefacts, and figures that a function computes."""
+"""Hold outcomes whose figures come from a table in place of runs: recorded ones, and those that a function computes."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from turnout.core.checks import CheckpointError
 from turnout.core.system import flush, move, sync
 from turnout.core.types import State
 from turnout.deployment.wire.format import Assignment, digest, encode
-from turnout.record import storage
+from turnout.record import lock
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class ClientFolder(ClientState):
         except OSError as error:
             raise CheckpointError(f"{folder} cannot be used: {error}. Give another --state") from None
         self._lock = ExitStack()
-        self._lock.enter_context(storage.locked(folder))
+        self._lock.enter_context(lock.locked(folder))
         self._identity, self._memory = folder / "identity.json", folder / "memory.safetensors"
         self._waiting = folder / "pending"
         if self._identity.exists():

@@ -24,7 +24,7 @@ from turnout.deployment.server.verdicts import Refused, hashed
 from turnout.deployment.wire.data_shape import DataShape, shape_in
 from turnout.deployment.wire.edge import text, whole
 from turnout.deployment.wire.format import PROTOCOL
-from turnout.record import storage
+from turnout.record import lock
 
 STATE = "waiting for the shape of the data"
 
@@ -182,7 +182,7 @@ def first_shape(
     """
     make(folder)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(storage.locked(folder))
+        stack.enter_context(lock.locked(folder))
         store = Store(folder, options.database, options.store)
         stack.callback(store.close)
         store.claim()

@@ -35,7 +35,7 @@ from turnout.deployment.wire.administrator import ADDRESS_FILE, server_token
 from turnout.deployment.wire.data_shape import DataShape
 from turnout.deployment.wire.format import PROTOCOL
 from turnout.deployment.wire.surveys import manifest_of
-from turnout.record.storage import FolderGone
+from turnout.record.lock import FolderGone
 
 log = logging.getLogger("turnout.server")
 

@@ -20,7 +20,7 @@ from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Entry, Store, read_json
 from turnout.record import checkpoint
 from turnout.record.describe import differences
-from turnout.record.storage import locked
+from turnout.record.lock import locked
 
 log = logging.getLogger("turnout.server")
 

@@ -25,7 +25,7 @@ from turnout.deployment.server.retention import Retention
 from turnout.deployment.server.store import Entry, Outcome, Store, StoreLost, StoreUnavailable
 from turnout.deployment.server.verdicts import Verdict
 from turnout.deployment.server.visits import UnwrittenVisits
-from turnout.record.storage import FolderGone, create
+from turnout.record.lock import FolderGone, create
 
 _MOST_ENTRIES = 20_000  # without a step, for which a restart has to apply the journal
 

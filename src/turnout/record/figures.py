@@ -1,0 +1,140 @@
+"""Compute figures of a run from what it recorded: where metrics end, what was spent, when a target was reached."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from turnout.core.checks import count, known_name
+from turnout.evaluation.fairness import fairness
+from turnout.record.schema import ANSWERED, COSTS, METRICS, SPENT, less_is_better
+
+_LAST = ("epsilon", "poisson_rate", "fixed_size_rate", *ANSWERED)
+"""Columns whose last value covers all rounds."""
+_EVALUATIONS = tuple(f"{split}_{figure}" for split in ("train", "validation", "test") for figure in ("loss", *METRICS))
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The round in which a run first met a target, and the costs until then.
+
+    Attributes:
+        rounds: up to the first evaluated one that met it, that one included.
+        bytes: sent until then, both ways, measurements included; None if that was not recorded.
+        simulated_seconds: gone by until then; None if that was not recorded.
+    """
+
+    rounds: int
+    bytes: float | None = None
+    simulated_seconds: float | None = None
+
+
+class Figures(ABC):
+    """Figures of a run, computed from the columns of its tables."""
+
+    @property
+    @abstractmethod
+    def last_round(self) -> int:
+        """The last recorded round, 0 if there is none."""
+
+    @property
+    @abstractmethod
+    def column_names(self) -> tuple[str, ...]:
+        """The columns of the table of rounds."""
+
+    @abstractmethod
+    def column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rounds in which `name` was recorded, and its values there."""
+
+    @abstractmethod
+    def client_column(self, name: str) -> np.ndarray:
+        """Return a column of the table of clients as float64 ``[N]``, NaN where null."""
+
+    def final(self, metric: str, window: int | None = None) -> float:
+        """Return the mean of a metric over its evaluations in the last `window` rounds; NaN if it was never evaluated.
+
+        FedAU reports accuracies with ``window=200`` (20 evaluations, one every 10 rounds). The default is the last 10 %
+        of the rounds. Where no evaluation falls into the window, the last one counts.
+        """
+        if window is not None:
+            count("window", window)
+        rounds, values = self.column(metric)
+        if not len(values):
+            return math.nan
+        first = self.last_round - (window or math.ceil(self.last_round / 10))
+        return float(values[min(int(np.searchsorted(rounds, first, side="right")), len(values) - 1) :].mean())
+
+    def spent(self, cost: str) -> np.ndarray | None:
+        """Return what was spent from the start to the end of each recorded round, float64; None if unknown.
+
+        Args:
+            cost: one of `SPENT`: ``"bytes"``, ``"bytes_up"`` or ``"simulated_seconds"``.
+        """
+        names = SPENT[known_name("cost", cost, SPENT)]
+        known = [self.column(name) for name in names if self.has_values(name)]
+        rounds = self.column("round")[0]
+        spent = np.zeros(len(rounds))
+        for recorded, values in known:
+            spent[np.searchsorted(rounds, recorded)] += values
+        return np.cumsum(spent) if known else None
+
+    def reached(self, metric: str, target: float) -> Reached | None:
+        """Return the first evaluated round at which `metric` met `target`, with what was spent until then; None if none did.
+
+        An accuracy meets a target from below, a loss from above (`less_is_better`). NaN meets none.
+
+        Raises:
+            ConfigurationError: for a column that does not exist; names the nearest one.
+        """
+        rounds, values = self.column(metric)
+        met = values <= target if less_is_better(metric) else values >= target
+        if not met.any():
+            return None
+        first = int(rounds[met.argmax()])
+        row = int(np.searchsorted(self.column("round")[0], first))
+        spent = {cost: self.spent(cost) for cost in COSTS}
+        return Reached(first, **{cost: float(sums[row]) for cost, sums in spent.items() if sums is not None})
+
+    def total(self, name: str) -> int | float:
+        """Return the sum of a column over all recorded rounds; 0 if it was never recorded."""
+        return self.column(name)[1].sum().item()
+
+    def evaluation_names(self) -> list[str]:
+        """Return the columns of evaluations: those that runs can have, and further metrics that were recorded."""
+        prefixes = tuple(f"{split}_" for split in ("train", "validation", "test"))
+        more = [name for name in self.column_names if name.startswith(prefixes) and "_of_" not in name]
+        return list(dict.fromkeys([*_EVALUATIONS, *more]))
+
+    def has_values(self, name: str) -> bool:
+        """Return whether a column of the table of rounds exists and has a value."""
+        return name in self.column_names and len(self.column(name)[1]) > 0
+
+    def summary(self, window: int | None = None) -> dict[str, Any]:
+        """Return final figures as plain numbers; what was never recorded is left out.
+
+        ``rounds``, totals of ``seconds``, ``bytes_up``, ``bytes_down`` and ``num_dropped``, mean ``num_participants``, the
+        most that the server kept (``server_bytes``), the ``epsilon`` of all rounds and by which sampling it was counted
+        (``poisson_rate`` or ``fixed_size_rate``), how many clients of a server were asked in its last evaluation and have
+        answered (``evaluation_asked``, ``evaluation_answered``),
+        final losses and accuracies (of numbers to predict root-mean-square errors), and ``fairness`` over clients, of
+        their test accuracy or, if no client has any, of
+        their training accuracy.
+        """
+        figures: dict[str, Any] = {"rounds": self.last_round}
+        for name in ("seconds", "bytes_up", "bytes_down", "num_dropped"):
+            if self.has_values(name):
+                figures[name] = self.total(name)
+        if len(sizes := self.column("num_participants")[1]):
+            figures["num_participants"] = float(sizes.mean())
+        if self.has_values("server_bytes"):
+            figures["server_bytes"] = float(self.column("server_bytes")[1].max())
+        figures |= {name: float(self.column(name)[1][-1]) for name in _LAST if self.has_values(name)}
+        figures |= {name: self.final(name, window) for name in self.evaluation_names() if self.has_values(name)}
+        for name in ("test_accuracy", "train_accuracy"):
+            if not np.isnan(values := self.client_column(name)).all():
+                return {**figures, "fairness": {"of": name, **fairness(values)}}
+        return figures
