@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.record import query
-from turnout.record.query import History, Reached
+from turnout.record.figures import Reached
+from turnout.record.query import History
 from turnout.record.schema import CLIENT_COLUMNS, ROUND_COLUMNS, less_is_better
 
 FILES = ("rounds.parquet", "clients.parquet", "participation.parquet")

@@ -283,7 +283,7 @@ def test_a_lock_ends_with_its_process_and_what_that_left_is_cleared(tmp_path):
 def test_a_lock_that_was_removed_while_it_was_waited_for_is_not_taken(tmp_path, monkeypatch):
     """Another process removes the file and makes a new one between opening and locking it."""
     path, attempts = tmp_path / ".lock", []
-    acquire = storage.FileLock.acquire
+    acquire = lock.FileLock.acquire
 
     def late(self, *arguments, **options):
         found = acquire(self, *arguments, **options)
