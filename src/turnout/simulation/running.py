@@ -110,7 +110,7 @@ def watching(simulation: Simulation, folder: Path | None, callbacks: Callbacks) 
 
     def ended() -> bool:
         nonlocal over
-        over = callbacks.on_round({"round": simulation.state.version, **simulation.row})
+        over = bool(callbacks.on_round({"round": simulation.state.version, **simulation.row}))
         return over
 
     callbacks.on_start(simulation.description, folder)
