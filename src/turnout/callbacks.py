@@ -172,8 +172,8 @@ class EarlyStopping(Callback):
         """Hold an evaluation against the best and the target; return whether the run is to end."""
         metric = self.metric or next((name for name in CHOOSING[:2] if row.get(name) is not None), CHOOSING[1])
         if (value := row.get(metric)) is None:
-            found = {name for name, value in row.items() if value is not None}
-            figures = ", ".join(sorted(name for name in found if name.startswith(("validation_", "test_", "train_"))))
+            recorded = sorted(name for name, value in row.items() if value is not None)
+            figures = ", ".join(name for name in recorded if name.startswith(("validation_", "test_", "train_")))
             if figures:
                 raise ConfigurationError(f"EarlyStopping: no {metric!r} in an evaluation, which has {figures}")
             return False

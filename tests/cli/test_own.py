@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from turnout import load
-from turnout.cli import own
+from turnout.cli import user_code
 from turnout.cli.settings import Settings
 from turnout.comparison.folders import load_record
 from turnout.core.checks import ConfigurationError
@@ -129,17 +129,17 @@ def test_on_a_terminal_it_is_asked_whether_to_run_code(answer: bool, monkeypatch
         asked.append(question)
         return answer
 
-    monkeypatch.setattr(own.typer, "confirm", confirm)
-    monkeypatch.setattr(own.sys.stdin, "isatty", lambda: True)
-    monkeypatch.setattr(own.sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(user_code.typer, "confirm", confirm)
+    monkeypatch.setattr(user_code.sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(user_code.sys.stderr, "isatty", lambda: True)
     found = {"algorithm": {"name": "a.py:f"}, "also": ["a.py:g"]}
     with nullcontext() if answer else pytest.raises(ConfigurationError, match=r"runs/x names code, 'a.py:f'"):
-        own.refuse_code(found, Path("runs/x"), ())
+        user_code.refuse_code(found, Path("runs/x"), ())
     assert asked == ["runs/x names code: run a.py?"]
 
 
 def test_all_of_a_comparison_with_late_reports_go_by_the_clock() -> None:
-    names, layer = own.named([EXAMPLE, "fedbuff"])
+    names, layer = user_code.named([EXAMPLE, "fedbuff"])
     assert names == ["patient", "fedbuff"]
     assert layer == {"algorithms": {"patient": {"algorithm": EXAMPLE}}}
     assert Settings.of({"algorithm": EXAMPLE}, pace="buffered").pace() == Buffered()
@@ -176,6 +176,6 @@ def test_what_is_no_recipe(
 
 def test_short_names_are_different() -> None:
     with pytest.raises(ConfigurationError, match=r"a\.py:fedbuff: there is another algorithm called fedbuff"):
-        own.named(["a.py:fedbuff"])
+        user_code.named(["a.py:fedbuff"])
     with pytest.raises(ConfigurationError, match=r"b\.py:mine: there is another algorithm called mine"):
-        own.named(["a.py:mine", "b.py:mine"])
+        user_code.named(["a.py:mine", "b.py:mine"])

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from turnout.cli import app, layers
-from turnout.cli.commands.serve import note
 from turnout.cli.deployed import announced
 from turnout.cli.joining import clients_experiment
+from turnout.cli.serving import note
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
 from turnout.deployment.server import downloads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from turnout.cli import layers, own
+from turnout.cli import layers, user_code
 from turnout.cli.console import show
 from turnout.cli.options import Table
 from turnout.cli.runs import warn_of_dropped, write_page, write_tables
@@ -33,7 +33,7 @@ def planned(words: Sequence[str], under: Sequence[Table]) -> tuple[Layers, dict[
     Raises:
         ConfigurationError: for what cannot be compared.
     """
-    names, recipes = own.named([word for word in words if "=" not in word])
+    names, recipes = user_code.named([word for word in words if "=" not in word])
     overrides = [layers.override(word) for word in words if "=" in word]
     if any("name" in as_table("algorithm", layer.get("algorithm", {})) for layer in overrides):
         raise ConfigurationError("algorithm is not for comparisons: write the names of algorithms without algorithm=")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
 from turnout.algorithms.defaults import Defaults
-from turnout.cli import own
+from turnout.cli import user_code
 from turnout.cli.layers import merge
 from turnout.cli.names import ALGORITHMS
 from turnout.cli.options import Table, options_of
@@ -106,7 +106,7 @@ def availability(kind: Callable[..., object], options: Table, data: str) -> Tabl
 
 def of_recipe(name: str) -> Defaults:
     """Return the settings that a recipe declares, of the package or of one's own; none for a name that is unknown."""
-    return Defaults.of(own.recipe(name) or ALGORITHMS.get(name))
+    return Defaults.of(user_code.recipe(name) or ALGORITHMS.get(name))
 
 
 def of_pace(layers: Sequence[Table], pace: str | None, data: str) -> Table:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from turnout.cli import layers, own
+from turnout.cli import layers, user_code
 from turnout.cli.options import Table, convert
 from turnout.cli.run import one_algorithm
 from turnout.cli.runs import saved
@@ -52,7 +52,7 @@ def experiment_of(
             raise ConfigurationError(
                 f"{source} says all of the experiment: leave {overrides[0]} out, or change the file"
             )
-        experiment = own.loaded(source)
+        experiment = user_code.loaded(source)
         if callable(experiment) and not isinstance(experiment, Experiment):
             experiment = experiment()
         if not isinstance(experiment, Experiment):
@@ -112,7 +112,7 @@ def with_test(experiment: Experiment, name: str | None) -> Experiment:
     """
     if name is None:
         return experiment
-    function = own.loaded(name) if ".py:" in name else None
+    function = user_code.loaded(name) if ".py:" in name else None
     pair = function() if callable(function) else None
     if not isinstance(pair, tuple) or len(pair) != 2:
         raise ConfigurationError(f"--test: got {name!r}, needed FILE.py:FUNCTION, which returns (inputs, targets)")
@@ -160,7 +160,7 @@ def settings_in(folder: Path, code: Sequence[Path]) -> tuple[Experiment, Setting
         name = source.read_text(encoding="utf-8", errors="replace").strip()
         if ".py:" not in name:
             raise CheckpointError(f"{source} is damaged: needed FILE.py:EXPERIMENT")
-        own.refuse_code(name, folder, code)
+        user_code.refuse_code(name, folder, code)
         return experiment_of(name, ())
     settings = Settings.of(saved(folder, code))
     return settings.experiment(settings.declared()), settings

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from turnout.cli import own
+from turnout.cli import user_code
 from turnout.cli.deployed import ANNOUNCED, FILES, experiment_of, pooled
 from turnout.cli.sections import OF_DECLARED
 from turnout.cli.settings import Settings
@@ -153,7 +153,7 @@ def _own_data(name: str, announcement: Mapping[str, Any]) -> FederatedData:
 
 def _examples(name: str) -> FederatedData | tuple[tuple[Any, Any], tuple[Any, Any] | None]:
     """Return what a client's own function returns: data, or pairs of inputs and targets for training and for tests."""
-    examples = own.loaded(name)
+    examples = user_code.loaded(name)
     examples = examples() if callable(examples) else examples
     if isinstance(examples, FederatedData):
         return examples
@@ -205,7 +205,7 @@ def functions_of(names: Sequence[str]) -> dict[str, Callable[..., Any]]:
     """
     functions: dict[str, Callable[..., Any]] = {}
     for text in names:
-        function, name = own.loaded(text), text.rpartition(":")[2]
+        function, name = user_code.loaded(text), text.rpartition(":")[2]
         if not callable(function):
             raise ConfigurationError(f"--function {text}: needed a function of inputs and targets, got {function!r}")
         if name in functions or name in ("features", "targets"):

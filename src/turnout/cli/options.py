@@ -20,7 +20,7 @@ from typing import Any, Literal, Union
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from turnout.cli import own
+from turnout.cli import user_code
 from turnout.cli.names import FAMILIES
 from turnout.core.checks import ConfigurationError, TurnoutError, nearest, refuse
 
@@ -167,7 +167,7 @@ def _part(kinds: list[Any], value: Mapping[str, Any], key: str) -> Any:
         kind = value.get("kind")
         if not isinstance(kind, str):
             raise refuse(f"{key}.kind", given=kind, needed=f"the name of a {members.noun}: {', '.join(members)}")
-        piece, options = own.member(members, kind, members.noun), {k: v for k, v in value.items() if k != "kind"}
+        piece, options = user_code.member(members, kind, members.noun), {k: v for k, v in value.items() if k != "kind"}
         if callable(piece):
             return build(piece, options, key)
         for name in options:  # an object of a file is as it is

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnout.cli import own
+from turnout.cli import user_code
 from turnout.cli.names import SOLVERS
 from turnout.cli.options import REQUIRED, Table, options_of
 from turnout.cli.sections import NAMED
@@ -23,7 +23,9 @@ _FILLED = ("model", "availability", "pace")
 def completed(table: Table) -> Table:
     """Return settings with the defaults of everything that they leave out, as far as a file can hold them."""
     filled = {
-        key: _filled(table[key], own.member(NAMED[key], table[key]["name"], key)) for key in _FILLED if key in table
+        key: _filled(table[key], user_code.member(NAMED[key], table[key]["name"], key))
+        for key in _FILLED
+        if key in table
     }
     local = {"solver": "sgd", **table.get("local", {})}
     local = {"solver": local["solver"], **_filled(local, SOLVERS[local["solver"]])}

@@ -17,7 +17,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from turnout.cli import own, panels
+from turnout.cli import panels, user_code
 from turnout.cli.console import say, show
 from turnout.cli.runs import warn_of_dropped, write_page, write_tables
 from turnout.cli.sections import as_table
@@ -90,14 +90,14 @@ def draw(drawing: Drawing, settings: Sequence[object], folder: Path | None, quie
         outcome = Tabulated.of(drawing.declared, computed(drawing.numbers, seeds_of(drawing.declared.seeds)))
         show_tables(outcome, folder, run_details(time.monotonic() - begun))
     if drawing.function is not None:
-        figure, path = own.loaded(drawing.function)(), folder / f"{name.rpartition('/')[2]}.png"
+        figure, path = user_code.loaded(drawing.function)(), folder / f"{name.rpartition('/')[2]}.png"
         save_figure(figure, path)
         typer.echo(f"figure: {path}")
 
 
 def computed(numbers: str, seeds: Sequence[int]) -> dict[str, dict[str, dict[str, dict[int, float]]]]:
     """Return what a function computes for each seed, by panel, measure, algorithm and seed."""
-    function, values = own.loaded(numbers), {}
+    function, values = user_code.loaded(numbers), {}
     for seed in seeds:
         for panel, measures in function(seed).items():
             for measure, figures in measures.items():

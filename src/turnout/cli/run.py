@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from turnout.callbacks import Callback, EarlyStopping
-from turnout.cli import own
+from turnout.cli import user_code
 from turnout.cli.console import console, say, show
 from turnout.cli.errors import RunFailed
 from turnout.cli.options import Table
@@ -131,7 +131,7 @@ def folder_of(name: str, folder: Path | None, experiment: Experiment) -> tuple[P
 
 def callbacks_of(trackers: Sequence[str] | None, patience: int | None, stop_at: float | None) -> list[Callback]:
     """Return what watches a run: trackers by their names, and what may end it early."""
-    callbacks: list[Callback] = [own.member(TRACKERS, name, "tracker")() for name in trackers or ()]
+    callbacks: list[Callback] = [user_code.member(TRACKERS, name, "tracker")() for name in trackers or ()]
     return callbacks if patience is None and stop_at is None else [*callbacks, EarlyStopping(patience, stop_at)]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from turnout.cli import own
+from turnout.cli import user_code
 from turnout.cli.console import console, say
 from turnout.cli.options import Table
 from turnout.cli.runs_options import RunsOptions
@@ -53,7 +53,7 @@ def saved(folder: Path, code: Sequence[Path] = ()) -> Table:
         ConfigurationError: where the settings name other code.
     """
     table = _recorded(folder)
-    own.refuse_code(table, folder, code)
+    user_code.refuse_code(table, folder, code)
     return table
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from turnout.cli import defaults, own
+from turnout.cli import defaults, user_code
 from turnout.cli.layers import merge
 from turnout.cli.names import ALGORITHMS, ALSO, AVAILABILITY, LOSSES, PARTITIONS, SOURCES
 from turnout.cli.options import Table, arguments, build, convert, options_of, placed, unknown_option
@@ -57,7 +57,7 @@ class Settings:
         """
         named = reduce(merge, [as_table("data", layer["data"]) for layer in layers if "data" in layer], {})
         data = named.get("name", "declared" if "inputs" in named else defaults.ANY["data"]["name"])
-        own.member(SOURCES, data, "data set")
+        user_code.member(SOURCES, data, "data set")
         tidied = [tidy(layer, data) for layer in layers]
         below = (
             defaults.ANY,
@@ -85,7 +85,7 @@ class Settings:
             table = merge({"algorithm": defaults.PERSONAL.get(table["model"].get("name"), {})}, table)
         of_model = defaults.of_recipe(table["algorithm"]["name"]).model
         table = merge({"model": of_model.get(table["model"].get("name"), {})}, table)
-        settings = cls({"name": own.short(table["algorithm"]["name"]), **table}).with_selection()
+        settings = cls({"name": user_code.short(table["algorithm"]["name"]), **table}).with_selection()
         settings.check()
         if own_tests or settings.algorithm().personal is not None:
             settings = cls(merge(defaults.OWN_TESTS.get(data, {}), settings.table))
@@ -220,7 +220,7 @@ class Settings:
         source_options, split, partition = self._data_options()
         table = self.table["data"]
         seed = {"seed": self.numbers().get("seed", 0)}
-        make = own.member(SOURCES, table["name"], "data set")
+        make = user_code.member(SOURCES, table["name"], "data set")
         # What a source draws at random follows the run's seed too, as who holds what does.
         drawn = seed if "seed" in options_of(make) else {}
         with placed("data", make):
@@ -240,7 +240,7 @@ class Settings:
     def _data_options(self) -> tuple[Table, Table, Partition | None]:
         """Return the options of the source, those of the split (seed and num_clients may be of both), and the partition."""
         options = {key: value for key, value in self.table["data"].items() if key != "name"}
-        source = own.member(SOURCES, self.table["data"]["name"], "data set")
+        source = user_code.member(SOURCES, self.table["data"]["name"], "data set")
         known = [*options_of(source)]
         if source is not declared:  # of which nothing is split
             known += [*OF_SPLIT, *OF_DECLARED, "partition", "augmentation"]
@@ -265,13 +265,13 @@ class Settings:
     def _augmentation(self) -> Callable[[], tuple[Transform, ...]] | None:
         """Return what makes the transforms of images, of the package or of one's own, if the settings name it."""
         name = convert(str | None, self.table["data"].get("augmentation"), "data.augmentation")
-        return None if name is None else own.member(AUGMENTATIONS, name, "augmentation")
+        return None if name is None else user_code.member(AUGMENTATIONS, name, "augmentation")
 
     def _also(self) -> tuple[Piece, ...]:
         """Return the selection, aggregation and server optimiser, where the settings have one, and the further pieces."""
         pieces = [self._named(section) for section in ("selection", "aggregation", "server") if section in self.table]
         for name, options in self.table.get("also", {}).items():
-            kind = own.member(ALSO, name, "piece")
+            kind = user_code.member(ALSO, name, "piece")
             if not isinstance(options, Mapping):
                 raise refuse(f"also.{name}", given=options, needed="a table of options")
             pieces.append(build(kind, options, f"also.{name}"))
@@ -284,4 +284,4 @@ class Settings:
 
 def _recipe(table: Table) -> Any:
     """Return the recipe of an algorithm, of the package or of one's own."""
-    return own.recipe(table.get("name", "")) or chosen("algorithm", table, ALGORITHMS)
+    return user_code.recipe(table.get("name", "")) or chosen("algorithm", table, ALGORITHMS)

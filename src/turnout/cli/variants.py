@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from turnout.cli import defaults
-from turnout.cli import own as own_recipes
+from turnout.cli import defaults, user_code
 from turnout.cli.options import Table
 from turnout.cli.sections import KEYS
 from turnout.cli.settings import Settings
@@ -74,7 +73,7 @@ class Layers:
 
     def settings(self, name: str, own_tests: bool = False, pace: str | None = None) -> Settings:
         """Return the settings of the algorithm called `name`; see `Settings.of` for `own_tests` and `pace`."""
-        layers: list[Table] = [{"name": own_recipes.short(name)}]
+        layers: list[Table] = [{"name": user_code.short(name)}]
         paces: list[Table] = []
         for i, (common, single) in enumerate(zip(self.common, self.single, strict=True)):
             options = {key: value for key, value in single.get(name, {}).items() if key != "algorithm"}

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import typer
-from rich.table import Table
+from typing import TYPE_CHECKING, Literal
 
 from turnout.cli.command import argument, command, examples, option, options, switch
-from turnout.cli.console import say, show
-from turnout.cli.errors import RunFailed
 from turnout.cli.groups import OUTCOME, SETTINGS, AlgorithmOption, LogOption, ThreadsOption, needs
-from turnout.core.checks import CheckpointError, ConfigurationError, Diverged, known_name, refuse
+from turnout.core.checks import ConfigurationError, known_name, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from turnout.cli.settings import Settings
-    from turnout.deployment.server.process import Options, Server
-    from turnout.experiment import Experiment
+    from turnout.deployment.server.process import Options
     from turnout.pieces.base.algorithm import Algorithm
     from turnout.protocol.pace import Pace
 
@@ -170,112 +160,6 @@ _AS_THEY_ARE = (
 """Options that a server has under the same name."""
 
 
-@command(ServeOptions, EPILOG)
-def serve(options: ServeOptions) -> None:
-    """Train with real clients, who enrol, come and go. Stopped or killed, the same command goes on where it was."""
-    from turnout.cli.deployed import announced, declared_beside, experiment_of, with_test
-
-    needs("serve", "starlette", "uvicorn", "sqlalchemy", "httptools")
-    from turnout.deployment.server.process import Server
-    from turnout.engine.allocator import SERVER, keep_large_buffers
-
-    keep_large_buffers(SERVER)  # less than other commands: a server waits for most of its time
-    known_name("enrolment", options.enrolment, ("open", "codes"))
-    options.check_log()
-    options.use_threads()
-    file, settings = options.words()
-    if (beside := declared_beside(file, settings)) is not None:
-        if (shape := _told(options, file, settings, beside)) is None:
-            typer.echo("stopped before the first client came")
-            return
-        settings = [*settings, *shape]
-    experiment, described = experiment_of(file, settings, loads=False, algorithm=options.algorithm)
-    experiment = with_test(experiment, options.test)
-    folder = options.folder or Path(f"runs/{experiment.algorithm.name}-{experiment.data.name}-served")
-    server_options = options.server_options(experiment.algorithm, experiment.pace)
-    try:
-        server = Server(experiment, folder, None if described is None else announced(described), server_options)
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be written: {error}. Free some space, or give another --folder"
-        ) from error
-    note(folder, file, experiment, described)
-    _introduce(server, folder)
-    options.write_log()
-    browsers = "; browsers take part at {}/join" if options.page else ""
-    try:
-        outcome = server.run(lambda url: typer.echo(f"serving at {url}{browsers.format(url)}"))
-    except (CheckpointError, Diverged) as error:
-        raise RunFailed(str(error)) from error
-    typer.echo(f"{outcome} after {server.driver.version} of {experiment.rounds} steps; all of it is in {folder}")
-
-
-def _told(options: ServeOptions, file: str | None, settings: list[str], beside: Mapping[str, Any]) -> list[str] | None:
-    """Wait for the first client, and return the shape of its data as settings; None where the server was stopped.
-
-    Args:
-        options: of the command.
-        file, settings: what is run.
-        beside: what is declared of the data beside the shape.
-    """
-    from turnout.cli.deployed import announced, as_overrides, experiment_of
-    from turnout.deployment.server.first_client import first_shape
-    from turnout.deployment.server.setting import Setting
-    from turnout.deployment.wire.data_shape import MOST_MODEL, DataShape
-    from turnout.models import ModelSpec
-
-    number = {} if beside.keys() & {"classes", "outputs"} else {"classes": 2}
-    made = partial(experiment_of, loads=False, algorithm=options.algorithm)
-    experiment, described = made(file, [*settings, *as_overrides({"inputs": 1, **number})])
-    assert described is not None
-    table = announced(described)
-    table["data"] = {name: value for name, value in table["data"].items() if name not in ("inputs", *number)}
-
-    def tried(shape: DataShape) -> DataShape:
-        whole = shape.within(beside)
-        run, _ = made(file, [*settings, *as_overrides(whole.settings())])
-        if isinstance(run.model, ModelSpec):
-            run.model.check_size(whole.inputs, run.data.num_outputs, MOST_MODEL)
-        Setting.of(run)
-        return whole
-
-    announcement = {
-        "algorithm": described.name, "pace": type(experiment.pace).__name__, "engine": None, "settings": table,
-        "describes": {}, "num_classes": beside.get("classes"), "input_shape": None, "data": dict(beside), "sees": [],
-        "evaluation": {}, "training": {"reason": "the server waits for the shape of the data"}, "secure": None,
-    }  # fmt: skip
-
-    def ready(url: str, codes: list[str]) -> None:
-        if codes:
-            say(f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}")
-        typer.echo(f"waiting at {url} for the first client, which tells the shape of the data")
-
-    folder = options.folder or Path(f"runs/{described.name}-{experiment.data.name}-served")
-    server_options = options.server_options(experiment.algorithm, experiment.pace)
-    shape = first_shape(folder, server_options, announcement, tried, experiment.rounds, ready)
-    if shape is None:
-        return None
-    say(f"the first client has {shape}")
-    return as_overrides(shape.settings())
-
-
-def note(folder: Path, source: str | None, experiment: Experiment, settings: Settings | None) -> None:
-    """Save what is run in the folder, so that other commands know it."""
-    from turnout.cli.runs import save
-    from turnout.record import storage
-    from turnout.record.describe import describe
-    from turnout.record.environment import environment
-
-    tables = {"config.json": describe(experiment), "environment.json": environment()}
-    storage.save(folder, {name: storage.json_writer(table) for name, table in tables.items()})
-    if settings is not None:
-        save(settings, folder)
-    elif source is not None:
-        file, _, name = source.rpartition(":")
-        text = f"{Path(file).resolve()}:{name}\n"
-        storage.save(folder, {"experiment.txt": lambda path: path.write_text(text, encoding="utf-8")})
-
-
 def norm_bound(text: str) -> float | Literal["auto"] | None:
     """Read ``--max-norm``.
 
@@ -300,27 +184,15 @@ def task_seconds(deadline: float | None, pace: Pace) -> float | None:
     return deadline or None
 
 
-def _introduce(server: Server, folder: Path) -> None:
-    """Say what is served, and what the server will see of clients."""
-    setting, driver, options = server.setting, server.driver, server.options
-    table = Table("what the server sees of a client", "kind", "because of")
-    for figure in setting.visible:
-        table.add_row(figure.what, figure.kind, figure.piece)
-    show(table)
-    if server.experiment.data.is_declared and server.experiment.data.test is None and not setting.evaluate_share:
-        say(
-            "this server has no examples, so losses and accuracies of the model are not recorded; --test FILE.py:FUNCTION "
-            "names some, and with --evaluate-share 1 clients judge the model by their own"
-        )
-    if driver.applied:
-        say(f"going on with {folder}: step {driver.version} of {setting.rounds}, {driver.roster.num_clients} clients")
-    if driver.over is not None:
-        more = "; a larger number of rounds goes on with it" if driver.version == setting.rounds else ""
-        say(f"{driver.over}{more}")
-    if codes := server.new_codes:
-        say(f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}")
-    if options.certificate is None and options.host not in ("127.0.0.1", "::1", "localhost"):
-        say(
-            "no certificate: tokens and models travel unencrypted, unless a proxy with TLS is before this",
-            style="yellow",
-        )
+@command(ServeOptions, EPILOG)
+def serve(options: ServeOptions) -> None:
+    """Train with real clients, who enrol, come and go. Stopped or killed, the same command goes on where it was."""
+    needs("serve", "starlette", "uvicorn", "sqlalchemy", "httptools")
+    from turnout.cli.serving import serve_clients
+    from turnout.engine.allocator import SERVER, keep_large_buffers
+
+    keep_large_buffers(SERVER)  # less than other commands: a server waits for most of its time
+    known_name("enrolment", options.enrolment, ("open", "codes"))
+    options.check_log()
+    options.use_threads()
+    serve_clients(options)
