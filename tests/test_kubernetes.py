@@ -10,7 +10,7 @@ import pytest
 import typer.main
 
 from turnout.cli.app import app
-from turnout.cli.commands.serve import ServeOptions
+from turnout.cli.serve_options import ServeOptions
 from turnout.deployment.server.routes import ROUTES
 
 yaml = pytest.importorskip("yaml", reason="an extra: pip install 'turnout[yaml]'")

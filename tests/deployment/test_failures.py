@@ -14,7 +14,7 @@ from safetensors.torch import load, load_file
 
 import turnout as to
 from turnout import Experiment, Population, fedau
-from turnout.cli.commands.serve import norm_bound, task_seconds
+from turnout.cli.serve_options import norm_bound, task_seconds
 from turnout.core.checks import CheckpointError, ConfigurationError, Diverged
 from turnout.deployment.server import driver as drivers
 from turnout.deployment.server import files

@@ -10,11 +10,11 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from turnout.cli.commands.serve import ServeOptions
 from turnout.cli.console import say, show
 from turnout.cli.deployed import announced, as_overrides, declared_beside, experiment_of, with_test
 from turnout.cli.errors import RunFailed
 from turnout.cli.runs import save
+from turnout.cli.serve_options import ServeOptions
 from turnout.cli.settings import Settings
 from turnout.core.checks import CheckpointError, Diverged
 from turnout.deployment.server.first_client import first_shape
