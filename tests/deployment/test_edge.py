@@ -9,11 +9,19 @@ import torch
 
 from turnout.deployment.server.happening import Happening
 from turnout.deployment.server.limits import Limits, network_of
-from turnout.deployment.server.requests import repr_digest
 from turnout.deployment.server.verdicts import hashed
 from turnout.deployment.wire import edge
 from turnout.deployment.wire.edge import Malformed
-from turnout.deployment.wire.format import WireError, decode, digest, encode, manifest, model_tensors, split_model
+from turnout.deployment.wire.format import (
+    WireError,
+    decode,
+    digest,
+    encode,
+    manifest,
+    model_tensors,
+    repr_digest,
+    split_model,
+)
 
 from .test_hostile import NEWCOMER, auth, deployed  # noqa: F401
 
