@@ -43,6 +43,8 @@ from turnout.population import Cyclic
         (tuple[float, ...] | None, "0.1, 1", (0.1, 1.0)),
         (int | tuple[int, ...], "32", 32),
         (int | tuple[int, ...], "32,64", (32, 64)),
+        (tuple[int, ...] | str | None, "4,8", (4, 8)),
+        (tuple[int, ...] | str | None, "ranks.csv", "ranks.csv"),
         (Literal["pass", "fresh"], "fresh", "fresh"),
         (str | os.PathLike[str] | None, "/data", "/data"),
         (float | Schedule, 0.1, 0.1),

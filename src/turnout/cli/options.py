@@ -122,6 +122,9 @@ def convert(hint: Any, value: Any, key: str) -> Any:
     if isinstance(value, list) and (item_hint := _parts(kinds)) is not None:
         return tuple(convert(item_hint, item, f"{key}.{i}") for i, item in enumerate(value))
     if simple := [kind for kind in kinds if not _is_part(kind) and (bool in kinds or not isinstance(value, bool))]:
+        if str in simple and (numbers := [kind for kind in simple if _is_list_of_numbers(kind)]):
+            with suppress(ValidationError):  # before text, which 4,8 is as well
+                return TypeAdapter(reduce(or_, numbers), config=_SETTINGS).validate_python(_as_list(value))
         adapter = TypeAdapter(reduce(or_, simple), config=_SETTINGS)
         with suppress(ValidationError):
             return adapter.validate_python(value)
@@ -153,6 +156,10 @@ def _at(key: str, name: str) -> str:
 
 def _is_nothing(value: Any) -> bool:
     return value is None or value == float("inf") or (isinstance(value, str) and value.lower() in _NOTHING)
+
+
+def _is_list_of_numbers(kind: Any) -> bool:
+    return typing.get_origin(kind) is tuple and typing.get_args(kind)[0] in (int, float)
 
 
 def _as_list(value: Any) -> list[Any]:
