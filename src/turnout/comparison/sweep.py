@@ -18,7 +18,7 @@ from turnout.core.checks import ConfigurationError, TurnoutError, count, refuse
 from turnout.experiment import Experiment
 from turnout.reporting.grid import Sweep, by_name
 from turnout.reporting.measure import Measure
-from turnout.reporting.range import Range, refuse_ranges
+from turnout.reporting.range import Range
 from turnout.reporting.records import RunRecord, by_algorithm
 from turnout.reporting.target import check_accuracy
 
@@ -134,18 +134,19 @@ def points(grid: Grid) -> dict[str, Mapping[str, Any]]:
     """
     if not isinstance(grid, Mapping) or not grid:
         raise refuse("grid", given=grid, needed="values for at least one setting, such as {'local.lr': [0.01, 0.1]}")
-    refuse_ranges([axis for axis, values in grid.items() if isinstance(values, Range)])
+    if ranges := [axis for axis, values in grid.items() if isinstance(values, Range)]:
+        raise ConfigurationError(
+            f"{' and '.join(ranges)}: a range has no end of combinations: say how many to try, as in --trials 30 (trials=30)"
+        )
     for axis, values in grid.items():
         if not isinstance(values, list | tuple) or not values:
             raise refuse(f"grid {axis}", given=values, needed="a list of values")
-    combinations = (dict(zip(grid, values, strict=True)) for values in product(*map(_values, grid.values())))
-    return by_name(combinations)
+    return by_name(dict(zip(grid, values, strict=True)) for values in product(*_axes(grid).values()))
 
 
-def _values(among: Sequence[Any] | Range) -> Sequence[Any]:
-    """Return the values of an axis that is no range."""
-    assert not isinstance(among, Range)
-    return among
+def _axes(grid: Grid) -> dict[str, tuple[Any, ...]]:
+    """Return the values of the axes that have values."""
+    return {axis: tuple(values) for axis, values in grid.items() if not isinstance(values, Range)}
 
 
 def measure_of(metric: str | None, to_accuracy: float | None, validated: bool = False) -> Measure:
@@ -182,5 +183,4 @@ def sorted_out(
 ) -> Sweep:
     """Return the finished runs of a grid, point by point."""
     groups = by_algorithm(records)
-    axes = {axis: tuple(_values(values)) for axis, values in grid.items()}
-    return Sweep(axes, combinations, {name: groups.get(name, []) for name in combinations}, measure, to_accuracy)
+    return Sweep(_axes(grid), combinations, {name: groups.get(name, []) for name in combinations}, measure, to_accuracy)

@@ -46,16 +46,17 @@ def grid_figure(sweep: Sweep) -> Figure:
 
 def _line(axes: Axes, sweep: Sweep, axis: str) -> None:
     """Draw figures over the values of one axis, and every seed as a dot."""
-    values = sweep.axes[axis]
+    values, scale = sweep.axes[axis], sweep.measure.scale
     numbers = are_numbers(values)
     x = list(values) if numbers else list(range(len(values)))
-    scale, y = sweep.measure.scale, [_finite(sweep, name) for name in sweep.points]
-    axes.plot(x, [scale * value for value in y], color=PALETTE[0], linewidth=1.6, marker="o")
+    scores = np.array([sweep.scores[name].value if name in sweep.scores else math.nan for name in sweep.points])
+    y = scale * np.where(np.isfinite(scores), scores, math.nan)
+    axes.plot(x, y, color=PALETTE[0], linewidth=1.6, marker="o")
     for at, name in zip(x, sweep.points, strict=True):
         seeds = [scale * figure for figure in sweep.figures[name].values() if math.isfinite(figure)]
         axes.plot([at] * len(seeds), seeds, linestyle="", marker=".", color=PALETTE[0], alpha=0.4)
     best = list(sweep.points).index(sweep.ranking[0])
-    axes.plot(x[best], scale * y[best], marker="o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
+    axes.plot(x[best], y[best], marker="o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
     if numbers and min(x) > 0 and max(x) > 20 * min(x):
         axes.set_xscale("log")
     axes.set_xticks(x, [written(value) for value in values])
@@ -64,65 +65,34 @@ def _line(axes: Axes, sweep: Sweep, axis: str) -> None:
 
 
 def _map(axes: Axes, sweep: Sweep, down: str, across: str, fixed: Mapping[str, Any]) -> None:
-    """Draw figures over the values of two axes: darker is better."""
-    values = _values(sweep, down, across, fixed)
-    shown = _goodness(sweep, values)
-    limits = _goodness(sweep, np.array([score.value for score in sweep.scores.values()]))
-    axes.imshow(
-        shown,
-        aspect="auto",
-        cmap=ramp(most="80"),
-        interpolation="nearest",
-        vmin=np.nanmin(limits),
-        vmax=np.nanmax(limits),
-    )
-    for (row, column), value in np.ndenumerate(values):
-        axes.text(column, row, sweep.measure.number(value), ha="center", va="center", color=STRONG, fontsize=10)
-    best = sweep.points[sweep.ranking[0]]
-    if _holds(best, fixed):
-        row, column = _positions(sweep, (down, across), best)
-        axes.add_patch(_ring(row, column))
-    title = ", ".join(f"{axis} = {written(value)}" for axis, value in fixed.items())
-    dress(axes, across, down, title=title)
-    axes.set_xticks(range(len(sweep.axes[across])), [written(value) for value in sweep.axes[across]])
-    axes.set_yticks(range(len(sweep.axes[down])), [written(value) for value in sweep.axes[down]])
-    axes.grid(visible=False)
-
-
-def _finite(sweep: Sweep, name: str) -> float:
-    """Return the figure of a point; NaN where there is none, or it is infinite."""
-    value = sweep.scores[name].value if name in sweep.scores else math.nan
-    return value if math.isfinite(value) else math.nan
-
-
-def _values(sweep: Sweep, down: str, across: str, fixed: Mapping[str, Any]) -> np.ndarray:
-    """Return the figures over two axes, where the others are fixed; NaN where there is none."""
-    values = np.full((len(sweep.axes[down]), len(sweep.axes[across])), np.nan)
-    for name, point in sweep.points.items():
-        if name in sweep.scores and _holds(point, fixed):
-            values[_positions(sweep, (down, across), point)] = sweep.scores[name].value
-    return values
-
-
-def _goodness(sweep: Sweep, values: np.ndarray) -> np.ndarray:
-    """Return figures so that more is better; NaN where they are not finite."""
-    return np.where(np.isfinite(values), -values if sweep.measure.less_is_better else values, np.nan)
-
-
-def _holds(point: Mapping[str, Any], fixed: Mapping[str, Any]) -> bool:
-    """Return whether a point has these values."""
-    return all(point[axis] == value for axis, value in fixed.items())
-
-
-def _positions(sweep: Sweep, axes: Sequence[str], point: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the position of a point along some axes."""
-    return tuple(sweep.axes[axis].index(point[axis]) for axis in axes)
-
-
-def _ring(row: int, column: int) -> Any:
+    """Draw figures over the values of two axes, where those of the others are fixed: darker is better."""
     from matplotlib.patches import Rectangle
 
-    return Rectangle((column - 0.47, row - 0.45), 0.94, 0.9, fill=False, edgecolor=STRONG, linewidth=1.8)
+    rows, columns = sweep.axes[down], sweep.axes[across]
+    cells = {
+        name: (rows.index(point[down]), columns.index(point[across]))
+        for name, point in sweep.points.items()
+        if all(point[axis] == value for axis, value in fixed.items())
+    }
+    values = np.full((len(rows), len(columns)), np.nan)
+    for name in cells.keys() & sweep.scores.keys():
+        values[cells[name]] = sweep.scores[name].value
+    sign = -1 if sweep.measure.less_is_better else 1
+    limits = [sign * score.value for score in sweep.scores.values() if math.isfinite(score.value)]  # of all panels
+    axes.imshow(
+        np.where(np.isfinite(values), sign * values, np.nan), aspect="auto", cmap=ramp(most="80"), interpolation="nearest",
+        vmin=min(limits), vmax=max(limits),
+    )  # fmt: skip
+    for (row, column), value in np.ndenumerate(values):
+        axes.text(column, row, sweep.measure.number(value), ha="center", va="center", color=STRONG, fontsize=10)
+    if best := cells.get(sweep.ranking[0]):
+        corner = best[1] - 0.47, best[0] - 0.45
+        axes.add_patch(Rectangle(corner, 0.94, 0.9, fill=False, edgecolor=STRONG, linewidth=1.8))
+    title = ", ".join(f"{axis} = {written(value)}" for axis, value in fixed.items())
+    dress(axes, across, down, title=title)
+    axes.set_xticks(range(len(columns)), [written(value) for value in columns])
+    axes.set_yticks(range(len(rows)), [written(value) for value in rows])
+    axes.grid(visible=False)
 
 
 def search_figure(result: Search) -> Figure:

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from turnout.core.checks import ConfigurationError, is_finite, refuse
+from turnout.core.checks import is_finite, refuse
 
 __all__ = ["Range"]
 
@@ -91,15 +91,3 @@ def _number(text: str) -> float | None:
         except ValueError:
             continue
     return None
-
-
-def refuse_ranges(ranges: list[str]) -> None:
-    """Refuse ranges where every combination is to be run.
-
-    Raises:
-        ConfigurationError: where there are any.
-    """
-    if ranges:
-        raise ConfigurationError(
-            f"{' and '.join(ranges)}: a range has no end of combinations: say how many to try, as in --trials 30 (trials=30)"
-        )
