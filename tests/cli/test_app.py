@@ -75,7 +75,8 @@ def test_the_reproductions_in_the_examples_can_be_run() -> None:
         made = load(words[2], ROOT / "reproductions")
         assert isinstance(made, Reproduction)
         only = words[words.index("--panels") + 1].split(",") if "--panels" in words else None
-        assert panels.plans(made, only, [layers.override(w) for w in words if re.match(r"[a-z_.]+=", w)])
+        over = [layers.override(w) for w in words if re.match(r"[a-z_.]+=", w)]
+        assert panels.plans(made, only, over, Path("runs"))
 
 
 def test_the_grids_in_the_examples_are_sound() -> None:

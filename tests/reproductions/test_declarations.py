@@ -31,14 +31,14 @@ RUNNABLE = [name for name in names(FOLDER) if not isinstance(read(FOLDER / f"{na
 
 def settings_of(name: str) -> dict[str, dict[str, Settings]]:
     reproduction = load(name)
-    every = panels.plans(reproduction, list(reproduction.panels), [])
+    every = panels.plans(reproduction, list(reproduction.panels), [], Path("runs"))
     return {plan.panel.name: dict(plan.settings) for plan in every}
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_settings_are_sound_and_claims_have_panels(name: str) -> None:
     reproduction = load(name)
-    for plan in panels.plans(reproduction, list(reproduction.panels), []):
+    for plan in panels.plans(reproduction, list(reproduction.panels), [], Path("runs")):
         assert plan.seeds
         assert all(settings.algorithm().name == algorithm for algorithm, settings in plan.settings.items())
     assert reproduction.claims
