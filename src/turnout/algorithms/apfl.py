@@ -1,4 +1,4 @@
-"""APFL: a model of one's own, mixed with the shared one."""
+"""APFL: mix a personal model with the shared one."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from turnout.pieces.weighting import DivideByClients
 def average_all(
     local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """Absent clients count as zero: ``u = (1/N) sum_b Delta_b``. Biased alike, with steps as small as the cohort.
+    """Average over all clients, absent ones as zero: ``u = (1/N) sum_b Delta_b``. As biased as `average_participating`.
 
     Example:
         >>> average_all()

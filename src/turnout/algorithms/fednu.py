@@ -1,4 +1,4 @@
-"""FedNu: clients drawn by how much their gradients promise."""
+"""FedNu: draw clients by their gradients."""
 
 from __future__ import annotations
 

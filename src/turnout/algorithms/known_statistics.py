@@ -18,7 +18,7 @@ def known_statistics(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """Weights from the true participation rates: ``u = (1/N) sum_b Delta_b / p_b``. Unbiased, and not to be had.
+    """Weights from the true participation rates: ``u = (1/N) sum_b Delta_b / p_b``. Unbiased; the rates are rarely known.
 
     Example:
         >>> known_statistics()

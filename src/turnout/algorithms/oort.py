@@ -1,4 +1,4 @@
-"""Oort: clients by what their data teach and how fast they are, beside some who were never asked."""
+"""Oort: choose clients by the utility of their data and their speed, and explore others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""raFLoRA: adapters of unequal ranks, of which no part shrinks for being rare."""
+"""raFLoRA: average adapters of unequal ranks part by part, over the clients that have the part."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
 from turnout.engine.parameter_names import check_patterns, names_of
 from turnout.pieces.base import Correction, MemoryShapes
+from turnout.pieces.local.descent import minibatches_of
 from turnout.pieces.local.minibatches import Plan, batches_per_pass, plan
 from turnout.pieces.local.pairs import PairSteps
 
@@ -119,7 +120,7 @@ class AggregationSteps(PairSteps):
         order = np.argsort(-planned.num_steps, kind="stable")
         rows, num_steps = to_device(order, device), to_device(planned.num_steps[order], device)
         last, received, weights, settled = last[rows], received[rows], weights[rows], settled[rows]
-        sample = _Sample(clients, num_steps, *self._minibatches(planned, task, order, clients, "aggregation"))
+        sample = _Sample(clients, num_steps, *minibatches_of(planned, task, order, clients, "aggregation"))
         factor = self._step_sizes_of_weights(clients.objective).to(last)
         lanes, losses = (received != last).any(dim=1).nonzero()[:, 0], list[torch.Tensor]()
         for number in range(self.most_passes):
@@ -193,9 +194,9 @@ class _Sample:
         losses, num_steps = weights.new_zeros(len(lanes)), self.num_steps[lanes]
         for step in range(int(num_steps.max())):
             n = int((num_steps > step).sum())
-            some = lanes[:n]
-            keys, inside = self.keys[step, some], None if self.mask is None else self.mask[step, some]
-            x, y = self.clients.minibatch(self.examples[step, some], keys)
+            active = lanes[:n]
+            keys, inside = self.keys[step, active], None if self.mask is None else self.mask[step, active]
+            x, y = self.clients.minibatch(self.examples[step, active], keys)
             params = mixture(last[:n], received[:n], weights[:n])
             losses[:n], gradient = self.clients.objective.gradient(params, x, y, inside, keys)
             weights[:n] = (weights[:n] - factor * gradient * (received[:n] - last[:n])).clamp(0.0, 1.0)

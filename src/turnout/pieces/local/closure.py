@@ -65,15 +65,21 @@ def outcome(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor
     )
 
 
-def sent(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Return what is reported in place of how far clients came, part after part; None where that is what is reported."""
+def sent(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor], whole: torch.Tensor) -> torch.Tensor:
+    """Return what is reported of how far clients came, part after part.
+
+    Args:
+        begun: the corrections of each part.
+        deltas: how far the clients of each part came.
+        whole: the same of all parts, which is returned as it is where no correction reports anything else.
+    """
     changed = []
     for corrections, delta in zip(begun, deltas, strict=True):
         moved = delta
         for one in corrections:
             moved = one.sent(moved)
         changed.append(moved)
-    return None if all(a is b for a, b in zip(changed, deltas, strict=True)) else torch.cat(changed)
+    return whole if all(a is b for a, b in zip(changed, deltas, strict=True)) else torch.cat(changed)
 
 
 def _joined(parts: Sequence[State]) -> State:

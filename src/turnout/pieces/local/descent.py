@@ -1,4 +1,4 @@
-"""Clients on their state down: where each is, and what its next steps need."""
+"""Hold where clients are during their local steps, and what the next steps need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from turnout.core.types import State
+from turnout.core.device import to_device
+from turnout.core.random import fold
+from turnout.core.schedule import Schedule
+from turnout.core.types import State, Task
+from turnout.engine.cohort import Clients
+from turnout.pieces.local.minibatches import Plan
 from turnout.pieces.local.update import Update
 
 
@@ -41,7 +46,7 @@ class Descent:
     weighted: bool = False
 
     def part(self, rows: slice, state: StepState, x: torch.Tensor, y: torch.Tensor, alone: bool) -> Part:
-        """Cut out some of the clients: threads that take steps should not wait for each other's Python.
+        """Return the work of one thread: a slice of the clients. Threads do not wait for each other's Python.
 
         Args:
             rows: which.
@@ -69,7 +74,7 @@ class Descent:
         return Part(params, start, stretches)
 
     def _widths(self, row: int, begin: int, end: int) -> Iterator[tuple[int, int, int | None]]:
-        """From which to which step the minibatches of one client are how large; None if those of one step differ."""
+        """Yield steps (begin, end) of one client and the size of their minibatches, None if sizes in a step differ."""
         counts = self.counts[row, begin:end]
         if begin == end or (counts != counts[:, :1]).any():
             yield begin, end, None
@@ -79,7 +84,7 @@ class Descent:
             yield begin + low, begin + high, int(counts[low, 0])
 
     def _stretches(self, rows: slice) -> Iterator[tuple[int, int, int]]:
-        """How many of some are at work from which step to which, while their number stays."""
+        """Yield how many of the clients are at work, and the steps (begin, end) in which they are."""
         num_steps = self.num_steps[rows]
         if len(num_steps) and num_steps[0] == num_steps[-1] > 0:  # nobody between them differs
             yield len(num_steps), 0, int(num_steps[0])
@@ -105,7 +110,7 @@ class StepState:
 
     @classmethod
     def of(cls, descent: Descent, update: Update, memory: State) -> StepState:
-        """Before the first step, with what clients have kept of their state, if anything."""
+        """Return the state before the first step, with the solver state from earlier rounds if there is one."""
         start = descent.start
         return cls(start.new_empty(start.shape), start.new_zeros(len(start)), memory or update.init(start))
 
@@ -136,3 +141,49 @@ class Part:
     params: torch.Tensor
     start: torch.Tensor
     stretches: list[Stretch]
+
+
+def minibatches_of(
+    planned: Plan, task: Task, order: np.ndarray, clients: Clients, purpose: str
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """Return the planned minibatches on the device, rows in this order.
+
+    Args:
+        planned: minibatches of the clients.
+        task: whose seed and version random bits depend on.
+        order: of the rows, int64 ``[B]``.
+        clients: whose data they are of.
+        purpose: of the random bits.
+
+    Returns:
+        Positions in the flat data, ``[S, B, M]``; the mask, as in `Descent`; and 64 random bits of each, ``[S, B]``.
+    """
+    device, weights = task.params.device, clients.shards.weights
+    examples = to_device(planned.examples[order].swapaxes(0, 1).copy(), device)
+    if clients.objective.draws or clients.transforms:
+        keys = clients.keys(purpose, task.seed, task.draws(len(clients)), order)
+        keys = fold(keys, torch.arange(len(examples), device=device)[:, None])
+    else:  # nothing is random but the order of examples
+        keys = torch.zeros(examples.shape[:2], dtype=torch.int64, device=device)
+    mask = None
+    if not planned.full or weights is not None:
+        inside = np.arange(examples.shape[-1]) < planned.counts[order].T[:, :, None]
+        mask = to_device(inside, device, task.params.dtype)
+        mask = mask if weights is None else mask * weights[examples].to(mask.dtype)
+    return examples, mask, keys
+
+
+def step_sizes(lr: float | Schedule, task: Task, order: np.ndarray, num_steps: np.ndarray) -> torch.Tensor:
+    """Return the size of each step and lane, ``[S, B, 1]``, or of all lanes, ``[S, 1, 1]``.
+
+    They are zero where gradients alone are asked for, so that weight decay rests, too.
+    """
+    shape, params = (int(num_steps.max(initial=0)), 1, 1), task.params
+    if task.phase == "prepare":
+        return params.new_zeros(()).expand(shape)
+    if not isinstance(lr, Schedule):
+        return params.new_full((), float(lr)).expand(shape)
+    sizes = lr.at_steps(task.rounds(len(order))[order], num_steps)
+    if (sizes == sizes[:, :1]).all():  # one column, for which a step costs less
+        sizes = sizes[:, :1]
+    return to_device(np.array(sizes), params.device, params.dtype)[:, :, None]

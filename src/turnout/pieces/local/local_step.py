@@ -1,4 +1,4 @@
-"""One local step of B clients, as a function of tensors alone: what the engine replays without the Python around it."""
+"""Take one local step of B clients, as a function of tensors alone, which the engine replays without Python."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def steepest(params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, 
 
 @dataclass(frozen=True, eq=False)
 class LocalStep:
-    """Minibatches, gradients, corrections, the solver's rule and the step itself.
+    """Take a local step: minibatches, gradients, corrections, the solver's rule.
 
     Args:
         objective: model and loss.
@@ -69,7 +69,7 @@ class LocalStep:
         part.params.sub_(part.start)
 
     def repeat(self, stretch: Stretch) -> None:
-        """Take step after step; without Python in between, if tensors are all that is new in a round.
+        """Take step after step, without Python in between if tensors are all that is new in a round.
 
         Clients who are computed one by one cut padding off, by what a mask says: with one they need Python.
         """
@@ -84,7 +84,7 @@ class LocalStep:
             self(*here, state, *rows, replay=True)  # type: ignore[arg-type]
 
     def _compiled(self, names: tuple[str, ...]) -> tuple[Compiled, list[torch.Tensor]] | None:
-        """The step as a function of tensors, and those that corrections hold, which stand before the minibatch.
+        """Return the step as a function of tensors, and the tensors of corrections, which come before the minibatch.
 
         Args:
             names: of the state's tensors, which stand before these.
@@ -136,8 +136,8 @@ class LocalStep:
         """
 
         def data(part: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor]:
-            own_mask = None if mask is None else mask[part]
-            return *minibatch(x, y, examples[part], keys[part], self.transforms), own_mask, keys[part]
+            inside = None if mask is None else mask[part]
+            return *minibatch(x, y, examples[part], keys[part], self.transforms), inside, keys[part]
 
         def gradient_at(params: torch.Tensor, part: int) -> tuple[torch.Tensor, torch.Tensor]:
             if self.accumulate == 1:
@@ -152,9 +152,10 @@ class LocalStep:
             return loss, gradient
 
         if self._is_plain and len(params) == 1 and self.objective.engine == "one_by_one":
-            some_x, some_y, own_mask, key = data(0)
-            own_mask = None if own_mask is None else own_mask[0]
-            loss, layers = self.objective.gradient_by_layer(params[0], some_x[0], some_y[0], own_mask, key[0])
+            # Layer by layer: joining the gradients of a large model takes about as long as computing one of its layers.
+            inputs, targets, inside, key = data(0)
+            inside = None if inside is None else inside[0]
+            loss, layers = self.objective.gradient_by_layer(params[0], inputs[0], targets[0], inside, key[0])
             total += loss
             for layer, gradient in layers:
                 descend(layer, gradient, lr[0, 0])
@@ -165,8 +166,8 @@ class LocalStep:
             loss, direction = self.direction(params, gradient_at)
         for correction in self.corrections:
             if correction.of_minibatch:
-                some_x, _, own_mask, key = data(0)
-                direction = direction + correction.slope(self.objective, params, some_x, own_mask, key)
+                inputs, _, inside, key = data(0)
+                direction = direction + correction.slope(self.objective, params, inputs, inside, key)
         return self.move(params, start, total, state, lr, loss, direction)
 
     def move(

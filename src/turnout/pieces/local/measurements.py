@@ -1,4 +1,4 @@
-"""What clients can tell the server beside their update; each can be added to any local rule."""
+"""Measure what clients report beside their update; each measurement goes with any local rule."""
 
 from __future__ import annotations
 
@@ -158,5 +158,5 @@ class Inexactness(Measurement, name="inexactness"):
 
 
 def _norms(rows: torch.Tensor) -> torch.Tensor:
-    """Euclidean norm of each row, float64 ``[B]``: the squares of small gradients vanish in float32."""
+    """Return the Euclidean norm of each row, float64 ``[B]``: the squares of small gradients vanish in float32."""
     return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)

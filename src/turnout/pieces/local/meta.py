@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from turnout.core.checks import ConfigurationError, known_name, positive
 from turnout.engine.cohort import Clients
 from turnout.pieces.local.local_step import Direction, GradientAt
-from turnout.pieces.local.sgd import Sgd
+from turnout.pieces.local.sgd import Sgd, options_of
 
 Hessian = Literal["none", "difference"]
 HESSIANS = ("none", "difference")
@@ -59,7 +59,7 @@ class Meta(Sgd):
 
     @property
     def refuses_bf16(self) -> str | None:
-        """Of finite differences: bfloat16 has 8 significant bits, and rounds away parameters that differ by delta."""
+        """The reason, for finite differences: with 8 significant bits, parameters that differ by delta are the same."""
         if self.hessian == "none":
             return None
         return f"hessian='difference' is of gradients at parameters {self.delta:g} apart, which bfloat16 rounds to the same"
@@ -76,18 +76,16 @@ class Meta(Sgd):
                 f"Per-FedAvg's steps are those of Sgd, got {type(local).__name__}: its analysis is of one step size for the "
                 "meta-gradient: use Sgd"
             )
-        options = {field.name: getattr(local, field.name) for field in fields(Sgd)}
-        return cls(**options, alpha=alpha, hessian=hessian, delta=delta)
+        return cls(**options_of(local), alpha=alpha, hessian=hessian, delta=delta)
 
     @property
     def per_step(self) -> int:
-        """D, D' and, with a Hessian, D''."""
+        """Minibatches of one step: D, D' and, with a Hessian, D''."""
         return self.accumulate * (2 if self.hessian == "none" else 3)
 
     def alone(self, steps: int) -> Sgd:
-        """Plain steps: a model of one's own is trained to be good as it is."""
-        options = {field.name: getattr(self, field.name) for field in fields(Sgd)}
-        return Sgd(**options).alone(steps)
+        """Return plain steps: a model of a client's own is trained to be good as it is."""
+        return Sgd(**options_of(self)).alone(steps)
 
     def tuning(self, steps: int) -> Sgd:
         """Return steps of adaptation, of size alpha."""
@@ -98,19 +96,19 @@ class Meta(Sgd):
         return _MetaGradient(self.alpha, self.hessian, self.delta)
 
     def _known(self, clients: Clients) -> None:
-        """Know nothing: the first gradient is not the direction of the first step."""
+        """Return None: the first gradient is not the direction of the first step."""
 
 
 @dataclass(frozen=True)
 class _MetaGradient:
-    """A direction that equals another one of the same options, by which runs know each other's traces."""
+    """Compute the direction of a step. Directions of the same options are equal, so that runs share traces."""
 
     alpha: float
     hessian: Hessian
     delta: float
 
     def __call__(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
-        """Loss before adaptation, and the meta-gradient."""
+        """Return the loss before adaptation, and the meta-gradient."""
         loss, first = gradient(params, 0)
         _, direction = gradient(params - self.alpha * first, 1)
         if self.hessian == "none":

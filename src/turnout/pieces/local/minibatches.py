@@ -1,4 +1,4 @@
-"""Which examples are in which minibatch: planned on the host for a whole cohort, as a function of (seed, version, client)."""
+"""Plan minibatches on the host for a whole cohort, as a function of (seed, version, client)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Plan:
 
 
 def batches_per_pass(sizes: np.ndarray, batch_size: int, drop_last: bool) -> np.ndarray:
-    """How many minibatches one pass over each client's data has, int64 ``[B]``.
+    """Return how many minibatches one pass over each client's data has, int64 ``[B]``.
 
     With `drop_last` an incomplete last minibatch is left out, unless it is the only one.
     """
@@ -97,9 +97,9 @@ def plan(
 def _shuffles(
     keys: np.ndarray, sizes: np.ndarray, first: np.ndarray, passes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Permutations of ``0..sizes[k]-1`` for the passes ``first[k] .. first[k] + passes[k] - 1`` of every client.
+    """Return permutations of ``0..sizes[k]-1`` for the passes ``first[k] .. first[k] + passes[k] - 1`` of every client.
 
-    Returns them end to end, client after client and pass after pass, and where each client's begin.
+    They lie end to end, client after client and pass after pass; the second array has where those of each client begin.
     """
     if sizes.max(initial=0) >= 2**_POSITION_BITS:
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Noise of a known size on every gradient, so that what a theorem says of its variance can be held against a run."""
+"""Add noise of known variance to every gradient, to compare runs with theorems about that variance."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class GradientNoise(Correction, name="gradient_noise"):
         not_negative("personal", self.personal)
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
-        """With the random numbers of these clients in this round."""
+        """Return the correction with the random numbers of these clients in this round."""
         keys = clients.keys("gradient noise", task.seed, task.draws(len(clients)), lanes.order)
         num_params, num_shared = clients.objective.layout.num_params, clients.objective.layout.num_shared
         sizes = torch.tensor([num_shared, num_params - num_shared])
@@ -55,7 +55,7 @@ class GradientNoise(Correction, name="gradient_noise"):
         return _Begun(keys, to_device(sigma[noisy], like.device, like.dtype), to_device(noisy, like.device), step)
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Outside of a client's local steps there is no noise."""
+        """Return the gradient: there is no noise outside of local steps."""
         return gradient
 
 
@@ -76,7 +76,7 @@ class _Begun(Correction):
     step: torch.Tensor
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Add the noise of the next step."""
+        """Return the gradient with the noise of the next step."""
         if not len(self.noisy):
             return gradient
         keys = fold(self.keys[: len(gradient)], self.step)

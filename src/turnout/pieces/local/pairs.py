@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
@@ -12,7 +12,7 @@ from turnout.core.schedule import Schedule
 from turnout.engine.cohort import Clients
 from turnout.pieces.base import Slots
 from turnout.pieces.local.local_step import Direction, GradientAt
-from turnout.pieces.local.sgd import Sgd
+from turnout.pieces.local.sgd import Sgd, options_of
 from turnout.pieces.local.solver import Solver
 
 
@@ -44,20 +44,19 @@ class PairSteps(Sgd):
                 f"{cls.__name__}: got {local}, needed plain steps, which act on each number by itself: use Sgd without "
                 "momentum, weight decay and max_norm"
             )
-        own = {field.name: getattr(local, field.name) for field in fields(Sgd)}
-        return cls(**own, **options)
+        return cls(**options_of(local), **options)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse to be without what clients keep."""
+        """Refuse an algorithm without the personalization that keeps the pair."""
         if getattr(algorithm.personal, "steps", None) is not type(self):
             raise ConfigurationError(f"{type(self).__name__} is of two models: add {self.kept_by}() to the pieces")
 
     def alone(self, steps: int) -> Sgd:
         """Return plain steps of one model."""
-        return Sgd(**{field.name: getattr(self, field.name) for field in fields(Sgd)}).alone(steps)
+        return Sgd(**options_of(self)).alone(steps)
 
     def _known(self, clients: Clients) -> None:
-        """Know nothing: the first gradient is not the direction of the first step."""
+        """Return None: the first gradient is not the direction of the first step."""
 
     def _constant_lr(self, why: str) -> float:
         """Return the step size; refuse a schedule."""
@@ -101,19 +100,20 @@ class MixtureSteps(PairSteps):
 
 @dataclass(frozen=True)
 class _Mixture:
-    """A direction that equals another one of the same options. `lr` is None where the share stays."""
+    """Compute the direction of a step of w, v and a; equal for the same options. `lr` is None where a stays."""
 
     lr: float | None
 
     def __call__(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the loss of w, and the direction of w, v and the share."""
         size = params.shape[1] // 2
-        shared, own, share = params.split([size, size, 1], dim=1)
+        shared, personal, share = params.split([size, size, 1], dim=1)
         loss, of_shared = gradient(shared, 0)
-        of_mixture = gradient(own * share + shared * (1 - share), 0)[1]
+        of_mixture = gradient(personal * share + shared * (1 - share), 0)[1]
         of_share = torch.zeros_like(share)
         if self.lr is not None:
-            slope = (of_mixture * (own - shared)).sum(dim=1, keepdim=True)
+            # Such a direction that the step of size lr arrives at the clipped share.
+            slope = (of_mixture * (personal - shared)).sum(dim=1, keepdim=True)
             of_share = (share - (share - self.lr * slope).clamp(0.0, 1.0)) / self.lr
         return loss, torch.cat([of_shared, share * of_mixture, of_share], dim=1)
 
@@ -162,7 +162,7 @@ class MoreauSteps(PairSteps):
 
 @dataclass(frozen=True)
 class _Moreau:
-    """A direction that equals another one of the same options."""
+    """Compute the direction of a step of w and theta; equal for the same options."""
 
     lr: float
     proximal: float
@@ -172,9 +172,10 @@ class _Moreau:
     def __call__(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the loss of theta before the step, and the direction of w and theta."""
         shared, first = params.chunk(2, dim=1)
-        own, losses = first, []
+        theta, losses = first, []
         for _ in range(self.inner_steps):
-            loss, slope = gradient(own, 0)
+            loss, slope = gradient(theta, 0)
             losses.append(loss)
-            own = own - self.inner_lr * (slope + self.proximal * (own - shared))
-        return losses[0], torch.cat([self.proximal * (shared - own), (first - own) / self.lr], dim=1)
+            theta = theta - self.inner_lr * (slope + self.proximal * (theta - shared))
+        # Divided by lr, by which the step of w multiplies: theta moves to the minimiser, whatever lr is.
+        return losses[0], torch.cat([self.proximal * (shared - theta), (first - theta) / self.lr], dim=1)

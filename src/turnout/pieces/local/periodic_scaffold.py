@@ -60,7 +60,7 @@ class PeriodicScaffold(Correction, name="periodic_scaffold"):
 
     @property
     def renews_every(self) -> int:
-        """The mean is broadcast as it was when the period began."""
+        """A period: the mean is broadcast as it was when the period began."""
         return self.period
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
@@ -69,7 +69,7 @@ class PeriodicScaffold(Correction, name="periodic_scaffold"):
         return {"control_held": ((num_params,), dtype), "control_period": one, "control_steps": one}
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
-        """With the control variates of these clients; a client that is new in a period takes up what it made in its last."""
+        """Return the correction with the control variates of these clients, renewed where a period is new to a client."""
 
         def row(name: str) -> torch.Tensor:
             return lanes.of(to_device(memory[name], task.params.device))
@@ -86,7 +86,7 @@ class PeriodicScaffold(Correction, name="periodic_scaffold"):
         )
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """As with control variates that are all zero; `begin` has the clients' own."""
+        """Return the gradient: `begin` has the control variates of clients."""
         return gradient
 
 

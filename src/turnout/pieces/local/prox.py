@@ -30,5 +30,5 @@ class Prox(Correction, name="prox"):
         not_negative("mu", self.mu)
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Add ``mu (params - start)``."""
+        """Return the gradient plus ``mu (params - start)``."""
         return gradient + self.mu * (params - start)

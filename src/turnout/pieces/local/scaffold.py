@@ -64,11 +64,11 @@ class Scaffold(Correction, name="scaffold"):
 
     @property
     def asks_everyone(self) -> bool:
-        """Only where they begin as gradients."""
+        """Whether control variates begin as gradients."""
         return self.initial == "gradients"
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
-        """With the control variates of these clients."""
+        """Return the correction with the control variates of these clients."""
         control, mean = lanes.of(to_device(memory["control"], task.params.device)), task.shared["control"]
         mean = lanes.of(mean) if mean.dim() > 1 else mean
         now = None
@@ -79,7 +79,7 @@ class Scaffold(Correction, name="scaffold"):
         return Begun(control, drift, now, torch.zeros_like(control), control.new_zeros((len(control), 1)))
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """As with control variates that are all zero; `begin` has the clients' own."""
+        """Return the gradient: `begin` has the control variates of clients."""
         return gradient
 
 
@@ -102,7 +102,7 @@ class Begun(Correction):
     steps: torch.Tensor
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """``g - c_k + c``; adds g to the sum of this round."""
+        """Return ``g - c_k + c``, and add g to the sum of this round."""
         active = len(gradient)
         if self.now is None:
             self.total[:active].add_(gradient[:, : self.total.shape[1]])

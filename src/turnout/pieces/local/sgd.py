@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -50,7 +50,7 @@ class Sgd(Solver, name="sgd"):
 
     @property
     def update(self) -> Update:
-        """The heavy ball."""
+        """The heavy-ball rule."""
         return HeavyBall(self.weight_decay, self.max_norm, self.momentum)
 
     @property
@@ -65,6 +65,11 @@ class Sgd(Solver, name="sgd"):
         if any(getattr(self, name) != value for name, value in changed.items()):
             return None
         return {key: value for key, value in vars(self).items() if key not in changed} | {"drop_last": self._drops_last}
+
+
+def options_of(local: Sgd) -> dict[str, Any]:
+    """Return the options that plain SGD has, by name, of local steps that may have further ones."""
+    return {field.name: getattr(local, field.name) for field in fields(Sgd)}
 
 
 @dataclass(frozen=True)
@@ -85,5 +90,5 @@ class HeavyBall(Update):
 
     @property
     def is_plain(self) -> bool:
-        """Without momentum, decay and clipping."""
+        """Whether there is no momentum, decay or clipping."""
         return not self.momentum and not self.weight_decay and self.max_norm is None

@@ -11,14 +11,13 @@ import torch
 
 from turnout.core.checks import ConfigurationError, count, known_name, positive, refuse
 from turnout.core.device import to_device
-from turnout.core.random import fold
 from turnout.core.registry import Family
 from turnout.core.schedule import LARGEST, Schedule, check_step_size
 from turnout.core.types import Lanes, Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base import Correction, Local, MemoryShapes
 from turnout.pieces.local.closure import outcome, sent
-from turnout.pieces.local.descent import Descent, StepState
+from turnout.pieces.local.descent import Descent, StepState, minibatches_of, step_sizes
 from turnout.pieces.local.local_step import Direction, LocalStep, steepest
 from turnout.pieces.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
 from turnout.pieces.local.update import Update
@@ -100,12 +99,12 @@ class Solver(Local, ABC):
 
     @property
     def drifts(self) -> bool:
-        """With a state of earlier rounds."""
+        """Whether steps depend on a state of earlier rounds."""
         return self.keep_state
 
     @property
     def of_one_minibatch(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Where nothing is accumulated, and no other direction is taken."""
+        """Whether nothing is accumulated and the direction is the gradient."""
         return self.accumulate == 1 and self._direction is steepest
 
     @property
@@ -150,7 +149,7 @@ class Solver(Local, ABC):
         return self.steps.deadline if isinstance(self.steps, Work) else None
 
     def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
-        """How many local steps B clients take with a task, int64 ``[B]``."""
+        """Return the number of local steps of B clients with a task, int64 ``[B]``."""
         work, sizes = self._work, clients.num_examples
         amount = work.amount(task, clients) if isinstance(work, Work) else np.full(len(sizes), work)
         if self.epochs is None:
@@ -181,11 +180,11 @@ class Solver(Local, ABC):
         # Longest first: the clients still at work are always the first rows, and a slice of a matrix costs nothing.
         in_order = bool((num_steps[1:] <= num_steps[:-1]).all())
         order = np.arange(len(num_steps)) if in_order else np.argsort(-num_steps, kind="stable")
-        descent, objective = self._descent(task, planned, order, clients), clients.objective
-        if any(correction.of_minibatch for correction in corrections):
-            # A gradient that was measured before lacks the terms that these add to the loss.
-            descent = replace(descent, first_loss=None, first_gradient=None)
-        state = StepState.of(descent, self.update, self._kept(memory, order, task.params.device))
+        # A gradient that was measured before lacks the terms that such corrections add to the loss.
+        known = None if any(correction.of_minibatch for correction in corrections) else self._known(clients)
+        descent, objective = self._descent(task, planned, order, clients, known), clients.objective
+        rows = {name: to_device(memory[name][order], task.params.device) for name in self.remembers}
+        state = StepState.of(descent, self.update, {name.removeprefix(_PREFIX): row for name, row in rows.items()})
         products = self.batch_size * self.per_step * objective.layout.num_params
         parts = objective.threads.parts(descent.num_steps, products, single=objective.engine == "one_by_one")
         lanes = [Lanes(order[part], descent.num_steps[part]) for part in parts]
@@ -195,12 +194,11 @@ class Solver(Local, ABC):
             memory["steps_done"] += torch.from_numpy(planned.num_steps)
 
         def back(rows: torch.Tensor) -> torch.Tensor:
-            """Rows in the order of the clients; not a copy where they are that already."""
+            """Return rows in the order of the clients; not a copy where they are in it."""
             return rows if in_order else rows[to_device(np.argsort(order), rows.device)]
 
-        came = [delta[part] for part in parts]
-        changed, remembered = outcome(begun, came)
-        in_place = sent(begun, came)
+        moved = [delta[part] for part in parts]
+        changed, remembered = outcome(begun, moved)
         if task.phase != "prepare":
             remembered |= {name: state.moments[name.removeprefix(_PREFIX)] for name in self.remembers}
         for name, rows in remembered.items():
@@ -210,7 +208,7 @@ class Solver(Local, ABC):
             version=task.versions(len(clients)),
             num_examples=clients.num_examples,
             num_steps=num_steps,
-            delta=back(delta if in_place is None else in_place),
+            delta=back(sent(begun, moved, delta)),
             extra={name: back(rows) for name, rows in changed.items()},
             seen={"loss": back(loss)},
         )
@@ -223,7 +221,7 @@ class Solver(Local, ABC):
         begun: list[tuple[Correction, ...]],
         clients: Clients,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Take all steps, the parts side by side: how far each lane came, ``[B, P]``, and its mean loss, ``[B]``."""
+        """Take all steps, the parts side by side; return the updates ``[B, P]`` and mean losses ``[B]``, in lanes' order."""
         objective, shards, work = clients.objective, clients.shards, []
         for part, corrections in zip(parts, begun, strict=True):
             step = LocalStep(objective, clients.transforms, self._direction, corrections, self.update, self.accumulate)
@@ -231,22 +229,29 @@ class Solver(Local, ABC):
         if objective.threads.is_split:
             list(objective.threads.map(lambda item: item[0].run(item[1]), work))
         else:
-            for step, some in work:
-                step.run(some)
+            for step, of_thread in work:
+                step.run(of_thread)
         number = to_device(np.maximum(descent.num_steps, 1), state.total.device, state.total.dtype)
         return state.params, state.total / number
 
-    def _descent(self, task: Task, planned: Plan, order: np.ndarray, clients: Clients) -> Descent:
-        """All that the local steps begin with, rows in this order."""
-        examples, mask, keys = self._minibatches(planned, task, order, clients, "local step")
+    def _descent(
+        self,
+        task: Task,
+        planned: Plan,
+        order: np.ndarray,
+        clients: Clients,
+        known: tuple[torch.Tensor, torch.Tensor] | None,
+    ) -> Descent:
+        """Return what the local steps begin with, rows in this order; `known` as `_known` returns it."""
+        examples, mask, keys = minibatches_of(planned, task, order, clients, "local step")
         numbers = (len(examples) // self.per_step, self.per_step)  # S, parts
+        num_steps = planned.num_steps[order] // self.per_step
         rows = to_device(order, task.params.device)
         start = task.params.expand(len(order), -1) if task.params.dim() == 1 else task.params[rows]
-        known = self._known(clients)
         return Descent(
-            num_steps=planned.num_steps[order] // self.per_step,
+            num_steps=num_steps,
             start=start,
-            lr=self._step_sizes(task, order, planned.num_steps[order] // self.per_step),
+            lr=step_sizes(self.lr, task, order, num_steps),
             examples=examples.unflatten(0, numbers),
             mask=None if mask is None else mask.unflatten(0, numbers),
             counts=planned.counts[order].reshape(len(order), *numbers),
@@ -256,59 +261,15 @@ class Solver(Local, ABC):
             weighted=clients.shards.weights is not None,
         )
 
-    def _minibatches(
-        self, planned: Plan, task: Task, order: np.ndarray, clients: Clients, purpose: str
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-        """Return the planned minibatches on the device, rows in this order.
-
-        Args:
-            purpose: of the random bits.
-
-        Returns:
-            Positions in the flat data, ``[S, B, M]``; the mask, as in `Descent`; and 64 random bits of each, ``[S, B]``.
-        """
-        device, weights = task.params.device, clients.shards.weights
-        examples = to_device(planned.examples[order].swapaxes(0, 1).copy(), device)
-        if clients.objective.draws or clients.transforms:
-            keys = clients.keys(purpose, task.seed, task.draws(len(clients)), order)
-            keys = fold(keys, torch.arange(len(examples), device=device)[:, None])
-        else:  # nothing is random but the order of examples
-            keys = torch.zeros(examples.shape[:2], dtype=torch.int64, device=device)
-        mask = None
-        if not planned.full or weights is not None:
-            inside = np.arange(examples.shape[-1]) < planned.counts[order].T[:, :, None]
-            mask = to_device(inside, device, task.params.dtype)
-            mask = mask if weights is None else mask * weights[examples].to(mask.dtype)
-        return examples, mask, keys
-
-    def _step_sizes(self, task: Task, order: np.ndarray, num_steps: np.ndarray) -> torch.Tensor:
-        """Of each step and lane, ``[S, B, 1]``, or of all lanes, ``[S, 1, 1]``.
-
-        They are zero where gradients alone are asked for, so that weight decay rests, too.
-        """
-        shape, params = (int(num_steps.max(initial=0)), 1, 1), task.params
-        if task.phase == "prepare":
-            return params.new_zeros(()).expand(shape)
-        if not isinstance(self.lr, Schedule):
-            return params.new_full((), float(self.lr)).expand(shape)
-        sizes = self.lr.at_steps(task.rounds(len(order))[order], num_steps)
-        if (sizes == sizes[:, :1]).all():
-            sizes = sizes[:, :1]
-        return to_device(np.array(sizes), params.device, params.dtype)[:, :, None]
-
-    def _kept(self, memory: State, order: np.ndarray, device: torch.device) -> State:
-        """Return the state that clients have kept, rows in this order."""
-        return {name.removeprefix(_PREFIX): to_device(memory[name][order], device) for name in self.remembers}
-
     @property
     def _direction(self) -> Direction:
-        """What a step descends."""
+        """The direction of a step."""
         return steepest
 
     def _known(self, clients: Clients) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Loss and gradient of the first step, where they are measured already: the first minibatches hold all data.
+        """Return loss and gradient of the first step where they are measured already: the first minibatches hold all data.
 
-        Asked of all clients' data and not of the cohort's, so that no result depends on who trains beside whom.
+        It depends on the data of all clients and not of the cohort, so that no result depends on who trains beside whom.
         """
         if clients.objective.layout.num_statistics:  # a minibatch is normalised by its own
             return None

@@ -1,4 +1,4 @@
-"""HetLoRA's penalty, which pulls the last columns and rows of adapters towards zero."""
+"""Pull the last columns and rows of adapters towards zero (HetLoRA)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A round of fixed length, and how many local steps fit into it."""
+"""Fit local steps into a round of fixed length."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnout.population.speed.durations import BoundSpeed
 
 @dataclass(frozen=True)
 class TimeBudget(Work, name="time_budget"):
-    """Each client does as many local steps as fit between two messages of a round of tau seconds::
+    """Give each client as many local steps as fit between two messages of a round of tau seconds::
 
         num_steps_k = floor((tau - T_k^c) / s_k)
 

@@ -1,4 +1,4 @@
-"""How much clients do in a round, where they do not all do the same."""
+"""Vary the amount of local work by client and round."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Work(Registered, ABC):
 
 @dataclass(frozen=True)
 class ShareOfWork(Work, name="share_of_work"):
-    """Every client does its share of the work: ``max(1, round(share_k * of))``, the mean share being 1 (MW-Fed).
+    """Give every client its share of the work: ``max(1, round(share_k * of))``, the mean share being 1 (MW-Fed).
 
     The server tells each client its share with the task; `MultiplicativeWeights` does.
 
@@ -84,7 +84,7 @@ class ShareOfWork(Work, name="share_of_work"):
 
 @dataclass(frozen=True)
 class UniformWork(Work, name="uniform"):
-    """Every client draws uniformly from {least, ..., most} in every round (FOLB, section VI-A: from 1 to 20).
+    """Draw amounts uniformly from {least, ..., most} for every client and round (FOLB, section VI-A: from 1 to 20).
 
     The draw depends on (seed, version, client) alone: all algorithms of a comparison see the same ones.
 

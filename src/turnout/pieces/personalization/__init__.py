@@ -1,4 +1,4 @@
-"""What of a model each client keeps for itself."""
+"""Keep part of a model, or a whole one, at each client."""
 
 from turnout.core.registry import lookup
 from turnout.pieces.personalization.ditto import Ditto

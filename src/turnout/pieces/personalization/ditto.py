@@ -1,4 +1,4 @@
-"""A whole model of one's own beside the shared one: Ditto."""
+"""Train a personal model beside the shared one (Ditto)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from turnout.pieces.personalization.base import OnOwnPart, WholeModel
 
 @dataclass(frozen=True)
 class Ditto(WholeModel, name="ditto"):
-    """Every client has a model v_k of its own, held near the shared one: minimise ``F_k(v_k) + lambda/2 ||v_k - w||^2``.
+    """Train a personal model v_k near the shared one: minimise ``F_k(v_k) + lambda/2 ||v_k - w||^2`` (Ditto).
 
-    Whenever a client takes part, it trains the shared model and reports as ever, and descends, with the same local rule on
-    the same minibatches::
+    A client that takes part trains the shared model and reports its update. By the same local rule, on the same minibatches,
+    it also descends::
 
         v_k <- v_k - lr (grad F_k(v_k) + lambda (v_k - w^t))
 

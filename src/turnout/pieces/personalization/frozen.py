@@ -1,4 +1,4 @@
-"""FedBABU's head: a part of the model that stays as it was drawn until a client fine-tunes it."""
+"""Keep a part of the model at its first values until a client fine-tunes it (FedBABU)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TUNES = ("all", "head")
 
 @dataclass(frozen=True)
 class Frozen(PartialModel, name="frozen"):
-    """A part of the model, the same for all, stays as it was drawn: ``v_i = v^0``. Only ``u`` is trained and sent (FedBABU).
+    """Keep a part of the model at its first values, ``v_i = v^0``, and train and send only ``u`` (FedBABU).
 
     A client is served by the shared body and the first head. Clients who never trained (``unseen_clients``) fine-tune it
     with `adaptation_steps` local steps before they are judged, as the paper has all clients do after training; it has five

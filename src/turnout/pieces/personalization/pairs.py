@@ -1,4 +1,4 @@
-"""A whole model of each client's own that is trained in the same local steps as the shared one: APFL, pFedMe and FedALA."""
+"""Train a personal model in the same local steps as the shared one (APFL, pFedMe, FedALA)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Some parameters stay with their client: which they are, and how they move."""
+"""Keep some parameters of the model at each client."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class PartialModel(Personalization):
 
 @dataclass(frozen=True)
 class Personal(PartialModel, name="personal"):
-    """Some parameters are personal: minimise ``(1/n) sum_i f_i(u, v_i)`` over a shared u and everyone's own v_i (eq. 1).
+    """Keep some parameters personal: minimise ``(1/n) sum_i f_i(u, v_i)`` over a shared u and personal v_i (eq. 1).
 
     A client trains u and v_i side by side with whatever the local rule is, sends the update of u alone, and keeps
     ``v_i <- (1 - outer_lr) v_i + outer_lr v_i'`` for itself (FedAvg-P, Algorithm 1, line 9); v_i starts from the model's
@@ -147,7 +147,7 @@ class Personal(PartialModel, name="personal"):
 
     @property
     def columns(self) -> tuple[Correction, ...]:
-        """What makes the two parts move differently; the last of the corrections, because frozen is frozen."""
+        """The correction by which the two parts move differently; it comes last, so that no other moves a frozen part."""
         return (Columns(self.lr_factor, self.alternate),) if self.alternate or self.lr_factor != 1.0 else ()
 
 

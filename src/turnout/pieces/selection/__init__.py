@@ -1,4 +1,4 @@
-"""Who takes part in a round."""
+"""Choose the clients of a round."""
 
 from turnout.core.registry import lookup
 from turnout.pieces.selection.by_gradient import ByAlignment, ByAlignmentAndInexactness, ByGradientNorm

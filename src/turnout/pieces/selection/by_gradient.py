@@ -1,4 +1,4 @@
-"""Cohorts drawn by how much each client's gradient promises, after everyone who is there was asked for it (FedNu)."""
+"""Draw cohorts by the clients' gradients, which everyone who is available measures first (FedNu)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _ByScore(Selection):
     scores_by_examples: bool
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
-        """All who are there."""
+        """Return all who are available."""
         return candidates.everyone()
 
     def select(self, candidates: Candidates) -> np.ndarray:
@@ -87,8 +87,8 @@ class ByAlignment(_ByScore, name="by_alignment"):
         The gradient of client 2 is zero, so that it is never drawn:
 
         >>> from turnout.pieces.base.trial import report, select
-        >>> asked = report([[]] * 3, start_gradient=[[1.0, 0.0], [3.0, 0.0], [0.0, 0.0]])
-        >>> select(ByAlignment(cohort_size=4), measured=asked)
+        >>> measured = report([[]] * 3, start_gradient=[[1.0, 0.0], [3.0, 0.0], [0.0, 0.0]])
+        >>> select(ByAlignment(cohort_size=4), measured=measured)
         [1, 1, 1, 1]
 
     Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
@@ -153,8 +153,8 @@ class ByAlignmentAndInexactness(_ByScore, name="by_alignment_and_inexactness"):
 
     Example:
         >>> from turnout.pieces.base.trial import report, select
-        >>> asked = report([[]] * 2, start_gradient=[[1.0], [1.0]], inexactness=[1.0, 0.0])
-        >>> select(ByAlignmentAndInexactness(psi=1.0, cohort_size=4), measured=asked)
+        >>> measured = report([[]] * 2, start_gradient=[[1.0], [1.0]], inexactness=[1.0, 0.0])
+        >>> select(ByAlignmentAndInexactness(psi=1.0, cohort_size=4), measured=measured)
         [1, 1, 1, 1]
     """
 

@@ -1,4 +1,4 @@
-"""Cohorts of those who are there that the record of past rounds puts first."""
+"""Choose the available clients that the record of past rounds ranks first."""
 
 from __future__ import annotations
 

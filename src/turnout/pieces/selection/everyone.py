@@ -1,4 +1,4 @@
-"""Everyone who is there takes part."""
+"""Choose every available client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnout.pieces.base import Selection
 
 @dataclass(frozen=True)
 class AllAvailable(Selection, name="all_available"):
-    """The cohort is every available client. It asks all N of them, as its cohort grows with N anyway.
+    """Choose every available client. All N are asked, since the cohort grows with N anyway.
 
     Example:
         >>> from turnout.pieces.base.trial import select
@@ -29,5 +29,5 @@ class AllAvailable(Selection, name="all_available"):
         return self
 
     def select(self, candidates: Candidates) -> np.ndarray:
-        """All available clients, ascending, int64 ``[B]``."""
+        """Return all available clients, ascending, int64 ``[B]``."""
         return candidates.everyone()

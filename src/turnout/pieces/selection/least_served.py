@@ -1,4 +1,4 @@
-"""F3AST's selection: those whose share of the objective is largest beside how often they take part."""
+"""Choose clients whose share of the objective is largest relative to how often they take part (F3AST)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.pieces.selection.by_record import ByRecord
 
 @dataclass(frozen=True)
 class LeastServed(SmoothedRates, ByRecord, name="least_served"):
-    """The cohort is the `cohort_size` available clients with the largest ``p_k / r_k``: those by whom variance falls most.
+    """Choose the `cohort_size` available clients with the largest ``p_k / r_k``, which reduce the variance most.
 
     r_k is how often client k takes part, smoothed (`SmoothedRates`), and the variance that the choice of cohorts adds to an
     unbiased step grows with ``H(r) = sum_k p_k^2 / r_k``, whose slope is ``-(p_k / r_k)^2``.
@@ -60,6 +60,6 @@ class LeastServed(SmoothedRates, ByRecord, name="least_served"):
         return record["last"].numpy()[clients] < 0
 
     def apply(self, report: Report, version: int, state: State) -> State:
-        """Note who took part."""
+        """Return the record with those who took part."""
         self.note(report.client, version, state)
         return state

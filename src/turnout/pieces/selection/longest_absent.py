@@ -1,4 +1,4 @@
-"""FedLaAvg's selection: those who have been away the longest."""
+"""Choose the clients who have been away the longest (FedLaAvg)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.pieces.selection.by_record import ByRecord
 
 @dataclass(frozen=True)
 class LongestAbsent(ByRecord, name="longest_absent"):
-    """The cohort is the `cohort_size` available clients who took part longest ago; who never took part comes first.
+    """Choose the `cohort_size` available clients who took part longest ago, those who never did first.
 
     State: ``last [N]``, the round of each client's last participation, -1 before.
 
@@ -36,7 +36,7 @@ class LongestAbsent(ByRecord, name="longest_absent"):
     cohort_size: int = 10
 
     def init(self, federation: Federation) -> State:
-        """Nobody has taken part."""
+        """Return -1 for all clients."""
         return {"last": torch.full((federation.num_clients,), -1, dtype=torch.int64)}
 
     def rank(self, clients: np.ndarray, version: int, record: State) -> np.ndarray:
@@ -48,6 +48,6 @@ class LongestAbsent(ByRecord, name="longest_absent"):
         return record["last"].numpy()[clients] < 0
 
     def apply(self, report: Report, version: int, state: State) -> State:
-        """Note who took part."""
+        """Return the record with those who took part."""
         state["last"][torch.from_numpy(report.client)] = version
         return state

@@ -1,4 +1,4 @@
-"""Oort: those whose data have taught the model most, and who are fast, beside some who were never asked."""
+"""Choose clients by the utility of their data and by their speed, and explore others (Oort)."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Oort(RecordingSelection, name="oort"):
         score_k <- score_k (T / d_k)^alpha                      where d_k > T
 
     U^95 is the quantile `clip`, and U_min 0.999 times the least utility. Of the clients whose score is at least `cutoff`
-    times the one in place ``(1 - epsilon) K``, so many are drawn in proportion to their scores. The other ``epsilon K`` are
+    times the score of rank ``(1 - epsilon) K``, so many are drawn in proportion to their scores. The other ``epsilon K`` are
     drawn of those who never took part, in proportion to 1 / d_k. ``epsilon`` falls by the factor `decay` in every round, down
-    to `least`. Where fewer newcomers are there, known clients take their places, and the other way round.
+    to `least`. Where fewer newcomers are available, more known clients are drawn, and the other way round.
 
     The preferred duration T grows by `pacer_step` whenever the utility of the last W steps is less than that of the W steps
     before.
 
     Differences: the authors' code (FedScale) has T as a percentile of durations, of which it moves 5 % at a time in both
-    directions, and a decaying mean of minibatch losses in place of the loss over all examples. There, places for
-    newcomers stay empty once all are known. Durations are told in advance here, and not observed.
+    directions, and a decaying mean of minibatch losses in place of the loss over all examples. It draws nobody in place
+    of newcomers once all are known. Durations are an option here, and are not observed.
 
     State: ``utility [N]``, ``last [N]`` (0 before the first round), ``count [N]``; ``gained [2 W]``, ``steps []`` and
     ``preferred []`` of the pacer.
@@ -103,14 +103,14 @@ class Oort(RecordingSelection, name="oort"):
             )
 
     def init(self, federation: Federation) -> State:
-        """Nobody has taken part."""
+        """Return the record before the first round."""
         n, real = federation.num_clients, {"dtype": torch.float64, "device": federation.device}
         taken = {name: torch.zeros(n, dtype=torch.int64) for name in ("last", "count")}
         pacer = {"gained": torch.zeros(2 * self.window, **real), "preferred": torch.full((), self.preferred, **real)}
         return {"utility": torch.zeros(n, **real)} | taken | pacer | {"steps": torch.tensor(0)}
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Return the state with clients who never took part; refuse them where durations are told."""
+        """Return the state with clients who never took part; refuse them where durations are given."""
         if self.durations is not None:
             raise ConfigurationError(
                 f"durations has a number for each of {before.num_clients} clients, and more have come: write durations=None "
@@ -119,7 +119,7 @@ class Oort(RecordingSelection, name="oort"):
         return super().grow(state, before, after, version)
 
     def apply(self, report: Report, version: int, state: State) -> State:
-        """Note the utilities of those who took part, and pace."""
+        """Return the record with the utilities of those who took part, and the preferred duration for the next round."""
         clients, device = torch.from_numpy(report.client), state["utility"].device
         utility = to_device(report.num_examples, device) * report.seen["start_loss_rms"].double()
         state["utility"][to_device(report.client, device)] = utility
@@ -152,7 +152,7 @@ class Oort(RecordingSelection, name="oort"):
         return np.sort(np.concatenate([known[:num_known], explored]))
 
     def _scores(self, clients: np.ndarray, now: int, record: dict[str, np.ndarray]) -> np.ndarray:
-        """Return what speaks for clients who took part before, >= 0."""
+        """Return the scores of clients who took part before, >= 0."""
         utility = record["utility"][clients]
         if not len(utility):
             return utility

@@ -1,4 +1,4 @@
-"""A cohort that the server draws with a coin for each client."""
+"""Choose each client independently with one probability."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from turnout.pieces.base import Selection
 
 @dataclass(frozen=True)
 class Poisson(Selection, name="poisson"):
-    """Let every available client take part with probability `rate`, whatever the others do; a cohort may be empty.
+    """Choose every available client with probability `rate`, independently of the others; a cohort may be empty.
 
     It is the sampling whose privacy is counted best: see ``PrivateSum(sampling_rate=...)``.
 
     Args:
-        rate: of the coin, > 0 and <= 1.
+        rate: the probability, > 0 and <= 1.
 
     Example:
         >>> from turnout.pieces.base.trial import select
@@ -34,7 +34,7 @@ class Poisson(Selection, name="poisson"):
             raise refuse("rate", given=self.rate, needed="a number > 0 and <= 1")
 
     def select(self, candidates: Candidates) -> np.ndarray:
-        """The cohort, ascending, int64 ``[B]``."""
+        """Return the cohort, ascending, int64 ``[B]``."""
         everyone = np.arange(candidates.num_clients)
         key = stream("selection by coins", candidates.seed, candidates.round)
         drawn = everyone[uniform(fold(key, everyone)) < self.rate]

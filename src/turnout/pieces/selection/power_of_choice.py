@@ -1,4 +1,4 @@
-"""Power-of-choice: of some random candidates those with the highest loss."""
+"""Choose the clients with the highest loss among random candidates (power-of-choice)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def draw(candidates: Candidates, clients: np.ndarray, weights: np.ndarray, size:
 
 @dataclass(frozen=True)
 class PowerOfChoice(_OfCandidates, name="power_of_choice"):
-    """Take the m clients with the highest ``F_k(w^t)`` of d random candidates (power-of-choice, pow-d).
+    """Choose the m clients with the highest ``F_k(w^t)`` among d random candidates (power-of-choice, pow-d).
 
     1. The server draws d of those who are there without replacement, client k in proportion to its share p_k.
     2. These compute the loss of the present model over all of their examples, and send it.
@@ -124,7 +124,7 @@ class PowerOfChoice(_OfCandidates, name="power_of_choice"):
 
 @dataclass(frozen=True)
 class RecentLoss(_OfCandidates, RecordingSelection, name="recent_loss"):
-    """Take the m clients whose last known loss is the highest, of d random candidates (power-of-choice, rpow-d).
+    """Choose the m clients whose last known loss is highest among d random candidates (power-of-choice, rpow-d).
 
     A client's loss is the mean over the minibatches of its local steps when it last took part, and infinite before, so that
     nothing more is sent or computed than in federated averaging.
@@ -155,7 +155,7 @@ class RecentLoss(_OfCandidates, RecordingSelection, name="recent_loss"):
         return {"loss": torch.full(shape, torch.inf, dtype=torch.float64, device=federation.device)}
 
     def apply(self, report: Report, version: int, state: State) -> State:
-        """Note the losses of those who took part."""
+        """Return the record with the losses of those who took part."""
         state["loss"][to_device(report.client, state["loss"].device)] = report.seen["loss"].double()
         return state
 

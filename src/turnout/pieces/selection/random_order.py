@@ -1,4 +1,4 @@
-"""All clients in a random order that is made only as far as it is asked for."""
+"""Enumerate clients in a random order, computed only as far as it is needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SMALL = 1024
 
 
 class RandomOrder:
-    """A uniformly random order of 0, ..., N - 1, a function of the key alone, taken from its front in pieces.
+    """Enumerate 0, ..., N - 1 in a uniformly random order, piece by piece; the order is a function of the key alone.
 
     Clients drawn one by one with replacement, in the order in which each appears for the first time, are in a uniformly
     random order. So the front of the order costs as much as its length, whatever N. Once a quarter of N has been drawn

@@ -1,4 +1,4 @@
-"""A cohort of fixed size, chosen at random from those who are there."""
+"""Choose a cohort of fixed size uniformly at random."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnout.pieces.selection.random_order import RandomOrder
 
 @dataclass(frozen=True)
 class Uniform(Selection, name="uniform"):
-    """The cohort is a uniformly random subset of `cohort_size` of the available clients, or all if fewer are there.
+    """Choose `cohort_size` of the available clients uniformly at random, or all if there are fewer.
 
     Clients are asked in a random order, which is a function of (seed, round) alone, until enough are there. This
     costs about cohort_size / (fraction available) questions, however many clients there are.
@@ -67,14 +67,14 @@ def first_available(candidates: Candidates, size: int, most: int) -> np.ndarray:
     num_clients = candidates.num_clients
     order = RandomOrder(stream("selection", candidates.seed, candidates.round), num_clients)
     chosen = [np.empty(0, dtype=np.int64)]
-    num_asked, num_found, step = 0, 0, 2 * size
-    while num_found < size and num_asked < min(most, num_clients):
-        clients = order.take(min(step, max(most - num_asked, 1)))
+    num_tried, num_present, step = 0, 0, 2 * size
+    while num_present < size and num_tried < min(most, num_clients):
+        clients = order.take(min(step, max(most - num_tried, 1)))
         here = clients[candidates.available(clients)]
         chosen.append(here)
-        num_asked, num_found = num_asked + len(clients), num_found + len(here)
-        # Enough at the rate seen so far, with two standard deviations to spare: a further question costs more than
+        num_tried, num_present = num_tried + len(clients), num_present + len(here)
+        # Enough at the rate seen so far, with two standard deviations to spare: a further query costs more than
         # a longer one. How the order is cut does not change the cohort.
-        missing = max(size - num_found, 0)
-        step = math.ceil((missing + 2 * math.sqrt(missing)) * (num_asked + 1) / (num_found + 1))
+        missing = max(size - num_present, 0)
+        step = math.ceil((missing + 2 * math.sqrt(missing)) * (num_tried + 1) / (num_present + 1))
     return np.concatenate(chosen)[:size]

@@ -1,4 +1,4 @@
-"""Cohorts that are multisets: clients are drawn with replacement, and who is drawn twice counts twice."""
+"""Draw clients with replacement; a client that is drawn twice counts twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnout.pieces.local.measurements import StartGradient
 
 @dataclass(frozen=True)
 class WithReplacement(Selection, name="with_replacement"):
-    """The cohort is `cohort_size` independent draws, uniform over the available clients; empty if nobody is there.
+    """Draw `cohort_size` clients independently and uniformly from those available; none if nobody is.
 
     FedNu's S_t (FOLB, Algorithm 1) with the uniform distribution. It costs about cohort_size / (fraction available)
     questions, however many clients there are.
@@ -45,7 +45,7 @@ class WithReplacement(Selection, name="with_replacement"):
 
 @dataclass(frozen=True)
 class TwoCohorts(Selection, name="two_cohorts"):
-    """Two independent multisets of `cohort_size` draws: S_1 trains, S_2 only sends gradients (FOLB, Algorithm 2).
+    """Draw two independent cohorts with replacement: S_1 trains, S_2 only sends gradients (FOLB, Algorithm 2).
 
     Args:
         cohort_size: draws for each of the two (K).
@@ -74,7 +74,7 @@ class TwoCohorts(Selection, name="two_cohorts"):
 
 
 def uniform_draws(candidates: Candidates, size: int, purpose: str) -> np.ndarray:
-    """`size` independent draws, uniform over those who are there, ascending; none if nobody is."""
+    """Return `size` independent draws, uniform over those available, ascending; none if nobody is."""
     key, num_clients = stream(purpose, candidates.seed, candidates.round), candidates.num_clients
     present, drawn, step = np.empty(0, dtype=np.int64), 0, 2 * size
     while len(present) < size and drawn < 4 * num_clients:
