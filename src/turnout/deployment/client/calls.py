@@ -1,4 +1,4 @@
-"""What a client wants done, as values: requests, pauses and computations that a driver carries out for its session."""
+"""Actions that a client asks of its driver: requests, pauses and computations, as values."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back: a status, 0 where nothing did; and the body, as far as it came."""
+    """An answer: its status, 0 where nothing came back, and its body, as far as it came."""
 
     status: int
     body: bytes = b""
@@ -71,7 +71,7 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """What the server says of why not, in characters that can be shown."""
+        """The reason that the server gives for a refusal, in characters that can be shown."""
         return printable(self.table().get("reason") or f"it answers {self.status}", 500)
 
     @property

@@ -53,7 +53,7 @@ class Connection:
 
     @property
     def wants_certificate(self) -> bool:
-        """Whether a server that ends a connection without an answer may want to know who this client is."""
+        """True where a server that ends a connection without an answer may ask for a certificate that this client lacks."""
         return self.url.startswith("https") and self.certificate is None
 
     def trust(self) -> ssl.SSLContext | bool:
@@ -169,7 +169,7 @@ _ANNOUNCED: Mapping[str, Callable[[Any], bool]] = {
     "input_shape": lambda value: value is None or _is_shape(value),
     "data": lambda value: value is None or isinstance(value, dict),
 }
-"""What the answer to a question about a run has to hold."""
+"""Conditions that the fields of a run's description meet."""
 
 
 class Joined:

@@ -14,7 +14,7 @@ from turnout.deployment.wire.format import PROTOCOL
 
 @dataclass(frozen=True)
 class Manners:
-    """How a client behaves towards a server.
+    """Waits and retries of a client, and the object stores that it trusts.
 
     Attributes:
         wait: seconds that the server may hold a question for work.

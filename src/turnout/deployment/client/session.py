@@ -1,4 +1,4 @@
-"""What a client says to the server and does in between, without I/O: a driver sends, sleeps and computes for it.
+"""The protocol of a client as a generator, without I/O: a driver sends, sleeps and computes for it.
 
 A process for one client and a swarm of thousands in one process are two drivers of the same generator.
 """
@@ -57,14 +57,14 @@ def links(table: Mapping[str, Any], hosts: Collection[str]) -> dict[str, str]:
 
 
 class Trainer(Protocol):
-    """What computes for a client: see `turnout.deployment.client.worker`."""
+    """Interface of the computation of a client, which `turnout.deployment.client.worker.Worker` implements."""
 
     def first_memory(self) -> State:
         """Return what a client remembers before it first takes part."""
         ...
 
     def content(self, version: int, model: State, memory: State) -> bool:
-        """Whether the client takes part with this model."""
+        """Return True where the client takes part with this model."""
         ...
 
     @property

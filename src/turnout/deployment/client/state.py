@@ -1,4 +1,4 @@
-"""What a client keeps in its folder: who it is, what it remembers, and the report that is not yet accepted."""
+"""State of a client: its identity, what it remembers between tasks, and the report that is not yet accepted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Pending:
 
 
 class ClientState:
-    """What a client keeps, in memory alone: it is nobody's any more when the process ends.
+    """State of a client in memory, which is lost when the process ends.
 
     Attributes:
         token: by which the server knows it.
@@ -79,7 +79,7 @@ class ClientState:
 
 
 class ClientFolder(ClientState):
-    """What a client keeps, in a folder that survives it; every change is on the disk before it counts.
+    """State of a client in a folder, which survives the process; every change is on the disk before it counts.
 
     A report waits in a folder of its own, which appears in one move. The server's answer turns its memory into the
     client's in another; a waiting report without memory is one that was answered.
@@ -129,6 +129,8 @@ class ClientFolder(ClientState):
 
     def settle(self) -> None:
         """Remember what the report says, because the server took it."""
+        # This move is the moment at which the report counts: before it, the client sends the report again, and the server
+        # answers that it has it; behind it, a waiting folder without memory is deleted at the next start.
         move(self._waiting / "memory.safetensors", self._memory)
         sync(self.folder)
         super().settle()

@@ -34,7 +34,7 @@ from turnout.population.speed.durations import BoundSpeed
 
 @dataclass
 class Tally:
-    """What a swarm did.
+    """Counts of what the clients of a swarm did.
 
     Attributes:
         reports: how many reports were taken.

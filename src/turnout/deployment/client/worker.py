@@ -1,4 +1,4 @@
-"""What computes for one client: `client_step` with one lane, on data that stay where they are."""
+"""Compute the tasks of one client: `client_step` with one lane, on data that stay where they are."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _WORST = np.finfo(np.float64).max  # of an own model that has diverged: any othe
 
 
 class Computer:
-    """What all clients on one machine share: the model's objective and the algorithm. See `Worker` for one of them.
+    """Hold what all clients on one machine share: the model's objective, the algorithm and the data. See `Worker`.
 
     Args:
         experiment: model, algorithm, loss, seed; of its data, what the clients here hold.

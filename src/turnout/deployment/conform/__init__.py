@@ -1,1 +1,1 @@
-"""Whether a client in any language does what docs/protocol.md asks: a server that misbehaves on purpose, and a judge."""
+"""Test a client in any language against docs/protocol.md: a server that misbehaves on purpose, and a judge."""

@@ -1,4 +1,4 @@
-"""What of all that a client sent breaks the protocol."""
+"""Find what breaks the protocol in the requests that a client sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnout.deployment.wire.format import Assignment, decode, digest, read_mani
 from turnout.protocol.survey import SURVEYS
 
 _WRONG = {400, 401, 403, 404, 405, 408, 413, 422, 426, 431}
-"""What a server answers only to a client that does something wrong."""
+"""Statuses that a server answers only to a client that does something wrong."""
 _BURST, _WITHIN = 10, 0.25  # as many attempts of one request in so many seconds are no pauses
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong in a trial of a client, one thing in each round, and what the client must do then."""
+"""Declare the faults of a trial of a client, one in each round, and what the client must do then."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Scenario:
 
 
 def _again(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
-    """The same request comes again."""
+    """Check that the same request comes again."""
     for request in later:
         if (request.method, request.path) == (exchange.method, exchange.path):
             same = request.headers.get("authorization") == exchange.headers.get("authorization")
@@ -46,7 +46,7 @@ def _again(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
 
 
 def _same_report(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
-    """The report comes again, or its task is asked for; no other report on the task comes."""
+    """Check that the report comes again, or its task is asked for, and that no other report on the task comes."""
     task = exchange.path.removesuffix("/report")
     reports = [request for request in later if request.path == exchange.path and request.method == "PUT"]
     if any(request.digest != exchange.digest for request in reports):
@@ -56,7 +56,7 @@ def _same_report(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
 
 
 def _from_the_start(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
-    """The report comes again from byte 0."""
+    """Check that the report comes again from byte 0."""
     reports = [request for request in later if request.path == exchange.path and request.method == "PUT"]
     if reports and reports[0].headers.get("upload-offset", "0") != "0":
         return f"the report goes on at byte {reports[0].headers['upload-offset']}, and the server wants it from 0"
@@ -64,7 +64,7 @@ def _from_the_start(exchange: Exchange, later: Sequence[Exchange]) -> str | None
 
 
 def _dropped(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
-    """The client asks for work before it reports on this task again."""
+    """Check that the client asks for work before it reports on this task again."""
     before = takewhile(lambda request: request.path != "/v1/checkin", later)
     if any(request.path == exchange.path and request.method == "PUT" for request in before):
         return "the report comes again, and it will never be taken"
@@ -72,7 +72,7 @@ def _dropped(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
 
 
 def _downloaded_again(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
-    """The model is asked for again, before a report comes."""
+    """Check that the model is asked for again before a report comes."""
     before = list(takewhile(lambda request: request.method != "PUT", later))
     if any(request.path == exchange.path and request.method == "GET" for request in before):
         return None
@@ -80,7 +80,7 @@ def _downloaded_again(exchange: Exchange, later: Sequence[Exchange]) -> str | No
 
 
 def _nothing(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
-    """What has to hold in general."""
+    """Pass: the rules that hold at any time cover this."""
     del exchange, later
 
 

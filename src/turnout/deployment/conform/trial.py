@@ -61,7 +61,7 @@ class _Server(Server):
 
 @dataclass
 class Trial:
-    """What a client does with a server that misbehaves.
+    """Run a client against a server that misbehaves, and judge what it sent.
 
     Args:
         experiment: one client's data, and what is run on them, for `ROUNDS` rounds.

@@ -151,7 +151,7 @@ class Blame:
 
     @property
     def _rows(self) -> int:
-        """How many clients have measured before the present action."""
+        """Number of clients that have measured before the present action."""
         return 0 if self._coordinator.measured is None else len(self._coordinator.measured)
 
     def _check(self, action: Step | Gather) -> None:

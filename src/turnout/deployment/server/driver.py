@@ -77,22 +77,22 @@ class Driver:
 
     @property
     def started(self) -> bool:
-        """Whether tasks have been given."""
+        """True once tasks have been given."""
         return self.run is not None
 
     @property
     def over(self) -> str | None:
-        """Why the run has ended; None while it has not, or clients still judge a model."""
+        """Reason for which the run has ended; None while it goes on, or clients still judge a model."""
         return None if self.surveys.open else self.trained
 
     @property
     def trained(self) -> str | None:
-        """Why there are no further steps; None where there are."""
+        """Reason for which there are no further steps; None where there are."""
         return None if self.run is None else self.run.over
 
     @property
     def progress(self) -> tuple[int, int, bool]:
-        """What a checkpoint would save: steps, surveys that have ended, and whether there are no further ones."""
+        """Progress that a checkpoint would save: steps, surveys that have ended, and True where there are no further ones."""
         return self.version, self.surveys.number - len(self.surveys.open), self.over is not None
 
     @property
@@ -118,7 +118,7 @@ class Driver:
 
     @property
     def noise(self) -> Noise:
-        """What the noise of the next step follows from."""
+        """Secret and history that the noise of the next step follows from."""
         return self._noise if self.run is None else self.run.noise
 
     @property
@@ -144,7 +144,7 @@ class Driver:
 
     @property
     def num_open(self) -> int:
-        """How many clients are at work."""
+        """Number of clients at work."""
         return len(set(self.surveys.at_work()).union(() if self.run is None else self.run.tasks))
 
     def tasks_of(self, client: int) -> list[Assignment]:

@@ -1,4 +1,4 @@
-"""Who is a client of the run, and who may become one."""
+"""Enrol clients: tokens, one-time codes and bans."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Files:
     """
 
     takes_uploads = False
-    """Whether clients may send reports past the server."""
+    """True where clients may send reports past the server."""
 
     def __init__(
         self, folder: Path, until_done: Callable[[Callable[[], object]], None], read_only: bool = False

@@ -1,4 +1,4 @@
-"""How long a server believes that a client is there, and by which clock."""
+"""Leases: the time for which a server counts a client as present without hearing from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnout.core.checks import count, positive
 
 @dataclass(frozen=True)
 class Leases:
-    """How long a server believes in clients that it does not hear.
+    """Times for which a server counts silent clients as present.
 
     Attributes:
         heartbeat: seconds between two signs of life of a client at work.

@@ -167,7 +167,7 @@ class Ledger:
 
     @property
     def evaluation(self) -> dict[str, Any] | None:
-        """What came of the evaluation that ended last, as plain values; None before the first."""
+        """Result of the evaluation that ended last, as plain values; None before the first."""
         row = self.history.evaluations.last
         return None if row is None else _described(row)
 

@@ -13,7 +13,7 @@ from turnout.core.checks import positive
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server reads, waits for and holds. All of it holds before a token is looked at.
+    """Limits of what a server reads, waits for and holds. All of them hold before a token is looked at.
 
     Attributes:
         connections: open connections of all clients; more are refused. There are fewer where the operating system does not

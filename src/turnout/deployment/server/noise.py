@@ -41,7 +41,7 @@ def first(algorithm: Algorithm) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Noise:
-    """What the noise of a server follows from.
+    """Secret and history that the noise of a server follows from.
 
     Attributes:
         secret: of all releases since the last start, hexadecimal; None where nothing is noised.

@@ -42,7 +42,7 @@ log = logging.getLogger("turnout.server")
 
 @dataclass(frozen=True)
 class Options:
-    """How a server is run.
+    """Options of a server.
 
     Attributes:
         host, port: where it listens; port 0 is any that is free.

@@ -64,6 +64,7 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
         driver.stepped = lambda at: releases.compare(at.version, at.noise.steps)
     _restore(driver, store, folder)
     last, outcomes = None, []
+    # One entry too many is read, so that the last entry is known where the checkpoint has all of them.
     for entry in store.entries(max(0, driver.applied - 1)):
         last = entry
         if entry.number > driver.applied:

@@ -28,7 +28,7 @@ _OF_THE_PACE = ("taken", "late", OVER)  # outcomes that a simulation of the same
 
 @dataclass
 class Visits:
-    """Who was there when, and how long tasks took, as a journal has it.
+    """Visits of clients and durations of tasks, as a journal has them.
 
     Attributes:
         stays: (client, came, went) in seconds; and in versions, of which the first one that it could take part in.
@@ -74,7 +74,7 @@ class Visits:
 
 @dataclass(frozen=True)
 class Replayed:
-    """What came of a journal.
+    """Result of a replay.
 
     Attributes:
         driver: the coordinator at the end.

@@ -72,7 +72,7 @@ class Strangers:
 
 
 class Gate(Strangers):
-    """Who asks, and whether not too often.
+    """Admit requests by their token, at a limited rate.
 
     Args:
         service: which knows the clients.

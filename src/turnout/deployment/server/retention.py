@@ -81,6 +81,7 @@ class Retention:
         enough = [anchor for anchor in held if anchor.version <= driver.version - self._steps]
         if enough and enough[-1].number > self._store.begins:
             oldest = enough[-1]
+            # Reports that came before the anchor and are used behind it, which the journal behind it does not name.
             unused = checkpoint.facts(oldest.path)["unused"]
             self._store.compact(oldest.number)
             self._store.keep_reports(oldest.number, unused)

@@ -9,7 +9,7 @@ import numpy as np
 from turnout.deployment.server.store import Entry
 
 REASONS = {"ban": "banned", "remove": "removed"}
-"""Why a client loses its task, by the kind of the entry that ends it."""
+"""Reasons for which a client loses its task, by the kind of the entry that ends it."""
 
 
 class Roster:

@@ -320,4 +320,4 @@ PAGE_ROUTES = (
         False,
     ),
 )
-"""What ``turnout serve --page`` adds."""
+"""Routes that ``turnout serve --page`` adds."""

@@ -35,7 +35,7 @@ log = logging.getLogger("turnout.server")
 
 @dataclass
 class Applied:
-    """What follows of one entry.
+    """Consequences of one entry of the journal.
 
     Attributes:
         asked: clients who were given a task.
@@ -241,6 +241,7 @@ class ServedRun:
             assignment = self.tasks.get(client)
             if assignment is not None and assignment.task == task:
                 del self.tasks[client]
+            # A report that this very entry took may be dropped by the step that follows from it: the last outcome counts.
             applied.outcomes = [outcome for outcome in applied.outcomes if outcome.task != task]
             applied.outcomes.append(Outcome(task, client, reason))
         self.reports.forget(tasks)

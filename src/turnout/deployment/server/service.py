@@ -1,4 +1,4 @@
-"""What a server does with what clients ask of it, without HTTP: who is there, who works on what, what has happened.
+"""Answer what clients ask, without HTTP: who is there, who works on what, what has happened.
 
 What changes anything is put into the queue of `Writer`.
 """
@@ -83,7 +83,8 @@ class Service(Writer):
         self._lost = LostTasks(self.clock)
         self._starting = driver.started
         now = self.clock()
-        for client in driver.present():  # they get the time to notice that the server is back
+        # Leases are not in the journal. Whoever was there gets the time to notice that the server is back.
+        for client in driver.present():
             self._attendance.believe(client, self.leases.at_work + self.leases.grace + self.leases.longest_wait)
         with self._lock:
             self._set_deadlines(driver.present())
@@ -127,12 +128,12 @@ class Service(Writer):
 
     @property
     def num_clients(self) -> int:
-        """How many clients were ever enrolled."""
+        """Number of clients that were ever enrolled."""
         return len(self.enrolment)
 
     @property
     def num_there(self) -> int:
-        """How many clients are there."""
+        """Number of clients that are there."""
         return len(self._attendance)
 
     def enrol(self, token: str, code: str | None = None, name: str | None = None) -> Future[Verdict]:
@@ -276,6 +277,7 @@ class Service(Writer):
             setting = self.driver.setting
             self._put(Happening("start", data={"rounds": setting.rounds, **noise.first(setting.algorithm)}))
         with self._lock:
+            # What is due becomes an entry of the journal and is applied as one, so that a replay has it at the same place.
             while self._timers and self._timers[0][0] <= now:
                 self._put(Happening("timer", data={"timer": heapq.heappop(self._timers)[1]}))
             for client in self._attendance.silent():

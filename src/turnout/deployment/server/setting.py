@@ -1,4 +1,4 @@
-"""What a server runs: an experiment without its population, held against what has a meaning between real machines."""
+"""Prepare an experiment for a server, and refuse what has no meaning between real machines."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class RunSetting:
 
     @cached_property
     def answer_sum(self) -> AnswerSum | None:
-        """How the answers of clients are added up; None where the server sees each client's."""
+        """The sum that answers of clients are added up in; None where the server sees each client's."""
         return AnswerSum.of(self.algorithm)
 
     def answer_format(self, task: Assignment) -> SumsFormat | PhaseFormat:

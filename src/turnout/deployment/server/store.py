@@ -1,4 +1,4 @@
-"""What a server keeps: a journal of all that happened, and the clients; models and reports are `Files` beside it.
+"""Store of a server: the journal of all that happened, clients and codes; models and reports are `Files` beside it.
 
 The journal is a database's table (SQLite in the run's folder, or PostgreSQL by URL). What happened is applied only after it
 is in the journal, and answered only after it is applied, so whoever was answered can rely on it. Everything that waits is
@@ -71,7 +71,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a task: ``"taken"``, or the reason why not; and the digest of the report that was taken."""
+    """Outcome of a task: ``"taken"``, or the reason why not; and the digest of the report that was taken."""
 
     task: int
     client: int
@@ -225,6 +225,8 @@ class Store:
         if self._claim is not None:
             self._claim.hold()
         try:
+            # Files before entries: an entry that names a report must never be on the disk without it. A file that no entry
+            # names only takes space.
             self.files.bring(arrived)
             with self._transaction() as connection:
                 if self._claim is not None:

@@ -17,7 +17,7 @@ from turnout.protocol.secure.masked_sum import MaskedVectors
 from turnout.protocol.survey import FIRST_TASK, Asked
 
 PHASES = ("share", "mask", "open")
-"""What clients who have sent their keys are asked for, one after the other."""
+"""Phases that clients who have sent their keys are asked for, in this order."""
 
 
 class SummedSurvey:

@@ -93,7 +93,7 @@ class Surveys:
 
     @property
     def noised(self) -> bool:
-        """Whether answers are noised, and spend the privacy budget."""
+        """True where answers are noised, and spend the privacy budget."""
         return self._setting.answer_sum is not None and self._setting.answer_sum.noise is not None
 
     def begin(self, asked: Asked, applied: Applied, secret: str = "") -> None:
@@ -278,7 +278,7 @@ class Surveys:
 
     @property
     def _masked(self) -> bool:
-        """Whether answers are added up under masks."""
+        """True where answers are added up under masks."""
         return self._setting.answer_sum is not None and self._setting.answer_sum.masking is not None
 
     def _layout(self, survey: Survey) -> AnswerLayout:

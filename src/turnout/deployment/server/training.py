@@ -1,4 +1,4 @@
-"""What a client computes, in plain values, so that clients in other languages need nothing of this package."""
+"""Describe what a client computes in plain values, so that clients in other languages need nothing of this package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnout.pieces.base.algorithm import Algorithm
 
 
 class _Unsaid(TurnoutError):
-    """What a client computes cannot be said in plain values; the text says why."""
+    """The computation of a client cannot be described in plain values; the text says why."""
 
 
 def secure(

@@ -46,7 +46,7 @@ class Part:
 
 
 class Progress:
-    """How fast something has come: seconds spent on it, and bytes received.
+    """Rate of an upload: seconds spent on it, and bytes received.
 
     Args:
         limits: the slowest rate, after a first time in which any rate will do.
@@ -70,7 +70,7 @@ class Progress:
 
     @property
     def is_behind(self) -> bool:
-        """Whether it comes slower than it may."""
+        """True where the upload is slower than the limits allow."""
         return self.seconds > self._limits.stall_seconds + self.received / self._limits.upload_rate
 
 

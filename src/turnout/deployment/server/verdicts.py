@@ -1,4 +1,4 @@
-"""What is answered to a request, whatever carried it."""
+"""Answers to requests, whatever transport carried them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from turnout.core.checks import TurnoutError
 
 
 class Verdict(NamedTuple):
-    """What becomes of a request, as an HTTP status, and why."""
+    """Answer to a request: an HTTP status and a JSON body."""
 
     status: int
     body: dict[str, Any]

@@ -33,7 +33,7 @@ log = logging.getLogger("turnout.server")
 
 
 class Writer(ABC):
-    """What waits for the journal, and who writes it.
+    """Queue of happenings that wait for the journal, and the thread that writes and applies them.
 
     Args:
         driver: the coordinator in motion, after all that is in the journal.
@@ -167,6 +167,7 @@ class Writer(ABC):
                 busy.add(waiting.client)
         if not admitted and not self._outcomes:
             return True
+        # Visits that were put off come first: a step that follows from the other entries may depend on who is there.
         woken = self._write([*self._visits.due(), *admitted])
         self.figures = snapshot(self.driver, self.figures)
         if woken or self.driver.over is not None:
@@ -244,6 +245,8 @@ class Writer(ABC):
         arrived = [
             (waiting.file, waiting.digest) for waiting in admitted if waiting.file is not None and waiting.digest
         ]
+        # Outcomes follow from entries that were applied before. They are written with the next group, so that they cost no
+        # transaction of their own; a server that dies in between derives them from the journal again.
         outcomes = list(self._outcomes)
         try:
             self.store.commit(entries, arrived, outcomes)

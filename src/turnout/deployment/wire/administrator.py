@@ -18,7 +18,7 @@ ADDRESS_FILE = "address.txt"
 TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{32,200}")
 """The form of every token."""
 CHANGES = ("name", "ban", "unban", "remove")
-"""What an administrator may change of a client."""
+"""Changes of a client that an administrator may make."""
 MOST_CODES = 50
 """One-time codes of one request: more would be too long for an entry of the journal."""
 

@@ -28,7 +28,7 @@ _AXES = 6
 
 @dataclass(frozen=True)
 class DataShape:
-    """What a server needs to know of the examples of a client to make a model for them.
+    """Shape of the examples of a client: all that a server needs to make a model for them.
 
     Attributes:
         inputs: shape of an example as the model has it.
@@ -83,7 +83,7 @@ class DataShape:
 
     @property
     def num_outputs(self) -> int:
-        """How many numbers a model gives for an example."""
+        """Numbers that a model gives for an example."""
         return math.prod(self.target_shape) * (self.classes or self.outputs or 1)
 
     def settings(self) -> dict[str, Any]:

@@ -239,7 +239,7 @@ class Assignment:
 
     @property
     def fingerprint(self) -> str:
-        """What tells it from another task of the same number, which a server that was restored from a copy may give."""
+        """A digest that differs from that of another task with the same number, as a server restored from a copy may give."""
         return digest(json.dumps(self.json(), sort_keys=True).encode())[:32]
 
     @classmethod
@@ -293,7 +293,7 @@ _TASK: Mapping[str, Callable[[Any], bool]] = {
     "heartbeat": lambda value: type(value) in (int, float) and 0.0 < value < 1e9,
     "told": lambda value: isinstance(value, Mapping) and all(map(_is_tensor, value.values())),
 }
-"""What the fields of a task have to be."""
+"""Conditions that the fields of a task meet."""
 
 
 def _is_tensor(value: Any) -> bool:

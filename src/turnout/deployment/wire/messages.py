@@ -1,4 +1,4 @@
-"""What a report looks like on the wire: its tensors, or what a compression sends in their place."""
+"""Reports as bytes: their tensors, or what a compression sends in their place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CODE = "code."
 
 @dataclass(frozen=True)
 class Coding:
-    """How the vectors of reports are coded.
+    """Coding of the vectors of reports.
 
     Attributes:
         compression: the algorithm's last guard.
@@ -87,7 +87,7 @@ class Coding:
 
 @dataclass(frozen=True)
 class ReportFormat:
-    """What reports of one phase look like.
+    """Format of the reports of one phase.
 
     Attributes:
         manifest: the tensors of a message.

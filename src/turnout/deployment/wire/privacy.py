@@ -1,4 +1,4 @@
-"""What a server can see of a client, piece by piece: printed by the server, and held against what a client allows."""
+"""List what a server can see of a client: the server prints it, and a client compares it with what it allows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ANSWERS = (
     Visible("evaluations", "loss and metrics of models on its test examples, as sums", "evaluate_share"),
     Visible("queries", "numbers of examples, sums and counts of its data that are asked for", "turnout query"),
 )
-"""What a server sees of a client that answers."""
+"""Figures that a server sees of a client that answers evaluations and queries."""
 
 
 def visible(algorithm: Algorithm) -> tuple[Visible, ...]:

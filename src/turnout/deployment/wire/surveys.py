@@ -33,7 +33,7 @@ _COUNTS = ("num_examples", "group_examples", "counts")
 _SHARES = {"score": "num_examples", "shared_score": "num_examples", "group_score": "group_examples"}
 """Sums of numbers from 0 to 1 where examples have labels, and the examples that they are over."""
 SURVEY = "survey"
-"""What a client is told with each task of a sum of answers: the number of the evaluation or query."""
+"""Name under which each task of a sum of answers has the number of the evaluation or query."""
 _UNIT = ("appeal_train", "appeal_test", "preferred")
 """Numbers from 0 to 1."""
 
