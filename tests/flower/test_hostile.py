@@ -95,27 +95,18 @@ def model(grid: OneProcess, folder, **options) -> torch.Tensor:
     return torch.cat([torch.from_numpy(np.array(result.arrays[name].numpy())).reshape(-1) for name in SHAPES])
 
 
-@pytest.fixture(autouse=True)
-def look_often(monkeypatch):
-    monkeypatch.setattr("turnout.flower.grid.LOOK", 0)
-
-
 @pytest.fixture(scope="module")
 def of_others(tmp_path_factory) -> torch.Tensor:
     """Return the model of a run in which node 22 fails."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("turnout.flower.grid.LOOK", 0)
-        grid = OneProcess(NODES, app())
-        grid.broken = {22}
-        return model(grid, tmp_path_factory.mktemp("others"))
+    grid = OneProcess(NODES, app())
+    grid.broken = {22}
+    return model(grid, tmp_path_factory.mktemp("others"))
 
 
 @pytest.fixture(scope="module")
 def of_all(tmp_path_factory) -> torch.Tensor:
     """Return the model of a run in which all nodes do what they should."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("turnout.flower.grid.LOOK", 0)
-        return model(OneProcess(NODES, app()), tmp_path_factory.mktemp("all"))
+    return model(OneProcess(NODES, app()), tmp_path_factory.mktemp("all"))
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -94,11 +94,6 @@ def over_grid(algorithm: to.Algorithm, tmp_path, rounds: int, **options) -> torc
     return torch.cat([value.reshape(-1) for value in result.arrays.to_torch_state_dict().values()])
 
 
-@pytest.fixture(autouse=True)
-def look_often(monkeypatch):
-    monkeypatch.setattr("turnout.flower.grid.LOOK", 0)
-
-
 CASES = {
     "scaffold": to.scaffold(),
     "scaffold option I": to.average_participating(also=(to.local.Scaffold(option="I"),)),

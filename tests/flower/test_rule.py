@@ -104,11 +104,6 @@ class Alone:
         del error, action
 
 
-@pytest.fixture(autouse=True)
-def look_often(monkeypatch):
-    monkeypatch.setattr("turnout.flower.grid.LOOK", 0)
-
-
 def vector(arrays: ArrayRecord) -> torch.Tensor:
     return torch.cat([torch.from_numpy(np.array(arrays[name].numpy())).reshape(-1) for name in SHAPES])
 

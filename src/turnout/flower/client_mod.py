@@ -181,10 +181,10 @@ class Steps:
                 gradient[numbers] = parameter.grad.reshape(-1).to(params)
         direction = self._direction(gradient, params)
         for parameter, numbers in self._slices.items():
-            if not direction[numbers].any():  # frozen: not even weight decay and momentum move it
-                parameter.grad = None if gradient[numbers].any() else parameter.grad
-            else:
+            if direction[numbers].any():
                 parameter.grad = direction[numbers].view_as(parameter).to(parameter)
+            elif gradient[numbers].any():  # frozen: not even weight decay and momentum move it
+                parameter.grad = None
         self.number += 1
 
     def after(self, *_: Any) -> None:

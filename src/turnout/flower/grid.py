@@ -27,9 +27,6 @@ from turnout.flower.replies import body_of, mean, metrics_of
 
 log = logging.getLogger("turnout.flower")
 
-LOOK = 2
-"""Looks for replies between two questions for the nodes that are connected."""
-
 
 @dataclass(frozen=True, eq=False)
 class _Sent:
@@ -73,7 +70,7 @@ class GridServer(Service):
         )
         self._rule, self._grid, self._arrays, self._timeout, self._configs = rule, grid, arrays, timeout, configs
         self._nodes = dict[int, int]()  # of each client that is connected
-        self._away, self._look_at = dict[int, float](), 0.0  # until when clients whose task failed count as gone
+        self._away = dict[int, float]()  # until when clients whose task failed count as gone
         self._sent = dict[int, _Sent]()  # by task
         self._messages = dict[str, tuple[int, str]]()  # task and type of each message without a reply
         self._taken, self._version = driver.store.taken(), driver.version
@@ -93,9 +90,7 @@ class GridServer(Service):
         self.stopping = self.driver.over is not None
         if not self.stopping:
             self._collect()
-            if self.clock() >= self._look_at:
-                self._look()
-                self._look_at = self.clock() + LOOK * self._rule.poll
+            self._look()
             self._give()
         return min(super().tick(), self._rule.poll)
 
@@ -113,33 +108,34 @@ class GridServer(Service):
 
     def _give(self) -> None:
         """Send the tasks that are not yet sent, in the order in which they were given; after a restart, all open ones."""
-        if (run := self.driver.run) is None:
-            return
-        tasks = {task.task: (client, task) for client, task in run.tasks.items()}
-        self._sent = {number: sent for number, sent in self._sent.items() if number in tasks}
-        self._messages = {name: (task, kind) for name, (task, kind) in self._messages.items() if task in tasks}
+        tasks = {} if self.driver.run is None else self.driver.run.tasks
         broadcast, messages = dict[int, dict[str, Any]](), list[tuple[_Sent, str, Message]]()
-        for number, (client, task) in tasks.items():
-            if number in self._sent or client not in self._nodes:
+        for client, task in tasks.items():
+            if task.task in self._sent or client not in self._nodes:
                 continue
             if task.version not in broadcast:
-                shared = dict(run.coordinator.shared())
-                records = {self._rule.arrays: ArrayRecord(self._arrays.tensors(self._model(task)))}
-                broadcast[task.version] = records | ({SHARED: ArrayRecord(shared)} if shared else {})
-            sent = self._sent[number] = _Sent(client, self._nodes[client], task)
-            content = broadcast[task.version]
-            messages += [(sent, kind, self._message(sent, kind, content)) for kind in self._rule.kinds(task.phase)]
+                broadcast[task.version] = self._records(task)
+            sent, records = _Sent(client, self._nodes[client], task), broadcast[task.version]
+            self._sent[task.task] = sent
+            messages += [(sent, kind, self._message(sent, kind, records)) for kind in self._rule.kinds(task.phase)]
         names = self._grid.push_messages([message for *_, message in messages]) if messages else ()
         for (sent, kind, _), name in zip_longest(messages, names):
             if name:
                 self._messages[name] = sent.task.task, kind
-            else:
+            elif sent.task.task in self._sent:
                 self._lose(sent, "the grid takes no message for it")
 
     def _model(self, task: Assignment) -> torch.Tensor:
         """Return the model of an open task, ``[P_u]``."""
         assert self.driver.run is not None
         return self.driver.run.coordinator.models[max(task.version, 0)]
+
+    def _records(self, task: Assignment) -> dict[str, Any]:
+        """Return what all nodes get that train from the version of a task."""
+        assert self.driver.run is not None
+        records = {self._rule.arrays: ArrayRecord(self._arrays.tensors(self._model(task)))}
+        shared = dict(self.driver.run.coordinator.shared())
+        return records | ({SHARED: ArrayRecord(shared)} if shared else {})
 
     def _message(self, sent: _Sent, kind: str, records: Mapping[str, Any]) -> Message:
         """Return the message of a type by which a node gets its task."""
@@ -154,6 +150,7 @@ class GridServer(Service):
 
     def _collect(self) -> None:
         """Take the replies that have arrived; those that nobody waits for, such as second ones, are left out."""
+        self._messages = {name: (task, kind) for name, (task, kind) in self._messages.items() if task in self._sent}
         for reply in self._grid.pull_messages([*self._messages]) if self._messages else ():
             number, kind = self._messages.get(name := reply.metadata.reply_to_message_id, (-1, ""))
             sent, node = self._sent.get(number), reply.metadata.src_node_id
@@ -186,7 +183,7 @@ class GridServer(Service):
         """Give up a task for a reason that its node may have written, and leave its client alone for a while."""
         why = printable(why, 500).replace("\n", " ")
         log.warning("node %s: task %d is lost: %s", sent.node, sent.task.task, why)
-        self._messages = {name: of for name, of in self._messages.items() if of[0] != sent.task.task}
+        del self._sent[sent.task.task]
         self._away[sent.client] = self.clock() + self._rule.retry
         self._nodes.pop(sent.client, None)
         self.leave(sent.client)
@@ -195,6 +192,7 @@ class GridServer(Service):
         """Take up what has followed: which reports were taken, and what they say of training once there is a step."""
         super()._note(applied)
         for outcome in applied.outcomes:
+            self._sent.pop(outcome.task, None)
             metrics = self._unused.pop(outcome.task, None)
             if outcome.outcome == "taken":
                 self._taken[outcome.client] = outcome.task

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,8 @@ from turnout.flower.options import Options
 
 def formats(rule: Options, arrays: Arrays, max_norm: float | None) -> dict[str, ReportFormat]:
     """Return what reports look like, by phase."""
-    model: Any = SimpleNamespace(layout=arrays.layout, initial=arrays.initial)
-    coding, nulls = Coding.of(rule.algorithm, rule.seed, model), rule.algorithm.aggregation.nulls_dropped
+    objective: Any = arrays  # of which a coding reads the layout and the first model
+    coding, nulls = Coding.of(rule.algorithm, rule.seed, objective), rule.algorithm.aggregation.nulls_dropped
     bodies = {phase: report_body(_example(rule, arrays, phase)) for phase in rule.algorithm.phases}
     return {phase: ReportFormat(manifest(load(body)), coding, nulls, max_norm) for phase, body in bodies.items()}
 

@@ -14,6 +14,7 @@ from turnout.core.checks import ConfigurationError, count, positive
 from turnout.deployment.server.recovery import opened
 from turnout.deployment.server.setting import RunSetting, norm_limit
 from turnout.deployment.wire.format import WireError, encode
+from turnout.deployment.wire.messages import ReportFormat
 from turnout.flower.arrays import Arrays
 from turnout.flower.options import Options
 from turnout.protocol.pace import Rounds
@@ -47,7 +48,7 @@ class Rule(Options):
         train_loss: the name of the mean loss in the metrics of training, for selections by the last loss.
         arrays, config, examples, steps: keys of records and metrics; `steps` is read for FedNova without the mod alone.
         retry: seconds until the node of a task that failed counts as there again.
-        poll: seconds between two looks for replies.
+        poll: seconds between two looks for replies and for who is connected.
         max_norm: the greatest norm of an update that counts; None takes any. ``"auto"`` is 100 times the norm of the first
             model, and at least 100 times the root of its number of parameters.
 
@@ -91,9 +92,7 @@ class Rule(Options):
 
         count("num_rounds", num_rounds)
         positive("timeout", timeout)
-        result, folder, pace = Result(), Path(self.folder), self.pace
-        if isinstance(pace, Rounds) and pace.deadline is None:
-            pace = replace(pace, deadline=timeout)
+        result, folder = Result(), Path(self.folder)
 
         def score(version: int, params: torch.Tensor) -> dict[str, float]:
             metrics = None if evaluate_fn is None else evaluate_fn(version, ArrayRecord(arrays.tensors(params)))
@@ -103,18 +102,11 @@ class Rule(Options):
 
         with lock.locked(folder):
             arrays = self._first(folder, initial_arrays)
-            decides = {
-                name: describe(getattr(self, name)) for name in ("algorithm", "pace", "seed", "requirement", "loss")
-            }
-            about = {"kind": "flower", "rounds": num_rounds, "arrays": describe(arrays.layout), **decides}
             reports = formats(self, arrays, norm_limit(arrays.shared, self.max_norm))
-            setting = RunSetting(
-                algorithm=self.algorithm, pace=pace, rounds=num_rounds, seed=self.seed, evaluate_every=self.evaluate_every,
-                record_weights=False, initial=arrays.shared, reports=reports,
-                heartbeat=timeout, description=about, trained=arrays.trained(), score=score,
-            )  # fmt: skip
+            setting = self._setting(arrays, num_rounds, timeout, reports, score)
             with opened(folder, setting) as (driver, last):
-                files = {"config.json": about, "environment.json": environment()}  # by which reports know a run
+                files = {"config.json": setting.description, "environment.json": environment()}
+                # By these, `turnout report` and `to.load` know a run.
                 storage.save(folder, {name: storage.json_writer(table) for name, table in files.items()})
                 if not driver.started:
                     if (plan := self.algorithm.privacy) is not None:
@@ -139,3 +131,18 @@ class Rule(Options):
         except WireError as error:
             raise ConfigurationError(f"initial_arrays: {folder} holds a run of another model ({error})") from None
         return replace(arrays, first={name: recorded[name] for name in arrays.first})  # a file does not keep the order
+
+    def _setting(
+        self, arrays: Arrays, rounds: int, timeout: float, reports: dict[Any, ReportFormat], score: Any
+    ) -> RunSetting:
+        """Return what the server needs to know of the run; of its options, those in the description stay as they are."""
+        pace, names = self.pace, ("algorithm", "pace", "seed", "requirement", "loss")
+        if isinstance(pace, Rounds) and pace.deadline is None:
+            pace = replace(pace, deadline=timeout)
+        about = {"kind": "flower", "rounds": rounds, "arrays": describe(arrays.layout)}
+        return RunSetting(
+            algorithm=self.algorithm, pace=pace, rounds=rounds, seed=self.seed, evaluate_every=self.evaluate_every,
+            record_weights=False, initial=arrays.shared, reports=reports, heartbeat=timeout,
+            description=about | {name: describe(getattr(self, name)) for name in names},
+            trained=arrays.trained(), score=score,
+        )  # fmt: skip
