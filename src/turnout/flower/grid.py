@@ -71,7 +71,7 @@ class GridServer(Service):
         self._rule, self._grid, self._arrays, self._timeout, self._configs = rule, grid, arrays, timeout, configs
         self._nodes = dict[int, int]()  # of each client that is connected
         self._away = dict[int, float]()  # until when clients whose task failed count as gone
-        self._sent = dict[int, _Sent]()  # by task
+        self._sent = dict[int, _Sent]()  # by task, until it ends: one that is lost is not sent again meanwhile
         self._messages = dict[str, tuple[int, str]]()  # task and type of each message without a reply
         self._taken, self._version = driver.store.taken(), driver.version
         # Numbers of examples and metrics: of tasks whose report is not written yet, and of reports since the last step.
@@ -122,7 +122,7 @@ class GridServer(Service):
         for (sent, kind, _), name in zip_longest(messages, names):
             if name:
                 self._messages[name] = sent.task.task, kind
-            elif sent.task.task in self._sent:
+            elif sent.client in self._nodes:
                 self._lose(sent, "the grid takes no message for it")
 
     def _model(self, task: Assignment) -> torch.Tensor:
@@ -183,7 +183,6 @@ class GridServer(Service):
         """Give up a task for a reason that its node may have written, and leave its client alone for a while."""
         why = printable(why, 500).replace("\n", " ")
         log.warning("node %s: task %d is lost: %s", sent.node, sent.task.task, why)
-        del self._sent[sent.task.task]
         self._away[sent.client] = self.clock() + self._rule.retry
         self._nodes.pop(sent.client, None)
         self.leave(sent.client)
