@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -207,6 +209,15 @@ def test_a_node_that_failed_is_asked_again_after_a_while(tmp_path):
     run = rule(tmp_path, to.fedau(), retry=0.01)
     run.start(grid, first(), num_rounds=30)
     assert [node for _, node in grid.sent].count(22) > 2
+
+
+def test_a_task_that_is_lost_is_not_sent_again(tmp_path):
+    grid = OneProcess(NODES, app())
+    grid.broken = {22}
+    rule(tmp_path, to.fedau(), retry=1e-9).start(grid, first(), num_rounds=5)
+    with closing(sqlite3.connect(tmp_path / "run" / "journal.sqlite")) as journal:
+        (tasks,) = journal.execute("SELECT COUNT(*) FROM tasks WHERE client = 1").fetchone()
+    assert 1 <= [node for _, node in grid.sent].count(22) <= tasks
 
 
 def test_a_silent_node_does_not_hold_up_a_round_with_a_deadline(tmp_path, monkeypatch):
