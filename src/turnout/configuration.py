@@ -8,7 +8,7 @@ from numbers import Integral
 
 from torch import nn
 
-from turnout.core.checks import ConfigurationError, count, is_finite, known_name, refuse
+from turnout.core.checks import ConfigurationError, check_seed, count, is_finite, known_name, refuse
 from turnout.core.device import check_device
 from turnout.core.display import html_table, short
 from turnout.data.federated import FederatedData
@@ -80,7 +80,7 @@ class Configuration:
         count("evaluate_every", self.evaluate_every)
         if not is_finite(self.evaluate_share) or not 0.0 <= self.evaluate_share <= 1.0:
             raise refuse("evaluate_share", given=self.evaluate_share, needed="a share of the clients, from 0 to 1")
-        count("seed", self.seed, least=0, most=None)
+        check_seed(self.seed)
         if self.evaluation_examples is not None:
             count("evaluation_examples", self.evaluation_examples)
         count("memory_budget", self.memory_budget, least=1 << 20, instead="It is in bytes")

@@ -107,7 +107,7 @@ class Experiment(Configuration):
             watched = Callbacks([])
         else:
             self._warn_of_step_sizes()
-        target = None if folder is None else Path(folder)
+        target = None if folder is None else Path(folder).absolute()  # callbacks may change the working directory
         if target is None or not checkpoint.exists(target):
             self.check_budget()
         with alone_in(target) as created:
@@ -123,7 +123,7 @@ class Experiment(Configuration):
                         simulation.round()
             except ProcessLost as error:
                 hint = (
-                    f"go on from the last checkpoint with: turnout run --resume {target}"
+                    f"go on from the last checkpoint with: turnout run --resume {folder}"
                     if target
                     else "nothing was saved"
                 )

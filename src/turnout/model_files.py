@@ -17,6 +17,7 @@ from torch import nn
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.extras import imported
+from turnout.protocol.published import published_settings
 from turnout.version import __version__
 
 if TYPE_CHECKING:
@@ -179,6 +180,7 @@ def card(
         client: whose model it is; None is the shared one.
     """
     config = config or {}
+    config = published_settings(config) if history.is_private else config
     number = sum(tensor.numel() for tensor in tensors.values())
     data, algorithm = config.get("data", {}), config.get("algorithm", {})
     facts = {
@@ -249,7 +251,8 @@ def _data(data: Mapping[str, Any]) -> str | None:
     """Return a description of the training data."""
     if not data:
         return None
-    return f"{data.get('name')}: {data.get('num_examples'):,} examples of {data.get('num_clients'):,} clients"
+    examples = f"{data['num_examples']:,} examples of " if "num_examples" in data else ""  # left out of private runs
+    return f"{data.get('name')}: {examples}{data.get('num_clients'):,} clients"
 
 
 def _kind(value: Any) -> str | None:

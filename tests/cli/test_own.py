@@ -51,6 +51,17 @@ def test_it_is_compared_with_the_others_by_one_command(
     assert again.stdout == result.stdout
 
 
+def test_a_file_that_changes_the_working_directory_moves_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attack: a script that goes to its own folder when it is imported, as many do."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "own.py").write_text("import os\nos.chdir(os.path.dirname(__file__))\nmine = None\n")
+    monkeypatch.chdir(tmp_path)
+    assert own.loaded("code/own.py:mine") is None
+    assert Path.cwd() == tmp_path
+
+
 def test_a_run_of_it_goes_on(turnout: Callable[..., Any], small: tuple[str, ...], tmp_path: Path) -> None:
     options = ("--algorithm", EXAMPLE, "--pace", "buffered", "pace.buffer_size=3", *small, "--quiet")
     result = turnout("run", *options, "--rounds", "3", "--folder", tmp_path / "half")

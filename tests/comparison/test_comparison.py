@@ -306,7 +306,7 @@ def test_runs_that_cannot_be_loaded_are_refused(tmp_path: Path) -> None:
         ({"a": make()}, {"seeds": range(10**8)}, "seeds: got .*, needed at most 10,000"),
         ({"a": make()}, {"seeds": []}, r"seeds: got \[\], needed at least one seed, each once"),
         ({"a": make()}, {"seeds": [1, 1]}, r"seeds: got \[1, 1\], needed at least one seed, each once"),
-        ({"a": make()}, {"seeds": [-1]}, "seeds: got -1, needed a whole number >= 0"),
+        ({"a": make()}, {"seeds": [-1]}, "seed: got -1, needed a whole number >= 0"),
         ({"a": make()}, {"jobs": 0}, "jobs: got 0, needed a whole number >= 1"),
         ({"a": make()}, {"threads": 0}, "threads: got 0, needed a whole number >= 1"),
         (

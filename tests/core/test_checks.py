@@ -2,7 +2,9 @@ import math
 
 import numpy as np
 import pytest
+from tests.tiny import classification
 
+import turnout as to
 from turnout.core.checks import (
     CheckpointError,
     ConfigurationError,
@@ -17,6 +19,7 @@ from turnout.core.checks import (
     refuse,
     shown,
 )
+from turnout.core.random import stream
 
 
 def test_errors_descend_from_one_and_from_pythons_own():
@@ -77,7 +80,22 @@ def test_whole_numbers_fit_into_arrays():
     count("cutoff", 2**63 - 1)
     with pytest.raises(ConfigurationError, match="cutoff: got 100000000000000000000, needed a whole number of at most"):
         count("cutoff", 10**20)
-    count("seed", 10**20, least=0, most=None)
+
+
+def test_no_two_seeds_are_the_same_key_of_random_numbers():
+    """Of keys with 64 bits: 2^64 would be the seed 0 once more, and two seeds of a comparison the same run."""
+    assert len({stream("minibatches", seed) for seed in (0, 1, 2**63, 2**64 - 1)}) == 4
+    assert stream("minibatches", 2**64) == stream("minibatches", 0)
+    for refuses in (
+        lambda seed: to.Experiment(classification(), to.models.Logistic(), seed=seed),
+        lambda seed: to.data.digits().split(to.partition.Iid(), num_clients=2, seed=seed),
+        lambda seed: to.models.Logistic().build((2,), 2, seed),
+        lambda seed: to.compare({"a": to.Experiment}, [seed], "runs"),
+    ):
+        with pytest.raises(
+            ConfigurationError, match=f"seed: got {2**64}, needed a whole number of at most {2**64 - 1}"
+        ):
+            refuses(2**64)
 
 
 @pytest.mark.parametrize("value", [10**400, -(10**400), float("inf"), float("nan"), True, "1"])

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -69,6 +70,18 @@ def test_what_a_killed_client_has_left_is_cleared(folder):
     again.hold(REPORT)
     assert {path.name for path in (again.folder / "pending").iterdir()} == FILES
     assert not (again.folder / "pending.part").exists()
+
+
+def test_a_client_keeps_its_folder_where_a_function_for_its_data_changes_the_working_directory(folder, monkeypatch):
+    for name in ("here", "there"):
+        (folder / name).mkdir()
+    monkeypatch.chdir(folder / "here")
+    kept = ClientFolder(Path("state"))
+    monkeypatch.chdir(folder / "there")
+    kept.hold(REPORT)
+    kept.close()
+    assert not any((folder / "there").iterdir())
+    assert ClientFolder(folder / "here/state").pending is not None
 
 
 def test_a_report_replaces_an_earlier_one(folder):

@@ -1,5 +1,6 @@
 """Tables of private runs hold what epsilon covers or is public, and nothing else that tells of clients' data."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,13 @@ from tests.tiny import classification
 
 import turnout as to
 from turnout import ConfigurationError
+from turnout.comparison.folders import load_record
 from turnout.data.federated import Shards
 from turnout.pieces.aggregation import PrivateSum
 from turnout.protocol import published
 from turnout.protocol.published import Published
+from turnout.reporting.drawings import holdings
+from turnout.reporting.settings import settings as settings_of
 from turnout.simulation import Simulation
 
 GUIDE = (Path(__file__).parents[2] / "docs/guides/privacy.md").read_text()
@@ -119,6 +123,30 @@ def test_a_private_run_does_not_end_by_what_clients_data_are():
     for _ in range(7):
         simulation.round()
     assert np.isfinite(simulation.row["update_norm"])
+
+
+def test_the_settings_of_a_private_run_tell_nothing_of_data(tmp_path):
+    """The attack: what trackers, reports and model cards of two federations have that differ in one client."""
+    settings, pages = [], []
+
+    class Settings(to.Callback):
+        def on_start(self, config, folder):
+            del folder
+            settings.append(json.dumps(config))
+
+    for data in (classification(), neighbour(classification(sizes=(40, 5, 1, 33, 48, 20, 9, 64)))):
+        experiment = to.Experiment(data, to.models.Logistic(), PRIVATE, rounds=1)
+        folder = tmp_path / str(len(data.train.x))
+        experiment.run(folder, callbacks=[Settings()]).export(folder / "model.safetensors", card=True)
+        record, card = load_record(folder), (folder / "model-card.md").read_text()
+        assert holdings([record], data) is None
+        assert str(len(data.train.x)) not in card
+        pages.append((settings_of([record]), card.partition("## Settings")[2]))
+    assert settings[0] == settings[1]
+    assert pages[0] == pages[1]
+    other = to.Experiment(classification(), to.models.Logistic(), to.fedavg(), rounds=1)
+    other.run(callbacks=[Settings()])
+    assert json.loads(settings[2])["data"]["num_examples"] == len(classification().train.x)
 
 
 def test_clients_who_opt_in_by_the_model_are_refused():

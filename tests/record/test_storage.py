@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -325,6 +326,40 @@ def test_a_folder_that_goes_away_ends_the_run_at_the_next_write(tmp_path, way):
     assert not folder.exists() or not list(folder.iterdir())
     if way == "moved":
         experiment().run(tmp_path / "elsewhere", resume=True)
+
+
+def test_a_run_stays_in_its_folder_where_code_of_users_changes_the_working_directory(tmp_path, monkeypatch):
+    """The attack: pieces, callbacks and functions for data that call os.chdir, as many scripts do."""
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    go_away = AfterRound(lambda _: os.chdir(tmp_path / "there"))
+    experiment(2).run("run", checkpoint_every=1, callbacks=[go_away])
+    monkeypatch.chdir(tmp_path / "here")
+    experiment().run("run", resume=True, checkpoint_every=1, callbacks=[go_away])
+    monkeypatch.chdir(tmp_path / "here")
+
+    def make(seed):
+        os.chdir(tmp_path / "there")
+        return replace(experiment(), seed=seed)
+
+    to.compare({"one": make}, 1, "all", jobs=1)
+    assert not any((tmp_path / "there").iterdir())
+    assert sorted(path.name for path in (tmp_path / "here").iterdir()) == ["all", "run"]
+    assert to.load(tmp_path / "here" / "run").history.last_round == 3
+
+
+def test_nothing_is_written_through_links_of_a_folder_that_somebody_sent(tmp_path):
+    """The attack: a folder whose log and whose folder of unfinished files lead to files of whoever resumes it."""
+    folder, mine = tmp_path / "run", tmp_path / "mine"
+    mine.mkdir()
+    (mine / "config.json").write_text("mine")
+    experiment(1).run(folder)
+    (folder / "history.journal").symlink_to(mine / "config.json")
+    (folder / ".parts").symlink_to(mine)
+    with pytest.raises(CheckpointError, match=r"history.journal is a link, and runs write within their folder"):
+        experiment(6).run(folder, resume=True, checkpoint_every=1)
+    assert [path.read_text() for path in mine.iterdir()] == ["mine"]
 
 
 def test_files_have_the_permissions_of_new_files(tmp_path):

@@ -15,6 +15,7 @@ from turnout.reporting.grid import Sweep, assignments, grid_csv, grid_table, wri
 from turnout.reporting.grid_figure import grid_figure
 from turnout.reporting.measure import Measure
 from turnout.reporting.records import RunRecord
+from turnout.reporting.svg import to_svg
 from turnout.reporting.sweep_page import write_sweep
 
 ACCURACY = Measure("final", "test_accuracy")
@@ -47,6 +48,14 @@ def test_the_mean_over_seeds_decides():
     assert found.ranking == ["p2", "p3", "p4", "p5", "p0", "p1"]
     assert (found.best_point, found.best) == ("p2", {"local.lr": 0.2, "also.prox.mu": 0})
     assert (found.scores["p2"].value, found.scores["p2"].text) == (pytest.approx(0.8), "80.0 ± 14.1")
+
+
+def test_values_are_drawn_as_they_are_written():
+    """The attack: values that matplotlib takes for mathematics, and control characters, which no SVG holds."""
+    values = ["$HOME/a_b/$HOME", r"$\frac$", "a\x1b[3m", "a\udcff"]
+    for axes in ({"$a$": values}, {"$a$": values, "b": [1, 2]}):
+        picture = to_svg(grid_figure(made(axes, [[0.1]] * 4 * len(axes))), "map", "a map")
+        assert all(text in picture for text in ("$HOME/a_b/$HOME", r"$\frac$", "a\ufffd[3m", "a\ufffd<", "$a$"))
 
 
 def test_where_less_is_better_the_least_is_best():

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -197,6 +198,13 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(make_run, tmp_path, 
     with pytest.raises(CheckpointError, match=r"cannot write .*r.html.*No space left.*unchanged"):
         write_report([make_run(rounds=2, clients=False, evaluate=False)], path)
     assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("name", ["a\x00", "a\x1b[31m", "a\nb", "a\udcff", "_a"])
+def test_names_that_no_picture_can_hold_are_refused(make_run, name):
+    needed = "a name of printable characters that starts with a letter or a digit"
+    with pytest.raises(ConfigurationError, match=rf"algorithm: got .*, needed {needed}"):
+        replace(make_run(rounds=1, clients=False, evaluate=False), algorithm=name)
 
 
 def test_settings_share_what_all_runs_share(six_by_three):

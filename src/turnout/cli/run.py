@@ -21,6 +21,7 @@ from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 from turnout.comparison.folders import is_finished, load_record
 from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, counted
+from turnout.core.system import same_directory
 from turnout.distributed import collectives
 from turnout.experiment import Experiment
 from turnout.record import checkpoint
@@ -65,7 +66,8 @@ def perform(
         say(f"going on with the run in {folder}; another --folder starts anew")
     watching = [saver, *([Progress(console())] if shows else []), *callbacks]
     try:
-        experiment.run(folder, resume=resume, checkpoint_every=checkpoint_every, callbacks=watching)
+        with same_directory():
+            experiment.run(folder, resume=resume, checkpoint_every=checkpoint_every, callbacks=watching)
     except Interrupted:
         raise
     except TurnoutError as error:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from turnout.core.checks import ConfigurationError, known_name, nearest
+from turnout.core.system import same_directory
 from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 
 if TYPE_CHECKING:
@@ -150,7 +151,8 @@ def _run(path: Path, file: str, modified: int, size: int) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # annotations are looked up there
     try:
-        spec.loader.exec_module(module)
+        with same_directory():
+            spec.loader.exec_module(module)
     except Exception as error:
         raise ConfigurationError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
     return module

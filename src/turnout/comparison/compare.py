@@ -16,7 +16,7 @@ from turnout.comparison.folders import load_record, run_folder, save_order
 from turnout.comparison.processes import in_processes, in_sequence, packed
 from turnout.comparison.run import Listener, Resources, Run, Update
 from turnout.comparison.sharing import Worker
-from turnout.core.checks import ConfigurationError, TurnoutError, count, refuse
+from turnout.core.checks import ConfigurationError, TurnoutError, check_seed, count, refuse
 from turnout.core.device import check_gpus
 from turnout.engine.hardware import num_processors
 from turnout.experiment import Experiment
@@ -93,11 +93,12 @@ def compare(
         RunsFailed: where some runs failed, after all others have ended.
         Stopped: on Ctrl-C, after checkpoints were saved.
     """
-    runs = runs_of(experiments, seeds, Path(folder), checkpoint_every)
+    target = Path(folder).absolute()  # the functions may change the working directory
+    runs = runs_of(experiments, seeds, target, checkpoint_every)
     resources = Resources(jobs, threads, executor, runs_per_job, tuple(devices))
     check_runs(runs, resources)
     check_experiments(first_of(runs))
-    return list(perform_all(runs, Path(folder), resources, progress).values())
+    return list(perform_all(runs, target, resources, progress).values())
 
 
 def perform_all(
@@ -173,7 +174,7 @@ def runs_of(
     if len(numbers) > MOST_SEEDS:
         raise refuse("seeds", given=seeds, needed=f"at most {MOST_SEEDS:,}")
     for seed in numbers:
-        count("seeds", seed, least=0, most=None)
+        check_seed(seed)
     if not numbers or len(set(numbers)) < len(numbers):
         raise refuse("seeds", given=numbers, needed="at least one seed, each once")
     if not experiments:

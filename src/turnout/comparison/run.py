@@ -13,6 +13,7 @@ from typing import Any, Literal
 from turnout.callbacks import Callback
 from turnout.comparison.folders import is_finished
 from turnout.core.checks import ConfigurationError, TurnoutError
+from turnout.core.system import same_directory
 from turnout.experiment import Experiment
 from turnout.record import lock
 from turnout.reporting.progress import Notes
@@ -108,7 +109,7 @@ def perform(run: Run, tell: Listener, asked_to_stop: Callable[[], bool]) -> Upda
                 f"{run.name}({run.seed}) gave an experiment with seed {experiment.seed}: pass the seed on to it"
             )
         experiment = replace(experiment, algorithm=experiment.algorithm.named(run.name))
-        with lock.locked(run.folder):  # so that what is read here is not being written by another process
+        with same_directory(), lock.locked(run.folder):  # what is read here is not being written by another process
             if is_finished(run.folder, experiment):
                 watch.last = replace(watch.last, note="was finished")
             else:

@@ -82,7 +82,8 @@ def sweep(
         RunsFailed: where some runs failed, after all others have ended.
         Stopped: on Ctrl-C, after checkpoints were saved.
     """
-    resources, target = Resources(jobs, threads, executor, runs_per_job, tuple(devices)), Path(folder)
+    resources = Resources(jobs, threads, executor, runs_per_job, tuple(devices))
+    target = Path(folder).absolute()  # the function may change the working directory
 
     def runs(combinations: Mapping[str, Mapping[str, Any]]) -> list[Run]:
         made = {name: partial(experiment, **values) for name, values in combinations.items()}

@@ -120,12 +120,17 @@ LARGEST_COUNT = 2**63 - 1
 """The largest whole number that arrays hold."""
 
 
-def count(name: str, value: int, *, least: int = 1, most: int | None = LARGEST_COUNT, instead: str = "") -> None:
-    """Refuse what is not a whole number of at least `least` and at most `most`; None is no upper limit."""
+def count(name: str, value: int, *, least: int = 1, most: int = LARGEST_COUNT, instead: str = "") -> None:
+    """Refuse what is not a whole number of at least `least` and at most `most`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise refuse(name, given=value, needed=f"a whole number >= {least}", instead=instead)
-    if most is not None and value > most:
+    if value > most:
         raise refuse(name, given=value, needed=f"a whole number of at most {most}", instead=instead)
+
+
+def check_seed(seed: int) -> None:
+    """Refuse what is no seed; keys of random numbers have 64 bits, so a larger number would be a smaller seed once more."""
+    count("seed", seed, least=0, most=2**64 - 1)
 
 
 def probability(name: str, value: float) -> None:

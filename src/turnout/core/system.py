@@ -11,7 +11,8 @@ import math
 import os
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,18 @@ def move(part: Path, path: Path) -> None:
             if not WINDOWS or time.monotonic() > end:
                 raise
             time.sleep(_PAUSE)
+
+
+@contextmanager
+def same_directory() -> Iterator[None]:
+    """Go back to the working directory at the end: code of users may change it, and relative paths would lead elsewhere."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # it was removed, and no relative path leads anywhere
+        yield
+        return
+    with chdir(here):
+        yield
 
 
 def remove_once_closed(path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, count, known_name, probability, refuse
+from turnout.core.checks import ConfigurationError, check_seed, count, known_name, probability, refuse
 from turnout.core.random import generator
 from turnout.data.examples import Examples
 from turnout.data.federated import FederatedData
@@ -68,7 +68,7 @@ def split_source(
     Raises:
         ConfigurationError: for options out of range or that do not fit the data, and whatever the partition refuses.
     """
-    count("seed", seed, least=0, most=None)
+    check_seed(seed)
     for name, share in (("client_test_fraction", client_test_fraction), ("validation_fraction", validation_fraction)):
         _check_share(name, share)
     probability("flip_labels", flip_labels)

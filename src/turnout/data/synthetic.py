@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from turnout.core.checks import count, not_negative
+from turnout.core.checks import check_seed, count, not_negative
 from turnout.core.random import generator
 from turnout.data.directory import declare
 from turnout.data.source import SOURCES, Source
@@ -100,7 +100,7 @@ def linear_labels(x: np.ndarray, sizes: np.ndarray, weights: np.ndarray, bias: n
 def _start(num_clients: int, seed: int) -> tuple[np.random.Generator, np.ndarray]:
     """Return the random numbers, and the first of them: the clients' sizes, int64 ``[N]``."""
     count("num_clients", num_clients)
-    count("seed", seed, least=0, most=None)
+    check_seed(seed)
     rng = generator("synthetic data", seed)
     return rng, rng.lognormal(4.0, 2.0, num_clients).astype(np.int64) + 50
 

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
-from turnout.core.checks import ConfigurationError, DataError, count, known_name, positive, refuse
+from turnout.core.checks import ConfigurationError, DataError, check_seed, count, known_name, positive, refuse
 from turnout.core.random import stream
 from turnout.data.federated import FederatedData
 from turnout.models.pretrained import config_of, first_line, has_weights, needed, plain, short
@@ -118,7 +118,7 @@ class HuggingFace(ModelSpec, name="huggingface"):
         """Make the module on the CPU; see `ModelSpec.build`. Random numbers are needed where weights are not loaded."""
         sizes("input_shape", input_shape, instead="Write the shape of one example, without the minibatch axis")
         count("num_classes", num_classes)
-        count("seed", seed, least=0, most=None)
+        check_seed(seed)
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(stream("model weights", seed))
             return self.module(tuple(input_shape), num_classes)

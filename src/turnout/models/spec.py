@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from turnout.core.checks import ConfigurationError, count, probability, refuse
+from turnout.core.checks import ConfigurationError, check_seed, count, probability, refuse
 from turnout.core.random import stream
 from turnout.core.registry import Family, Registered
 from turnout.core.system import memory_bytes
@@ -64,7 +64,7 @@ class ModelSpec(Registered, ABC):
         """
         sizes("input_shape", input_shape, instead="Write the shape of one example, without the minibatch axis")
         count("num_classes", num_classes)
-        count("seed", seed, least=0, most=None)
+        check_seed(seed)
         self.check_size(tuple(input_shape), num_classes, memory_bytes())
         # torch.manual_seed would also seed the accelerators, which fork_rng does not restore here.
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):

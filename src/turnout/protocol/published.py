@@ -23,6 +23,21 @@ _CLIENTS_OF_PARTICIPATION = {"participations", "realised_rate", "mean_interval",
 _CLIENTS_OF_WEIGHTS = {"weight", "influence", "fair_share"}
 
 
+_SETTINGS_OF_DATA = {"num_examples", "crc32", "inputs"}
+
+
+def published_settings(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description of an experiment without what it has of clients' data to tell them from others.
+
+    >>> published_settings({"data": {"name": "digits", "num_examples": 1437, "crc32": 71}, "rounds": 5})
+    {'data': {'name': 'digits'}, 'rounds': 5}
+    """
+    data = description.get("data")
+    if not isinstance(data, Mapping):
+        return dict(description)
+    return {**description, "data": {name: value for name, value in data.items() if name not in _SETTINGS_OF_DATA}}
+
+
 class Published:
     """Filters of the tables of a run, from which consoles, trackers, status and metrics are made, too.
 
@@ -56,6 +71,10 @@ class Published:
         """Return the columns of the table of clients that are published."""
         published = self._kept(_CLIENTS, _CLIENTS_OF_PARTICIPATION, _CLIENTS_OF_WEIGHTS)
         return {name: values for name, values in columns.items() if self.data or name in published}
+
+    def settings(self, description: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the description of the experiment as trackers get it."""
+        return description if self.data else published_settings(description)
 
     def _kept(self, always: set[str], of_participation: set[str], of_weights: set[str]) -> set[str]:
         """Return the names that are published."""

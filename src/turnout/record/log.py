@@ -137,6 +137,10 @@ class Log:
             self._tables, self._path, self._end = list(self.parts()), path, 0
         if self._tables:
             content = _packed(self._joined(self._tables))
+            if path.is_symlink():
+                raise CheckpointError(
+                    f"{path} is a link, and runs write within their folder: put the file in its place"
+                )
             try:
                 lock.create(path.parent)
                 path.touch()

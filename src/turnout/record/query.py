@@ -218,6 +218,11 @@ class History(Figures):
         return tuple(self._schema.names)
 
     @property
+    def is_private(self) -> bool:
+        """True of a run with differential privacy, which spends epsilon."""
+        return "epsilon" in self.column_names
+
+    @property
     def clients(self) -> pa.Table:
         """One row per client: `CLIENT_COLUMNS`, then other columns by name; no rows before `set_clients`."""
         return self._clients

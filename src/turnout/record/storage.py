@@ -62,6 +62,8 @@ def save(folder: Path, writers: Mapping[str, Write], previous: Mapping[str, str]
     with writable(folder / name for name in writers):
         create(folder)
         known, fresh = _digests(folder), {}
+        if (folder / PARTS).is_symlink():  # in a folder that somebody sent: what is written stays within it
+            (folder / PARTS).unlink()
         (folder / PARTS).mkdir(exist_ok=True)
         try:
             for name, write in writers.items():

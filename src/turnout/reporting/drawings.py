@@ -123,9 +123,9 @@ def cost(records: Sequence[RunRecord], target: Target | None) -> Drawing:
     return draw(title, caption, alt, lambda: curves.cost_figure(records, metric, target))
 
 
-def holdings(data: FederatedData | None) -> Drawing | None:
-    """Draw who holds what, where the data are at hand."""
-    if data is None or not data.has_labels:
+def holdings(records: Sequence[RunRecord], data: FederatedData | None) -> Drawing | None:
+    """Draw who holds what, where the data are at hand and no run has differential privacy."""
+    if data is None or not data.has_labels or any(record.history.is_private for record in records):
         return None
     caption = f"Examples of each class at each of the {data.num_clients:,} clients of {data.name}."
     return draw("Who holds what", caption, caption, lambda: partition_figure(data))

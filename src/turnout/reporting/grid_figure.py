@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from turnout.core.checks import DataError
+from turnout.core.display import printable
 from turnout.reporting.grid import Search, Sweep, are_numbers, written
 from turnout.reporting.range import Range
 from turnout.reporting.style import INK, PALETTE, SIZE, STRONG, dress, new_figure, new_panels, ramp
@@ -59,7 +60,7 @@ def _line(axes: Axes, sweep: Sweep, axis: str) -> None:
     axes.plot(x[best], y[best], marker="o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
     if numbers and min(x) > 0 and max(x) > 20 * min(x):
         axes.set_xscale("log")
-    axes.set_xticks(x, [written(value) for value in values])
+    axes.set_xticks(x, _labels(values), parse_math=False)
     axes.minorticks_off()
     dress(axes, axis, sweep.measure.title)
 
@@ -90,8 +91,8 @@ def _map(axes: Axes, sweep: Sweep, down: str, across: str, fixed: Mapping[str, A
         axes.add_patch(Rectangle(corner, 0.94, 0.9, fill=False, edgecolor=STRONG, linewidth=1.8))
     title = ", ".join(f"{axis} = {written(value)}" for axis, value in fixed.items())
     dress(axes, across, down, title=title)
-    axes.set_xticks(range(len(columns)), [written(value) for value in columns])
-    axes.set_yticks(range(len(rows)), [written(value) for value in rows])
+    axes.set_xticks(range(len(columns)), _labels(columns), parse_math=False)
+    axes.set_yticks(range(len(rows)), _labels(rows), parse_math=False)
     axes.grid(visible=False)
 
 
@@ -131,7 +132,7 @@ def _axis(axes: Axes, result: Search, axis: str) -> None:
     else:
         texts = list(map(written, among))
         _dots(axes, result, [texts.index(written(value)) for value in values])
-        axes.set_xticks(range(len(texts)), texts)
+        axes.set_xticks(range(len(texts)), _labels(among), parse_math=False)
     dress(axes, axis, result.measure.title)
 
 
@@ -144,3 +145,8 @@ def _dots(axes: Axes, result: Search, x: Sequence[float]) -> None:
         [at[name] for name in y], list(y.values()), linestyle="", marker="o", markersize=5, color=PALETTE[0], alpha=0.7
     )
     axes.plot(at[best], y[best], marker="o", markersize=12, markerfacecolor="none", markeredgecolor=INK)
+
+
+def _labels(values: Iterable[Any]) -> list[str]:
+    """Return the values of an axis as a figure can show them, without control characters."""
+    return [printable(written(value)) for value in values]

@@ -24,7 +24,8 @@ class RunRecord:
         rates: known participation rates ``[N]``, if there are any; else those in the table of clients.
 
     Raises:
-        ConfigurationError: for a name that starts with neither letter nor digit, or rates that do not fit the clients.
+        ConfigurationError: for a name that cannot be printed or starts with neither letter nor digit, or rates that do
+            not fit the clients.
     """
 
     algorithm: str
@@ -34,8 +35,9 @@ class RunRecord:
     rates: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        if not self.algorithm[:1].isalnum():
-            raise refuse("algorithm", given=self.algorithm, needed="a name that starts with a letter or a digit")
+        if not (self.algorithm[:1].isalnum() and self.algorithm.isprintable()):  # no picture holds control characters
+            needed = "a name of printable characters that starts with a letter or a digit"
+            raise refuse("algorithm", given=self.algorithm, needed=needed)
         clients = len(self.history.clients)
         if self.rates is not None and clients and np.shape(self.rates) != (clients,):
             raise refuse("rates", given=np.shape(self.rates), needed=f"one rate for each client, shape ({clients},)")

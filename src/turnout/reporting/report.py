@@ -93,7 +93,7 @@ def write_report(
         split=split_name(records),
         curves=training(records, rows),
         people=of_clients(records, rows),
-        holdings=holdings(data),
+        holdings=holdings(records, data),
         settings=settings(records),
         environment=environment_of() if environment is None else environment,
     )

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from turnout.protocol.published import published_settings
 from turnout.record.describe import flat
 from turnout.record.environment import environment as this_environment
 from turnout.reporting.records import RunRecord, by_algorithm
@@ -26,13 +27,18 @@ def settings(records: Sequence[RunRecord]) -> dict[str, str]:
 
     Settings that differ between seeds of an algorithm are those of its first run.
     """
-    configs = [as_toml(record.config) for record in records]
+    configs = [_published(record) for record in records]
     shared = {key: value for key, value in configs[0].items() if all(other.get(key) == value for other in configs)}
     parts = {"all runs": shared}
     for algorithm, group in by_algorithm(records).items():
-        first = as_toml(group[0].config)
+        first = _published(group[0])
         parts[algorithm] = {key: value for key, value in first.items() if key not in shared}
     return {name: "\n".join(f"{key} = {value}" for key, value in part.items()) for name, part in parts.items() if part}
+
+
+def _published(record: RunRecord) -> dict[str, str]:
+    """Return the settings of a run that may be read by whoever reads its tables."""
+    return as_toml(published_settings(record.config) if record.history.is_private else record.config)
 
 
 def as_toml(config: Mapping[str, Any]) -> dict[str, str]:

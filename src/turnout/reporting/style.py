@@ -224,8 +224,9 @@ def evenly_wrapped(text: str, most: int) -> list[str]:
 
 def dress(axes: Axes, x: str, y: str, title: str = "") -> None:
     """Label the axes and make everything that is not data recede."""
-    axes.set_xlabel(x, color=INK, fontsize=11)
-    axes.set_ylabel("\n".join(evenly_wrapped(y, _BESIDE)), color=INK, fontsize=11)
+    # Names and values of users may hold dollar signs, between which matplotlib would read mathematics.
+    axes.set_xlabel(x, color=INK, fontsize=11, parse_math=False)
+    axes.set_ylabel("\n".join(evenly_wrapped(y, _BESIDE)), color=INK, fontsize=11, parse_math=False)
     axes.set_title(title, color=INK, fontsize=11, parse_math=False)
     axes.tick_params(which="both", colors=INK, labelsize=10, length=3)
     axes.grid(color=INK, alpha=0.18, linewidth=0.6)

@@ -113,7 +113,7 @@ def watching(simulation: Simulation, folder: Path | None, callbacks: Callbacks) 
         over = bool(callbacks.on_round({"round": simulation.state.version, **simulation.row}))
         return over
 
-    callbacks.on_start(simulation.description, folder)
+    callbacks.on_start(simulation.recorder.published.settings(simulation.description), folder)
     if simulation.state.version and callbacks.look_back:
         callbacks.on_earlier(simulation.history.rounds.to_pylist())
     try:

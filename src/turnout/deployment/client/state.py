@@ -90,7 +90,7 @@ class ClientFolder(ClientState):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.folder = folder
+        self.folder = folder = folder.absolute()  # functions for data may change the working directory
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:

@@ -124,6 +124,7 @@ class Server:
         settings: dict[str, Any] | None = None,
         options: Options | None = None,
     ) -> None:
+        folder = folder.absolute()  # pieces may change the working directory
         self.options, self.folder, self.experiment = options or Options(), folder, experiment
         self.setting = Setting.of(
             experiment, self.options.leases.heartbeat, self.options.max_norm, self.options.leases.task_deadline
