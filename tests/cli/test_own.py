@@ -58,7 +58,7 @@ def test_a_file_that_changes_the_working_directory_moves_no_run(
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "own.py").write_text("import os\nos.chdir(os.path.dirname(__file__))\nmine = None\n")
     monkeypatch.chdir(tmp_path)
-    assert own.loaded("code/own.py:mine") is None
+    assert user_code.loaded("code/own.py:mine") is None
     assert Path.cwd() == tmp_path
 
 
