@@ -90,7 +90,7 @@ def test_no_two_seeds_are_the_same_key_of_random_numbers():
         lambda seed: to.Experiment(classification(), to.models.Logistic(), seed=seed),
         lambda seed: to.data.digits().split(to.partition.Iid(), num_clients=2, seed=seed),
         lambda seed: to.models.Logistic().build((2,), 2, seed),
-        lambda seed: to.compare({"a": to.Experiment}, [seed], "runs"),
+        lambda seed: to.compare({"a": lambda _: to.Experiment(classification(), to.models.Logistic())}, [seed], "runs"),
     ):
         with pytest.raises(
             ConfigurationError, match=f"seed: got {2**64}, needed a whole number of at most {2**64 - 1}"
