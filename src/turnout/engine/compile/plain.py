@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from turnout.engine.compile.passes import hoist_views, needs_grad_mode
+from turnout.engine.compile.passes import needs_grad_mode
 from turnout.engine.compile.tracer import Operations
 
 
@@ -17,17 +17,13 @@ def build(
 ) -> Callable[..., Any]:
     """Return what does the operations; see `Backend.build`."""
     del arguments, changes
-    if not fixed:
-        return without_derivatives(traced, traced.module().forward)
-    views, rest = hoist_views(traced, fixed)
-    take, step = views.module().forward, rest.module().forward
+    once = traced.module().forward
 
     def repeat(stays: list[torch.Tensor], each: list[torch.Tensor]) -> None:
-        taken = take(*stays)
         for rows in zip(*(values.unbind() for values in each), strict=True):
-            step(*stays, *taken, *rows)
+            once(*stays, *rows)
 
-    return without_derivatives(traced, repeat)
+    return without_derivatives(traced, once if fixed is None else repeat)
 
 
 def without_derivatives(

@@ -15,7 +15,6 @@ from torch import nn
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from turnout.engine.compile.passes import hoist_views
 from turnout.engine.compile.plain import without_derivatives
 from turnout.engine.compile.tracer import Operations
 
@@ -54,27 +53,10 @@ def _once(own: Operations, arguments: list[torch.Tensor]) -> Callable[..., Any]:
 
 
 def _repeated(own: Operations, arguments: list[torch.Tensor], fixed: int) -> Callable[..., Any]:
-    """Return a loop without Python, before which views of what stays are taken."""
-    views, rest = hoist_views(own, fixed)
-    taken = _Taken(views.module()).eval()
-    used = _used(rest, len(arguments) - fixed)
-    stays, each = arguments[:fixed], [arguments[fixed + i] for i in used]
-    before: Any = torch.jit.trace(taken, (stays,), check_trace=False, strict=False)
-    given = stays + list(taken(stays))
-    step: Any = torch.jit.trace(_Unpacked(rest.module()).eval(), (given, each), check_trace=False)
-    loop: Any = torch.jit.script(_Loop(before, step).eval())
-    repeat = torch.jit.freeze(loop, optimize_numerics=False).forward
-    return lambda stays, each: repeat(stays, [each[i] for i in used])
-
-
-def _used(traced: Operations, last: int) -> list[int]:
-    """Which of the last arguments a trace needs: it forgets the others, whose rows need not be taken then."""
-    arguments = [node for node in traced.graph.nodes if node.op == "placeholder"][-last:]
-    used = [i for i, node in enumerate(arguments) if node.users] or [0]
-    for i, node in enumerate(arguments):
-        if i not in used:
-            traced.graph.erase_node(node)
-    return used
+    """Return a loop without Python."""
+    step: Any = torch.jit.trace(_Unpacked(own.module()).eval(), (arguments[:fixed], arguments[fixed:]), check_trace=False)
+    loop: Any = torch.jit.script(_Loop(step).eval())
+    return torch.jit.freeze(loop, optimize_numerics=False).forward
 
 
 @contextmanager
@@ -162,25 +144,13 @@ class _Unpacked(nn.Module):
 class _Loop(nn.Module):
     """Calls a function of two lists of tensors once for every row of those in the second."""
 
-    def __init__(self, views: nn.Module, step: nn.Module) -> None:
+    def __init__(self, step: nn.Module) -> None:
         super().__init__()
-        self.views, self.step = views, step
+        self.step = step
 
     def forward(self, fixed: list[torch.Tensor], each: list[torch.Tensor]) -> int:
-        """Repeat, and say how often; what counts is what it changes."""
-        with_views, steps = fixed + self.views(fixed), [rows.unbind() for rows in each]
+        """Repeat, and return how often; the function counts for what it changes."""
+        steps = [rows.unbind() for rows in each]
         for i in range(len(steps[0])):
-            self.step(with_views, [rows[i] for rows in steps])
+            self.step(fixed, [rows[i] for rows in steps])
         return len(steps[0])
-
-
-class _Taken(nn.Module):
-    """A function of tensors as a function of a list of tensors."""
-
-    def __init__(self, function: nn.Module) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, fixed: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the function's values."""
-        return self.function(*fixed)
