@@ -1,4 +1,4 @@
-"""Measure all that is to be known of a GPU, and write it as one JSON file, which docs/performance.md shows.
+"""Measure an NVIDIA GPU, and write the figures as one JSON file, which docs/performance.md shows.
 
 python benchmarks/gpu.py --device cuda                        # writes benchmarks/gpu.json and the section of the page
 python benchmarks/gpu.py --device cpu --quick --out /tmp/gpu.json   # tiny sizes, to see that it ends
@@ -17,7 +17,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -167,34 +167,37 @@ def rounds(device: str, quick: bool) -> dict[str, Any] | None:
 
 
 def synchronizations(device: str, quick: bool) -> dict[str, Any]:
-    """Count how often the host waits for the GPU in a round of W2, once steps are traced; on a CPU nothing can be counted."""
-    from benchmarks.common import random_data
+    """Count how often the host waits for the GPU in a round of each workload, once steps are traced.
 
-    import turnout as to
+    On a CPU the rounds are run and nothing is counted.
+    """
+    from turnout.cli.settings import Settings
+    from turnout.comparison.bench.workloads import WORKLOADS as ALL
     from turnout.simulation import Simulation
 
-    first = 2 if quick else 10
-    run = to.Experiment(
-        random_data(20, 20, (784,)),
-        to.models.Logistic(),
-        to.fedau(to.Sgd(lr=0.05, steps=20, batch_size=10), also=(to.selection.Uniform(10),)),
-        evaluate_every=10**9,
-        rounds=first + 5,
-        device=device,
-    )
-    simulation = Simulation(run)
-    for _ in range(first):
-        simulation.round()
-    if device == "cpu":
-        return {"of_a_round": None}
+    counts: dict[str, Any] = {}
+    for name in WORKLOADS:
+        workload, more = ALL[name], {"device": device, "rounds": 10**6}
+        if quick:
+            workload = replace(workload, num_clients=3, num_examples=10, cohort_size=2)
+            more |= {"local": {**workload.local, "steps": 1}}
+        simulation = Simulation(Settings.of(more, workload.settings).experiment(workload.data()))
+        for _ in range(1 if quick else 10):
+            simulation.round()
+        counts[name] = None if device == "cpu" else sorted(_waits(simulation) for _ in range(5))[2]
+    return counts
+
+
+def _waits(simulation: Any) -> int:
+    """Return how often the host waits for the GPU in one round."""
     torch.cuda.set_sync_debug_mode("warn")
-    counts = []
-    for _ in range(4):
+    try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             simulation.round()
-        counts.append(sum("synchronizing" in str(each.message) for each in caught))
-    return {"of_a_round": sorted(counts)[len(counts) // 2]}
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return sum("synchronizing" in str(warning.message) for warning in caught)
 
 
 def _seconds(run: Any, number: int) -> list[float]:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 
 import pytest
 import torch
@@ -58,7 +59,29 @@ def test_a_measurement_that_fails_leaves_its_reason(code, figures):
 def test_measurements_run_on_a_processor_at_tiny_sizes(name, capsys):
     gpu.main(["--device", "cpu", "--quick", "--only", name])
     figures = json.loads(capsys.readouterr().out)
-    assert figures.get("seconds", figures.get("round_s_median", 1)) > 0
+    if name == "synchronizations":
+        assert figures == dict.fromkeys(gpu.WORKLOADS)  # of each; on a processor nothing waits
+    else:
+        assert figures.get("seconds", figures.get("round_s_median")) > 0
+
+
+def test_waits_of_a_round_are_counted(monkeypatch):
+    class Waiting:
+        """A round that waits twice, and warns of something else."""
+
+        def round(self):
+            assert mode == ["warn"]
+            for text in (
+                "called a synchronizing CUDA operation",
+                "something else",
+                "called a synchronizing CUDA operation",
+            ):
+                warnings.warn(text, UserWarning, stacklevel=1)
+
+    mode = []
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda value: mode.__setitem__(slice(None), [value]))
+    assert gpu._waits(Waiting()) == 2
+    assert mode == ["default"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

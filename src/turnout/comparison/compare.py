@@ -126,9 +126,9 @@ def perform_all(
             in_processes(worker, processes, resources.threads, stopped, resources.devices)
         else:
             in_sequence(worker, resources.threads, stopped)
-        ended = worker.ended
+        ended, records = worker.ended, worker.records
     finished = {run for run, end in zip(turns, ended, strict=True) if end.status == "done"}
-    done = {run: load_record(run.folder) for run in runs if run in finished}
+    done = {run: records[run] if run in records else load_record(run.folder) for run in runs if run in finished}
     if failures := [end for end in ended if end.status == "failed"]:
         raise RunsFailed(failures, done)
     if len(done) < len(runs):

@@ -19,6 +19,7 @@ from turnout.comparison.run import Listener, Run, Update
 from turnout.core.checks import CheckpointError
 from turnout.core.system import move
 from turnout.record import checkpoint, lock
+from turnout.reporting.records import RunRecord
 
 WORKERS = ".workers"
 """The folder of the workers' files, below that of a comparison."""
@@ -40,11 +41,15 @@ class Worker:
         folder: of the comparison.
         runs: all of its runs, in the order in which to take them.
         listener: is told the updates of this worker and, every second, those of others.
+
+    Attributes:
+        records: of the runs that other workers have finished.
     """
 
     def __init__(self, folder: Path, runs: Sequence[Run], listener: Listener) -> None:
         self._runs, self._listener = runs, listener
         self._left, self._ended, self._running = deque(runs), dict[Run, Update](), dict[str, Update]()
+        self.records: dict[Run, RunRecord] = {}
         self._written = self._read = 0.0
         self._path = folder / WORKERS / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}.json"
         self._write()
@@ -133,9 +138,10 @@ class Worker:
         try:
             if (run.folder / checkpoint.FILE).stat().st_mtime_ns < self._since:
                 return None
-            rounds = load_record(run.folder).config["rounds"]
+            record = load_record(run.folder)
         except (OSError, CheckpointError):  # not finished, or not whole: whoever performs it says so
             return None
+        self.records[run], rounds = record, record.config["rounds"]
         return Update(run.label, run.seed, "done", rounds, rounds, "finished by another worker")
 
 

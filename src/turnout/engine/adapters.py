@@ -1,4 +1,4 @@
-"""Low-rank updates ``W + s B A`` of frozen layers: which they are, and what may be added to the frozen weights below them.
+"""Find low-rank updates ``W + s B A`` of frozen layers, and add offsets to the frozen weights.
 
 A layer is adapted if it has parameters called ``lora_A`` ``[r, n]`` and ``lora_B`` ``[m, r]``, or modules of these names as
 `peft` has them, and its output is ``W x + s B A x``. Its attribute ``scaling`` is s, 1 without one.
@@ -36,7 +36,7 @@ def adapters_of(module: nn.Module, layout: Layout) -> tuple[Adapter, ...]:
     for name, shape, size in zip(layout.names, layout.shapes, layout.sizes, strict=True):
         begins[name] = begin, shape
         begin += size
-    found = []
+    adapters = []
     for name, (down, shape) in begins.items():
         if (match := _DOWN.match(name)) is None:
             continue
@@ -44,10 +44,10 @@ def adapters_of(module: nn.Module, layout: Layout) -> tuple[Adapter, ...]:
         up, other = begins.get(f"{layer}.lora_B{match['rest'] or ''}".lstrip("."), (begin, ()))
         if max(down, up) >= layout.num_shared:
             continue
-        if len(shape) != 2 or len(other) != 2 or any("magnitude" in each for each in begins if each.startswith(layer)):
+        if len(shape) != 2 or len(other) != 2 or any("magnitude" in key for key in begins if key.startswith(layer)):
             return ()
-        found.append(Adapter(layer, down, up, shape[0], shape[1], other[0], _scaling(module.get_submodule(layer))))
-    return tuple(found)
+        adapters.append(Adapter(layer, down, up, shape[0], shape[1], other[0], _scaling(module.get_submodule(layer))))
+    return tuple(adapters)
 
 
 def _scaling(layer: nn.Module) -> float:
@@ -83,7 +83,7 @@ def offsets_of(module: nn.Module, adapters: tuple[Adapter, ...]) -> tuple[torch.
 def split_offset(offset: torch.Tensor, adapters: tuple[Adapter, ...]) -> list[torch.Tensor]:
     """Return views ``[m, n]``, one for each adapter, of what one vector holds end to end."""
     parts = offset.split([adapter.outputs * adapter.inputs for adapter in adapters])
-    return [part.view(each.outputs, each.inputs) for part, each in zip(parts, adapters, strict=True)]
+    return [part.view(adapter.outputs, adapter.inputs) for part, adapter in zip(parts, adapters, strict=True)]
 
 
 def _with_offset(layer: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
@@ -94,5 +94,5 @@ def _with_offset(layer: Any, inputs: tuple[torch.Tensor, ...], output: torch.Ten
             f"a {type(layer).__name__} has lora_B of {offset.shape[0]} rows and {output.shape[-1]} outputs: an adapted layer "
             "must return W x + s B A x"
         )
-    # The input is converted and not R: a trace may keep what it makes of R alone, and R changes.
+    # The input is converted and not R: a trace may keep a conversion of R, and R changes.
     return output + F.linear(inputs[0].to(offset.dtype), offset).to(output.dtype)

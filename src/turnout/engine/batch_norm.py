@@ -15,13 +15,13 @@ BATCH_NORMS = (*_LAYERS, *_LAZY)
 
 
 class _Follow(torch.autograd.Function):
-    """The first argument as it is; the gradient of the second is what it is too large by, whatever the loss is."""
+    """Return the first argument; the gradient of the second is `step`, whatever the loss is."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(used: torch.Tensor, running: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-        """Return a copy, for what comes in must not be what goes out."""
+        """Return a copy, because an output must not be an input."""
         del running, step
         return used.clone()
 
@@ -38,7 +38,7 @@ class _Follow(torch.autograd.Function):
 
 
 class OwnBatchNorm(nn.Module):
-    """Batch normalisation in place of `nn.BatchNorm1d` and its like, with the same numbers by the same names.
+    """Batch normalisation in place of `nn.BatchNorm1d` and the like, with parameters and statistics of the same names.
 
     In training a minibatch is normalised by its own mean and variance, padding left out, and the "gradient" of a running
     statistic s is ``momentum (s - s')``, where s' is the minibatch's (its variance over n - 1): a step of size 1 is the
@@ -48,7 +48,7 @@ class OwnBatchNorm(nn.Module):
     loads them into its own layers, which keep theirs.
 
     Args:
-        layer: what it stands for.
+        layer: the layer that it replaces.
     """
 
     mask: torch.Tensor
@@ -62,9 +62,8 @@ class OwnBatchNorm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise ``[b, C, ...]``."""
-        x = x.to(
-            self.running_mean.dtype
-        )  # statistics are moving averages of differences that bfloat16 would round away
+        # Statistics are moving averages of differences that bfloat16 would round away.
+        x = x.to(self.running_mean.dtype)
         shape = (1, -1) + (1,) * (x.dim() - 2)
         mean, var = self._statistics(x) if self.training else (self.running_mean.detach(), self.running_var.detach())
         y = (x - mean.view(shape)) * torch.rsqrt(var.view(shape) + self.eps)
@@ -73,9 +72,8 @@ class OwnBatchNorm(nn.Module):
     def _statistics(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return mean and variance ``[C]`` of a minibatch, which the running ones follow."""
         axes = [axis for axis in range(x.dim()) if axis != 1]
-        counts = (
-            self.mask.to(x.dtype) if self.mask.dim() else x.new_ones(len(x))
-        )  # of no dimensions where none is padded
+        # The mask is a single number where no example is padding.
+        counts = self.mask.to(x.dtype) if self.mask.dim() else x.new_ones(len(x))
         counts = counts.view((-1,) + (1,) * (x.dim() - 1)).expand(-1, 1, *x.shape[2:])
         n = counts.sum()
         mean = (x * counts).sum(dim=axes) / n
@@ -87,7 +85,7 @@ class OwnBatchNorm(nn.Module):
 
 
 def refuse(name: str, layer: Any, personal: bool) -> None:
-    """Refuse a layer of batch normalisation whose statistics no client could have for itself."""
+    """Refuse a layer of batch normalisation whose statistics cannot be a client's own."""
     kind = type(layer).__name__
     if not personal:
         raise ConfigurationError(
@@ -118,7 +116,7 @@ def with_own_batch_norm(module: nn.Module) -> tuple[nn.Module, frozenset[str], l
                 module.set_submodule(name, OwnBatchNorm(layer))
             else:
                 module = OwnBatchNorm(layer)
-            place = f"{name}." if name else ""
-            statistics += [f"{place}running_mean", f"{place}running_var"]
-            masks.append(f"{place}mask")
+            prefix = f"{name}." if name else ""
+            statistics += [f"{prefix}running_mean", f"{prefix}running_var"]
+            masks.append(f"{prefix}mask")
     return module, frozenset(statistics), masks

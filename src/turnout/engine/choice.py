@@ -1,4 +1,4 @@
-"""Two ways to compute the gradients of a cohort, and which of them is faster for a model: that depends on its size."""
+"""Choose between the two engines, vectorised and one by one, by the layers and the size of a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENGINES = ("auto", "vectorised", "one_by_one")
 
 Precision = Literal["full", "bf16"]
 PRECISIONS = ("full", "bf16")
-"""Of local steps: the type of the parameters, or bfloat16 by autocast (see `turnout.engine.network.Network`)."""
+"""Precisions of local steps: the type of the parameters, or bfloat16 by autocast (see `turnout.engine.network.Network`)."""
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _RECURRENT = (nn.RNNBase, nn.RNNCellBase)
@@ -26,12 +26,12 @@ _SMALL = 1_000_000
 
 @dataclass(frozen=True)
 class Choice:
-    """How clients are computed.
+    """The engine, and the reason for it.
 
     Attributes:
         engine: ``"vectorised"`` (all clients in one call) or ``"one_by_one"``.
-        reason: why, in words.
-        settled: whether nothing more needs to be known of the minibatches.
+        reason: the reason, in words.
+        settled: False if the choice also depends on the size of minibatches.
     """
 
     engine: str
@@ -43,7 +43,7 @@ _TOGETHER = Choice("vectorised", "clients of a cohort train together")
 
 
 def expected(module: nn.Module, engine: Engine, device: torch.device) -> Choice:
-    """Return what was asked for, what alone is possible, or what is usually faster.
+    """Return the engine that was asked for, or the only one that is possible, or the one that is usually faster.
 
     Raises:
         ConfigurationError: for an unknown engine, and for layers that cannot be batched over clients.
@@ -64,7 +64,7 @@ def expected(module: nn.Module, engine: Engine, device: torch.device) -> Choice:
 
 
 def _faster_on_cpu(layers: list[nn.Module]) -> Choice:
-    """Return what is usually faster on a CPU."""
+    """Return the engine that is usually faster on a CPU."""
     if any(isinstance(layer, _CONVOLUTIONS) for layer in layers):
         reason = "on a CPU the convolutions of single clients are faster than grouped ones"
         return Choice("one_by_one", reason, settled=False)
@@ -79,8 +79,8 @@ def _faster_on_cpu(layers: list[nn.Module]) -> Choice:
 def chosen(first: Choice, products: int) -> Choice:
     """Return the choice for minibatches that take a client so many multiplications.
 
-    Handing operations to torch costs one client what it costs many, and small models little else, so clients of small ones
-    train together where larger ones would not. Counted, not measured: a run is the same on a machine that is busy.
+    Starting an operation takes the same time for one client and for many, and small models need little else, so their clients
+    train together. Multiplications are counted and nothing is timed: a run is the same on a busy machine.
     """
     if products >= _SMALL:
         return replace(first, settled=True)

@@ -1,4 +1,4 @@
-"""B clients at work: who they are, what they hold, and what they find at the model they received."""
+"""The clients of a cohort, and their losses and gradients at the model they received."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turnout.engine.full_batch import full_gradient, mean_square_loss, weighted_
 
 
 class Required(Protocol):
-    """What clients require of a model (see `turnout.population.requirement.BoundRequirement`)."""
+    """The requirements of clients (see `turnout.population.requirement.BoundRequirement`)."""
 
     @property
     def train(self) -> np.ndarray:
@@ -25,12 +25,12 @@ class Required(Protocol):
         ...
 
     def gap(self, loss: Any, accuracy: Any, required: Any) -> Any:
-        """How much the model falls short of what is `required`."""
+        """Return by how much the model falls short of `required`."""
         ...
 
 
 class StepTimes(Protocol):
-    """How fast clients are (see `turnout.population.speed.durations.BoundSpeed`)."""
+    """The speeds of clients (see `turnout.population.speed.durations.BoundSpeed`)."""
 
     @property
     def seconds_per_step(self) -> np.ndarray:
@@ -47,10 +47,10 @@ class Clients(Examples):
     """The lanes of one `client_step`.
 
     Attributes:
-        start: what they found at the model they received; None where nobody asked.
-        requirement: what the clients of `shards` require of a model; None where nobody asks.
-        speed: how fast the clients of the federation are; None where there is no clock.
-        message_bytes: size of a report, and of what a client receives; None while nobody has seen any.
+        start: losses and gradients at the model they received; None where nothing needs them.
+        requirement: what the clients of `shards` require of a model; None where nothing needs it.
+        speed: the speeds of the federation's clients; None without a clock.
+        message_bytes: sizes of a report and of a download; None before the first ones.
     """
 
     start: Start | None = None
@@ -59,28 +59,24 @@ class Clients(Examples):
     message_bytes: tuple[int, int] | None = None
 
     def at(self, task: Task) -> tuple[Clients, Start]:
-        """Return the clients with what they find at the model of a task, and that: it is computed when it is asked for."""
+        """Return the clients with their `Start` at the model of a task, and that."""
         start = Start(task, self)
         return replace(self, start=start), start
 
     def keys(
         self, purpose: str, seed: int, versions: np.ndarray, lanes: slice | np.ndarray = slice(None)
     ) -> torch.Tensor:
-        """64 random bits for each client, int64 ``[B]`` on the device, that depend on (seed, version, client) alone."""
+        """Return 64 random bits for each client, int64 ``[B]``, a function of purpose, seed, version and client."""
         bits = fold(stream(purpose, seed), versions[lanes], self.ids[lanes])
         return to_device(bits, self.objective.device)
 
 
 class Start:
-    """What B clients find at the model of a task, computed when it is first asked for, and once.
-
-    Args:
-        task: the model they received.
-        clients: who they are.
+    """Losses, accuracies and gradients of B clients at the model of a task, each computed once, when it is first read.
 
     Attributes:
-        task: as given.
-        clients: as given.
+        task: the model they received.
+        clients: the clients.
     """
 
     def __init__(self, task: Task, clients: Clients) -> None:
@@ -101,7 +97,7 @@ class Start:
 
     @property
     def known(self) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Loss and gradient, if somebody has asked for the gradient."""
+        """Loss and gradient, if the gradient was read before; else None."""
         return self.__dict__.get("_both")
 
     @property
@@ -111,7 +107,7 @@ class Start:
 
     @property
     def loss(self) -> torch.Tensor:
-        """``F_k(w^t)`` over all of a client's examples, ``[B]``; without a gradient, unless that is known already."""
+        """``F_k(w^t)`` over all of a client's examples, ``[B]``, by a forward pass unless the gradient was read before."""
         if self.known is not None:
             return self.known[0]
         return self._scores[0 if self.clients.shards.weights is None else 2].to(self.params.dtype)

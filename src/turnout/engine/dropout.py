@@ -29,8 +29,8 @@ class KeyedDropout(nn.Module):
     def __init__(self, probability: float, *, channels: bool, layer: int) -> None:
         super().__init__()
         self.probability, self.channels, self.layer = probability, channels, layer
-        self.p = probability  # as a layer of torch has it, for models that ask theirs
-        self.uses = 0  # since the model was called; whoever calls it starts it anew
+        self.p = probability  # as in layers of torch, for models that read it
+        self.uses = 0  # in the present call of the model; `Network.outputs` resets it
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -39,12 +39,12 @@ class KeyedDropout(nn.Module):
             return x
         whole = self.channels and x.dim() > 2
         shape = x.shape[:2] + (1,) * (x.dim() - 2) if whole else x.shape
-        places = torch.arange(shape.numel(), device=x.device)
-        # Negative, because the non-negative numbers are those of the minibatch's examples, whose transforms share the key.
+        positions = torch.arange(shape.numel(), device=x.device)
+        # Negative, because transforms fold the key with the non-negative numbers of a minibatch's examples.
         number = ~(self.layer + (self.uses << 16))
         self.uses += 1
         key = fold(cast("torch.Tensor", self.key), torch.full((), number, device=x.device))
-        keep = uniform(fold(key, places)).view(shape) >= self.probability
+        keep = uniform(fold(key, positions)).view(shape) >= self.probability
         return x * keep.to(x.dtype) * (1.0 / (1.0 - self.probability) if self.probability < 1.0 else 0.0)
 
 
@@ -55,8 +55,8 @@ _BY_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 def with_keyed_dropout(module: nn.Module) -> tuple[nn.Module, list[str]]:
     """Return a copy of `module` in which every dropout layer is keyed, and the names of the buffers that take the key.
 
-    The copy has parameters of its own, but those that are trained share their memory with the module's: every call of a
-    network puts others in their place, so that nobody reads or writes them.
+    Trainable parameters of the copy share their memory with the module's: a call of a network replaces them, so nothing
+    reads or writes them.
     """
     trained = [p for p in module.parameters() if p.requires_grad and type(p) is nn.Parameter]
     module = copy.deepcopy(module, {id(p): nn.Parameter(p.detach()) for p in trained})

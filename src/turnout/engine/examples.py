@@ -1,4 +1,4 @@
-"""What B clients hold, the minibatches of it, and the objective that they differentiate."""
+"""The training examples of clients, and minibatches of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnout.engine.objective import Objective
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """The training data of B clients, and what is computed with them.
+    """The training examples of B clients, with the objective.
 
     Attributes:
         ids: which clients they are in the federation, int64 ``[B]``.
@@ -23,7 +23,7 @@ class Examples:
             that holds its own data only.
         shards: the data, on the objective's device.
         objective: model and loss.
-        transforms: what happens to a minibatch before the model sees it.
+        transforms: applied to a minibatch before the model.
     """
 
     ids: np.ndarray
@@ -61,9 +61,9 @@ def minibatch(
     flat = examples.reshape(-1)
     x, y = x.index_select(0, flat), y.index_select(0, flat)
     if transforms:
-        own = None
+        bits = None
         if keys is not None:
-            own = fold(keys[:, None], torch.arange(examples.shape[1], device=keys.device)).reshape(-1)
-        x = apply_transforms(transforms, x, own, training=own is not None)
+            bits = fold(keys[:, None], torch.arange(examples.shape[1], device=keys.device)).reshape(-1)
+        x = apply_transforms(transforms, x, bits, training=bits is not None)
     shape = tuple(examples.shape)
     return x.view(*shape, *x.shape[1:]), y.view(*shape, *y.shape[1:])

@@ -1,4 +1,4 @@
-"""The model and its loss at flat vectors, forwards only: what evaluations need."""
+"""Evaluate a model and its loss at flat vectors of parameters, in forward passes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Forward:
         return self.choice.engine
 
     def use(self, choice: Choice) -> None:
-        """Compute this way from now on."""
+        """Switch to an engine."""
         self.choice = choice
         self.network.alone = choice.engine == "one_by_one"
 
@@ -70,7 +70,7 @@ class Forward:
     def evaluate(
         self, params: torch.Tensor, batches: Iterator[tuple[torch.Tensor, torch.Tensor]]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Loss and score (`turnout.engine.loss.score`) of each example at one vector, in evaluation mode, float64 ``[n]``."""
+        """Return loss and score (`turnout.engine.loss.score`) of each example at one vector, float64 ``[n]``."""
         losses, scores = zip(*self.threads.map(lambda batch: self._scores_of_one(params, *batch), batches), strict=True)
         return torch.cat(losses), torch.cat(scores)
 
@@ -99,11 +99,11 @@ class Forward:
 
     @torch.no_grad()
     def scores(self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Loss and score, as `evaluate` has them, of B clients at B vectors: float64 ``[B, b]`` each.
+        """Return loss and score, as in `evaluate`, of B clients at B vectors: float64 ``[B, b]`` each.
 
         Args:
             params: the vectors, ``[B, P]``.
-            x, y: some examples of each client, ``[B, b, ...]``.
+            x, y: examples of each client, ``[B, b, ...]``.
         """
         if self.engine == "vectorised":
             self.network.mode(training=False)
@@ -116,20 +116,20 @@ class Forward:
     def _scores_of_one(
         self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Loss and score of each example ``[b]``, in whichever thread."""
+        """Return loss and score of each example ``[b]``; called in any thread."""
         self.network.mode(training=False)
         return self._scores(params, self._in_order(x), y)
 
     def _scores(self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Loss and score of each example ``[b]``."""
+        """Return loss and score of each example ``[b]``."""
         outputs = self.network.outputs(params, x)
         return self.loss(outputs, y).double(), score(outputs, y)
 
     def _in_order(self, x: torch.Tensor) -> torch.Tensor:
-        """Images with the channels of a pixel side by side in memory, in which CPU convolutions take half the time."""
+        """Return images with the channels of a pixel side by side in memory, where CPU convolutions take half the time."""
         if not self._images_last or x.dim() != 4:
             return x
         _, channels, height, width = x.shape
-        # The strides are spelt out because with a single channel torch cannot tell the two orders apart, and guesses.
+        # With explicit strides, because with a single channel torch cannot tell the two orders apart, and guesses.
         strides = (channels * height * width, 1, channels * width, channels)
         return x.contiguous(memory_format=torch.channels_last).as_strided(x.shape, strides)

@@ -1,4 +1,4 @@
-"""Loss, accuracy and gradient of clients over all of their examples."""
+"""Compute losses, accuracies and gradients of clients over all of their examples."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from turnout.core.device import to_device
 from turnout.engine.examples import Examples
 
 BLOCK = 128
-"""Examples of a client that are looked at together, where each client has a model of its own."""
+"""Examples of a client in one pass, where each client has a model of its own."""
 
-_BATCH = 256  # examples that are looked at together, where all clients have the same model
+_BATCH = 256  # examples in one pass where all clients have the same model
 
 
 def full_gradient(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss ``[B]`` and gradient ``[B, P]`` of each client's whole data, without dropout and random transforms.
+    """Return loss ``[B]`` and gradient ``[B, P]`` of each client's whole data, without dropout and random transforms.
 
     Args:
         params: where, ``[P]`` for all or ``[B, P]``.
@@ -31,20 +31,19 @@ def full_gradient(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor
         active = len(counts)
         mask = None if weights is None and (counts == width).all() else blocks.mask(counts, width, params)
         mask = mask if weights is None or mask is None else mask * weights.to(mask.dtype)
-        some, direction = clients.objective.gradient(params[:active], x, y, mask, keys[:active], training=False)
+        losses, gradients = clients.objective.gradient(params[:active], x, y, mask, keys[:active], training=False)
         share = to_device(counts / blocks.sizes[:active], params.device, params.dtype)[:, None]
-        loss[:active] += some * share[:, 0]
-        gradient[:active].addcmul_(direction, share)
+        loss[:active] += losses * share[:, 0]
+        gradient[:active].addcmul_(gradients, share)
     back = blocks.back(params.device)
     return loss[back], gradient[back]
 
 
 def full_scores(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean loss and mean score of each client's whole data, float64 ``[B]`` each; NaN for a client without examples.
+    """Return mean loss and mean score of each client's whole data, float64 ``[B]`` each; NaN for a client without examples.
 
-    The mean score is the accuracy of labels, and the mean squared error of numbers.
-
-    Forward passes alone. With one model for all, they are over the clients' data end to end.
+    The mean score is the accuracy of labels, and the mean squared error of numbers. With one model for all clients, the
+    forward passes are over their data end to end.
 
     Args:
         params: where, ``[P]`` for all or ``[B, P]``.
@@ -67,18 +66,18 @@ def mean_square_loss(clients: Examples, params: torch.Tensor) -> torch.Tensor:
 
 
 Rows = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
-"""What is averaged, ``[2, ...]`` or ``[4, ...]``, from losses, scores and weights of examples."""
+"""Returns the values to average, ``[2, ...]`` or ``[4, ...]``, from losses, scores and weights of examples."""
 
 
 def _means(clients: Examples, params: torch.Tensor, of: Rows) -> torch.Tensor:
     """Return means over each client's examples, float64 ``[2, B]`` or ``[4, B]``."""
     at = _scores_at_one_model if params.dim() == 1 else _scores_at_own_models
-    some = to_device(np.where(clients.num_examples > 0, clients.num_examples, np.nan), params.device)
-    return at(clients, params, of) / some
+    sizes = to_device(np.where(clients.num_examples > 0, clients.num_examples, np.nan), params.device)
+    return at(clients, params, of) / sizes
 
 
 def _with_products(loss: torch.Tensor, score: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
-    """Return losses and scores and, where there are weights, both times these, one row each."""
+    """Return losses and scores and, where there are weights, both times these, in rows."""
     return torch.stack([loss, score] if weights is None else [loss, score, loss * weights, score * weights])
 
 
@@ -89,17 +88,18 @@ def _scores_at_one_model(clients: Examples, params: torch.Tensor, of: Rows) -> t
     if not sizes.sum():
         return torch.zeros(2 if weights is None else 4, len(sizes), dtype=torch.float64)
     rows = np.arange(sizes.sum()) + np.repeat(begin - (np.cumsum(sizes) - sizes), sizes)
-    # Only full batches: a product's bits may depend on how many rows it has, and must not on who is in the cohort.
-    whole = to_device(np.append(rows, np.repeat(rows[:1], -len(rows) % _BATCH)), params.device)
+    # Padded to full batches, because the bits of a matrix product may depend on its number of rows, and those of a client
+    # must not depend on who else is in the cohort.
+    padded = to_device(np.append(rows, np.repeat(rows[:1], -len(rows) % _BATCH)), params.device)
 
     def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        for some in whole.split(_BATCH):
-            x, y = clients.minibatch(some[None], None)
+        for batch in padded.split(_BATCH):
+            x, y = clients.minibatch(batch[None], None)
             yield x[0], y[0]
 
     owner = np.repeat(np.arange(len(sizes)), sizes)
     loss, score = (values[: len(rows)] for values in clients.objective.evaluate(params, batches()))
-    of_rows = of(loss, score, None if weights is None else weights[whole[: len(rows)]])
+    of_rows = of(loss, score, None if weights is None else weights[padded[: len(rows)]])
     sums = [np.bincount(owner, weights=values, minlength=len(sizes)) for values in of_rows.cpu().numpy()]
     return to_device(np.stack(sums), params.device)
 
@@ -119,9 +119,9 @@ def _scores_at_own_models(clients: Examples, params: torch.Tensor, of: Rows) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Blocks:
-    """The data of B clients in blocks, all clients at once; those with more examples go on after the others.
+    """The data of B clients in blocks of all clients that have examples left.
 
-    Rows are sorted by falling size, so that the clients of a block are always the first ones.
+    Clients are sorted by descending size, so that those of a block are always the first ones.
     """
 
     clients: Examples
@@ -134,24 +134,24 @@ class _Blocks:
         return cls(clients, order, clients.num_examples[order])
 
     def sorted(self, params: torch.Tensor) -> torch.Tensor:
-        """Vectors ``[P]`` or ``[B, P]`` as one for each client, in order ``[B, P]``."""
+        """Return one vector for each client in the sorted order ``[B, P]``, of ``[P]`` or ``[B, P]``."""
         if params.dim() == 1:
             return params.expand(len(self.order), -1)
         return params[to_device(self.order, params.device)]
 
     def back(self, device: torch.device) -> torch.Tensor:
-        """Where each client is in the order."""
+        """Return the position of each client in the sorted order."""
         return to_device(np.argsort(self.order), device)
 
     def mask(self, counts: np.ndarray, width: int, like: torch.Tensor) -> torch.Tensor:
-        """1 for examples and 0 for padding, ``[b, width]``."""
+        """Return 1 for examples and 0 for padding, ``[b, width]``."""
         return to_device(np.arange(width) < counts[:, None], like.device, like.dtype)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, np.ndarray, int]]:
         """Yield inputs, targets and weights ``[b, width, ...]`` of the first b clients, sizes ``[b]``, and the width."""
         weights = self.clients.shards.weights
         begin = self.clients.shards.offsets[self.clients.rows][self.order]
-        # As wide as the data need and whoever else is in the cohort: sums must not depend on how a cohort is cut.
+        # A function of all clients' data and not of this cohort: the bits of sums must not depend on how it is cut.
         width = min(BLOCK, max(self.clients.shards.largest, 1))
         for low in range(0, int(self.sizes.max(initial=0)), width):
             active = int((self.sizes > low).sum())

@@ -1,4 +1,4 @@
-"""What the machine gives this process: its processors, and devices that have memory of their own."""
+"""Count the processors that this process may use, and wait for devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.core.system import allowed_processors
 
 
 def num_processors() -> int:
-    """How many processors this process may keep busy: those it may run on, within its container's share of time.
+    """Return how many processors this process may keep busy: those it may run on, within its container's share of time.
 
     A share of 2.5 processors is 2: a third thread would be stopped half of the time, and the others would wait for it.
     """
@@ -21,29 +21,29 @@ def num_processors() -> int:
 
 
 def quota(root: Path = Path("/")) -> float:
-    """Processors' worth of time that Linux control groups let this process have; infinite where nothing says so.
+    """Return the limit of Linux control groups on this process, in processors; infinite without one.
 
     Args:
-        root: where ``proc`` and ``sys`` are.
+        root: the folder of ``proc`` and ``sys``.
     """
     return min(_quotas(root), default=math.inf)
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait for whatever a device has been given to do."""
+    """Wait until a device has completed its operations."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Yield the limits of the process's groups, of version 2 and of version 1, and of all groups that these are in."""
+    """Yield the limits of the process's groups, of versions 1 and 2, and of all groups that contain these."""
     mounted = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
         of_cpu = "cpu" in controllers.split(",")
         if controllers and not of_cpu:
             continue
-        # Where the group's folder is not mounted under its own name, as in older containers, that of its root is.
+        # In older containers the group is mounted as the root, and not under its name.
         for inside in (PurePosixPath(group), *PurePosixPath(group).parents):
             for tree in (mounted / controllers, mounted / "cpu") if of_cpu else (mounted, mounted / "unified"):
                 folder = tree / inside.relative_to("/")
@@ -58,7 +58,7 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def _text(path: Path) -> str:
-    """Return what a file holds; nothing where there is none."""
+    """Return the text of a file; empty without one."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

@@ -1,4 +1,4 @@
-"""What a model is judged by: one loss for each example, and whether it was right or how far it was off."""
+"""Losses and scores of examples."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOSSES = Family("loss", "losses", ("turnout.engine.loss",), returns=torch.Tensor
 
 @LOSSES.register
 def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Softmax cross-entropy of each example, ``[b]``, from logits ``[b, C]`` and labels ``[b]``.
+    """Return the softmax cross-entropy of each example, ``[b]``, from logits ``[b, C]`` and labels ``[b]``.
 
     From logits ``[b, T, C]`` and labels of tokens ``[b, T]`` it is the mean over an example's tokens that count: those whose
     label is not `turnout.data.targets.IGNORED`.
@@ -54,10 +54,9 @@ def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 class OfExamples:
-    """A loss module of torch as one loss for each example, ``[b]``: the mean over whatever else it gives of an example.
+    """Turn a loss module of torch into one loss for each example, ``[b]``: the mean over all other dimensions.
 
-    The mean of these losses is what the module with ``reduction="mean"`` gives, exactly, so no module is refused whose mean
-    is a plain one.
+    The mean of these losses is that of the module with ``reduction="mean"``.
 
     Args:
         module: such as ``nn.CrossEntropyLoss()``; it is copied.
@@ -89,19 +88,18 @@ class OfExamples:
 
 
 def metric_of(targets: torch.Tensor) -> str:
-    """Return by what predictions of such targets are judged beside the loss.
+    """Return the metric of predictions of such targets: ``"accuracy"`` of labels, ``"rmse"`` of numbers.
 
-    ``"accuracy"`` of labels; ``"rmse"`` of numbers, the square root of the mean squared error.
+    The latter is the square root of the mean squared error.
     """
     return "rmse" if targets.is_floating_point() else "accuracy"
 
 
 def score(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
-    """Return how right each output is, float64 ``[b]``; NaN where outputs and targets cannot be compared.
+    """Return the score of each output, float64 ``[b]``; NaN where outputs and targets cannot be compared.
 
-    Of labels: 1 where the largest of the outputs is the label's, else 0; of several labels, the mean of those that count (see
-    `cross_entropy`). Of numbers: the
-    squared error, of several their mean.
+    Of a label it is 1 if the largest output is the label's, else 0; of several labels, the mean over those that count (see
+    `cross_entropy`). Of numbers it is the mean squared error.
     """
     if isinstance(outputs, torch.Tensor):
         if targets.is_floating_point():

@@ -28,7 +28,7 @@ from turnout.engine.parameters import Layout
 
 
 def _refuse_what_cannot_be_right(module: nn.Module, personal: bool) -> None:
-    """Refuse layers whose meaning over many clients is not the one their user expects."""
+    """Refuse layers that mean something else with many clients than their user expects."""
     for name, child in module.named_modules():
         kind = type(child).__name__
         if isinstance(child, BATCH_NORMS):
@@ -61,7 +61,7 @@ def _refuse_what_cannot_be_right(module: nn.Module, personal: bool) -> None:
 
 
 def _refuse_options(name: str, child: nn.Embedding | nn.EmbeddingBag) -> None:
-    """Refuse options of embeddings that are not of a function of parameters, or whose gradients are no plain tensors."""
+    """Refuse options of embeddings that change weights in forward(), or whose gradients are sparse."""
     for option, why in (
         ("max_norm", "changes its weights in forward(), which are not its own here"),
         ("sparse", "has sparse gradients, and the updates of clients are plain vectors"),
@@ -73,27 +73,27 @@ def _refuse_options(name: str, child: nn.Embedding | nn.EmbeddingBag) -> None:
 
 
 _TENSORS = ("_parameters", "_buffers", "_modules", "training", "_flat_weights", "_flat_weight_refs")
-"""What a layer holds beside its options; the last two are the parameters of recurrent layers once more."""
+"""Attributes of a layer that are no options; the last two are the parameters of recurrent layers once more."""
 
 
 class _Copy(NamedTuple):
-    """What one thread calls."""
+    """The module that one thread calls."""
 
     module: nn.Module
     dropouts: list[KeyedDropout]
 
 
 class Network:
-    """A model whose parameters are given with every call.
+    """A model as a function of its parameters.
 
-    Calling puts the given parameters in the place of the module's own for a moment, so every thread has layers of its own,
-    with the same tensors.
+    A call replaces the parameters of the module while it runs, so every thread has a module of its own, with the same
+    tensors.
 
     Args:
         module: the user's model; it is copied, never changed.
         device: where to compute.
         personal: names of the parameters that stay with their client.
-        offsets: whether something may be added to the frozen weights below adapters, see `rebase`.
+        offsets: True if the server may add to the frozen weights below adapters, see `rebase`.
         precision: ``"bf16"`` computes in bfloat16 in training mode, by autocast. Parameters stay float32, and so do their
             gradients, because each cast is an operation whose derivative casts back. Autocast, and not parameters that are
             cast as a whole, so that softmax and norms keep float32 where PyTorch's lists say so, and modules that make
@@ -102,14 +102,13 @@ class Network:
     Attributes:
         layout: which stretch of the vector is which parameter.
         adapters: the low-rank updates whose factors are shared.
-        initial: the module's own parameters as a vector ``[P]``.
+        initial: the initial parameters as a vector ``[P]``.
         module: the model as it is computed; not to be changed.
-        constants: what is no trainable parameter, by name: frozen parameters and buffers. They are held once, whatever the
-            number of clients and threads.
+        constants: frozen parameters and buffers by name, held once for all clients and threads.
         precision: as given.
-        draws: whether the model draws random numbers in training: it has dropout.
-        alone: whether it is called with the parameters of one client at a time, False at first; layers with an attribute of
-            this name are told.
+        draws: True if the model draws random numbers in training, because it has dropout.
+        alone: True if it is called with the parameters of one client at a time; layers with an attribute of this name
+            receive it. False at first.
 
     Raises:
         ConfigurationError: for layers that have no sound meaning here (unkeyed randomness, BatchNorm where no client has
@@ -157,8 +156,8 @@ class Network:
 
     @cached_property
     def identity(self) -> Hashable:
-        """Equal for two networks only if they compute the same with the same parameters; None where that cannot be told."""
-        if self._offsets:  # which change, and a trace of another network reads that network's
+        """A value that is equal for two networks only if they compute the same function; None where that is unknown."""
+        if self._offsets:  # they change, and a trace of another network reads the offsets of that one
             return None
         layers = dict(self.module.named_modules())
         kinds = tuple((name, type(layer)) for name, layer in layers.items())
@@ -168,7 +167,7 @@ class Network:
         constants = {name: (value.dtype, value.shape, _bytes(value)) for name, value in self.constants.items()}
         try:
             return kinds, self.layout, self.precision, hashlib.sha256(pickle.dumps((options, constants))).digest()
-        except Exception:  # of whatever a user's layers hold
+        except Exception:  # layers of users hold anything
             return None
 
     def _hold_parameters_once(self) -> None:
@@ -180,30 +179,30 @@ class Network:
                 named[name].data = value
 
     def _copy(self) -> _Copy:
-        """Return this thread's copy for calls as they are now; both are kept, so that going to and fro copies nothing."""
+        """Return this thread's module, one for each value of `alone`, so that switching copies nothing."""
         copies = self._copies[self.alone]
-        if not hasattr(copies, "own"):
-            # Every call puts tensors in the place of all parameters and buffers, so that copies of a layer may share them.
+        if not hasattr(copies, "copy"):
+            # Every call replaces all parameters and buffers, so copies of a layer can share them.
             tensors = {id(value): value for value in (*self.module.parameters(), *self.module.buffers())}
             module = copy.deepcopy(self.module, tensors)
             for layer in module.modules():
                 if hasattr(layer, "alone"):
                     cast("Any", layer).alone = self.alone
-            copies.own = _Copy(module, [m for m in module.modules() if isinstance(m, KeyedDropout)])
-        return copies.own
+            copies.copy = _Copy(module, [m for m in module.modules() if isinstance(m, KeyedDropout)])
+        return copies.copy
 
     def rebase(self, shared: State) -> None:
-        """Add to the frozen weights below adapters what is broadcast beside a model, in place of what was added before.
+        """Set the offsets of the frozen weights below adapters to those that are broadcast beside a model.
 
         Args:
-            shared: ``task.shared``; the sum of `turnout.engine.adapters.split_offset`, or nothing of that name.
+            shared: ``task.shared``; without offsets, the present ones stay.
         """
         if self._offsets and (offset := shared.get(BASE_OFFSET)) is not None:
             for buffer, value in zip(self._offsets, split_offset(offset, self.adapters), strict=True):
                 buffer.copy_(value)
 
     def mode(self, training: bool) -> None:
-        """Put layers in training or in evaluation mode, for the calls that follow in this thread."""
+        """Put layers in training or evaluation mode for the next calls in this thread."""
         module = self._copy().module
         if module.training != training:
             module.train(training)
@@ -221,21 +220,21 @@ class Network:
             params: the vector, or the parameters.
             x: a minibatch, ``[b, ...]``.
             key: 64 random bits for dropout.
-            mask: 1 for examples and 0 for padding, ``[b]``, for layers that look at the whole minibatch.
+            mask: 1 for examples and 0 for padding, ``[b]``, for layers that read the whole minibatch.
         """
-        own = self._copy()
+        module, dropouts = self._copy()
         named = (params if isinstance(params, dict) else self.layout.split(params)) | self.constants
-        for dropout in own.dropouts:
+        for dropout in dropouts:
             dropout.uses = 0
         if key is not None:
             named |= dict.fromkeys(self._key_names, key)
         if mask is not None:
             named |= dict.fromkeys(self._mask_names, mask)
-        if self.precision == "full" or not own.module.training:
-            return functional_call(own.module, named, (x,), tie_weights=self._has_ties)
-        # Without autocast's cache of converted weights, which a trace would hold on to while the weights move.
+        if self.precision == "full" or not module.training:
+            return functional_call(module, named, (x,), tie_weights=self._has_ties)
+        # Without autocast's cache of converted weights: a trace would keep those while the weights move.
         with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False):
-            outputs = functional_call(own.module, named, (x,), tie_weights=self._has_ties)
+            outputs = functional_call(module, named, (x,), tie_weights=self._has_ties)
         lower = isinstance(outputs, torch.Tensor) and outputs.dtype == torch.bfloat16
         return outputs.float() if lower else outputs
 
@@ -276,11 +275,11 @@ class Network:
 
 
 def _has_ties(module: nn.Module) -> bool:
-    """Return whether a parameter or a buffer is in several places, which every call looks for where that may be."""
+    """Return whether a parameter or buffer has several names, for which `functional_call` searches only if it is told to."""
     of_both = (module.named_parameters, module.named_buffers)
     return any(len([*names()]) < len([*names(remove_duplicate=False)]) for names in of_both)
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    """Return the numbers of a tensor of any type."""
+    """Return the bytes of a tensor of any type."""
     return tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()

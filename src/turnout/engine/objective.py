@@ -1,4 +1,4 @@
-"""The loss and its gradient at the vectors of many clients at once, and which way to compute them is faster."""
+"""Compute the loss and its gradient at the parameter vectors of many clients."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from turnout.engine.network import Network
 
 LOG = logging.getLogger(__name__)
 
-# Unless asked not to, Intel's matrix library rounds by where in memory an operand lies, so a client's bits would depend on
-# its lane. It reads this before its first product, and is no slower for it.
+# By default, the rounding of Intel's matrix library depends on the alignment of operands, so a client's bits would depend on
+# its lane. The library reads this setting before its first product, and is no slower with it.
 os.environ.setdefault("MKL_CBWR", "AUTO")
 
-_MOST_COMPILED = 64  # functions that are kept; of one kind of step each, so that a run has a few
+_MOST_COMPILED = 64  # functions; a run has one for each kind of step, so usually a few
 
 
 class Objective(Forward):
@@ -39,7 +39,7 @@ class Objective(Forward):
     Arguments and attributes are those of `Forward`, and
 
     Args:
-        weighted: whether masks hold the weights of examples, > 0, in place of ones.
+        weighted: True if masks hold the weights of examples, > 0, in place of ones.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class Objective(Forward):
         self._compiled: dict[Hashable, Compiled] = {}
 
     def choose(self, x: torch.Tensor) -> Choice:
-        """Choose the faster engine by how many multiplications a minibatch ``[b, ...]`` takes, where that is left to us."""
+        """Choose the faster engine by the multiplications of a minibatch ``[b, ...]``, unless the choice is settled."""
         if not self.choice.settled:
             self.use(chosen(self.choice, validate.products(self.network, x)))
         return self.choice
 
     def fall_back(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        """Compute clients one by one where `torch.func.vmap` cannot batch the model, which a minibatch of two clients shows.
+        """Try a minibatch of two clients, and switch to one by one where `torch.func.vmap` cannot batch the model.
 
         Raises:
             ConfigurationError: where it cannot, and engine="vectorised" was asked for.
@@ -89,7 +89,7 @@ class Objective(Forward):
 
     @property
     def draws(self) -> bool:
-        """Whether the model draws random numbers in training: it has dropout."""
+        """True if the model draws random numbers in training, because it has dropout."""
         return self.network.draws
 
     def gradient(
@@ -102,18 +102,18 @@ class Objective(Forward):
         training: bool = True,
         replay: bool = True,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Loss ``[B]`` and gradient ``[B, P]`` at `params` ``[B, P]`` on minibatches ``[B, b, ...]`` of B clients.
+        """Return loss ``[B]`` and gradient ``[B, P]`` at `params` ``[B, P]`` on minibatches ``[B, b, ...]`` of B clients.
 
         Args:
             mask: 1, or its weight, for an example and 0 for padding, ``[B, b]``; None where nothing is padded or weighted.
             key: 64 random bits a client, ``[B]``, for dropout.
-            training: whether layers are in training mode, in which dropout drops.
+            training: True for training mode, in which dropout drops.
             replay: False inside of a function that is replayed itself.
         """
         self.network.mode(training)
         if self.engine == "vectorised":
             of_all = self._all[mask is not None]
-            if replay:  # a trace holds what layers did in the mode that they were in, so each mode has one of its own
+            if replay:  # a trace has the operations of one mode of the layers, so each mode has its own
                 of_all = self.compiled(("gradient", training, mask is not None), of_all)
             gradients, losses = of_all(params, x, y, mask, key)
             return losses, gradients
@@ -122,7 +122,7 @@ class Objective(Forward):
             self.network.mode(training)
             return self._gradient_of_one(params[i], x[i], y[i], None if mask is None else mask[i], key[i])
 
-        if len(params) == 1:  # what is computed one by one is large, and not to be copied
+        if len(params) == 1:  # models that are computed one by one are large: do not copy their gradient
             loss, gradient = of_one(0)
             return loss[None], gradient[None]
         losses, gradients = zip(*self.threads.map(of_one, range(len(params))), strict=True)
@@ -152,7 +152,7 @@ class Objective(Forward):
         return torch.stack([one(*row)[0] for row in rows])
 
     def compiled(self, key: Hashable, function: Callable[..., Any], changes: tuple[int, ...] = ()) -> Compiled:
-        """Return the function, replayed; `key` says what it is, the same in every round."""
+        """Return a function as one that is traced and replayed; `key` identifies it in all rounds."""
         key = (self.engine, self.weighted, key)
         if key not in self._compiled:
             if len(self._compiled) >= _MOST_COMPILED:
@@ -169,13 +169,13 @@ class Objective(Forward):
 
     @property
     def backends(self) -> dict[str, int]:
-        """How many traces there are of this run so far, by what runs them (see `turnout.engine.compile.backends`)."""
+        """The number of traces of this run by backend (see `turnout.engine.compile.backends`)."""
         return dict(Counter(name for compiled in self._compiled.values() for name in compiled.backends.values()))
 
     def _gradient_of_one(
         self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Loss and gradient of one client by plain autograd."""
+        """Return loss and gradient of one client by plain autograd."""
         leaf = params.detach().requires_grad_()
         loss, (gradient,) = self._derivatives(leaf, [leaf], x, y, mask, key)
         assert gradient is not None  # each parameter is a view of the leaf, whether it is used or not
@@ -184,9 +184,9 @@ class Objective(Forward):
     def gradient_by_layer(
         self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
     ) -> tuple[torch.Tensor, list[tuple[torch.Tensor, torch.Tensor]]]:
-        """Loss of one client, and of each layer that it uses its part of `params` ``[P]`` (a view) and the gradient.
+        """Return the loss of one client and, of each layer that it uses, the view of `params` ``[P]`` and its gradient.
 
-        Layer by layer: of a large model, joining the gradients of all layers takes as long as a convolution.
+        Joining the gradients of all layers of a large model would take as long as a convolution.
         """
         self.network.mode(training=True)
         views = self.layout.split(params)
@@ -204,7 +204,7 @@ class Objective(Forward):
         mask: torch.Tensor | None,
         key: torch.Tensor,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor | None, ...]]:
-        """Loss of one client, and its derivatives by `leaves`. Here padding is cut off, not masked."""
+        """Return the loss of one client and its derivatives by `leaves`. Padding is cut off, not masked."""
         weights = None
         if mask is not None:
             real = int((mask > 0).sum())
@@ -220,7 +220,7 @@ class Objective(Forward):
         return vectors + 2 * validate.saved_bytes(self.network, self.loss, x, y)
 
     def check(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        """Try the model on a minibatch, so that what cannot work is said before the first round; see `validate.check`."""
+        """Try the model on a minibatch and refuse it before the first round if it fails; see `validate.check`."""
         validate.check(self.network, self.loss, x, y)
 
 

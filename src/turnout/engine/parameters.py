@@ -47,16 +47,16 @@ class Layout:
             ConfigurationError: without trainable parameters, where one has no shape yet (lazy layers), or where they are not
                 all of one real floating type.
         """
-        found = _trainable(module)
-        place = {name: 2 if name in statistics else int(personal(name)) for name in found}
-        names = sorted(found, key=place.__getitem__)  # stable: module order within each part
-        shapes = tuple(tuple(found[name].shape) for name in names)
-        shared, followed = (sum(found[name].numel() for name in names if place[name] == part) for part in (0, 2))
+        parameters = _trainable(module)
+        parts = {name: 2 if name in statistics else int(personal(name)) for name in parameters}
+        names = sorted(parameters, key=parts.__getitem__)  # stable: module order within each part
+        shapes = tuple(tuple(parameters[name].shape) for name in names)
+        shared, followed = (sum(parameters[n].numel() for n in names if parts[n] == part) for part in (0, 2))
         return cls(tuple(names), shapes, shared, followed)
 
     @property
     def sizes(self) -> list[int]:
-        """How many numbers each parameter has."""
+        """The number of elements of each parameter."""
         return [math.prod(shape) for shape in self.shapes]
 
     @property
@@ -94,18 +94,18 @@ class Layout:
 
 def _trainable(module: nn.Module) -> dict[str, nn.Parameter]:
     """Return the trainable parameters of a module by name, all of one type."""
-    found = {name: p for name, p in module.named_parameters() if p.requires_grad}
-    if not found:
+    trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    if not trainable:
         raise ConfigurationError(f"{type(module).__name__} has no trainable parameters: nothing could be learnt")
-    lazy = [name for name, p in found.items() if isinstance(p, nn.parameter.UninitializedParameter)]
+    lazy = [name for name, p in trainable.items() if isinstance(p, nn.parameter.UninitializedParameter)]
     if lazy:
         raise ConfigurationError(
             f"the parameter {lazy[0]!r} of {type(module).__name__} has no shape yet: call the model on an example first"
         )
-    dtypes = {p.dtype for p in found.values()}
+    dtypes = {p.dtype for p in trainable.values()}
     if len(dtypes) > 1 or not all(dtype.is_floating_point for dtype in dtypes):
         raise ConfigurationError(
             f"the parameters of {type(module).__name__} have the types {sorted(map(str, dtypes))}; one flat vector "
             "needs a single floating-point one: write model.float()"
         )
-    return found
+    return trainable

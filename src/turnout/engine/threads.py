@@ -1,4 +1,4 @@
-"""Threads of one process that share the clients of a cohort: one processor each, and no barrier before they are through."""
+"""Share the clients of a cohort among threads with one processor each, without barriers before the end."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from turnout.engine.hardware import num_processors
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
-_LEAST = 1_000_000  # products that a part should be worth: handing it over takes as long as a tenth of them
+_LEAST = 1_000_000  # multiplications of a part; starting a part takes as long as a tenth of them
 
 
 class ClientThreads:
-    """Does things side by side, in as many threads as torch may use and the machine gives.
+    """A pool of threads for parts of a cohort, as many as torch may use and the machine has processors.
 
-    Operations of torch leave Python alone while they compute, so threads share one process, its data and its traces. Each
-    computes on one processor, because two that share an operation wait for each other at its end, and for whatever else the
-    machine has to do. What is computed is the same however many threads there are.
+    Operations of torch release Python's lock while they compute, so the threads share one process, its data and its traces.
+    Each computes on one processor, because threads that share an operation wait for each other at its end. Results do not
+    depend on the number of threads.
 
     Args:
-        num_threads: how many; None is `torch.get_num_threads()`, and never more than the processors this process may use.
+        num_threads: the number of threads; None is `torch.get_num_threads()`. At most the processors of this process.
     """
 
     def __init__(self, num_threads: int | None = None) -> None:
@@ -41,13 +41,13 @@ class ClientThreads:
 
     @property
     def is_split(self) -> bool:
-        """Whether what is handed over now goes to several threads."""
+        """True if a call of `map` from this thread uses several threads."""
         return self.num_threads > 1 and not getattr(self._here, "at_work", False)
 
     def map(self, function: Callable[[Item], Value], items: Iterable[Item]) -> Iterator[Value]:
-        """Yield the function's value of each item, in order; a few items ahead are at work at any time.
+        """Yield the function's value of each item, in order; a few items ahead are computed at any time.
 
-        Inside of a function that is at work already, one after the other.
+        Calls from one of the threads run one after the other.
         """
         if not self.is_split:
             yield from map(function, items)
@@ -67,9 +67,9 @@ class ClientThreads:
 
     @contextmanager
     def one_processor_each(self) -> Iterator[None]:
-        """Keep the operations of this thread to one processor, too, while there are others.
+        """Keep the operations of this thread to one processor, too, if there are other threads.
 
-        Threads that share an operation go on spinning for a while after it, on processors that these threads need.
+        OpenMP's threads spin for a while after each shared operation, on processors that the clients' threads need.
         """
         before = torch.get_num_threads()
         if self.num_threads == 1 or before == 1:
@@ -82,7 +82,7 @@ class ClientThreads:
             torch.set_num_threads(before)
 
     def when_idle(self, function: Callable[[], object]) -> None:
-        """Call a function that nobody else may be at work beside: now, or when all threads are through."""
+        """Call a function while no thread of the pool computes: now, or at the end of the present `map`."""
         if getattr(self._here, "at_work", False):
             self._later.append(function)
         else:
@@ -92,9 +92,9 @@ class ClientThreads:
         """Cut rows into parts of about the same number of steps.
 
         Args:
-            num_steps: of each row, falling, ``[B]``.
-            products: multiplications that a row's step takes, roughly.
-            single: every row is a part.
+            num_steps: steps of each row, descending, ``[B]``.
+            products: multiplications of a step of one row, roughly.
+            single: True to make every row a part.
         """
         if single:
             return [slice(i, i + 1) for i in range(len(num_steps))]
@@ -108,7 +108,7 @@ class ClientThreads:
 
 
 def _start(here: threading.local) -> None:
-    """Begin a thread; it does not keep its crew in memory."""
+    """Begin a thread. Takes the local data and not the pool, which threads would keep alive."""
     here.at_work = True
     torch.get_num_threads()  # makes torch look at its own default now, and not later, when it would undo the next line
     torch.set_num_threads(1)

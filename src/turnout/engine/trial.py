@@ -1,4 +1,4 @@
-"""Try a model on one minibatch before anything is trained, and choose how clients are computed."""
+"""Try a model on one minibatch before training, and choose the engine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def try_model(clients: Clients, batch_size: int, measures: bool = False) -> tupl
     Where `torch.func.vmap` cannot batch the model, clients are computed one by one.
 
     Args:
-        clients: whose objective, examples and transforms to take.
+        clients: clients with the objective, examples and transforms.
         batch_size: examples in a minibatch of a local step.
-        measures: whether clients also compute over all of their examples, in blocks.
+        measures: True if clients also compute over all of their examples, in blocks.
 
     Returns:
         The minibatch: inputs ``[b, ...]`` and targets ``[b, ...]``.
@@ -33,7 +33,7 @@ def try_model(clients: Clients, batch_size: int, measures: bool = False) -> tupl
     shards, objective = clients.shards, clients.objective
     width = max(batch_size, BLOCK if measures else 0)
     rows = torch.arange(min(len(shards.x), width), device=shards.x.device)[None]
-    # What does not fit a model, if anything, is the largest label, or the smallest or largest of whole-number inputs.
+    # Include the largest label, and the smallest and largest of whole-number inputs: these are what does not fit a model.
     extremes = [shards.y.argmax()] if shards.y.dim() == 1 else []
     if shards.x.dtype in (torch.int32, torch.int64):
         whole = shards.x.reshape(len(shards.x), -1)

@@ -1,4 +1,4 @@
-"""One minibatch through a model before anything is trained: whether the two fit, and what training would hold."""
+"""Run one minibatch through a model before training: check that they fit, and measure memory and work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.engine.network import Network
 
 
 def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> None:
-    """Try the model on a minibatch, so that what cannot work is said before the first round.
+    """Refuse a model that cannot be trained on a minibatch.
 
     Raises:
         ConfigurationError: where the model does not take these inputs, returns something that the loss or the
@@ -66,12 +66,12 @@ def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> Non
 
 
 def _check_losses(outputs: Any, losses: Any, loss: Loss, y: torch.Tensor) -> None:
-    """Refuse what is not one loss for each example, of that example alone."""
-    given = tuple(losses.shape) if isinstance(losses, torch.Tensor) else f"a {type(losses).__name__}"
-    if given != (len(y),):
+    """Refuse a loss that is not one number for each example, of that example alone."""
+    kind = tuple(losses.shape) if isinstance(losses, torch.Tensor) else f"a {type(losses).__name__}"
+    if kind != (len(y),):
         raise ConfigurationError(
-            f"the loss must give one number for each of {len(y)} examples, it gave {given}: write "
-            "reduction='none'" + (", and the mean over all but the first dimension" if len(given) > 1 else "")
+            f"the loss must give one number for each of {len(y)} examples, it gave {kind}: write "
+            "reduction='none'" + (", and the mean over all but the first dimension" if len(kind) > 1 else "")
         )
     if not isinstance(outputs, torch.Tensor) or len(outputs) != len(y):
         return
@@ -84,7 +84,7 @@ def _check_losses(outputs: Any, losses: Any, loss: Loss, y: torch.Tensor) -> Non
 
 
 def _check_types(parameters: torch.dtype, x: torch.Tensor, y: torch.Tensor) -> None:
-    """Refuse floating-point inputs or targets of another type than the parameters, of which a model has failed."""
+    """Refuse floating-point inputs or targets of another type than the parameters."""
     for what, values in (("inputs", x), ("targets", y)):
         if values.is_floating_point() and values.dtype != parameters:
             mine, theirs = (str(dtype).removeprefix("torch.") for dtype in (parameters, values.dtype))
@@ -95,7 +95,7 @@ def _check_types(parameters: torch.dtype, x: torch.Tensor, y: torch.Tensor) -> N
 
 
 def saved_bytes(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> int:
-    """Bytes of activations that the gradient of a minibatch of one client has to remember."""
+    """Return the bytes of activations that the gradient of a minibatch of one client saves."""
     saved = 0
 
     def count(value: torch.Tensor) -> torch.Tensor:
@@ -110,17 +110,17 @@ def saved_bytes(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) 
 
 
 def products(network: Network, x: torch.Tensor) -> int:
-    """Return how many multiplications the matrix products and convolutions of a minibatch take, forwards."""
+    """Return the multiplications of the matrix products and convolutions of a forward pass."""
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         network.outputs(network.initial, x, _key(x))
     return counter.get_total_flops() // 2  # of a multiplication and an addition each
 
 
 def _key(x: torch.Tensor) -> torch.Tensor:
-    """Random bits for dropout, of no client."""
+    """Return a key for dropout."""
     return torch.zeros((), dtype=torch.int64, device=x.device)
 
 
 def _random_state(device: torch.device) -> torch.Tensor:
-    """Return the state of torch's own random numbers where the model computes."""
+    """Return the state of torch's random numbers on a device."""
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()

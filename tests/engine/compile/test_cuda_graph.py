@@ -65,7 +65,7 @@ def graphed(function=step, changes=(0,), record=stand_in, **options):
 def places_of(of):
     """Where its recording reads its arguments."""
     assert of._recording is not None
-    return of._recording._places
+    return of._recording._buffers
 
 
 def assert_as_plain(of, seed, x=X, repeated=True, **options):

@@ -1,4 +1,4 @@
-"""The ways to run a trace, and which of them is taken."""
+"""Backends, the ways to run a trace, and the choice among them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnout.engine.compile import cuda_graph, plain, torchscript
 from turnout.engine.compile.tracer import Operations
 
 SETTING = "TURNOUT_BACKEND"
-"""An environment variable: ``auto`` or one of `BACKENDS`, for the devices that it can be used on."""
+"""An environment variable: ``auto`` or one of `BACKENDS`, which is then used on the devices that it is for."""
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class Backend:
     """One way to run a trace.
 
     Attributes:
-        name: what `SETTING` and reports call it.
-        devices: the kinds of devices that it is for; of `plain`, which is for all, none.
-        build: makes what does the operations of a trace, or gives None where it cannot. It takes the trace, arguments that it
-            may try it with and change, the numbers of those that the trace changes in place, and how many of them stay: None
-            for a single call, which takes these arguments. Otherwise the call repeats the trace for what it changes: it takes
-            the list of those that stay, and a list of the others with a row for each time.
-        lacking: says why it cannot be used here; None if it can.
-        is_tried: whether what it makes must give the very bits of the function, or else is not used.
-        opt_in: whether it is used only where `SETTING` names it.
+        name: as in `SETTING` and in reports.
+        devices: the kinds of devices that it is for; empty for `plain`, which is for all.
+        build: returns a function that runs a trace, or None where it cannot. Its arguments are the trace, tensors to try the
+            trace with, which it may change, the indices of those that the trace changes in place, and how many of them are
+            fixed. With None, the function takes these tensors and runs the trace once. Otherwise it takes the list of the
+            fixed tensors, and a list of the others with a row for each repetition, and repeats the trace for what it changes.
+        lacking: returns why it cannot be used here; None if it can.
+        is_tried: True where the function is used only if it gives the bits of the traced one.
+        opt_in: True where it is used only if `SETTING` names it.
     """
 
     name: str
@@ -46,7 +46,7 @@ BACKENDS = {
     for backend in (
         # Opt-in, because its tests fake the device: it has not been run on a GPU.
         Backend("cuda_graph", frozenset({"cuda"}), cuda_graph.build, opt_in=True),
-        # For CPUs only, because elsewhere its interpreter fuses operations, which rounds differently.
+        # For CPUs only: on GPUs its interpreter fuses operations, which rounds differently.
         Backend("torchscript", frozenset({"cpu"}), torchscript.build, torchscript.lacking, is_tried=True),
         Backend("plain", frozenset(), plain.build),
     )
@@ -55,16 +55,16 @@ BACKENDS = {
 
 
 def forced() -> str:
-    """Return what `SETTING` says, ``"auto"`` without it.
+    """Return the value of `SETTING`, ``"auto"`` by default.
 
     Raises:
-        ConfigurationError: for a name that is not known.
+        ConfigurationError: for an unknown name.
     """
     return known_name(SETTING, os.environ.get(SETTING) or "auto", ("auto", *BACKENDS))
 
 
 def usable(devices: Collection[str]) -> list[Backend]:
-    """Return the backends to try for tensors on these kinds of devices, the fastest first; the last one always works."""
+    """Return the backends for tensors on these kinds of devices, the fastest first; the last one always works."""
     name = forced()
     return [
         backend

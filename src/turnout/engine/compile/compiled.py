@@ -1,4 +1,4 @@
-"""Call a tensor function without the Python that made it: trace its operations once for each shape, then replay them."""
+"""Replay functions of tensors: trace their operations once for each shape, then run these without Python and autograd."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from turnout.engine.threads import ClientThreads
 
 LOG = logging.getLogger(__name__)
 
-_CALLS = 64  # of a shape, before it is traced: of a small model these take about as long as tracing
-_MOST = 64  # shapes that are kept
-_MOST_SHARED = 16  # functions of which this process keeps traces for runs to come
+_CALLS = 64  # with a shape before it is traced; with a small model they take about as long as tracing
+_MOST = 64  # traced shapes of a function
+_MOST_SHARED = 16  # functions whose traces this process keeps for later runs
 
 
 Traces = dict[Any, Callable[..., Any]]
-"""What takes a function's place, by shape and by how it is called."""
+"""Replacements of a function, by shape and by how it is called (see `_shape`)."""
 
 _shared: dict[Hashable, Traces] = {}
 _sharing = threading.Lock()
 
 
 def shared(key: Hashable) -> Traces:
-    """Traces on CPUs of functions with this key in common, of all runs of this process; those last asked for are kept."""
+    """Return the traces that all runs of this process share under a key; the keys that were used last are kept."""
     with _sharing:
         _shared[key] = traces = _shared.pop(key, {})
         while len(_shared) > _MOST_SHARED:
@@ -39,22 +39,21 @@ def shared(key: Hashable) -> Traces:
 
 
 class Compiled:
-    """A function of tensors that is traced for a shape once it was called so many times with that shape.
+    """Trace a function of tensors for each shape that it is often called with, and replay the trace from then on.
 
-    The trace holds the very operations that the function runs, so results are the same bits with and without it, and
-    the moment at which it takes over changes nothing. What the function does beside tensor operations happens at the
-    time of tracing only. What cannot be traced goes on being called.
+    A trace has the operations of the function in their order, so results have the same bits, and do not depend on when the
+    trace takes over. Whatever else the function does happens only while it is traced. A function that cannot be traced is
+    called as before.
 
     Args:
         function: takes tensors (or None) and returns tensors.
-        changes: numbers of the arguments that it changes in place.
-        threads: those that may call it; tracing, which changes for a moment what Python warns of, waits for all of them.
-        known: what others have traced of what should be the same function. A trace of theirs is used where it gives the
-            function's very bits.
+        changes: indices of the arguments that it changes in place.
+        threads: threads that may call it. Tracing waits for all of them, because it changes Python's filters of warnings.
+        known: traces of other runs under the same key. One is used only after it has given the bits of this function.
 
     Attributes:
         function: as given.
-        backends: what runs each trace, by shape: the name of a `Backend`, or why there is no trace.
+        backends: by shape, the name of the `Backend` that runs the trace, or why there is no trace.
     """
 
     def __init__(
@@ -73,17 +72,17 @@ class Compiled:
     def replay(
         self, fixed: tuple[torch.Tensor | None, ...], each: tuple[torch.Tensor | None, ...]
     ) -> Iterator[tuple[torch.Tensor | None, ...]]:
-        """Call the function for what it changes: ``function(*fixed, *(rows[i] for rows in each))`` for every i.
+        """Call ``function(*fixed, *(rows[i] for rows in each))`` for every i, for what it changes in place.
 
-        Yields the arguments of calls that go through Python; the caller passes them to `function`. Once that is traced, the
-        calls that are left are a single one: threads that repeat something small do not wait for each other's Python.
+        Yields the arguments of the calls that go through Python, which the caller passes to `function`. Once there is a
+        trace, the remaining calls are a single one, in which threads do not wait for each other's turn in Python.
         """
-        stays, moves = [a for a in fixed if a is not None], [rows for rows in each if rows is not None]
+        tensors, rows_of_each = [a for a in fixed if a is not None], [rows for rows in each if rows is not None]
         first = (*fixed, *(None if rows is None else rows[0] for rows in each))
-        key = _shape(first), len(stays)
-        for i in range(len(moves[0])):
+        key = _shape(first), len(tensors)
+        for i in range(len(rows_of_each[0])):
             if (traced := self._trace_of(key, first)) is not None:
-                traced(stays, [rows[i:] for rows in moves])
+                traced(tensors, [rows[i:] for rows in rows_of_each])
                 return
             arguments = (*fixed, *(None if rows is None else rows[i] for rows in each))
             self._count_call(key, arguments)
@@ -98,30 +97,31 @@ class Compiled:
         return self.function(*arguments)
 
     def _trace_of(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any] | None:
-        """Return the trace to use: this run's, or from the second call on a known one that gives the function's very bits."""
+        """Return the trace for a shape, if there is one: of this run or, from the second call on, of another run."""
         if (traced := self._traced.get(key)) is not None or key not in self._calls:
             return traced
-        known = self._known  # another thread may have found out just now that it is of another function
-        if (found := known.get(key)) is None or len(self._traced) >= _MOST:
+        known = self._known  # read once: another thread may be about to find that these are of another function
+        if (traced := known.get(key)) is None or len(self._traced) >= _MOST:
             return None
         _, fixed = key
-        calls = _single(found, fixed), self._of_tensors(arguments)
+        # The key says that the functions should be the same. Code that was changed in a notebook has the same key.
+        calls = _single(traced, fixed), self._of_tensors(arguments)
         if not _same_bits(*(self._outcome(call, arguments, fixed) for call in calls)):
             self._known = {}
             return None
-        self._traced[key], self.backends[key] = found, "shared"
-        return found
+        self._traced[key], self.backends[key] = traced, "shared"
+        return traced
 
     def _count_call(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
-        """Count a call that goes through Python, and trace the function for the next time, once there were enough."""
+        """Count a call that goes through Python, and trace the function for the next one after enough of them."""
         calls = self._calls.get(key, 0)
         if calls >= _CALLS and len(self._traced) < _MOST:
-            calls = -math.inf  # it is tried once
+            calls = -math.inf  # tracing is tried once
             self._threads.when_idle(lambda: self._try_to_trace(key, arguments))
         self._calls[key] = calls + 1
 
     def _try_to_trace(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
-        """Trace; what cannot be traced goes on being called, for whatever reason that is."""
+        """Trace, and note the reason if that fails."""
         try:
             self._traced[key] = self._trace(key, arguments)
         except Exception as error:
@@ -131,65 +131,65 @@ class Compiled:
             LOG.info(self.backends[key])
 
     def _trace(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any]:
-        """Return what does the operations of one call, for its tensors, or for lists of them where it is to be repeated."""
+        """Return what runs the operations of a call on its tensors, or on lists of them if it is repeated."""
         _, fixed = key
         call = self._of_tensors(arguments)
-        # Before it is traced, so that what is made at the first call in this thread is no part of the trace.
+        # Called before it is traced, so that what a first call in this thread makes is no part of the trace.
         expected = self._outcome(call, arguments, fixed)
-        traced = trace(call, self._fresh(arguments))
+        operations = trace(call, self._fresh(arguments))
         for backend in usable({a.device.type for a in arguments if a is not None}):
-            found = backend.build(traced, self._fresh(arguments), self._changed(arguments), fixed)
-            if found is None:
+            traced = backend.build(operations, self._fresh(arguments), self._changed(arguments), fixed)
+            if traced is None:
                 continue
             self.backends[key] = backend.name
             if not backend.is_tried:
-                return found
-            once = _single(found, fixed)
-            # More than once, because TorchScript rewrites what has been called before.
+                return traced
+            once = _single(traced, fixed)
+            # Three times, because TorchScript optimises a function in its second call.
             if all(_same_bits(self._outcome(once, arguments, fixed), expected) for _ in range(3)):
                 if len(self._known) < _MOST:
-                    self._known[key] = found
-                return found
+                    self._known[key] = traced
+                return traced
         raise RuntimeError("no backend runs it")
 
     def _of_tensors(self, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any]:
-        """Return the function, of those of its arguments that are there."""
-        given = [a is not None for a in arguments]
+        """Return the function of only those arguments that are tensors; the others are None."""
+        is_tensor = [a is not None for a in arguments]
 
         def call(*tensors: torch.Tensor) -> Any:
             rest = iter(tensors)
-            return self.function(*(next(rest) if there else None for there in given))
+            return self.function(*(next(rest) if tensor else None for tensor in is_tensor))
 
         return call
 
     def _outcome(
         self, call: Callable[..., Any], arguments: tuple[torch.Tensor | None, ...], fixed: int | None
     ) -> list[torch.Tensor]:
-        """Return a call's value, and what it makes of arguments that it changes; of one to be repeated, that alone counts."""
+        """Return the tensors that a call returns and those that it changes; only the latter if it is repeated."""
         fresh = self._fresh(arguments)
         value = call(*fresh)
         changed = [fresh[i] for i in self._changed(arguments)]
         return changed if fixed is not None else [*tree_leaves(value), *changed]
 
     def _changed(self, arguments: tuple[torch.Tensor | None, ...]) -> tuple[int, ...]:
-        """Which are changed in place, of those that are there."""
+        """Return the indices of the arguments that are changed in place, among those that are tensors."""
         return tuple(sum(a is not None for a in arguments[:i]) for i in self._changes if arguments[i] is not None)
 
     def _fresh(self, arguments: tuple[torch.Tensor | None, ...]) -> list[torch.Tensor]:
-        """Arguments to look at the function with: that runs it, and must change nothing."""
-        whole = [a.clone() if a is not None and i in self._changes else a for i, a in enumerate(arguments)]
-        return [a for a in whole if a is not None]
+        """Return the arguments that are tensors, with copies of those that the function changes."""
+        copies = [a.clone() if a is not None and i in self._changes else a for i, a in enumerate(arguments)]
+        return [a for a in copies if a is not None]
 
 
 def _single(traced: Callable[..., Any], fixed: int | None) -> Callable[..., Any]:
-    """Make a trace a single call of tensors, also if it takes lists: so many that stay, and rows of the others."""
+    """Return a trace as a function of the tensors of one call, also if it takes lists: `fixed` tensors, and rows."""
     if fixed is None:
         return traced
     return lambda *tensors: traced(list(tensors[:fixed]), [tensor[None] for tensor in tensors[fixed:]])
 
 
 def _same_bits(values: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
-    """Return whether tensors have the same bits: -0.0 is not 0.0, and any NaN is any other."""
+    """Return whether tensors have the same bits. -0.0 differs from 0.0; all NaNs count as one."""
 
     def same(a: torch.Tensor, b: torch.Tensor) -> bool:
         equal = (a == b) & (a.signbit() == b.signbit())
@@ -199,5 +199,5 @@ def _same_bits(values: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
 
 
 def _shape(arguments: tuple[torch.Tensor | None, ...]) -> Any:
-    """Return what a trace depends on."""
+    """Return what a trace depends on: shapes, types, and the strides of what is not contiguous."""
     return tuple(None if a is None else (a.shape, a.dtype, a.is_contiguous() or a.stride()) for a in arguments)

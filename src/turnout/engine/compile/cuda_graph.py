@@ -1,4 +1,4 @@
-"""Operations that are handed to a GPU once and replayed from then on, on the very memory they were recorded with."""
+"""Record the operations of a trace as a CUDA graph, and replay it on the memory that it was recorded with."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from turnout.engine.compile.tracer import Operations
 LOG = logging.getLogger(__name__)
 
 Record = Callable[[Callable[[], Any], torch.device], tuple[Callable[[], object], Any]]
-"""Runs a function once or more, and gives what repeats its operations on the same memory, and its value there."""
+"""Runs a function at least once; returns a function that repeats its operations on the same memory, and the value."""
 
-_LARGE = 1 << 20  # bytes from which an argument that never moves is read where it is
-_WARM_UP = 3  # calls before a recording, in which libraries choose their kernels and reserve their memory
-_TRIALS = 2  # replays that are held against the operations themselves
-_MOST_RECORDINGS = 3  # of one function, if what was read in place turns out to move
+_LARGE = 1 << 20  # bytes from which on an argument that stays the same tensor is not copied
+_WARM_UP = 3  # calls before a recording, in which libraries choose kernels and reserve memory
+_TRIALS = 2  # replays whose results are compared with those of the operations
+_MOST_RECORDINGS = 3  # of one function, where arguments that were read in place are replaced
 
 
 class Room:
-    """Bytes that all recordings together may hold beside their arguments.
+    """A limit in bytes of what all recordings together hold beside their arguments.
 
-    Args:
-        size: how many.
+    Attributes:
+        left: bytes that may still be reserved.
     """
 
     def __init__(self, size: int) -> None:
         self.left = size
 
     def take(self, size: int, holder: object) -> None:
-        """Take so many, until the holder is gone."""
+        """Reserve bytes until the holder is deleted."""
         self.left -= size
-        weakref.finalize(holder, self._give, size)
+        weakref.finalize(holder, self._release, size)
 
-    def _give(self, size: int) -> None:
+    def _release(self, size: int) -> None:
         self.left += size
 
 
@@ -48,14 +48,14 @@ ROOM = Room(1 << 30)
 
 
 class Recording:
-    """A function of tensors that was recorded on memory of its own: arguments are copied into it, and what changes out of it.
+    """A recorded function of tensors, with buffers that arguments are copied into and changes are copied out of.
 
     Args:
         function: takes tensors and returns tensors.
-        arguments: what it is recorded with; stays as it is.
-        changes: numbers of the arguments that it changes in place.
-        still: numbers of the arguments that it reads where they are, and that are kept for it.
-        record: how to record.
+        arguments: tensors to record it with; they are not changed.
+        changes: indices of the arguments that it changes in place.
+        still: indices of the arguments that it reads without a copy; the recording keeps them alive.
+        record: makes the recording.
     """
 
     def __init__(
@@ -68,66 +68,66 @@ class Recording:
     ) -> None:
         self._changes = changes
         self._still = {i: arguments[i] for i in still}
-        self._places = [a if i in still else _place(a) for i, a in enumerate(arguments)]
-        self._take(arguments)
-        self._replay, self._value = record(lambda: function(*self._places), arguments[0].device)
+        self._buffers = [a if i in still else _empty_like(a) for i, a in enumerate(arguments)]
+        self._copy_in(arguments)
+        self._replay, self._value = record(lambda: function(*self._buffers), arguments[0].device)
 
     def fits(self, arguments: list[torch.Tensor]) -> bool:
-        """Whether what it reads in place is still what these arguments are; the first of them suffice."""
-        return all(i >= len(arguments) or arguments[i] is kept for i, kept in self._still.items())
+        """Return whether the arguments that it reads without a copy are among these, the first arguments of a call."""
+        return all(i >= len(arguments) or arguments[i] is argument for i, argument in self._still.items())
 
     def __call__(self, *arguments: torch.Tensor) -> Any:
-        """Return the function's value, in memory of its own or, where it is an argument that changed, in that."""
-        self._take(list(arguments))
+        """Return the function's value: copies, or the arguments that it changed."""
+        self._copy_in(list(arguments))
         self._replay()
-        self._give_back(list(arguments))
-        changed = {self._places[i].data_ptr(): arguments[i] for i in self._changes}
-        return tree_map(lambda value: _own(value, changed), self._value)
+        self._copy_out(list(arguments))
+        changed = {self._buffers[i].data_ptr(): arguments[i] for i in self._changes}
+        return tree_map(lambda value: _outside(value, changed), self._value)
 
     def repeat(self, fixed: list[torch.Tensor], each: list[torch.Tensor]) -> None:
-        """Call it for what it changes in `fixed`, once for every row of `each`: only rows move in between."""
-        self._take(fixed)
+        """Repeat the function for what it changes in `fixed`, once for every row of `each`, which alone is copied each time."""
+        self._copy_in(fixed)
         for i in range(len(each[0])):
-            self._take([rows[i] for rows in each], len(fixed))
+            self._copy_in([rows[i] for rows in each], len(fixed))
             self._replay()
-        self._give_back(fixed)
+        self._copy_out(fixed)
 
-    def _take(self, arguments: list[torch.Tensor], first: int = 0) -> None:
-        """Copy arguments, of which this is the number of the first, to where they are read."""
+    def _copy_in(self, arguments: list[torch.Tensor], first: int = 0) -> None:
+        """Copy arguments into the buffers, the first one into the buffer of index `first`."""
         for i, argument in enumerate(arguments, first):
             if i not in self._still:
-                _whole(self._places[i]).copy_(_whole(argument))
+                _stored(self._buffers[i]).copy_(_stored(argument))
 
-    def _give_back(self, arguments: list[torch.Tensor]) -> None:
-        """Copy what has changed to where it came from."""
+    def _copy_out(self, arguments: list[torch.Tensor]) -> None:
+        """Copy the buffers that were changed into their arguments."""
         for i in self._changes:
-            arguments[i].copy_(self._places[i])
+            arguments[i].copy_(self._buffers[i])
 
 
 def build(
     traced: Operations, arguments: list[torch.Tensor], changes: tuple[int, ...], fixed: int | None
 ) -> Callable[..., Any]:
-    """Return what records the operations when it is called again, and replays them; see `Backend.build`."""
-    of = Graphed(plain.build(traced, arguments, changes, None), changes)
-    return of if fixed is None else of.repeat
+    """Return a function that records the operations in its second call, and replays them; see `Backend.build`."""
+    graphed = Graphed(plain.build(traced, arguments, changes, None), changes)
+    return graphed if fixed is None else graphed.repeat
 
 
 class Graphed:
-    """A function of tensors that is recorded when it is asked for a second time, tried, and replayed from then on.
+    """A function of tensors that is recorded in its second call, tried, and replayed from then on.
 
-    What is repeated with an argument of more than a megabyte that was the same tensor the time before, such as the data,
-    reads it where it is; should another come in its place, there is a new recording. All other arguments are copied. The
-    first replays are compared with the function itself. A function that cannot be recorded, or whose replay differs, is
-    called as it is from then on, and the log says why; so is one for which there is no room.
+    An argument of more than a megabyte that is the same tensor as in the call before, such as the data, is read without a
+    copy; if it is replaced, there is a new recording. All other arguments are copied. The first replays are compared with the
+    function. A function that cannot be recorded, whose replay differs, or for whose copies there is no room is called
+    directly from then on, and the log gives the reason.
 
     Args:
-        function: takes tensors and returns tensors; the same operations at every call.
-        changes: numbers of the arguments that it changes in place.
-        record: how to record.
-        room: where memory comes from.
+        function: takes tensors and returns tensors; runs the same operations in every call.
+        changes: indices of the arguments that it changes in place.
+        record: makes a recording.
+        room: the memory of all recordings.
 
     Attributes:
-        refused: why it is not replayed; None as long as nothing speaks against it.
+        refused: why it is not replayed; None if it may be.
     """
 
     def __init__(
@@ -141,20 +141,20 @@ class Graphed:
 
     def __call__(self, *arguments: torch.Tensor) -> Any:
         """Return the function's value."""
-        self._meet([], list(arguments))  # of single calls, the next may come with other tensors in any case
+        self._prepare([], list(arguments))  # the next single call may have other tensors, so all are copied
         return self._once(*arguments)
 
     def repeat(self, fixed: list[torch.Tensor], each: list[torch.Tensor]) -> None:
-        """Call the function for what it changes: ``function(*fixed, *(rows[i] for rows in each))`` for every i."""
-        self._meet(fixed, [rows[0] for rows in each])
+        """Call ``function(*fixed, *(rows[i] for rows in each))`` for every i, for what it changes in place."""
+        self._prepare(fixed, [rows[0] for rows in each])
         for i in range(len(each[0])):
             if self._recording is not None and self._trials == _TRIALS:
                 self._recording.repeat(fixed, [rows[i:] for rows in each])
                 return
             self._once(*fixed, *(rows[i] for rows in each))
 
-    def _meet(self, fixed: list[torch.Tensor], others: list[torch.Tensor]) -> None:
-        """Make a recording if it is time to, for arguments some of which may stay what and where they are."""
+    def _prepare(self, fixed: list[torch.Tensor], others: list[torch.Tensor]) -> None:
+        """Make a recording in the second call, and where an argument that is read without a copy was replaced."""
         if self.refused is not None or (self._recording is not None and self._recording.fits(fixed)):
             return
         before = self._before if self._recording is None else None
@@ -169,11 +169,11 @@ class Graphed:
         self._make([*fixed, *others], frozenset(never_moves))
 
     def _make(self, arguments: list[torch.Tensor], still: frozenset[int]) -> None:
-        """Record, if nothing speaks against it."""
+        """Record, or note why that is impossible."""
         self._recordings, self._trials = self._recordings + 1, 0
         needed = sum(_bytes(a) for i, a in enumerate(arguments) if i not in still)
         if self._recordings > _MOST_RECORDINGS:
-            self._refuse("its data are elsewhere again and again")
+            self._refuse("its data are replaced again and again")
         elif needed > self._room.left:
             self._refuse(f"copies of its arguments take {needed:,} bytes, and recordings have {self._room.left:,} left")
         else:
@@ -185,24 +185,25 @@ class Graphed:
                 self._room.take(needed, self._recording)
 
     def _once(self, *arguments: torch.Tensor) -> Any:
-        """One call. The first replays are for comparison alone: what counts is then the function itself."""
+        """Return the value of one call. The first replays are only compared with the function, whose value counts."""
         recording = self._recording
         if recording is None or not recording.fits(list(arguments)):
             return self._function(*arguments)
         if self._trials == _TRIALS:
             return recording(*arguments)
         copies = [a.clone() if i in self._changes else a for i, a in enumerate(arguments)]
-        value, found = self._function(*arguments), recording(*copies)
+        value, replayed = self._function(*arguments), recording(*copies)
         self._trials += 1
-        there, here = (
-            [*tree_leaves(of), *(c[i] for i in self._changes)] for of, c in ((value, arguments), (found, copies))
+        expected, actual = (
+            [*tree_leaves(values), *(changed[i] for i in self._changes)]
+            for values, changed in ((value, arguments), (replayed, copies))
         )
-        if not all(_alike(one, other) for one, other in zip(there, here, strict=True)):
+        if not all(_alike(one, other) for one, other in zip(expected, actual, strict=True)):
             self._refuse("a replay gave other numbers than the operations themselves")
         return value
 
     def _refuse(self, reason: str) -> None:
-        """Call the function as it is from now on."""
+        """Call the function directly from now on."""
         self.refused, self._recording = reason, None
         LOG.info("local steps are handed to the GPU one operation at a time: %s", reason)
 
@@ -211,47 +212,48 @@ def on_gpu(run: Callable[[], Any], device: torch.device) -> tuple[Callable[[], o
     """Record a CUDA graph.
 
     Args:
-        run: hands operations to the device, all on the present stream, and waits for none of them.
-        device: which.
+        run: starts operations on the current stream of the device, and waits for none of them.
+        device: the GPU.
 
     Returns:
-        What replays them, and their value: memory that every replay writes anew, and replays of other recordings, too.
+        A function that replays the operations, and their value: memory that every replay writes, also one of another
+        recording.
 
     Raises:
-        RuntimeError: where something cannot be recorded.
+        RuntimeError: where an operation cannot be recorded.
     """
-    if device.type != "cuda":  # versions of PyTorch differ in what they raise
+    if device.type != "cuda":  # versions of PyTorch raise different errors
         raise RuntimeError(f"a CUDA graph records what runs on a GPU, and this runs on {device}")
     stream, pool = _side(device)
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.device(device):
             stream.wait_stream(torch.cuda.current_stream())
-            # Around `graph` as well, which does not leave the stream by itself if a recording fails.
+            # Entered here as well, because a recording that fails does not leave the stream.
             try:
                 with torch.cuda.stream(stream):
                     for _ in range(_WARM_UP):
                         run()
                     with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
                         value = run()
-            finally:  # what it worked on may be given away as soon as this stream is done
+            finally:  # its memory may be reused as soon as the stream is done
                 torch.cuda.current_stream().wait_stream(stream)
     except RuntimeError:
-        _side.cache_clear()  # memory of a recording that failed takes no other
+        _side.cache_clear()  # the memory pool of a recording that failed takes no other one
         raise
     return graph.replay, value
 
 
 @functools.cache
 def _side(device: torch.device) -> tuple[torch.cuda.Stream, Any]:
-    """Return the stream on which a device's recordings are made, and the memory that they share.
+    """Return the stream on which a device's recordings are made, and the memory pool that they share.
 
-    They may share it because they are replayed one after the other, and what a replay leaves there is copied at once.
+    They can share it because they are replayed one after the other, and the value of a replay is copied at once.
     """
     return torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
 
 
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
+def _stored(tensor: torch.Tensor) -> torch.Tensor:
     """Return the part of an expanded tensor that is in memory."""
     for dim, stride in enumerate(tensor.stride()):
         if stride == 0 and tensor.shape[dim] > 1:
@@ -260,17 +262,17 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _bytes(tensor: torch.Tensor) -> int:
-    """Return what a tensor takes in memory."""
-    return _whole(tensor).numel() * tensor.element_size()
+    """Return the bytes of a tensor in memory."""
+    return _stored(tensor).numel() * tensor.element_size()
 
 
-def _place(tensor: torch.Tensor) -> torch.Tensor:
-    """Memory for a tensor of this shape and order."""
+def _empty_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Return memory for a tensor of this shape, with these strides."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
-def _own(value: Any, changed: dict[int, torch.Tensor]) -> Any:
-    """Return a value that no later replay writes to: the argument that it is, or a copy."""
+def _outside(value: Any, changed: dict[int, torch.Tensor]) -> Any:
+    """Return a value that no later replay writes: the argument in whose buffer it is, or a copy."""
     if not isinstance(value, torch.Tensor):
         return value
     argument = changed.get(value.data_ptr())
@@ -278,7 +280,7 @@ def _own(value: Any, changed: dict[int, torch.Tensor]) -> Any:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two values agree as far as sums in another order do; wherever one is NaN, both are."""
+    """Return whether two values agree within the rounding of sums in another order; NaN agrees with NaN."""
     if not isinstance(one, torch.Tensor) or not one.is_floating_point():
         return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
     near = torch.finfo(one.dtype).eps ** 0.5

@@ -1,4 +1,4 @@
-"""AdamW's step in one pass over all numbers, by an operation of PyTorch's own optimizers that is not documented."""
+"""Take AdamW's step in one pass over all numbers, by the undocumented operation of PyTorch's own optimizers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ADAMW: Any = getattr(getattr(_aten, "_fused_adamw_", None), "tensor_lr", None)
 
 
 def has_adamw(params: torch.Tensor) -> bool:
-    """Whether there is such an operation for tensors of this type, where these are."""
+    """Return whether PyTorch has the operation for tensors of this type on this device."""
     return (
         _ADAMW is not None and params.device.type in ("cpu", "cuda") and params.dtype in (torch.float32, torch.float64)
     )
@@ -31,15 +31,15 @@ def adamw_(
 ) -> None:
     """Take a step of AdamW for B clients, each with its own moments and number of steps.
 
-    Operation by operation this goes over the matrices eight times, which of a small model takes as long as its gradients. A
-    client's row is computed by itself, so its bits do not depend on who else is there.
+    Written as separate operations, the step passes over the matrices eight times, which takes as long as the gradients of a
+    small model. Each row is computed by itself, so the bits of a client do not depend on the others.
 
     Args:
-        params, m, v: ``[B, P]``, changed in place.
+        params, m, v: parameters and moments ``[B, P]``, changed in place.
         gradient: ``[B, P]``.
-        count: of steps of each client, this one included, float32 ``[B, 1]``.
-        lr: step size of each client, ``[B, 1]``, or ``[1, 1]`` for all.
-        beta1, beta2, eps, weight_decay: of the rule.
+        count: steps of each client, this one included, float32 ``[B, 1]``.
+        lr: step size of each client ``[B, 1]``, or of all ``[1, 1]``.
+        beta1, beta2, eps, weight_decay: hyperparameters of AdamW.
     """
     torch.ops.turnout.adamw_(params, gradient, m, v, count, lr, beta1, beta2, eps, weight_decay)
 
@@ -54,7 +54,7 @@ def _adamw(
     *rule: float,
 ) -> None:
     """Take the step by PyTorch's operation, which takes lists of tensors."""
-    rows = [each.unbind() for each in (params, gradient.contiguous(), m, v)]
+    rows = [matrix.unbind() for matrix in (params, gradient.contiguous(), m, v)]
     steps, sizes = count.unbind(), lr.flatten().unbind()
     options = dict(zip(("beta1", "beta2", "eps", "weight_decay"), rule, strict=True), amsgrad=False, maximize=False)
     if len(sizes) == 1:
@@ -62,11 +62,12 @@ def _adamw(
         _ADAMW(p, g, first, second, [], list(steps), lr=sizes[0], **options)
         return
     for *row, step, size in zip(*rows, steps, sizes, strict=True):
-        p, g, first, second = ([each] for each in row)
+        p, g, first, second = ([vector] for vector in row)
         _ADAMW(p, g, first, second, [], [step], lr=size, **options)
 
 
-# An operation of its own, because TorchScript does not see that one on lists changes the tensors in them, and leaves it out.
+# Registered as an operation on tensors, because TorchScript does not see that an operation on lists changes the tensors in
+# them, and would leave it out.
 _LIBRARY = torch.library.Library("turnout", "DEF")
 _LIBRARY.define(
     "adamw_(Tensor(a!) params, Tensor gradient, Tensor(b!) m, Tensor(c!) v, Tensor count, Tensor lr, float beta1, "

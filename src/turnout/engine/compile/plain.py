@@ -1,4 +1,4 @@
-"""Traces that Python hands to torch operation by operation: slower than other ways, and there on every device and version."""
+"""Run a trace operation by operation from Python: the slowest backend, on every device and version of PyTorch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnout.engine.compile.tracer import Operations
 def build(
     traced: Operations, arguments: list[torch.Tensor], changes: tuple[int, ...], fixed: int | None
 ) -> Callable[..., Any]:
-    """Return what does the operations; see `Backend.build`."""
+    """Return a function that runs the operations; see `Backend.build`."""
     del arguments, changes
     once = traced.module().forward
 
@@ -31,7 +31,7 @@ def without_derivatives(
     function: Callable[..., Any],
     without: Callable[[], AbstractContextManager[Any]] = torch.no_grad,
 ) -> Callable[..., Any]:
-    """Call a trace without keeping track of derivatives: those that it computes are operations of it by now."""
+    """Return a function that runs a trace without recording derivatives: the trace has their operations already."""
     mode = torch.enable_grad if needs_grad_mode(traced) else without
 
     def call(*arguments: Any) -> Any:

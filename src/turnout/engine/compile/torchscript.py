@@ -1,4 +1,4 @@
-"""Traces behind one call of TorchScript's, because handing over operations one by one takes longer than small ones do."""
+"""Run a trace, or a loop over one, as a single TorchScript function, without Python between small operations."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from turnout.engine.compile.tracer import Operations
 
 _aten: Any = torch.ops.aten
 _WANTED = "List[bool]"
-"""The type of an argument that says which derivatives are wanted."""
+"""The type of arguments such as `output_mask`, which say which derivatives to compute."""
 
 
 def lacking() -> str | None:
-    """Say why there is no TorchScript here; None if there is."""
+    """Return why TorchScript is not available; None if it is."""
     if sys.version_info >= (3, 14):
         return "TorchScript does not support Python 3.14 and later"
     missing = [name for name in ("trace", "freeze", "script", "CompilationUnit") if not hasattr(torch.jit, name)]
@@ -34,77 +34,79 @@ def lacking() -> str | None:
 def build(
     traced: Operations, arguments: list[torch.Tensor], changes: tuple[int, ...], fixed: int | None
 ) -> Callable[..., Any] | None:
-    """Return the same operations behind one call, see `Backend.build`; None where TorchScript cannot list one of them."""
+    """Return a function that runs the operations, see `Backend.build`; None where TorchScript cannot express one of them."""
     del changes
-    own = _listable(traced)
+    operations = _listable(traced)
     with _quiet():
         try:
-            found = _once(own, arguments) if fixed is None else _repeated(own, arguments, fixed)
+            run = _once(operations, arguments) if fixed is None else _repeated(operations, arguments, fixed)
         except RuntimeError:
             return None
-    # Nothing that a loop makes outlives it, so torch need not prepare for derivatives asked for later.
-    return without_derivatives(traced, found, torch.no_grad if fixed is None else torch.inference_mode)
+    # Tensors that are made in inference mode can have no derivatives later; those of a loop do not outlive it.
+    return without_derivatives(traced, run, torch.no_grad if fixed is None else torch.inference_mode)
 
 
-def _once(own: Operations, arguments: list[torch.Tensor]) -> Callable[..., Any]:
-    """Return a single call."""
-    module: Any = torch.jit.trace(own.module(), tuple(arguments), check_trace=False)
+def _once(operations: Operations, arguments: list[torch.Tensor]) -> Callable[..., Any]:
+    """Return a function for a single call."""
+    module: Any = torch.jit.trace(operations.module(), tuple(arguments), check_trace=False)
     return torch.jit.freeze(module, optimize_numerics=False).forward
 
 
-def _repeated(own: Operations, arguments: list[torch.Tensor], fixed: int) -> Callable[..., Any]:
-    """Return a loop without Python."""
-    step: Any = torch.jit.trace(_Unpacked(own.module()).eval(), (arguments[:fixed], arguments[fixed:]), check_trace=False)
+def _repeated(operations: Operations, arguments: list[torch.Tensor], fixed: int) -> Callable[..., Any]:
+    """Return a loop over the rows of all arguments but the first ones."""
+    lists = arguments[:fixed], arguments[fixed:]
+    step: Any = torch.jit.trace(_Unpacked(operations.module()).eval(), lists, check_trace=False)
     loop: Any = torch.jit.script(_Loop(step).eval())
     return torch.jit.freeze(loop, optimize_numerics=False).forward
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave out what TorchScript has to say, such as advice to use torch.export, which is for whole programs."""
+    """Ignore warnings of TorchScript, such as advice to use torch.export, which is for whole programs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def _listable(traced: Operations) -> Operations:
-    """Return the same operations as TorchScript can list them, and does not take them apart."""
+    """Return the same operations in forms that TorchScript can express and does not rewrite."""
     root = nn.Module()
     for name, tensor in traced.root.named_buffers():
         root.register_buffer(name, tensor)
-    own = Operations(copy.deepcopy(traced.graph), root)
-    for node in list(own.graph.nodes):
+    operations = Operations(copy.deepcopy(traced.graph), root)
+    for node in list(operations.graph.nodes):
         if node.kwargs:
             continue
         if isinstance(node.target, OpOverload) and _WANTED in {str(a.type) for a in node.target._schema.arguments}:
-            _compile(own, node)
+            _compile(operations, node)
         elif node.target is _aten.addmm.default:
-            _keep_whole(own, node)
-    return own
+            _keep_whole(operations, node)
+    return operations
 
 
-def _compile(own: Operations, node: Node) -> None:
-    """Replace an operation by a function that calls it: torch's tracer does not know that type."""
+def _compile(operations: Operations, node: Node) -> None:
+    """Replace an operation by a compiled function that calls it, because `torch.jit.trace` cannot record its arguments."""
     assert isinstance(node.target, OpOverload)
-    given = {argument: f"x{number}" for number, argument in enumerate(node.all_input_nodes)}
-    parts = ", ".join(given[a] if isinstance(a, Node) else repr(a) for a in node.args)
-    looked_at = list(node.users)  # what is not looked at may not be there at all
-    values = "".join(f"values[{user.args[1]}], " for user in looked_at)
+    names = {argument: f"x{number}" for number, argument in enumerate(node.all_input_nodes)}
+    parts = ", ".join(names[a] if isinstance(a, Node) else repr(a) for a in node.args)
+    users = list(node.users)  # derivatives that nobody reads may be no tensors
+    values = "".join(f"values[{user.args[1]}], " for user in users)
     name = f"torch.ops.{node.target.namespace}.{node.target._opname}"
-    source = f"def call({', '.join(given.values())}):\n    values = {name}({parts})\n    return ({values})\n"
-    own.root.add_module(node.name, _Compiled(torch.jit.CompilationUnit(source).call))
-    with own.graph.inserting_before(node):
-        instead = own.graph.call_module(node.name, tuple(given))
-        for number, user in enumerate(looked_at):
-            value = own.graph.call_function(operator.getitem, (instead, number))
+    source = f"def call({', '.join(names.values())}):\n    values = {name}({parts})\n    return ({values})\n"
+    graph = operations.graph
+    operations.root.add_module(node.name, _Compiled(torch.jit.CompilationUnit(source).call))
+    with graph.inserting_before(node):
+        call = graph.call_module(node.name, tuple(names))
+        for number, user in enumerate(users):
+            value = graph.call_function(operator.getitem, (call, number))
             value.meta = dict(user.meta)
             user.replace_all_uses_with(value)
-            own.graph.erase_node(user)
-    own.graph.erase_node(node)
+            graph.erase_node(user)
+    graph.erase_node(node)
 
 
 class _Compiled(nn.Module):
-    """A compiled function as a layer, which a graph can call."""
+    """A compiled function as a module, which a graph can call."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
@@ -115,18 +117,18 @@ class _Compiled(nn.Module):
         return self.function(*arguments)
 
 
-def _keep_whole(own: Operations, node: Node) -> None:
-    """Write a product with something added to a place of its own: TorchScript would make two operations of it otherwise.
+def _keep_whole(operations: Operations, node: Node) -> None:
+    """Replace `addmm` by its form with an output argument.
 
-    They would round in between.
+    TorchScript takes the usual form apart into a product and a sum, which rounds in between.
     """
-    kind = node.meta["kind"]
-    with own.graph.inserting_before(node):
-        place = own.graph.call_function(_aten.empty.memory_format, (list(kind.shape),), {"dtype": kind.dtype})
-        instead = own.graph.call_function(_aten.addmm.out, node.args, {"out": place})
-    instead.meta = dict(node.meta)
-    node.replace_all_uses_with(instead)
-    own.graph.erase_node(node)
+    kind, graph = node.meta["kind"], operations.graph
+    with graph.inserting_before(node):
+        out = graph.call_function(_aten.empty.memory_format, (list(kind.shape),), {"dtype": kind.dtype})
+        whole = graph.call_function(_aten.addmm.out, node.args, {"out": out})
+    whole.meta = dict(node.meta)
+    node.replace_all_uses_with(whole)
+    graph.erase_node(node)
 
 
 class _Unpacked(nn.Module):
@@ -142,7 +144,7 @@ class _Unpacked(nn.Module):
 
 
 class _Loop(nn.Module):
-    """Calls a function of two lists of tensors once for every row of those in the second."""
+    """A loop over the rows of the tensors in the second list."""
 
     def __init__(self, step: nn.Module) -> None:
         super().__init__()

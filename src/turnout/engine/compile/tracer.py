@@ -1,7 +1,7 @@
-"""Operations that a function of tensors hands to torch, recorded as a graph while it runs.
+"""Record the operations of a function of tensors as a graph while it runs.
 
-torch's own `make_fx` gives the same graphs in four to five times the time. It makes a fake tensor of each value as well, and
-for each of these it notes down the whole stack of Python's calls.
+`torch.fx.experimental.proxy_tensor.make_fx` gives the same graphs in four to five times the time: it also makes a fake tensor
+of each value, and records a stack of Python's calls for each of these.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _aten: Any = torch.ops.aten
 
 
 class Kind(NamedTuple):
-    """All that is known of a tensor before it has numbers."""
+    """The metadata of a tensor."""
 
     shape: torch.Size
     stride: tuple[int, ...]
@@ -33,18 +33,18 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Operations:
-    """What a function of tensors does.
+    """The operations of a function of tensors.
 
     Attributes:
-        graph: its operations in their order; ``meta["kind"]`` of a node is the `Kind` of its tensor.
-        root: holds what they call or read beside their arguments.
+        graph: the operations in their order; ``meta["kind"]`` of a node is the `Kind` of its tensor.
+        root: holds the tensors and modules that they use beside the arguments.
     """
 
     graph: Graph
     root: nn.Module
 
     def module(self) -> GraphModule:
-        """Return the function as Python can call it."""
+        """Return a module that runs the operations."""
         return GraphModule(self.root, self.graph).eval()
 
 
@@ -52,7 +52,7 @@ def record(function: Callable[..., Any], arguments: list[torch.Tensor]) -> Opera
     """Return the operations of one call, those of derivatives included.
 
     Raises:
-        RuntimeError: for a function that reads numbers of tensors: what it does next may depend on them.
+        RuntimeError: for a function that reads a number of a tensor, because what it does next may depend on it.
     """
     recorder = _Recorder()
     for number, argument in enumerate(arguments):
@@ -64,47 +64,56 @@ def record(function: Callable[..., Any], arguments: list[torch.Tensor]) -> Opera
 
 
 class _Recorder(TorchDispatchMode):
-    """Writes down every operation of this thread, below transforms and derivatives: what tensors in the end go through."""
+    """Record every operation of this thread.
+
+    A dispatch mode is below `torch.func` transforms and autograd, so it sees the operations that are run in the end: batched
+    ones, and those of derivatives.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.graph, self.root = Graph(), nn.Module()
-        self._known = WeakTensorKeyDictionary()
+        # By identity, and weakly: an identity may be used again once its tensor is gone.
+        self._nodes = WeakTensorKeyDictionary()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from importing its compiler, for seconds, only to tell it not to look at this class."""
+        """Return False without importing torch's compiler, which takes seconds."""
         return False
 
     def note(self, value: Any, node: Node) -> None:
-        """Remember which node a value, or each of several, is of; of a tensor that is changed in place, the last one."""
+        """Remember the node of a value, or of each of several."""
         if isinstance(value, torch.Tensor):
             node.meta["kind"] = Kind(value.shape, value.stride(), value.dtype, value.device)
-            self._known[value] = node
+            # An operation in place returns the tensor that it changed, which from now on is the value of that operation's
+            # node. So later operations depend on the change, and stay behind it when dead code is eliminated.
+            self._nodes[value] = node
         elif isinstance(value, list | tuple):
             for number, part in enumerate(value):
                 self.note(part, self.graph.call_function(operator.getitem, (node, number)))
 
     def nodes(self, values: Any) -> Any:
-        """Return the same values with nodes in place of tensors; a tensor that nothing here made is kept as it is."""
+        """Return the same values with nodes in place of tensors."""
         return tree_map_only(torch.Tensor, self._node, values)
 
     def _node(self, tensor: torch.Tensor) -> Node:
-        if tensor not in self._known:
+        if tensor not in self._nodes:  # neither an argument nor made by an operation: such as a buffer of a layer
             name = f"outside_{len(self.root.state_dict())}"
             self.root.register_buffer(name, tensor)
             self.note(tensor, self.graph.get_attr(name))
-        return self._known[tensor]
+        return self._nodes[tensor]
 
     def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation, and write it down."""
+        """Run an operation, and record it."""
         del types
         kwargs = kwargs or {}
         if torch.Tag.data_dependent_output in func.tags:
             raise RuntimeError(f"{func} reads a number, and what is done next may depend on it")
         if func is _aten.lift_fresh.default:
-            func = _aten.lift_fresh_copy.default  # of numbers that Python has written, and that may be changed in place
-        given = self.nodes(args), self.nodes(kwargs)
+            # A tensor of numbers that Python wrote. Without a copy, an operation in place would change it for all replays.
+            func = _aten.lift_fresh_copy.default
+        # Before the operation runs: one in place gives its argument another node.
+        arguments = self.nodes(args), self.nodes(kwargs)
         value = func(*args, **kwargs)
-        self.note(value, self.graph.call_function(func, *given))
+        self.note(value, self.graph.call_function(func, *arguments))
         return value

@@ -1,4 +1,4 @@
-"""`grad_and_value` and `vmap` of `torch.func`, without the compiler that the one imports and the warning of the other."""
+"""Differentiate and batch functions as `torch.func` does, without importing torch's compiler and without warnings."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _NEEDED = (
 def grad_and_value(function: Callable[..., torch.Tensor]) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     """Return a function that gives the gradient of `function` by its first argument, and its value.
 
-    It does what `torch.func.grad_and_value` does, operation by operation. That one imports ``torch._dynamo`` with the first
-    derivative, 1.6 seconds of a processor, to tell torch's own compiler not to look at it; nothing here is compiled by it.
+    The operations are those of `torch.func.grad_and_value`, which imports ``torch._dynamo`` for the first derivative: 1.6
+    seconds of a processor, only to exclude itself from torch's compiler.
 
     >>> grad_and_value(lambda w: (w * w).sum())(torch.tensor([1.0, 3.0]))
     (tensor([2., 6.]), tensor(10.))
     """
-    if not all(hasattr(_torch, name) for name in _NEEDED):  # another version of torch
+    if not all(hasattr(_torch, name) for name in _NEEDED):  # another version of PyTorch
         return func.grad_and_value(function)
 
     def both(params: torch.Tensor, *others: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -36,7 +36,7 @@ def grad_and_value(function: Callable[..., torch.Tensor]) -> Callable[..., tuple
                 leaf, *rest = (_wrapped(value, level) for value in (params, *others))
                 _require_gradient(leaf)
                 value = function(leaf, *rest)
-                # With a graph, because a backward pass without one is in a mode that no derivative sees.
+                # create_graph, because an outer derivative does not see a backward pass without it.
                 gradient = None
                 if value.requires_grad:
                     gradient = torch.autograd.grad(value, leaf, create_graph=True, allow_unused=True)[0]
@@ -49,12 +49,12 @@ def grad_and_value(function: Callable[..., torch.Tensor]) -> Callable[..., tuple
 
 
 def _wrapped(value: Any, level: int) -> Any:
-    """Return a tensor as one of this derivative; anything else as it is."""
+    """Return a tensor wrapped for this level of differentiation; anything else as it is."""
     return _torch._wrap_for_grad(value, level) if isinstance(value, torch.Tensor) else value
 
 
 def _require_gradient(leaf: torch.Tensor) -> None:
-    """Have a tensor of a derivative ask for its gradient, which inside of transforms is not allowed otherwise."""
+    """Call `requires_grad_`, which is not allowed inside of transforms otherwise."""
     before = _torch.get_inplace_requires_grad_allowed()
     _torch.set_inplace_requires_grad_allowed(True)
     try:
@@ -69,12 +69,12 @@ _lock, _calls = threading.Lock(), 0  # of batched functions in progress, in all 
 def batched(function: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Callable[..., Any]:
     """Batch a function by `torch.func.vmap`, without its warning about operations that have no batching rule.
 
-    Layers of torch that are made of such operations (attention, `weight_norm`, `EmbeddingBag`) give right results, and
-    users can do nothing about a warning that is meant for the authors of torch. It is off while any thread is in here.
+    Layers of torch with such operations (attention, `weight_norm`, `EmbeddingBag`) give correct results, and the warning is
+    meant for the authors of torch. It is off while any thread runs a batched function.
 
     Args:
         function: takes tensors, or None, and returns a tensor or a tuple of tensors.
-        in_dims: for each argument 0, where its first dimension is the batch, or None.
+        in_dims: for each argument, 0 if its first dimension is the batch, or None.
 
     >>> batched(lambda row, factor: factor * row.sum(), (0, None))(torch.ones(2, 3), torch.tensor(5.0))
     tensor([15., 15.])
@@ -92,7 +92,7 @@ def batched(function: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Ca
 
 
 def _count(change: int) -> None:
-    """Switch the warning off with the first call that begins, and on with the last one that ends."""
+    """Switch the warning off when the first call begins, and on when the last one ends."""
     global _calls
     with _lock:
         _calls += change
