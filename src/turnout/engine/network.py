@@ -50,10 +50,14 @@ def _refuse_what_cannot_be_right(module: nn.Module, personal: bool) -> None:
             )
         if isinstance(child, nn.Embedding | nn.EmbeddingBag):
             _refuse_options(name, child)
-        if old := next(
-            (h for h in child._forward_pre_hooks.values() if isinstance(h, WeightNorm | SpectralNorm)), None
-        ):
-            normed = {"WeightNorm": "weight_norm", "SpectralNorm": "spectral_norm"}[type(old).__name__]
+        _refuse_uncopied_norms(name, child)
+
+
+def _refuse_uncopied_norms(name: str, child: nn.Module) -> None:
+    """Refuse the norms of weights that torch cannot copy."""
+    for hook in child._forward_pre_hooks.values():
+        if isinstance(hook, WeightNorm | SpectralNorm):
+            normed = "weight_norm" if isinstance(hook, WeightNorm) else "spectral_norm"
             raise ConfigurationError(
                 f"layer {name!r} has a {normed} of torch.nn.utils, which torch cannot copy: write "
                 "torch.nn.utils.parametrizations.weight_norm"

@@ -30,28 +30,9 @@ def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> Non
         torch.autograd.grad(losses.mean(), leaf)
     except ConfigurationError:
         raise
-    except Exception as error:  # whatever a user's module or loss raises
+    except Exception as error:  # modules and losses of users raise anything
         _check_types(network.initial.dtype, x, y)
-        if network.precision == "bf16" and outputs is None:
-            raise ConfigurationError(
-                f"precision='bf16': the model failed in bfloat16 on {x.device.type} with: {error}. Leave precision out if it "
-                "runs in full precision"
-            ) from error
-        if outputs is not None and not isinstance(outputs, torch.Tensor):
-            name = getattr(loss, "__name__", type(loss).__name__)
-            raise ConfigurationError(
-                f"the model returns a {type(outputs).__name__}, and the loss {name} failed with it: {error}. Give a loss "
-                "that takes what the model returns: a function of (outputs, targets), one number for each example"
-            ) from error
-        if isinstance(error, IndexError) and not x.is_floating_point():
-            raise ConfigurationError(
-                f"the model does not fit the data: inputs are whole numbers from {x.min()} to {x.max()}, and it failed with: "
-                f"{error}; an Embedding has a row for each of num_embeddings numbers from 0"
-            ) from error
-        raise ConfigurationError(
-            f"the model does not fit the data: inputs {tuple(x.shape)} ({x.dtype}) and targets {tuple(y.shape)} "
-            f"({y.dtype}) of a minibatch failed with: {error}"
-        ) from error
+        raise ConfigurationError(_explained(error, network, loss, x, y, outputs)) from error
     if not torch.equal(random, _random_state(x.device)):
         raise ConfigurationError(
             "the model draws random numbers in forward(), which no seed of a client controls: use nn.Dropout layers, "
@@ -63,6 +44,30 @@ def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> Non
             f"the model changes its buffer {changed[0]!r} in forward(); buffers are neither averaged nor sent, so one "
             "client's would leak into the next: make it a parameter, or leave it unchanged"
         )
+
+
+def _explained(error: Exception, network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor, outputs: Any) -> str:
+    """Return what is wrong with a model or loss that raised an error, and what to write instead."""
+    if network.precision == "bf16" and outputs is None:
+        return (
+            f"precision='bf16': the model failed in bfloat16 on {x.device.type} with: {error}. Leave precision out if it "
+            "runs in full precision"
+        )
+    if outputs is not None and not isinstance(outputs, torch.Tensor):
+        name = getattr(loss, "__name__", type(loss).__name__)
+        return (
+            f"the model returns a {type(outputs).__name__}, and the loss {name} failed with it: {error}. Give a loss "
+            "that takes what the model returns: a function of (outputs, targets), one number for each example"
+        )
+    if isinstance(error, IndexError) and not x.is_floating_point():
+        return (
+            f"the model does not fit the data: inputs are whole numbers from {x.min()} to {x.max()}, and it failed with: "
+            f"{error}; an Embedding has a row for each of num_embeddings numbers from 0"
+        )
+    return (
+        f"the model does not fit the data: inputs {tuple(x.shape)} ({x.dtype}) and targets {tuple(y.shape)} "
+        f"({y.dtype}) of a minibatch failed with: {error}"
+    )
 
 
 def _check_losses(outputs: Any, losses: Any, loss: Loss, y: torch.Tensor) -> None:

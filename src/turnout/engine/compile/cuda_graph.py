@@ -85,7 +85,7 @@ class Recording:
         return tree_map(lambda value: _outside(value, changed), self._value)
 
     def repeat(self, fixed: list[torch.Tensor], each: list[torch.Tensor]) -> None:
-        """Repeat the function for what it changes in `fixed`, once for every row of `each`, which alone is copied each time."""
+        """Repeat the function for what it changes in `fixed`, once for every row of `each`; only rows are copied."""
         self._copy_in(fixed)
         for i in range(len(each[0])):
             self._copy_in([rows[i] for rows in each], len(fixed))

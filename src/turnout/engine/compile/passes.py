@@ -41,17 +41,12 @@ def _step_by_layer(traced: Operations) -> None:
     copied into one vector, which takes an eighth of a round of a large model.
     """
     for node in [node for node in traced.graph.nodes if node.target is _aten.addcmul_.default]:
-        base, joined, factor = node.args
-        if base.op != "placeholder" or joined.target is not _aten.cat.default or len(joined.users) > 1:
-            continue
-        if joined.args[1:] != (1,):  # joined along another dimension
-            continue
-        # The copy that `cat` makes is of the parameters as they were; a view would see what the layers before it have moved.
-        if any(_shares_memory(part, base) for part in joined.args[0]):
+        base, _, factor = node.args
+        if not (parts := _gradients(node)):
             continue
         low = 0
         with traced.graph.inserting_before(node):
-            for part in joined.args[0]:
+            for part in parts:
                 width = part.meta["kind"].shape[1]
                 columns = traced.graph.call_function(_aten.narrow.default, (base, 1, low, width))
                 traced.graph.call_function(_aten.addcmul_.default, (columns, part, factor), dict(node.kwargs))
@@ -59,6 +54,17 @@ def _step_by_layer(traced: Operations) -> None:
         node.replace_all_uses_with(base)
         traced.graph.erase_node(node)
     traced.graph.eliminate_dead_code()
+
+
+def _gradients(node: Any) -> list[Node]:
+    """Return the gradients of layers that an operation moves an argument by; empty where they have to be joined."""
+    base, joined, _ = node.args
+    if base.op != "placeholder" or joined.target is not _aten.cat.default or joined.args[1:] != (1,):
+        return []
+    # `cat` copies parameters as they were; a view of them would see what the layers before it have moved.
+    if len(joined.users) > 1 or any(_shares_memory(part, base) for part in joined.args[0]):
+        return []
+    return joined.args[0]
 
 
 def _shares_memory(node: Node, base: Node) -> bool:
