@@ -181,10 +181,10 @@ def test_of_single_calls_all_arguments_are_copied():
 
 def test_data_that_keep_moving_are_not_recorded_for_ever():
     of, two = graphed(), (LARGE, LARGE + 1)
-    with logged("elsewhere again and again"):
+    with logged("replaced again and again"):
         assert_all_as_plain(of, 20, two)
     assert of._recordings == cuda_graph._MOST_RECORDINGS + 1
-    assert of.refused == "its data are elsewhere again and again"
+    assert of.refused == "its data are replaced again and again"
 
 
 def test_what_cannot_be_recorded_is_called_as_it_is():
