@@ -17,8 +17,8 @@ from turnout.cli.runs import save
 from turnout.cli.serve_options import ServeOptions
 from turnout.cli.settings import Settings
 from turnout.core.checks import CheckpointError, Diverged
+from turnout.deployment.server import process
 from turnout.deployment.server.first_client import first_shape
-from turnout.deployment.server.process import Server
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.wire.data_shape import MOST_MODEL, DataShape
 from turnout.experiment import Experiment
@@ -41,7 +41,7 @@ def serve_clients(options: ServeOptions) -> None:
     folder = options.folder or Path(f"runs/{experiment.algorithm.name}-{experiment.data.name}-served")
     server_options = options.server_options(experiment.algorithm, experiment.pace)
     try:
-        server = Server(experiment, folder, None if described is None else announced(described), server_options)
+        server = process.Server(experiment, folder, None if described is None else announced(described), server_options)
     except OSError as error:
         raise CheckpointError(
             f"{folder} cannot be written: {error}. Free some space, or give another --folder"
@@ -114,7 +114,7 @@ def note(folder: Path, source: str | None, experiment: Experiment, settings: Set
         storage.save(folder, {"experiment.txt": lambda path: path.write_text(text, encoding="utf-8")})
 
 
-def introduce(server: Server, folder: Path) -> None:
+def introduce(server: process.Server, folder: Path) -> None:
     """Say what is served, and what the server will see of clients."""
     setting, driver, options = server.setting, server.driver, server.options
     table = Table("what the server sees of a client", "kind", "because of")
