@@ -250,7 +250,7 @@ def test_a_folder_that_cannot_be_written_is_refused(turnout: Turnout, small: Seq
     Path("file").write_text("")
     result = turnout("run", "--rounds", 1, "--folder", "file/run", *small)
     assert result.exit_code == 2
-    assert "cannot write file/run" in result.stderr
+    assert f"cannot write {Path.cwd() / 'file/run'}" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_a_run_that_fails_on_the_way_exits_with_1(
     monkeypatch.setattr("turnout.simulation.running.save_simulation", full)
     result = turnout("run", "--rounds", 2, "--folder", "a", *small)
     assert result.exit_code == 1
-    assert "Error: no room in a" in result.stderr
+    assert f"Error: no room in {Path.cwd() / 'a'}" in result.stderr
 
 
 @pytest.mark.usefixtures("undrawn")
