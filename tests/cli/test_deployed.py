@@ -9,12 +9,12 @@ from torch.nn import ReLU
 
 from turnout import ConfigurationError
 from turnout.algorithms import ALGORITHMS
-from turnout.cli import serving
 from turnout.cli.deployed import announced
 from turnout.cli.joining import clients_experiment, functions_of
 from turnout.cli.names import AGGREGATIONS, ALSO, PACES, SELECTIONS, SERVER_OPTIMIZERS
 from turnout.cli.settings import Settings
 from turnout.deployment.client.worker import Computer
+from turnout.deployment.server import process
 from turnout.deployment.server.deployable import check
 from turnout.deployment.server.limits import Limits
 from turnout.deployment.server.process import Options, Server
@@ -35,7 +35,17 @@ OPTIONS = {
     "random_k": {"share": 0.1},
     "secure_sum": {"largest": 64.0},
 }
-OF_RECIPES = {"aced", "aggregated", "feddyn", "fedstale", "kept_models", "mixture", "moreau", "noise_share"}
+OF_RECIPES = {
+    "aced",
+    "aggregated",
+    "feddyn",
+    "fedstale",
+    "kept_models",
+    "mixture",
+    "moreau",
+    "noise_share",
+    "tail_penalty",
+}
 """Pieces that go with the rest of their own recipe alone, which has them already."""
 SECTIONS = {"aggregation": AGGREGATIONS, "server": SERVER_OPTIMIZERS, "selection": SELECTIONS, "pace": PACES}
 CHANGES = [
@@ -184,7 +194,7 @@ def test_limits_of_a_server(turnout, monkeypatch):
         options.append(given[-1])
         raise ConfigurationError("seen")
 
-    monkeypatch.setattr(serving, "Server", stop)
+    monkeypatch.setattr(process, "Server", stop)
     turnout("serve", "data.name=digits", "--connections", 7, "--per-address", 3, "--upload-rate", 100,
             "--enrolments-per-address", 0, "--proxy-headers", "127.0.0.1,10.0.0.0/24",
             "--trusted-addresses", "10.0.2.7")  # fmt: skip
