@@ -40,7 +40,7 @@ class PrunedRank(TruncatedRank, name="pruned_rank"):
     Example:
         >>> import turnout as to
         >>> to.hetlora(ranks=(4, 8), penalty=0.01).guard
-        (PrunedRank(),)
+        (PrunedRank(ranks=(4, 8), decay=0.99, least=1),)
 
     Reference: Cho et al., "Heterogeneous LoRA for federated fine-tuning of on-device foundation models", EMNLP 2024 (arXiv
     2401.06432).

@@ -29,7 +29,7 @@ class TailPenalty(Correction, name="tail_penalty"):
 
     Example:
         >>> import turnout as to
-        >>> to.hetlora(penalty=0.1).corrections
+        >>> to.hetlora(ranks=(8, 4), penalty=0.1).corrections
         (TailPenalty(penalty=0.1),)
 
     Reference: Cho et al., "Heterogeneous LoRA for federated fine-tuning of on-device foundation models", EMNLP 2024 (arXiv
