@@ -165,7 +165,7 @@ def test_refused_records(make_run):
         comparison([])
     with pytest.raises(ConfigurationError, match="two runs of 'fedau' have seed 0: give them different names"):
         by_algorithm([make_run(), make_run()])
-    with pytest.raises(ConfigurationError, match="algorithm: got '_hidden', needed a name of printable characters that starts with"):
+    with pytest.raises(ConfigurationError, match="algorithm: got '_hidden', needed a name of printable characters"):
         RunRecord("_hidden", 0, History())
     with pytest.raises(ConfigurationError, match=r"rates: got \(3,\), needed one rate for each client, shape \(30,\)"):
         RunRecord("a", 0, make_run().history, rates=np.ones(3))
