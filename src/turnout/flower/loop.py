@@ -83,8 +83,7 @@ class LoopSteps(Local):
         delta, num_steps = (end - start)[None], np.array([steps], dtype=np.int64)
         changed, remembered = outcome([begun], [delta])
         memory |= remembered
-        if (instead := sent([begun], [delta])) is not None:
-            delta = instead
+        delta = sent([begun], [delta], delta)
         return Report(clients.ids, task.versions(1), clients.num_examples, num_steps, delta, changed)
 
 
