@@ -18,7 +18,8 @@ from turnout.deployment.client.join import Connection
 from turnout.deployment.client.swarm import Swarm
 from turnout.deployment.client.worker import Computer
 from turnout.deployment.server.leases import Leases
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.deployment.server.status import status
 from turnout.experiment import Experiment
 

@@ -11,7 +11,7 @@ import typer.main
 
 from turnout.cli.app import app
 from turnout.cli.serve_options import ServeOptions
-from turnout.deployment.server.routes import ROUTES
+from turnout.deployment.server.app import ROUTES
 
 yaml = pytest.importorskip("yaml", reason="an extra: pip install 'turnout[yaml]'")
 GUIDE = (Path(__file__).parents[1] / "docs/guides/clusters.md").read_text(encoding="utf-8")

@@ -17,7 +17,8 @@ from turnout.deployment.client.worker import Computer
 from turnout.deployment.server import process
 from turnout.deployment.server.deployable import check
 from turnout.deployment.server.limits import Limits
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.engine.trial import try_model
 from turnout.record.describe import describe
 

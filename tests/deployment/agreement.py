@@ -4,8 +4,12 @@ import json
 import re
 from functools import cache
 
-from turnout.deployment.server.openapi import SCHEMAS, document
-from turnout.deployment.server.routes import JSON, ROUTES
+from turnout.deployment.server.app import ROUTES
+from turnout.deployment.server.openapi import document
+from turnout.deployment.server.routes import JSON
+
+DOCUMENT = document(ROUTES)
+SCHEMAS = DOCUMENT["components"]["schemas"]
 
 _TYPES = {
     "object": dict, "array": list, "string": str, "integer": int, "number": int | float, "null": type(None),
@@ -16,15 +20,13 @@ def faults(value, schema, where="body"):
     """What of a JSON document breaks a schema, as far as the schemas here go; no fault is an empty list."""
     if "$ref" in schema:
         return faults(value, SCHEMAS[schema["$ref"].rpartition("/")[2]], where)
-    if "oneOf" in schema:
-        fits = [not faults(value, each) for each in schema["oneOf"]]
-        return [] if sum(fits) == 1 else [f"{where} fits {sum(fits)} of {len(fits)} forms: {value!r}"]
+    if "anyOf" in schema:
+        fits = [not faults(value, each) for each in schema["anyOf"]]
+        return [] if any(fits) else [f"{where} fits none of {len(fits)} forms: {value!r}"]
     if "enum" in schema:
         return [] if value in schema["enum"] else [f"{where} is {value!r}"]
-    if "type" in schema:
-        names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-        if isinstance(value, bool) or not isinstance(value, tuple(_TYPES[name] for name in names)):
-            return [f"{where} is {value!r}, needed {names}"]
+    if "type" in schema and (isinstance(value, bool) or not isinstance(value, _TYPES[schema["type"]])):
+        return [f"{where} is {value!r}, needed {schema['type']}"]
     if isinstance(value, str) and not re.search(schema.get("pattern", ""), value):
         return [f"{where} is {value!r}, needed {schema['pattern']}"]
     if isinstance(value, int | float) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
@@ -38,17 +40,16 @@ def _inside(value, schema, where):
     if isinstance(value, dict):
         found += [f"{where} lacks {name}" for name in schema.get("required", ()) if name not in value]
         further = schema.get("additionalProperties", {})
+        further = further if isinstance(further, dict) else {}
         for name, inner in value.items():
             found += faults(inner, schema.get("properties", {}).get(name, further), f"{where}.{name}")
     if isinstance(value, list):
         if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
             found.append(f"{where} has {len(value)} items")
-        for number, each in enumerate(value):
-            found += faults(each, schema.get("items", {}), f"{where}[{number}]")
+        items = schema.get("prefixItems", [schema.get("items", {})] * len(value))
+        for number, (each, item) in enumerate(zip(value, items, strict=True)):
+            found += faults(each, item, f"{where}[{number}]")
     return found
-
-
-DOCUMENT = document()
 
 
 @cache

@@ -14,7 +14,7 @@ import turnout as to
 from turnout.deployment.client.newcomer import Newcomer
 from turnout.deployment.client.state import ClientState
 from turnout.deployment.server.first_client import FirstClient
-from turnout.deployment.server.process import Options
+from turnout.deployment.server.options import Options
 from turnout.deployment.wire.data_shape import DataShape
 from turnout.deployment.wire.format import decode, read_manifest
 from turnout.evaluation.queries import Question

@@ -10,7 +10,8 @@ from safetensors.torch import load
 
 from turnout import Experiment, Population, compose
 from turnout.deployment.server.blame import PieceFailed, culprits, is_of_the_machine
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.status import status
 from turnout.deployment.wire.format import digest, encode

@@ -19,7 +19,7 @@ from turnout.deployment.client.session import Client
 from turnout.deployment.client.state import ClientFolder
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.server.leases import Leases
-from turnout.deployment.server.process import Options
+from turnout.deployment.server.options import Options
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.wire.administrator import server_token

@@ -16,7 +16,8 @@ from turnout.deployment.client.exchange import send
 from turnout.deployment.client.join import Connection
 from turnout.deployment.server import files, store
 from turnout.deployment.server.leases import Leases
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
 from turnout.experiment import Experiment
 from turnout.models import Mlp

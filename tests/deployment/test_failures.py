@@ -22,7 +22,8 @@ from turnout.deployment.server import reports as reading
 from turnout.deployment.server import store as stores
 from turnout.deployment.server.happening import Happening
 from turnout.deployment.server.leases import Leases
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import Entry, Store, StoreLost, StoreUnavailable

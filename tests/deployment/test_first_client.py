@@ -8,7 +8,7 @@ import pytest
 import turnout as to
 from turnout.core.checks import ConfigurationError
 from turnout.deployment.server.first_client import first_shape
-from turnout.deployment.server.process import Options
+from turnout.deployment.server.options import Options
 from turnout.deployment.server.store import Entry, Store
 from turnout.deployment.wire.data_shape import MOST_NUMBERS, DataShape
 from turnout.deployment.wire.edge import Malformed
@@ -42,17 +42,17 @@ def told(shape=SHAPE, **changes):
     ("changes", "said"),
     [
         ({"inputs": [MOST_NUMBERS, 2]}, "without a declaration of the server's operator .* has 1 to 262,144 numbers"),
-        ({"inputs": [1 << 40]}, "inputs is a whole number from 1 to 262144"),
+        ({"inputs": [1 << 40]}, "one has 1 to 262,144 numbers"),
         ({"inputs": []}, "one has 1 to"),
-        ({"inputs": [5] * 7}, "at most 6 sizes"),
-        ({"inputs": [0]}, "inputs is a whole number"),
-        ({"inputs": [True]}, "inputs is a whole number"),
-        ({"inputs": "5"}, "a list of at most 6 sizes"),
-        ({"input_type": "object"}, "input_type is one of"),
-        ({"input_type": 3}, "input_type is a text"),
-        ({"classes": MOST_NUMBERS + 1}, "classes is a whole number"),
-        ({"classes": None}, "has one of classes and outputs"),
-        ({"outputs": 2}, "has one of classes and outputs"),
+        ({"inputs": [5] * 7}, "inputs is .*: tuple should have at most 6 items"),
+        ({"inputs": [0]}, "inputs.0 is 0: input should be greater"),
+        ({"inputs": [True]}, "inputs.0 is True: input should be a valid integer"),
+        ({"inputs": "5"}, "inputs is '5': input should be a valid tuple"),
+        ({"input_type": "object"}, "input_type is 'object': input should be 'float32'"),
+        ({"input_type": 3}, "input_type is 3: input should be"),
+        ({"classes": MOST_NUMBERS + 1}, "262,144 numbers and as many labels"),
+        ({"classes": None}, "needed one of classes and outputs"),
+        ({"outputs": 2}, "needed one of classes and outputs"),
         ({"target_shape": [1024], "classes": 50_000}, "a model gives at most 4,194,304"),
     ],
 )

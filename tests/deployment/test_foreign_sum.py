@@ -15,7 +15,8 @@ from turnout.deployment.client.state import ClientState
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.conform.vectors import Recorder
 from turnout.deployment.server.leases import Leases
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.deployment.wire.format import Assignment, decode, model_tensors, read_manifest
 
 from ..tiny import classification

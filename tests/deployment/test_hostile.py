@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from turnout import Population, fedau
 from turnout.deployment.server.app import Http
 from turnout.deployment.server.leases import Leases
+from turnout.deployment.server.options import Options
 from turnout.deployment.wire.format import digest, encode
 from turnout.experiment import Experiment
 from turnout.models import Mlp
@@ -254,7 +255,7 @@ def test_tokens(deployed):
 
 def test_rate_limit(deployed):
     """Who asks too often is told to wait; others are not."""
-    limited = Http(deployed.host.service, {}, rate=1.0)
+    limited = Http(deployed.host.service, {}, Options(rate=1.0))
     app, deployed.host.app = deployed.host.app, limited.app()
     try:
         answers = [deployed.host.send("POST", "/v1/tasks/0/heartbeat", b"", auth(deployed, 5)) for _ in range(6)]

@@ -21,7 +21,8 @@ from turnout.core.types import Task
 from turnout.data.federated import FederatedData, Shards
 from turnout.deployment.client.worker import Computer
 from turnout.deployment.server.leases import Leases
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.training import training

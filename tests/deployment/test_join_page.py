@@ -5,7 +5,8 @@ import torch
 
 from turnout import Experiment, Sgd, fedau
 from turnout.data.federated import FederatedData, Shards
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.models import Mlp
 
 from .browser import CHROMIUM, Page

@@ -14,6 +14,7 @@ from turnout.deployment.server import retention, writer
 from turnout.deployment.server import store as stores
 from turnout.deployment.server.database import TASKS
 from turnout.deployment.server.happening import Happening
+from turnout.deployment.server.options import Options
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.retention import FOLDER, anchors
 from turnout.deployment.server.service import Service
@@ -242,7 +243,7 @@ def test_a_trace_needs_all_of_a_journal(world, monkeypatch):
     assert "the same model as in the checkpoint, bit for bit" in said
     for bad in (0, -1):
         with pytest.raises(ConfigurationError, match=f"keep_reports: got {bad}"):
-            Service(deployed.host.driver, deployed.host.store, keep_reports=bad)
+            Service(deployed.host.driver, deployed.host.store, None, Options(keep_reports=bad))
 
 
 def test_a_restart_takes_no_longer_without_steps(world, monkeypatch):

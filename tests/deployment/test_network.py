@@ -19,7 +19,8 @@ from turnout.cli.serving import note
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
 from turnout.deployment.server import downloads
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 
 from .test_crashes import free_port
 

@@ -25,7 +25,8 @@ from turnout.deployment.client.state import ClientState
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.server import app
 from turnout.deployment.server.leases import Leases
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.store import Store
 from turnout.deployment.wire.format import digest

@@ -13,14 +13,17 @@ from turnout import Experiment, Sgd, fedau, fednu, fedper
 from turnout.deployment.client.calls import MOST_JSON, MOST_SECONDS
 from turnout.deployment.client.worker import Computer
 from turnout.deployment.server import roster
+from turnout.deployment.server.app import ROUTES
+from turnout.deployment.server.join_page import PAGE_ROUTES
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.limits import Limits
-from turnout.deployment.server.openapi import SCHEMAS, document
-from turnout.deployment.server.process import Options, Server
-from turnout.deployment.server.routes import PAGE_ROUTES, ROUTES
+from turnout.deployment.server.openapi import document
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.deployment.server.served import OVER
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.training import training
+from turnout.deployment.wire.bodies import Reason
 from turnout.deployment.wire.format import PROTOCOL, manifest
 from turnout.models import Cnn, Logistic, Mlp
 from turnout.protocol.pace.actions import PHASES, REASONS
@@ -37,14 +40,14 @@ def test_the_document_is_served_and_names_every_route(folder):
     try:
         paths = {route.path for route in server.http.app().routes}  # type: ignore[attr-defined]
         assert paths == {route.path for route in ROUTES + PAGE_ROUTES} == set(document(ROUTES + PAGE_ROUTES)["paths"])
-        served = document()
+        served = document(ROUTES)
         assert set(served["paths"]) == {route.path for route in ROUTES}
         announced = json.loads(json.dumps(server.announcement({"name": "tiny"})))
-        assert agreement.faults(announced, SCHEMAS["Run"]) == []
+        assert agreement.faults(announced, agreement.SCHEMAS["Run"]) == []
     finally:
         server.stop()
     used = set(_references(served))
-    assert used == {f"#/components/schemas/{name}" for name in SCHEMAS}
+    assert used == {f"#/components/schemas/{name}" for name in agreement.SCHEMAS}
     names = [route.name for route in ROUTES]
     assert len(set(names)) == len(names)
 
@@ -112,8 +115,9 @@ def test_the_page_has_every_route_with_its_statuses_fields_and_headers(route):
     _, text = found[0]
     for status in route.statuses:
         assert re.search(rf"\b{status}\b", text) or f"| {status} |" in general, status
-    schemas = [route.body, *route.returns.values()]
-    fields = {name for schema in schemas for name in SCHEMAS.get(schema or "", {}).get("properties", {})}
+    types = [route.body, *(body for body, _ in route.statuses.values() if body is not Reason)]
+    schemas = [agreement.SCHEMAS[body.__name__] for body in types if isinstance(body, type)]
+    fields = {name for schema in schemas for name in schema.get("properties", {})}
     if route.name not in ("status", "openapi"):
         text += sections()["`GET /v1/tasks/{task}`"] if "task's state" in text else ""
         assert [name for name in fields if f"`{name}`" not in text] == []
@@ -133,9 +137,7 @@ def test_the_page_has_every_phase_reason_field_and_limit():
     assert set(re.findall(r"`(\w+)`", found["Phases"])) >= set(PHASES)
     reasons = {*REASONS, *roster.REASONS.values(), "unusable", OVER}
     assert set(re.findall(r"^\| `([a-z ]+)` \|", found["States"], flags=re.MULTILINE)) == reasons
-    assert [
-        name for name in SCHEMAS["Work"]["oneOf"][0]["properties"]["task"]["properties"] if f"`{name}`" not in PAGE
-    ] == []
+    assert [name for name in agreement.SCHEMAS["Assignment"]["properties"] if f"`{name}`" not in PAGE] == []
     told = Setting.of(RUN)
     described = training(told.algorithm, told.objective, told.seed, told.reports["train"].manifest, opts=False)
     names = {

@@ -20,7 +20,8 @@ from turnout.deployment.server import setting as settings_of
 from turnout.deployment.server import store as stores
 from turnout.deployment.server.happening import Happening
 from turnout.deployment.server.leases import Leases
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import Entry, Outcome, Store, StoreUnavailable
 from turnout.deployment.wire.privacy import excess, visible
@@ -432,7 +433,7 @@ def test_what_clients_are_told_is_plain():
     again = Assignment.read(json.loads(json.dumps(task.json())))
     assert again.tensors()["x"].item() == np.float64(1 / 3)
     assert again.tensors()["n"].item() == 2**60
-    with pytest.raises(WireError, match="is no task: 'version' is missing"):
+    with pytest.raises(WireError, match="is no task: version is missing"):
         Assignment.read({"task": 1})
 
 

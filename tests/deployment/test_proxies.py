@@ -10,6 +10,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.deployment.server import sockets
 from turnout.deployment.server.app import Http
 from turnout.deployment.server.limits import Limits
+from turnout.deployment.server.options import Options
 from turnout.deployment.server.proxies import Networks, Proxies
 from turnout.deployment.server.verdicts import hashed
 
@@ -104,10 +105,9 @@ class TestEnrolments:
         with contextlib.closing(World(RUN, folder)) as world:
             world.host.service.enrolment.needs_code = True
             world.host.peer = "127.0.0.1"
-            self.http = Http(
-                world.host.service, {}, rate=0, administrator=hashed(ADMINISTRATOR), enrolments=2, proxies=PROXIES,
-                trusted=Networks(["198.51.100.0/24"]),
-            )  # fmt: skip
+            trusted = Networks(["198.51.100.0/24"])
+            options = Options(rate=0, enrolments_per_address=2, proxies=PROXIES, trusted=trusted)
+            self.http = Http(world.host.service, {}, options, hashed(ADMINISTRATOR))
             world.host.app = self.http.app()
             self.codes = world.host.administer("POST", "codes/add", number=20).table()["codes"]
             yield world.host

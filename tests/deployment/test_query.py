@@ -19,7 +19,8 @@ from turnout.deployment.client.newcomer import Manners, Newcomer
 from turnout.deployment.client.session import Client
 from turnout.deployment.client.swarm import Swarm
 from turnout.deployment.client.worker import Computer, Worker
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.verdicts import Refused
 from turnout.deployment.wire.format import WireError
@@ -192,16 +193,16 @@ def test_an_administrator_asks_over_http(world):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({}, "phase is one of evaluate, query"),
-        ({"phase": "train"}, "phase is one of evaluate, query"),
+        ({}, "phase is missing"),
+        ({"phase": "train"}, "phase is 'train': input should be 'evaluate' or 'query'"),
         ({"phase": "query"}, "a query has a question, and an evaluation none"),
         ({"phase": "evaluate", "question": {"kind": "count"}}, "a query has a question, and an evaluation none"),
         ({"phase": "query", "question": {"kind": "median"}}, "unknown query 'median'"),
         ({"phase": "query", "question": {"kind": "mean", "where": 1}}, "where"),
         ({"phase": "query", "question": {"kind": "mean", "column": 99}}, "column: got 99"),
         ({"phase": "query", "question": {"kind": "histogram", "edges": list(range(200))}}, "at most 128"),
-        ({"phase": "evaluate", "share": 2}, "share is a number from 0 to 1"),
-        ({"phase": "evaluate", "seconds": -1}, "seconds is a number from 0"),
+        ({"phase": "evaluate", "share": 2}, "share is 2: input should be less than or equal to 1"),
+        ({"phase": "evaluate", "seconds": -1}, "seconds is -1: input should be greater than or equal to 0"),
     ],
 )
 def test_what_an_administrator_cannot_ask(world, body, said):

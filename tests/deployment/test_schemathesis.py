@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from turnout import Experiment, Sgd, fedau
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.deployment.wire.administrator import server_token
 from turnout.models import Logistic
 

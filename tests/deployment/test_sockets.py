@@ -11,7 +11,8 @@ import pytest
 
 from turnout.deployment.server import sockets
 from turnout.deployment.server.limits import Limits, Peers
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.deployment.server.sockets import bounded
 
 from .conftest import scratch

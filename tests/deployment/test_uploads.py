@@ -11,7 +11,8 @@ import torch
 
 from turnout.deployment.server import uploads
 from turnout.deployment.server.app import Http
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
 from turnout.deployment.wire.format import digest, encode
 from turnout.simulation import Simulation
@@ -224,7 +225,7 @@ def slow(world, clock, **limits):
     """The same server with other limits, and a clock of the test's."""
     from turnout.deployment.server.limits import Limits
 
-    http = Http(world.host.service, {}, rate=0, limits=Limits(**limits))
+    http = Http(world.host.service, {}, Options(rate=0, limits=Limits(**limits)))
     http._uploads = uploads.Uploads(world.host.service, http._limits, clock)
     world.host.http, world.host.app = http, http.app()
 

@@ -13,7 +13,7 @@ import torch
 import turnout
 from turnout.cli.conform import models_of, secure_of, surveys_of
 from turnout.deployment.conform.vectors import write
-from turnout.deployment.server.routes import ROUTES
+from turnout.deployment.server.app import ROUTES
 from turnout.deployment.wire.format import read_manifest
 from turnout.evaluation.queries import KINDS
 

@@ -12,7 +12,8 @@ import turnout as to
 from turnout.cli.deployed import announced, experiment_of, with_test
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data import declared
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
 from turnout.population.availability import Everyone

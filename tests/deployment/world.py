@@ -14,6 +14,7 @@ from turnout.deployment.server.app import Http
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.ledger import Ledger
+from turnout.deployment.server.options import Options
 from turnout.deployment.server.recovery import recover
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.setting import Setting
@@ -62,11 +63,11 @@ class Host:
             self.driver = Driver(setting, self.store, Ledger(self.folder, setting))
             last = recover(self.driver, self.store, self.folder)
             self.clock.now = max(self.clock.now, last.time if last else 0.0)
-            self.service = Service(self.driver, self.store, last, clock=self.clock, **options)
+            self.service = Service(self.driver, self.store, last, Options(rate=0, **options), self.clock)
         except BaseException:
             self.close()
             raise
-        self.http = Http(self.service, ANNOUNCEMENT, rate=0, administrator=hashed(ADMINISTRATOR))
+        self.http = Http(self.service, ANNOUNCEMENT, Options(rate=0, enrolments_per_address=0), hashed(ADMINISTRATOR))
         self.app = self.http.app()
 
     def close(self):

@@ -11,7 +11,7 @@ from turnout.cli.groups import OUTCOME, SETTINGS, AlgorithmOption, LogOption, Th
 from turnout.core.checks import ConfigurationError, refuse
 
 if TYPE_CHECKING:
-    from turnout.deployment.server.process import Options
+    from turnout.deployment.server.options import Options
     from turnout.pieces.base.algorithm import Algorithm
     from turnout.protocol.pace import Pace
 
@@ -114,7 +114,7 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         """
         from turnout.deployment.server.leases import Leases
         from turnout.deployment.server.limits import Limits
-        from turnout.deployment.server.process import Options
+        from turnout.deployment.server.options import Options
         from turnout.deployment.server.proxies import Networks, Proxies
 
         cohort = getattr(algorithm.selection, "cohort_size", 1)

@@ -16,6 +16,7 @@ from flwr.serverapp import Grid  # pyright: ignore[reportMissingImports]
 from turnout.core.display import printable
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.leases import Leases
+from turnout.deployment.server.options import Options as ServerOptions
 from turnout.deployment.server.served import Applied
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.store import Entry
@@ -65,9 +66,8 @@ class GridServer(Service):
         configs: Mapping[str, Mapping[str, Any]],
     ) -> None:
         most = driver.setting.check_clients(rule.min_nodes, None)
-        super().__init__(
-            driver, driver.store, last, leases=Leases(timeout), min_clients=rule.min_nodes, max_clients=most
-        )
+        options = ServerOptions(leases=Leases(timeout), min_clients=rule.min_nodes, max_clients=most)
+        super().__init__(driver, driver.store, last, options)
         self._rule, self._grid, self._arrays, self._timeout, self._configs = rule, grid, arrays, timeout, configs
         self._nodes = dict[int, int]()  # of each client that is connected
         self._away = dict[int, float]()  # until when clients whose task failed count as gone

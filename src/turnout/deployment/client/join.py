@@ -7,7 +7,7 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,9 @@ from turnout.core.signals import Flag
 from turnout.deployment.client.calls import Answer, Call, JoinError, Sleep, Transfer, Work
 from turnout.deployment.client.exchange import WatchedClient, send
 from turnout.deployment.client.newcomer import Newcomer
-from turnout.deployment.client.session import RUN, Client
+from turnout.deployment.client.session import Client
+from turnout.deployment.wire.bodies import Run
+from turnout.deployment.wire.edge import Malformed
 from turnout.deployment.wire.format import PROTOCOL
 
 
@@ -148,28 +150,11 @@ def _checked(answer: Answer, url: str) -> dict[str, Any]:
             f"the server speaks protocol {printable(announced['protocol'], 20)}, and this client {PROTOCOL}: "
             "update the older one"
         )
-    if wrong := [name for name, holds in _ANNOUNCED.items() if not holds(announced.get(name))]:
-        raise JoinError(f"what answers at {url} says of its run what cannot be: {wrong[0]}")
+    try:
+        Run.read(announced)
+    except Malformed as error:
+        raise JoinError(f"what answers at {url} says of its run what cannot be: {error}") from None
     return announced
-
-
-def _is_shape(value: Any) -> bool:
-    """Return whether this is the shape of an example, of 2^28 numbers at most."""
-    sizes = isinstance(value, list) and len(value) < 10 and all(type(size) is int and size > 0 for size in value)
-    return sizes and math.prod(value) <= 1 << 28
-
-
-_ANNOUNCED: Mapping[str, Callable[[Any], bool]] = {
-    "run": lambda value: isinstance(value, str) and RUN.fullmatch(value) is not None,
-    "algorithm": lambda value: isinstance(value, str),
-    "engine": lambda value: value is None or isinstance(value, str),
-    "settings": lambda value: value is None or isinstance(value, dict),
-    "describes": lambda value: isinstance(value, dict),
-    "num_classes": lambda value: value is None or (type(value) is int and 0 < value < 1 << 31),
-    "input_shape": lambda value: value is None or _is_shape(value),
-    "data": lambda value: value is None or isinstance(value, dict),
-}
-"""Conditions that the fields of a run's description meet."""
 
 
 class Joined:

@@ -25,6 +25,8 @@ from turnout.deployment.client.calls import (
 )
 from turnout.deployment.client.newcomer import Newcomer
 from turnout.deployment.client.state import Pending
+from turnout.deployment.wire import bodies
+from turnout.deployment.wire.edge import Malformed
 from turnout.deployment.wire.format import (
     PROTOCOL,
     Assignment,
@@ -41,8 +43,6 @@ log = logging.getLogger("turnout.client")
 
 _UPLOADS = 5  # attempts to upload a report to an object store, before it is sent to the server
 _LINK = re.compile(r"https?://[A-Za-z0-9.:\[\]-]{1,255}/[!-~]{1,4000}")
-RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""The name of a run, which is also that of a folder."""
 
 
 def links(table: Mapping[str, Any], hosts: Collection[str]) -> dict[str, str]:
@@ -147,14 +147,16 @@ class Client:
     def _enrol(self) -> Generator[Action, Any, None]:
         """Become a client of the run, or make sure that one still is."""
         answer = yield from self._newcomer.enrol()
-        table = answer.table()
-        client, run = table.get("client"), table.get("run")
-        if type(client) is not int or not 0 <= client < 1 << 53 or not isinstance(run, str) or not RUN.fullmatch(run):
-            raise JoinError(f"the server does not take this client: {answer.reason}")
-        if self.state.run not in (None, run):
-            raise JoinError(f"the server is at another run ({run}, not {self.state.run}): give another --state")
-        if self.state.client != client:
-            self.state.enrolled(client, run)
+        try:
+            enrolled = bodies.Client.read(answer.table())
+        except Malformed:
+            raise JoinError(f"the server does not take this client: {answer.reason}") from None
+        if self.state.run not in (None, enrolled.run):
+            raise JoinError(
+                f"the server is at another run ({enrolled.run}, not {self.state.run}): give another --state"
+            )
+        if self.state.client != enrolled.client:
+            self.state.enrolled(enrolled.client, enrolled.run)
 
     def _do(self, task: Assignment) -> Generator[Action, Any, bool]:
         """Do a task, and keep the report; False where the client leaves instead."""

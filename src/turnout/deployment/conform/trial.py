@@ -23,7 +23,8 @@ from turnout.deployment.conform import judge
 from turnout.deployment.conform.faults import Exchange, Fault, Misbehaving, Script
 from turnout.deployment.conform.scenarios import SCENARIOS, Scenario
 from turnout.deployment.server.leases import Leases
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.evaluation.queries import Question
 
 ROUNDS = 1 + sum(scenario.route[0] == "PUT" for scenario in SCENARIOS)

@@ -29,7 +29,8 @@ from turnout.deployment.client.session import Client, report_call
 from turnout.deployment.client.state import ClientState, Pending
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.server.leases import Leases
-from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.options import Options
+from turnout.deployment.server.process import Server
 from turnout.deployment.server.training import training
 from turnout.deployment.wire.format import (
     PROTOCOL,

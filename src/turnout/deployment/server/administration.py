@@ -1,51 +1,53 @@
-"""Answer an administrator while a run goes on: list and change clients, deal one-time codes, begin surveys."""
+"""The routes of an administrator: list and change clients, deal one-time codes, begin evaluations and queries."""
 
 from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any
 
-from turnout.core.checks import ConfigurationError
-from turnout.deployment.server.service import Service
-from turnout.deployment.server.verdicts import Refused, Verdict, hashed
-from turnout.deployment.wire.administrator import CHANGES
-from turnout.deployment.wire.edge import number
-from turnout.evaluation.queries import Question
-from turnout.protocol.survey import SURVEYS
+from starlette.responses import JSONResponse, Response
 
-_LONGEST = 30 * 86_400.0  # seconds that an evaluation can go on
+from turnout.core.checks import ConfigurationError
+from turnout.deployment.server.endpoints import answer
+from turnout.deployment.server.routes import route
+from turnout.deployment.server.service import Service
+from turnout.deployment.server.verdicts import Refused, hashed
+from turnout.deployment.wire import bodies
+from turnout.evaluation.queries import Question
 
 MOST_CLIENTS = 1000
 """Clients of one page of the list."""
+_OPEN = {409: "Anyone may enrol at this server: there are no codes."}
 
 
 class Administration:
-    """Answer an administrator.
+    """The endpoints of an administrator, whose token has been checked.
 
     Args:
         service: a federation that is asked by clients.
+        written: waits for the journal, and returns the result of what was written.
     """
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, service: Service, written: Callable[[Future[Any]], Awaitable[Any]]) -> None:
+        self._service, self._written = service, written
 
-    def clients(self, first: int = 0, most: int = MOST_CLIENTS) -> dict[str, Any]:
-        """Return a page of the list of clients.
-
-        Args:
-            first: the number of its first client.
-            most: how many clients it has.
-
-        Returns:
-            ``clients``, ``next`` (the number from which the next page goes on, or None), ``version``.
-        """
+    @route(
+        "GET",
+        "/v1/admin/clients",
+        {200: (bodies.Clients, "The clients from number `first` on, and the number from which the next page goes on.")},
+        "administrator",
+        query=("first",),
+    )
+    async def clients(self, first: int) -> Response:
+        """List clients, a thousand at a time."""
         service = self._service
-        behind = min(first + most, service.num_clients)
+        behind = min(first + MOST_CLIENTS, service.num_clients)
         rows = [self._row(client, time.time()) for client in range(first, behind)]
         following = behind if behind < service.num_clients else None
-        return {"clients": rows, "next": following, "version": service.figures.version}
+        return JSONResponse({"clients": rows, "next": following, "version": service.figures.version})
 
     def _row(self, client: int, now: float) -> dict[str, Any]:
         """Return what is known of a client."""
@@ -63,94 +65,113 @@ class Administration:
             "unusable": service.figures.unusable.get(client, 0),
         }
 
-    def ask(self, body: dict[str, Any]) -> Future[int]:
-        """Begin an evaluation or query, and answer with its number.
-
-        Args:
-            body: ``phase``, and optionally ``share``, ``seconds`` and ``question``; see `Service.survey`.
-
-        Raises:
-            Refused: for what cannot be asked.
-            Malformed: for values of another form.
-        """
-        phase, question = body.get("phase"), body.get("question")
-        if phase not in SURVEYS or (question is not None and not isinstance(question, dict)):
-            raise Refused(400, f"phase is one of {', '.join(SURVEYS)}, and question an object")
-        if (phase == "query") != (question is not None):
-            raise Refused(400, "a query has a question, and an evaluation none")
-        share = number(body, "share", 0.0, 1.0, default=1.0)
-        seconds = None if body.get("seconds") is None else number(body, "seconds", 0.0, _LONGEST, default=0.0)
-        try:
-            question = None if question is None else Question(**question)
-            return self._service.survey(phase, share, seconds, question)
-        except (ConfigurationError, TypeError) as error:
-            raise Refused(400, str(error)) from None
-
-    def survey(self, survey_number: int) -> dict[str, Any]:
-        """Return how an evaluation or query stands, or what came of it.
-
-        Raises:
-            Refused: where there is none of this number.
-        """
-        driver, name = self._service.driver, {"survey": survey_number}
-        if (survey := driver.surveys.open.get(survey_number)) is not None:
-            answered, lost = len(survey.answers), survey.reasons
-            asked = answered + sum(lost.values()) + len(survey.open)
-            facts = {"phase": survey.asked.phase, "version": survey.asked.version}
-            return {**name, **facts, "state": "open", "asked": asked, "answered": answered, "lost": lost}
-        outcome = None if driver.ledger is None else driver.ledger.survey(survey_number)
-        if outcome is None:
-            raise Refused(404, "there is no such evaluation or query")
-        return {**name, **outcome, "state": "closed"}
-
-    def change(self, client: int, change: str, text: str) -> Future[Verdict]:
-        """Name, ban, admit again or remove a client.
-
-        Args:
-            client: its number.
-            change: one of `CHANGES`.
-            text: the name, or the reason of a ban; a ban needs one.
-
-        Raises:
-            Refused: for a client or a change that there is not, a ban without a reason, and a client that was removed.
-        """
+    @route(
+        "POST",
+        "/v1/admin/clients/{client}",
+        {
+            200: (bodies.Changed, "The change is in the journal."),
+            404: "There is no such client.",
+            409: "The client was removed.",
+        },
+        "administrator",
+        body=bodies.ClientChange,
+    )
+    async def client(self, client: int, body: bodies.ClientChange) -> Response:
+        """Name a client, ban it, admit it again, or remove it."""
         if not 0 <= client < self._service.num_clients:
             raise Refused(404, f"there is no client {client}")
         if client in self._service.driver.roster.removed:
             raise Refused(409, f"client {client} was removed")
-        if change not in CHANGES:
-            raise Refused(400, f"change is one of {', '.join(CHANGES)}")
-        if change == "ban" and not text:
+        if body.change == "ban" and not body.text:
             raise Refused(400, "a ban needs a reason, which the client is told: give it as text")
-        return self._service.change(change, client, text)
+        return answer(await self._written(self._service.change(body.change, client, body.text or "")))
 
-    def add_codes(self, number: int) -> tuple[list[str], Future[Verdict]]:
-        """Draw one-time codes; they can be used once the journal has them.
-
-        Raises:
-            Refused: where enrolment takes no codes.
-        """
+    @route(
+        "GET",
+        "/v1/admin/codes",
+        {200: (bodies.Codes, "How many were used, and how many were not."), **_OPEN},
+        "administrator",
+    )
+    async def codes(self) -> Response:
+        """Count the one-time codes."""
         self._check_codes()
-        codes = [secrets.token_urlsafe(12) for _ in range(number)]
-        return codes, self._service.change_codes({"add": [hashed(code) for code in codes]})
+        return JSONResponse(self._service.enrolment.counts())
 
-    def withdraw(self, code: str | None) -> Future[Verdict]:
-        """Withdraw a one-time code that nobody has used; None withdraws all of them.
-
-        Raises:
-            Refused: where enrolment takes no codes.
-        """
+    @route(
+        "POST",
+        "/v1/admin/codes/add",
+        {
+            200: (
+                bodies.NewCodes,
+                "The codes. The server keeps hashes of them alone, so that they are shown this once.",
+            ),
+            **_OPEN,
+        },
+        "administrator",
+        body=bodies.NumberOfCodes,
+    )
+    async def add_codes(self, body: bodies.NumberOfCodes) -> Response:
+        """Draw one-time codes."""
         self._check_codes()
-        return self._service.change_codes({"withdraw": None if code is None else hashed(code)})
+        codes = [secrets.token_urlsafe(12) for _ in range(body.number)]
+        await self._written(self._service.change_codes({"add": [hashed(code) for code in codes]}))
+        return JSONResponse({"codes": codes})
 
-    def codes(self) -> dict[str, int]:
-        """Return how many one-time codes were used, and how many were not.
-
-        Raises:
-            Refused: where enrolment takes no codes.
-        """
+    @route(
+        "POST",
+        "/v1/admin/codes/withdraw",
+        {200: (bodies.Codes, "They can no longer be used."), 404: "There is no such unused code.", **_OPEN},
+        "administrator",
+        body=bodies.Code,
+    )
+    async def withdraw_codes(self, body: bodies.Code) -> Response:
+        """Withdraw a one-time code that nobody has used, or all of them."""
         self._check_codes()
-        return self._service.enrolment.counts()
+        code = None if body.code is None else hashed(body.code)
+        return answer(await self._written(self._service.change_codes({"withdraw": code})))
+
+    @route(
+        "POST",
+        "/v1/admin/surveys",
+        {
+            201: (bodies.SurveyNumber, "Clients are asked."),
+            409: "The privacy budget of the run has no room for it, or 16 evaluations and queries go on.",
+        },
+        "administrator",
+        body=bodies.Survey,
+    )
+    async def begin_survey(self, body: bodies.Survey) -> Response:
+        """Have clients evaluate the model, or answer a query."""
+        if (body.phase == "query") != (body.question is not None):
+            raise Refused(400, "a query has a question, and an evaluation none")
+        try:
+            question = None if body.question is None else Question(**body.question)
+            begun = self._service.survey(body.phase, body.share, body.seconds, question)
+        except (ConfigurationError, TypeError) as error:
+            raise Refused(400, str(error)) from None
+        return JSONResponse({"survey": await self._written(begun)}, 201)
+
+    @route(
+        "GET",
+        "/v1/admin/surveys/{survey}",
+        {
+            200: (bodies.SurveyState, "How many were asked and have answered; figures once it has ended."),
+            404: "There is none of this number.",
+        },
+        "administrator",
+    )
+    async def survey(self, survey: int) -> Response:
+        """Give how an evaluation or query stands, or what came of it."""
+        driver, name = self._service.driver, {"survey": survey}
+        if (going_on := driver.surveys.open.get(survey)) is not None:
+            answered, lost = len(going_on.answers), going_on.reasons
+            asked = answered + sum(lost.values()) + len(going_on.open)
+            facts = {"phase": going_on.asked.phase, "version": going_on.asked.version}
+            return JSONResponse({**name, **facts, "state": "open", "asked": asked, "answered": answered, "lost": lost})
+        outcome = None if driver.ledger is None else driver.ledger.survey(survey)
+        if outcome is None:
+            raise Refused(404, "there is no such evaluation or query")
+        return JSONResponse({**name, **outcome, "state": "closed"})
 
     def _check_codes(self) -> None:
         if not self._service.enrolment.needs_code:

@@ -1,82 +1,63 @@
-"""The protocol as an ASGI application: what HTTP asks of a `Service`."""
+"""The routes of clients, answered by a `Service`; with those that need no token, and those of an administrator."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
-from starlette import routing
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.responses import JSONResponse, Response
 
 from turnout.core.checks import ConfigurationError
 from turnout.deployment.server.administration import Administration
 from turnout.deployment.server.downloads import download
-from turnout.deployment.server.limits import Limits, Peers, network_of
+from turnout.deployment.server.endpoints import Endpoints, answer
+from turnout.deployment.server.join_page import JoinPage
 from turnout.deployment.server.long_polls import LongPolls
-from turnout.deployment.server.openapi import document
-from turnout.deployment.server.proxies import Networks, Proxies
+from turnout.deployment.server.options import Options
 from turnout.deployment.server.publication import CurrentModel
-from turnout.deployment.server.requests import (
-    DIGEST,
-    Gate,
-    body_of,
-    digest_of,
-    header,
-    number_in_path,
-    query_number,
-    respond,
-)
-from turnout.deployment.server.requests import answer as answer_with
-from turnout.deployment.server.routes import PAGE_ROUTES, ROUTES, Route
+from turnout.deployment.server.requests import DIGEST, Gate, digest_of, header
+from turnout.deployment.server.routes import BINARY, Route, route, routes_of
 from turnout.deployment.server.service import Service
-from turnout.deployment.server.status import client_file, metrics, page, status
+from turnout.deployment.server.status import status
 from turnout.deployment.server.uploads import Uploads
-from turnout.deployment.server.verdicts import Refused, Verdict
-from turnout.deployment.wire.administrator import MOST_CODES
-from turnout.deployment.wire.data_shape import DataShape, shape_in
-from turnout.deployment.wire.edge import number, text, whole
-from turnout.deployment.wire.format import LARGE, PROTOCOL, Assignment, WireError, repr_digest
+from turnout.deployment.server.verdicts import Refused
+from turnout.deployment.wire import bodies
+from turnout.deployment.wire.data_shape import DataShape
+from turnout.deployment.wire.format import LARGE, Assignment, WireError, repr_digest
 from turnout.deployment.wire.messages import ReportFormat
 from turnout.deployment.wire.phases import PhaseFormat
 from turnout.deployment.wire.surveys import SumsFormat
 
 log = logging.getLogger("turnout.http")
 
-Handler = Callable[[Request], Awaitable[Response]]
 Answered = TypeVar("Answered")
 
-
-PAGE_HEADERS = {
-    "content-security-policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
-    ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "x-frame-options": "DENY",
+_PATIENCE = 30.0  # seconds that an answer may take to be written to the journal
+_NO_TASK = {404: "The client has no such task."}
+_FILE = {
+    200: (BINARY, "The whole file, safetensors."),
+    206: (BINARY, "The range that was asked for."),
+    304: ("", "The client has this file already, as its header `If-None-Match` says."),
+    416: ("", "The file ends before the range begins."),
 }
+_RANGE = {"range": (r"^bytes=[0-9]{1,18}-[0-9]{0,18}$", False)}
+_STATE = (bodies.TaskState, "The state of the task: whether a report is still wanted.")
 
 
-class Http:
+class Http(Endpoints):
     """The endpoints of one service.
 
     Args:
         service: what they ask.
         announcement: what a client is told of the run before it enrols, as plain values.
-        rate: requests a second of each client and of each address without a token; 0 is no limit.
-        limits: of bodies; `sockets` applies those of connections and headers.
-        patience: seconds that an answer may take to be written.
-        page: whether there is a page in which a browser becomes a client.
+        options: of the server.
         administrator: the hash of the administrator's token; ``""`` is nobody's.
-        enrolments: new clients an hour of each address; 0 is no limit.
-        proxies: whose header X-Forwarded-For gives the address of a client.
-        trusted: addresses without limits of their own.
         shape: of the examples of all clients; None where it is not compared.
     """
 
@@ -84,111 +65,90 @@ class Http:
         self,
         service: Service,
         announcement: dict[str, Any],
-        *,
-        rate: float = 50.0,
-        limits: Limits | None = None,
-        patience: float = 30.0,
-        page: bool = False,
+        options: Options | None = None,
         administrator: str = "",
-        enrolments: int = 0,
-        proxies: Proxies | None = None,
-        trusted: Networks | None = None,
         shape: DataShape | None = None,
     ) -> None:
-        self.service, self._announcement, self._shape = service, announcement, shape
-        self._limits, self._patience = limits or Limits(), patience
-        self._trusted = trusted or Networks()
-        self._gate = Gate(service, rate, administrator, enrolments, self._trusted)
-        self._uploads = Uploads(service, self._limits)
-        self._proxies, self._in_flight = proxies or Proxies(), Peers(self._limits)
-        self._administration = Administration(service)
+        options = options or Options()
+        self._gate = Gate(service, options, administrator)
+        self.service, self._shape = service, shape
+        self._uploads = Uploads(service, options.limits)
+        owners = [self, Administration(service, self.written), *([JoinPage()] if options.page else [])]
+        self._handlers = {
+            route.name: getattr(owner, route.name) for owner in owners for route in routes_of(type(owner))
+        }
+        super().__init__(routes_of(*map(type, owners)), announcement, options)
         store, driver = service.store, service.driver
         self._current_model = CurrentModel(store.folder / "exports", driver.publication, driver.setting.trained)
-        self._waiting, self._routes = LongPolls(), ROUTES + (PAGE_ROUTES if page else ())
-        self._document = document(self._routes)
-        self._one = asyncio.Lock()  # report of the largest that is looked at
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self.counts: dict[int, int] = {}
+        self._waiting, self._one = LongPolls(), asyncio.Lock()  # report of the largest that is looked at
         service.woken = self._wake
-
-    def app(self) -> routing.Router:
-        """Return the application: a router and nothing around it, for 10,000 clients may wait in here."""
-
-        @asynccontextmanager
-        async def lifespan(_: object) -> AsyncIterator[None]:
-            self._loop = asyncio.get_running_loop()
-            yield
-
-        endpoints = [
-            routing.Route(route.path, _Endpoint(self, route, getattr(self, f"_{route.name}"))) for route in self._routes
-        ]
-        return routing.Router(endpoints, redirect_slashes=False, default=_nothing, lifespan=lifespan)
 
     def release(self) -> None:
         """Answer all who wait for work, because the server stops."""
-        self._waiting.wake_all()
+        self._waiting.wake()
 
-    async def answer(self, route: Route, handler: Handler, request: Request) -> Response:
-        """Return what an endpoint answers; errors are turned into answers, too."""
+    def figures(self) -> dict[str, Any]:
+        """Return the figures of the run."""
+        return status(self.service, len(self._waiting), self.counts)
 
-        async def checked(request: Request) -> Response:
-            if route.security == "administrator":
+    async def handle(self, route: Route, request: Request) -> Response:
+        """Admit who sends a request, and return the answer."""
+        sender: dict[str, Any] = {}
+        match route.sender:
+            case "anyone":
+                self._gate.stranger(request)
+            case "newcomer":
+                self._gate.stranger(request)
+                sender["token"] = self._gate.token(request)
+            case "client":
+                sender["client"] = self._gate.client(request)
+            case "administrator":
                 self._gate.administrator(request)
-            return await handler(request)
+        return await self.call(route, request, self._handlers[route.name], **sender)
 
-        response = await respond(request, checked, handler.__name__)
-        self.counts[response.status_code] = self.counts.get(response.status_code, 0) + 1
-        return response
-
-    @contextmanager
-    def counted(self, scope: Scope) -> Iterator[bool]:
-        """Count a request that a trusted proxy forwards by its client's address; give whether there may be one more."""
-        peer, headers = scope.get("client"), scope["headers"]
-        forwarded = [value for name, value in headers if name == b"x-forwarded-for"]
-        client = None if peer is None else self._proxies.client(peer[0], forwarded)
-        if client is None:
-            yield True
-            return
-        scope["client"], scope["forwarded"] = (client, 0), True
-        request, network = object(), None if client in self._trusted else network_of(client) or client
-        admitted = self._in_flight.admit(request, network)
-        try:
-            yield admitted
-        finally:
-            self._in_flight.forget(request, network)
-
-    # Endpoints.
-
-    async def _run(self, request: Request) -> Response:
-        self._gate.stranger(request)
-        return JSONResponse(self._announcement)
-
-    async def _enrol(self, request: Request) -> Response:
-        self._gate.stranger(request)
-        token, body = self._gate.token(request), await body_of(request, self._limits.body_seconds)
-        if (protocol := whole(body, "protocol", 0, 1 << 31, default=0)) != PROTOCOL:
-            raise Refused(426, f"this server speaks protocol {PROTOCOL}, the client {protocol}: update it")
-        code, name = text(body, "code"), text(body, "name")
-        if (told := shape_in(body)) is not None and self._shape is not None:
+    @route(
+        "POST",
+        "/v1/enrol",
+        {
+            200: (bodies.Client, "The token's bearer was a client before."),
+            201: (bodies.Client, "The token's bearer is a client now."),
+            202: (DataShape, "The server knew no shape of the data, and takes that of the client, who enrols again."),
+            403: "The run takes no more clients, needs a one-time code that nobody has used, or has banned this client.",
+            410: "The run is over.",
+            422: "The client's examples have another shape than those of the run; `reason` has both.",
+            426: "The server speaks another version of the protocol.",
+            429: "Too many requests, or new clients, of this address. Wait for the seconds of `Retry-After`.",
+        },
+        "newcomer",
+        body=bodies.Enrol,
+    )
+    async def enrol(self, request: Request, token: str, body: bodies.Enrol) -> Response:
+        """Make the bearer of the token a client of the run."""
+        if body.data is not None and self._shape is not None:
             try:
-                self._shape.check(told)
+                self._shape.check(body.data)
             except ConfigurationError as error:
                 raise Refused(422, str(error)) from None
         network = self._gate.newcomer(request, token)
-        verdict = await self._answered(self.service.enrol(token, code, name))
+        verdict = await self.written(self.service.enrol(token, body.code, body.name))
         if verdict.status != 201:
             self._gate.no_newcomer(network)
-        return answer_with(verdict)
+        return answer(verdict)
 
-    async def _checkin(self, request: Request) -> Response:
-        client, body = self._gate.client(request), await body_of(request, self._limits.body_seconds)
-        wait, after = number(body, "wait", 0.0, 1e9, default=0.0), whole(body, "after", -1, (1 << 53) - 1, default=-1)
-        wait = min(wait, self.service.leases.longest_wait)
+    @route(
+        "POST",
+        "/v1/checkin",
+        {200: (bodies.Work, "A task, or when to ask again, or that the run is over.")},
+        body=bodies.Checkin,
+    )
+    async def checkin(self, client: int, body: bodies.Checkin) -> Response:
+        """Ask for work, and wait for it."""
+        wait = min(body.wait, self.service.leases.longest_wait)
         full = len(self._waiting) >= self.service.leases.max_waiting
         if wait == 0.0 or full or self.service.draining:
-            work = self.service.work_of(client, 0.0, after)
+            work = self.service.work_of(client, 0.0, body.after)
         else:
-            work = await self._work_within(client, wait, after)
+            work = await self._work_within(client, wait, body.after)
         if work is None:
             work = {"come_back": self.service.come_back(client, len(self._waiting))}
         elif "task" in work:
@@ -213,20 +173,29 @@ class Http:
         links = files.links(client, assignment.model, assignment.size, limit)
         return {"store": links} if links else {}
 
-    async def _leave(self, request: Request) -> Response:
-        await self._answered(self.service.leave(self._gate.client(request)))
+    @route("POST", "/v1/leave", {200: (bodies.Nothing, "The client counts as absent until it asks for work again.")})
+    async def leave(self, client: int) -> Response:
+        """Go away; an open task is given up."""
+        await self.written(self.service.leave(client))
         return JSONResponse({})
 
-    async def _model(self, request: Request) -> Response:
-        self._gate.client(request)
-        digest = request.path_params["digest"]
+    @route("GET", "/v1/models/{digest}", {**_FILE, 404: "There is no such model, or no longer."}, headers=_RANGE)
+    async def model(self, request: Request, digest: str) -> Response:
+        """Download a model."""
         path = self.service.store.files.model(digest)
         if not DIGEST.fullmatch(digest) or not path.is_file():
             raise Refused(404, "there is no such model, or no longer")
         return download(request, path, digest)
 
-    async def _current(self, request: Request) -> Response:
-        self._gate.client(request)
+    @route(
+        "GET",
+        "/v1/model",
+        {**_FILE, 404: "Training has not begun."},
+        headers=_RANGE,
+        sends=("etag", "repr-digest", "model-version"),
+    )
+    async def current(self, request: Request) -> Response:
+        """Download the present model as named tensors."""
         if (export := await asyncio.to_thread(self._current_model.file)) is None:
             raise Refused(404, "there is no model yet: training has not begun")
         response = download(request, export.path, export.digest)
@@ -235,27 +204,64 @@ class Http:
         response.headers["model-version"] = str(export.version)
         return response
 
-    async def _task(self, request: Request) -> Response:
-        client, task = self._gate.client(request), number_in_path(request, "task")
+    @route(
+        "GET",
+        "/v1/tasks/{task}",
+        {
+            200: (bodies.TaskState, "The state of the task; of an open one, how many bytes of a report have arrived."),
+            **_NO_TASK,
+        },
+    )
+    async def task(self, client: int, task: int) -> Response:
+        """Ask what became of a task."""
         verdict = self.service.state_of(client, task)
         if verdict.body["state"] == "open":
             verdict.body["offset"] = self._uploads.offset(client, task)
             verdict.body.update(self._links(client, task))
-        return answer_with(verdict)
+        return answer(verdict)
 
-    async def _heartbeat(self, request: Request) -> Response:
-        return answer_with(self.service.alive(self._gate.client(request), number_in_path(request, "task")))
+    @route("POST", "/v1/tasks/{task}/heartbeat", {200: _STATE, **_NO_TASK})
+    async def heartbeat(self, client: int, task: int) -> Response:
+        """Give a sign of life while at work."""
+        return answer(self.service.alive(client, task))
 
-    async def _fail(self, request: Request) -> Response:
-        client, body = self._gate.client(request), await body_of(request, self._limits.body_seconds)
-        await self._answered(self.service.fail(client, number_in_path(request, "task"), text(body, "reason") or "died"))
+    @route(
+        "POST",
+        "/v1/tasks/{task}/fail",
+        {200: (bodies.Nothing, "The task has ended."), **_NO_TASK},
+        body=bodies.Fail,
+    )
+    async def fail(self, client: int, task: int, body: bodies.Fail) -> Response:
+        """Give a task up."""
+        await self.written(self.service.fail(client, task, body.reason or "died"))
         return JSONResponse({})
 
-    async def _report(self, request: Request) -> Response:
-        client, task = self._gate.client(request), number_in_path(request, "task")
+    @route(
+        "PUT",
+        "/v1/tasks/{task}/report",
+        {
+            200: (bodies.TaskState, "This report was taken before."),
+            201: (bodies.TaskState, "The report is taken."),
+            408: "The body comes too slowly. Send what is missing later.",
+            409: "Another report on this task was taken; or, with `offset`, the report goes on at that byte.",
+            410: "The task has ended without a report, for `reason`.",
+            413: "The report is larger than one on this task can be.",
+            422: "The report is not what was asked for; the task has ended.",
+            **_NO_TASK,
+        },
+        body=BINARY,
+        headers={
+            "repr-digest": (r"sha-256=:[A-Za-z0-9+/]{43}=:", True),
+            "upload-length": (r"^[0-9]{1,15}$", False),
+            "upload-offset": (r"^[0-9]{1,15}$", False),
+            "task-fingerprint": (r"^[0-9a-f]{32}$", False),
+        },
+    )
+    async def report(self, request: Request, client: int, task: int) -> Response:
+        """Send a report, or what is missing of it."""
         digest = digest_of(request)
         if (ended := self.service.ended(client, task, digest)) is not None:
-            return answer_with(ended)
+            return answer(ended)
         assignment = self.service.open(client, task)
         assert assignment is not None
         if (header(request, "task-fingerprint") or assignment.fingerprint) != assignment.fingerprint:
@@ -266,89 +272,22 @@ class Http:
                 await _checked(expected, file, client, assignment, self._one)
             except WireError as error:
                 file.unlink(missing_ok=True)
-                await self._answered(self.service.fail(client, task, "died"))
+                await self.written(self.service.fail(client, task, "died"))
                 raise Refused(422, str(error)) from None
             if (files := self.service.store.files).takes_uploads:
                 await asyncio.to_thread(files.admit, file, digest)  # before the journal names it
-            return answer_with(await self._answered(self.service.report(client, task, digest, file)))
+            return answer(await self.written(self.service.report(client, task, digest, file)))
 
-    async def _status(self, request: Request) -> Response:
-        self._gate.stranger(request)
-        return JSONResponse(status(self.service, len(self._waiting), self.counts))
-
-    async def _metrics(self, request: Request) -> Response:
-        self._gate.stranger(request)
-        text = metrics(status(self.service, len(self._waiting), self.counts))
-        return PlainTextResponse(text, headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
-
-    async def _openapi(self, request: Request) -> Response:
-        self._gate.stranger(request)
-        return JSONResponse(self._document)
-
-    async def _page(self, request: Request) -> Response:
-        del request
-        return HTMLResponse(page(), headers=PAGE_HEADERS)
-
-    async def _join(self, request: Request) -> Response:
-        self._gate.stranger(request)
-        policy = PAGE_HEADERS["content-security-policy"].replace("script-src", "script-src 'self'")
-        return HTMLResponse(client_file("join.html"), headers={**PAGE_HEADERS, "content-security-policy": policy})
-
-    async def _module(self, request: Request) -> Response:
-        self._gate.stranger(request)
-        headers = {"x-content-type-options": "nosniff", "cache-control": "no-cache"}
-        return Response(client_file("turnout.js"), headers=headers, media_type="text/javascript")
-
-    # What an administrator asks. `answer` has checked the token.
-
-    async def _clients(self, request: Request) -> Response:
-        return JSONResponse(self._administration.clients(query_number(request, "first", 0)))
-
-    async def _client(self, request: Request) -> Response:
-        client, body = number_in_path(request, "client"), await body_of(request, self._limits.body_seconds)
-        change = text(body, "change") or ""
-        return answer_with(await self._answered(self._administration.change(client, change, text(body, "text") or "")))
-
-    async def _codes(self, request: Request) -> Response:
-        del request
-        return JSONResponse(self._administration.codes())
-
-    async def _add_codes(self, request: Request) -> Response:
-        body = await body_of(request, self._limits.body_seconds)
-        codes, written = self._administration.add_codes(whole(body, "number", 1, MOST_CODES, default=1))
-        await self._answered(written)
-        return JSONResponse({"codes": codes})
-
-    async def _withdraw_codes(self, request: Request) -> Response:
-        body = await body_of(request, self._limits.body_seconds)
-        return answer_with(await self._answered(self._administration.withdraw(text(body, "code"))))
-
-    async def _begin_survey(self, request: Request) -> Response:
-        begun = self._administration.ask(await body_of(request, self._limits.body_seconds))
-        return JSONResponse({"survey": await self._answered(begun)}, 201)
-
-    async def _survey(self, request: Request) -> Response:
-        return JSONResponse(self._administration.survey(number_in_path(request, "survey")))
-
-    # What the service's thread and this one tell each other.
-
-    async def _answered(self, future: Future[Answered]) -> Answered:
-        """Wait for the journal."""
+    async def written(self, future: Future[Answered]) -> Answered:
+        """Wait for the journal, and return the result of what was written."""
         if future.done():
             return future.result()
-        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), self._patience)
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), _PATIENCE)
 
     def _wake(self, clients: Iterable[int]) -> None:
-        """Answer those who wait for work and have some now; all of them if the run is over."""
-        if self._loop is not None:
-            with suppress(RuntimeError):  # of a loop that was closed because the server stops
-                self._loop.call_soon_threadsafe(self._wake_here, list(clients))
-
-    def _wake_here(self, clients: list[int]) -> None:
-        if self.service.driver.over is not None or self.service.draining:
-            self.release()
-            return
-        self._waiting.wake(clients)
+        """Answer those who wait for work and have some now; all of them if the run is over. Any thread may call this."""
+        everyone = self.service.driver.over is not None or self.service.draining
+        self._waiting.wake(None if everyone else clients)
 
 
 async def _checked(
@@ -382,38 +321,5 @@ async def _checked(
         await asyncio.to_thread(read) if file.stat().st_size > 1 << 20 else read()
 
 
-async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer what is asked for under no address."""
-    if scope["type"] == "http":
-        await JSONResponse({"reason": "there is nothing here"}, 404)(scope, receive, send)
-
-
-class _Endpoint:
-    """Answer the requests of one route.
-
-    Args:
-        http: whose route it is.
-        route: the address, the method, and whose token it takes.
-        handler: makes the answer.
-    """
-
-    def __init__(self, http: Http, route: Route, handler: Handler) -> None:
-        self._http, self._route, self._handler = http, route, handler
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer."""
-        with self._http.counted(scope) as admitted:
-            await self._answer(scope, receive, send, admitted)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, admitted: bool) -> None:
-        if not admitted:
-            reason = "too many requests of this address are in flight: try again later"
-            response: Response = answer_with(Verdict(429, {"reason": reason, "seconds": 4.0}))
-        elif scope["method"] != (method := self._route.method):
-            response = JSONResponse({"reason": f"this takes {method}"}, 405, {"allow": method})
-        else:
-            response = await self._http.answer(self._route, self._handler, Request(scope, receive))
-        try:
-            await response(scope, receive, send)
-        except OSError as error:  # the connection is closed, and the client asks for the rest
-            log.info("download ended early", extra={"reason": str(error)})
+ROUTES = routes_of(Http, Administration)
+"""The routes of every server."""

@@ -8,6 +8,8 @@ from turnout.deployment.server.happening import Happening
 from turnout.deployment.server.store import Entry, Store, forgotten
 from turnout.deployment.server.verdicts import Verdict, hashed
 
+NEEDS_CODE = "this takes a one-time code that nobody has used: ask whoever runs the server"
+
 
 class Enrolment:
     """All clients by the hash of their token, and the one-time codes.
@@ -63,8 +65,7 @@ class Enrolment:
         if len(self) >= self.max_clients:
             return Verdict(403, {"reason": f"this federation has its {self.max_clients} clients"})
         if self.needs_code and (code is None or self._codes.get(code, -1) is not None or code in codes):
-            reason = "this takes a one-time code that nobody has used: ask whoever runs the server"
-            return Verdict(403, {"reason": reason})
+            return Verdict(403, {"reason": NEEDS_CODE})
         if not self.needs_code:
             request.data.pop("code", None)
         elif code is not None:

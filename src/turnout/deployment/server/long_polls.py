@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 class LongPolls:
-    """The clients whose question is held, one question of each. Belongs to the thread of an event loop."""
+    """The clients whose question is held, one question of each. Questions may be held and answered by any thread."""
 
     def __init__(self) -> None:
         self._held: dict[int, asyncio.Future[None]] = {}
@@ -27,12 +27,14 @@ class LongPolls:
             if self._held.get(client) is future:
                 del self._held[client]
 
-    def wake(self, clients: Iterable[int]) -> None:
-        """Have the questions of these clients answered."""
-        for client in clients:
-            if (future := self._held.get(client)) is not None and not future.done():
-                future.set_result(None)
+    def wake(self, clients: Iterable[int] | None = None) -> None:
+        """Have the questions of these clients answered; None is all clients."""
+        for client in list(self._held) if clients is None else clients:
+            if (future := self._held.get(client)) is not None:
+                with suppress(RuntimeError):  # of a loop that was closed because the server stops
+                    future.get_loop().call_soon_threadsafe(_answer, future)
 
-    def wake_all(self) -> None:
-        """Have all questions answered."""
-        self.wake(list(self._held))
+
+def _answer(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -10,20 +10,18 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from turnout.configuration import Configuration
-from turnout.core.checks import CheckpointError, ConfigurationError, Diverged, count
+from turnout.core.checks import CheckpointError, Diverged
 from turnout.deployment.server.app import Http
 from turnout.deployment.server.blame import PieceFailed
-from turnout.deployment.server.leases import Leases
-from turnout.deployment.server.limits import Limits
-from turnout.deployment.server.proxies import Networks, Proxies
+from turnout.deployment.server.options import Options
 from turnout.deployment.server.recovery import opened
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.setting import Setting
@@ -38,69 +36,6 @@ from turnout.deployment.wire.surveys import manifest_of
 from turnout.record.lock import FolderGone
 
 log = logging.getLogger("turnout.server")
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of a server.
-
-    Attributes:
-        host, port: where it listens; port 0 is any that is free.
-        database: URL of a PostgreSQL database; None is a SQLite file in the folder.
-        store: URL of an object store for models and reports, such as ``s3://BUCKET/PREFIX``; None is the folder, or where
-            the run in it has them.
-        min_clients: so many are there before the first task is given.
-        max_clients: no more are enrolled; None is as many as fit.
-        enrolment: ``"open"`` for anyone, ``"codes"`` for those who have a one-time code.
-        leases: how long silent clients are believed in.
-        certificate, key: files for TLS; None is without, for this machine or behind a proxy.
-        client_ca: a file with the certificate of who signs those of clients; None asks for none.
-        rate: requests a second of one client; 0 is no limit.
-        linger: seconds that the server goes on to answer when the run is over.
-        keep_reports: server steps whose reports are kept at least; None keeps all.
-        limits: what is read, waited for and held of anybody.
-        max_norm: greatest norm of an update, and of each other vector of a report; ``"auto"`` is 100 times that of the first
-            model, or of a vector of ones where that is larger. None takes any.
-        max_empty_steps: end the run after so many steps in a row without a report that can be used; 0 never does.
-        page: whether there is a page in which a browser becomes a client.
-        enrolments_per_address: new clients an hour of one address (IPv6: one /64), and as many at once; 0 is no limit.
-            Clients that enrol again are not counted, nor those of this machine unless a proxy forwards them.
-        proxies: whose header X-Forwarded-For gives the address of a client; all others' is ignored.
-        trusted: addresses whose connections, new clients and requests without a token are not limited, such as that of a
-            machine that simulates many clients.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 8470
-    database: str | None = None
-    store: str | None = None
-    min_clients: int = 1
-    max_clients: int | None = None
-    enrolment: str = "open"
-    leases: Leases = field(default_factory=Leases)
-    certificate: Path | None = None
-    key: Path | None = None
-    client_ca: Path | None = None
-    rate: float = 50.0
-    linger: float = 30.0
-    keep_reports: int | None = None
-    limits: Limits = field(default_factory=Limits)
-    max_norm: float | Literal["auto"] | None = "auto"
-    max_empty_steps: int = 10
-    page: bool = False
-    enrolments_per_address: int = 1000
-    proxies: Proxies = field(default_factory=Proxies)
-    trusted: Networks = field(default_factory=Networks)
-
-    def __post_init__(self) -> None:
-        count("enrolments_per_address", self.enrolments_per_address, least=0)
-        if (self.certificate is None) != (self.key is None):
-            raise ConfigurationError("certificate and key go together: give both, or neither")
-        if self.client_ca is not None and self.certificate is None:
-            raise ConfigurationError("client_ca: certificates of clients need TLS: give certificate and key, too")
-        for name in ("certificate", "key", "client_ca"):
-            if (path := getattr(self, name)) is not None and not path.is_file():
-                raise ConfigurationError(f"{name}: there is no file {path}")
 
 
 class Server:
@@ -125,11 +60,11 @@ class Server:
         options: Options | None = None,
     ) -> None:
         folder = folder.absolute()  # pieces may change the working directory
-        self.options, self.folder, self.experiment = options or Options(), folder, experiment
-        self.setting = Setting.of(
-            experiment, self.options.leases.heartbeat, self.options.max_norm, self.options.leases.task_deadline
-        )
-        self.max_clients = self.setting.check_clients(self.options.min_clients, self.options.max_clients)
+        options, self.folder, self.experiment = options or Options(), folder, experiment
+        leases = options.leases
+        self.setting = Setting.of(experiment, leases.heartbeat, options.max_norm, leases.task_deadline)
+        most = self.setting.check_clients(options.min_clients, options.max_clients)
+        self.options = replace(options, max_clients=most)
         make(folder)
         if self.setting.algorithm.privacy is not None and folder.stat().st_mode & 0o077:
             log.warning(f"others can read {folder}, and with it the secret that noise is made of: chmod 700 {folder}")
@@ -142,33 +77,13 @@ class Server:
             if not self.driver.started:
                 experiment.check_budget()
             administrator = hashed(server_token(folder))
-            self.new_codes = new_codes(self.store, self.options, self.max_clients)
-            self.service = Service(
-                self.driver,
-                self.store,
-                last,
-                leases=self.options.leases,
-                min_clients=self.options.min_clients,
-                max_clients=self.max_clients,
-                needs_code=self.options.enrolment == "codes",
-                keep_reports=self.options.keep_reports,
-                max_empty_steps=self.options.max_empty_steps,
-            )
+            self.new_codes = new_codes(self.store, self.options)
+            self.service = Service(self.driver, self.store, last, self.options)
         except BaseException:
             self._lock.close()
             raise
-        self.http = Http(
-            self.service,
-            self.announcement(settings),
-            rate=self.options.rate,
-            limits=self.options.limits,
-            page=self.options.page,
-            administrator=administrator,
-            enrolments=self.options.enrolments_per_address,
-            proxies=self.options.proxies,
-            trusted=self.options.trusted,
-            shape=DataShape.of(experiment.data),
-        )
+        shape = DataShape.of(experiment.data)
+        self.http = Http(self.service, self.announcement(settings), self.options, administrator, shape)
 
     def announcement(self, settings: dict[str, Any] | None) -> dict[str, Any]:
         """Return what clients are told of the run before they enrol."""
@@ -289,11 +204,11 @@ def make(folder: Path) -> None:
         raise CheckpointError(f"{folder} cannot be used: {error}. Give another --folder") from None
 
 
-def new_codes(store: Store, options: Options, max_clients: int) -> list[str]:
+def new_codes(store: Store, options: Options) -> list[str]:
     """Return new one-time codes, as many as clients may still come, up to 1,000, where there are none yet."""
     if options.enrolment != "codes" or store.codes():
         return []
-    codes = [secrets.token_urlsafe(12) for _ in range(min(max_clients, 1000))]
+    codes = [secrets.token_urlsafe(12) for _ in range(min(options.max_clients or 1000, 1000))]
     path = store.folder / "codes.txt"
     path.touch(mode=0o600)
     path.write_text("\n".join(codes) + "\n")

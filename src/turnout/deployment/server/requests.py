@@ -8,24 +8,26 @@ import binascii
 import hmac
 import logging
 import re
-from collections.abc import Awaitable, Callable, Hashable
-from typing import Any
+from collections.abc import Hashable
+from typing import TypeVar
 
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.requests import Request
 
 from turnout.deployment.server.limits import RateLimit, network_of
+from turnout.deployment.server.options import Options
 from turnout.deployment.server.proxies import Networks
 from turnout.deployment.server.service import Service
-from turnout.deployment.server.store import StoreUnavailable
-from turnout.deployment.server.verdicts import Refused, Verdict, hashed
+from turnout.deployment.server.verdicts import Refused, hashed
 from turnout.deployment.wire.administrator import TOKEN
-from turnout.deployment.wire.edge import Malformed, read_object
+from turnout.deployment.wire.bodies import Body
+from turnout.deployment.wire.edge import read_object
 
 log = logging.getLogger("turnout.http")
 
 CHUNK = 256 * 1024
 DIGEST = re.compile(r"[0-9a-f]{64}")
+AnyBody = TypeVar("AnyBody", bound=Body)
+
 _JSON = 16 * 1024  # bytes of the largest JSON body
 _NUMBER = re.compile(r"[0-9]{1,15}")
 
@@ -38,8 +40,8 @@ class Strangers:
         trusted: addresses that are not counted.
     """
 
-    def __init__(self, rate: float, trusted: Networks | None = None) -> None:
-        self._strangers, self._trusted = RateLimit(rate / 5, 2 * rate), trusted or Networks()
+    def __init__(self, rate: float, trusted: Networks) -> None:
+        self._strangers, self._trusted = RateLimit(rate / 5, 2 * rate), trusted
 
     def token(self, request: Request) -> str:
         """Return the token of a request.
@@ -76,23 +78,15 @@ class Gate(Strangers):
 
     Args:
         service: which knows the clients.
-        rate: requests a second of each client, and a fifth of that of each address without a token; 0 is no limit.
+        options: of the server: requests a second of each client, of which each address without a token gets a fifth.
         administrator: the hash of the administrator's token; ``""`` is nobody's.
-        enrolments: new clients an hour of each address, and as many at once; 0 is no limit.
-        trusted: addresses that are counted neither as newcomers nor as strangers.
     """
 
-    def __init__(
-        self,
-        service: Service,
-        rate: float,
-        administrator: str = "",
-        enrolments: int = 0,
-        trusted: Networks | None = None,
-    ) -> None:
-        super().__init__(rate, trusted)
+    def __init__(self, service: Service, options: Options, administrator: str = "") -> None:
+        super().__init__(options.rate, options.trusted)
         self._service, self._administrator = service, administrator
-        self._newcomers, self._limit = RateLimit(enrolments / 3600, enrolments), RateLimit(rate, 4 * rate)
+        hourly, rate = options.enrolments_per_address, options.rate
+        self._newcomers, self._limit = RateLimit(hourly / 3600, hourly), RateLimit(rate, 4 * rate)
 
     def client(self, request: Request) -> int:
         """Return who asks.
@@ -141,52 +135,12 @@ class Gate(Strangers):
         self._newcomers.give_back(network)
 
 
-def answer(verdict: Verdict) -> Response:
-    """Write an answer."""
-    headers = {}
-    if verdict.status == 429:
-        headers["retry-after"] = str(min(3600, int(verdict.body["seconds"]) + 1))
-    if verdict.status == 408:
-        headers["connection"] = "close"  # nobody waits for the rest of what was too slow
-    return JSONResponse(verdict.body, verdict.status, headers)
-
-
-def later(reason: str) -> Response:
-    """Write the answer that the same request may be answered after two seconds."""
-    response = answer(Verdict(503, {"reason": reason}))
-    response.headers["retry-after"] = "2"
-    return response
-
-
-async def respond(request: Request, handler: Callable[[Request], Awaitable[Response]], name: str) -> Response:
-    """Return what a handler answers to a request; turn its errors into answers, too.
-
-    Args:
-        request: what is answered.
-        handler: what answers.
-        name: of the handler, for the log of the server.
-    """
-    try:
-        return await handler(request)
-    except Refused as refused:
-        return answer(refused.verdict)
-    except Malformed as malformed:
-        return answer(Verdict(400, {"reason": str(malformed)}))
-    except (StoreUnavailable, OSError) as error:
-        log.error("unavailable", extra={"reason": str(error)})
-        return later("the server cannot do this now: try again later")
-    except ClientDisconnect:
-        return Response(status_code=400)
-    except Exception:
-        log.exception("a request failed", extra={"route": name})
-        return answer(Verdict(500, {"reason": "this request failed: the server's log says why"}))
-
-
-async def body_of(request: Request, seconds: float) -> dict[str, Any]:
-    """Read a JSON object; an empty body is an empty one.
+async def body_of(request: Request, kind: type[AnyBody], seconds: float) -> AnyBody:
+    """Read a JSON body; an empty one is an empty object.
 
     Args:
         request: whose body it is.
+        kind: the type of the body.
         seconds: which it may take.
 
     Raises:
@@ -202,11 +156,11 @@ async def body_of(request: Request, seconds: float) -> dict[str, Any]:
                     raise Refused(413, f"a body here has at most {_JSON} bytes")
     except TimeoutError:
         raise Refused(408, f"the body did not come within {seconds:g} seconds") from None
-    return read_object(body)
+    return kind.read(read_object(body))
 
 
 def number_in_path(request: Request, name: str) -> int:
-    """Return the number in the path of a request, of what it is about.
+    """Return a number in the path of a request.
 
     Raises:
         Refused: for a number that nothing can have.

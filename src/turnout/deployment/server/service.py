@@ -18,7 +18,8 @@ from turnout.deployment.server import noise
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.enrolment import Enrolment, banned
 from turnout.deployment.server.happening import Happening, Kind
-from turnout.deployment.server.leases import Attendance, Leases
+from turnout.deployment.server.leases import Attendance
+from turnout.deployment.server.options import Options
 from turnout.deployment.server.roster import REASONS
 from turnout.deployment.server.served import Applied
 from turnout.deployment.server.store import Entry, Outcome, Store
@@ -42,14 +43,8 @@ class Service(Writer):
         driver: the coordinator in motion, after all that is in the journal.
         store: where the journal is.
         last: the last entry of the journal; None where it is empty.
-        leases: how long it believes in silent clients.
-        min_clients: so many have to be enrolled and there before the first task is given.
-        max_clients: no more are enrolled.
-        needs_code: whether enrolment takes a one-time code.
+        options: of the server.
         clock: seconds that the server has run; for tests.
-        checkpoint_every: seconds between two checkpoints, if there was a step in between.
-        keep_reports: server steps whose reports are kept at least; None keeps all.
-        max_empty_steps: end the run after so many steps in a row without a report that can be used; 0 never does.
 
     Attributes:
         enrolment: who is a client, and who may become one.
@@ -61,20 +56,15 @@ class Service(Writer):
         driver: Driver,
         store: Store,
         last: Entry | None = None,
-        *,
-        leases: Leases | None = None,
-        min_clients: int = 1,
-        max_clients: int = 1_000_000,
-        needs_code: bool = False,
+        options: Options | None = None,
         clock: Callable[[], float] | None = None,
-        checkpoint_every: float = 60.0,
-        keep_reports: int | None = None,
-        max_empty_steps: int = 10,
     ) -> None:
-        count("min_clients", min_clients)
-        super().__init__(driver, store, last, clock, checkpoint_every, keep_reports, max_empty_steps)
-        self.leases, self.min_clients, self.run = leases or Leases(), min_clients, store.run
-        self.enrolment = Enrolment(store, max_clients, needs_code, lambda: self.driver.over, driver.roster.bans)
+        options = options or Options()
+        count("min_clients", options.min_clients)
+        super().__init__(driver, store, last, options, clock)
+        self.leases, self.min_clients, self.run = options.leases, options.min_clients, store.run
+        most, codes = options.max_clients or 1_000_000, options.enrolment == "codes"
+        self.enrolment = Enrolment(store, most, codes, lambda: self.driver.over, driver.roster.bans)
         self.seen: dict[int, float] = {}
         self._attendance = Attendance(self.clock)
         self._timers: list[tuple[float, int]] = []

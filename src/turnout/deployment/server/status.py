@@ -18,6 +18,14 @@ WHAT = {
 }
 
 
+UNBEGUN: dict[str, Any] = {
+    **dict.fromkeys(("version", "enrolled", "there", "at_work", "waiting", "seconds", "journal"), 0),
+    **{name: {} for name in ("dropped", "barred", "curves", "heard")},
+    **{"failure": None, "healthy": True, "privacy": None, "evaluation": None},
+}
+"""Figures of a run that has none yet."""
+
+
 def status(service: Service, num_waiting: int, counts: dict[int, int]) -> dict[str, Any]:
     """Return the figures of a deployment.
 
@@ -131,12 +139,6 @@ def _finite(evaluation: dict[str, Any]) -> dict[str, Any]:
 def page() -> str:
     """Return the page, which asks for the figures by itself."""
     return files("turnout.deployment.server").joinpath("page.html").read_text(encoding="utf-8")
-
-
-@cache
-def client_file(name: str) -> str:
-    """Return a file of the client for browsers."""
-    return files("turnout.deployment.client").joinpath("javascript", name).read_text(encoding="utf-8")
 
 
 def _label(text: str) -> str:

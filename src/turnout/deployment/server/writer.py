@@ -21,6 +21,7 @@ from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.figures import snapshot
 from turnout.deployment.server.happening import Happening
 from turnout.deployment.server.leases import RunClock
+from turnout.deployment.server.options import Options
 from turnout.deployment.server.retention import Retention
 from turnout.deployment.server.store import Entry, Outcome, Store, StoreLost, StoreUnavailable
 from turnout.deployment.server.verdicts import Verdict
@@ -39,10 +40,8 @@ class Writer(ABC):
         driver: the coordinator in motion, after all that is in the journal.
         store: where the journal is.
         last: the last entry of the journal; None where it is empty.
+        options: of the server.
         clock: seconds that the server has run; None is a clock that goes on behind the last entry.
-        checkpoint_every: seconds between two checkpoints, if there was a step in between.
-        keep_reports: server steps whose reports are kept at least; None keeps all.
-        max_empty_steps: end the run after so many steps in a row without a report that can be used; 0 never does.
 
     Attributes:
         woken: called with clients whose question for work can be answered now, by whichever thread found out.
@@ -59,10 +58,8 @@ class Writer(ABC):
         driver: Driver,
         store: Store,
         last: Entry | None,
+        options: Options,
         clock: Callable[[], float] | None,
-        checkpoint_every: float,
-        keep_reports: int | None,
-        max_empty_steps: int,
     ) -> None:
         self.driver, self.store = driver, store
         self.clock = clock or RunClock(last.time if last else 0.0)
@@ -76,11 +73,11 @@ class Writer(ABC):
         self._lock, self._queue = threading.Condition(), list[Happening]()
         self._outcomes: list[Outcome] = []
         self._thread: threading.Thread | None = None
-        self._saved, self._every = (time.monotonic(), driver.progress, driver.applied), checkpoint_every
+        self._saved, self._every = (time.monotonic(), driver.progress, driver.applied), options.checkpoint_every
         self._visits = UnwrittenVisits(driver)
-        self._retention = Retention(store, keep_reports)
-        count("max_empty_steps", max_empty_steps, least=0)
-        self._max_empty_steps = max_empty_steps
+        self._retention = Retention(store, options.keep_reports)
+        count("max_empty_steps", options.max_empty_steps, least=0)
+        self._max_empty_steps = options.max_empty_steps
         self._failures = 0  # writes in a row that failed
         if driver.run is not None:  # those of an earlier process ended that one, and this one is a new attempt
             driver.run.empty_steps = 0

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 from pathlib import Path
+from typing import Literal
 
 from turnout.core.checks import ConfigurationError
 
@@ -17,7 +18,8 @@ ADDRESS_FILE = "address.txt"
 """The file in a server's folder that holds the address at which it last listened."""
 TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{32,200}")
 """The form of every token."""
-CHANGES = ("name", "ban", "unban", "remove")
+Change = Literal["name", "ban", "unban", "remove"]
+CHANGES: tuple[Change, ...] = ("name", "ban", "unban", "remove")
 """Changes of a client that an administrator may make."""
 MOST_CODES = 50
 """One-time codes of one request: more would be too long for an entry of the journal."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from turnout.core.checks import ConfigurationError, counted
 from turnout.data.federated import FederatedData
-from turnout.deployment.wire.edge import Malformed, text, whole
+from turnout.deployment.wire.edge import BIG, WHOLE, read
 
-TYPES = ("float32", "float64", "int64")
+InputType = Literal["float32", "float64", "int64"]
 """Types of inputs, as `turnout.data.declared` has them."""
 
 MOST_NUMBERS = 1 << 18
@@ -24,6 +26,7 @@ MOST_MODEL = 1 << 28
 """Bytes of the parameters of a model for examples of which a client told the shape."""
 
 _AXES = 6
+_Size = Annotated[int, Field(strict=True, ge=1, le=BIG), WHOLE]
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class DataShape:
 
     Attributes:
         inputs: shape of an example as the model has it.
-        input_type: one of `TYPES`.
+        input_type: one of `InputType`.
         target_shape: shape of the labels of an example; ``()`` is one label.
         classes: number of classes, one more than the largest label; None where targets are numbers.
         outputs: how many numbers are to be predicted for an example; None where targets are labels.
@@ -44,11 +47,11 @@ class DataShape:
     {'inputs': [8, 8], 'input_type': 'float32', 'target_shape': [], 'classes': 10}
     """
 
-    inputs: tuple[int, ...]
-    input_type: str
-    target_shape: tuple[int, ...] = ()
-    classes: int | None = None
-    outputs: int | None = None
+    inputs: Annotated[tuple[_Size, ...], Field(max_length=_AXES)]
+    input_type: InputType
+    target_shape: Annotated[tuple[_Size, ...], Field(max_length=_AXES)] = ()
+    classes: _Size | None = None
+    outputs: _Size | None = None
 
     @classmethod
     def of(cls, data: FederatedData) -> DataShape:
@@ -65,21 +68,7 @@ class DataShape:
         Raises:
             Malformed: for other types, and for sizes that a server does not take from a client.
         """
-        fields = dict(fields)
-        if (kind := text(fields, "input_type")) not in TYPES:
-            raise Malformed(f"data.input_type is one of {', '.join(TYPES)}")
-        labelled = fields.get("outputs") is None
-        if labelled == (fields.get("classes") is None):
-            raise Malformed("data has one of classes and outputs")
-        counted_as = "classes" if labelled else "outputs"
-        number = whole(fields, counted_as, 1, MOST_NUMBERS, default=0)
-        shape = cls(_sizes(fields, "inputs"), kind, _sizes(fields, "target_shape"), **{counted_as: number})
-        if not shape.inputs or not (math.prod(shape.inputs) <= MOST_NUMBERS and shape.num_outputs <= MOST_OUTPUTS):
-            raise Malformed(
-                f"the examples have {shape}; without a declaration of the server's operator (--inputs, --classes), one has 1 "
-                f"to {MOST_NUMBERS:,} numbers, and a model gives at most {MOST_OUTPUTS:,}"
-            )
-        return shape
+        return read(_OF_CLIENT, fields)
 
     @property
     def num_outputs(self) -> int:
@@ -134,29 +123,27 @@ class DataShape:
         return f"inputs {list(self.inputs)} of {self.input_type} and {number}{labels}"
 
 
-def shape_in(body: dict[str, Any]) -> DataShape | None:
-    """Return the shape in the body of an enrolment; None where it has none.
-
-    Raises:
-        Malformed: for what is no shape.
-    """
-    data = body.get("data")
-    if data is None:
-        return None
-    if not isinstance(data, dict):
-        raise Malformed("data is an object")
-    return DataShape.read(data)
-
-
 def _comparable(shape: DataShape) -> DataShape:
     """Return a shape without the number of classes, of which a client may not see all, and with one floating type."""
     kind = "int64" if shape.input_type == "int64" else "float32"
     return replace(shape, input_type=kind, classes=None if shape.classes is None else 1)
 
 
-def _sizes(fields: dict[str, Any], name: str) -> tuple[int, ...]:
-    """Return a field that is a list of sizes."""
-    sizes = fields.get(name, [])
-    if not isinstance(sizes, list) or len(sizes) > _AXES:
-        raise Malformed(f"data.{name} is a list of at most {_AXES} sizes")
-    return tuple(whole({name: size}, name, 1, MOST_NUMBERS, default=0) for size in sizes)
+def within_limits(shape: DataShape) -> DataShape:
+    """Refuse a shape that a server does not take from a client.
+
+    Raises:
+        ValueError: for classes and outputs both or neither, and for too many numbers.
+    """
+    if (shape.classes is None) == (shape.outputs is None):
+        raise ValueError("needed one of classes and outputs")
+    sizes = math.prod(shape.inputs), shape.classes or shape.outputs or 1
+    if not shape.inputs or max(sizes) > MOST_NUMBERS or shape.num_outputs > MOST_OUTPUTS:
+        raise ValueError(
+            f"the examples have {shape}; without a declaration of the server's operator (--inputs, --classes), one has 1 "
+            f"to {MOST_NUMBERS:,} numbers and as many labels, and a model gives at most {MOST_OUTPUTS:,}"
+        )
+    return shape
+
+
+_OF_CLIENT = TypeAdapter(Annotated[DataShape, AfterValidator(within_limits)])

@@ -1,4 +1,4 @@
-"""Strict readers for what strangers send: JSON, texts and numbers within limits.
+"""Strict readers for what strangers send: JSON within limits, and fields of declared types.
 
 A server, and a client, read every message of the other side with these functions before anything else looks at it.
 """
@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from turnout.core.checks import TurnoutError
+
+Read = TypeVar("Read")
 
 _DIGITS = 20  # of the longest whole number, with its sign
 
@@ -57,44 +61,47 @@ def read_object(body: bytes | bytearray) -> dict[str, Any]:
     return value
 
 
-def text(fields: dict[str, Any], name: str, longest: int = 100) -> str | None:
-    """Return a field that is printable text, or None where it is absent or null.
+def read(kind: TypeAdapter[Read], value: Any) -> Read:
+    """Check parsed JSON against a declared type, and return it as that type.
 
     Raises:
-        Malformed: for another type, more than `longest` characters, and characters that are not printable: controls, terminal
-            escapes, invisible and bidirectional marks, surrogates.
+        Malformed: with the first field that is missing or wrong, and what it holds.
     """
-    value = fields.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, str) or len(value) > longest or not value.isprintable():
-        raise Malformed(f"{name} is a text of at most {longest} printable characters")
+    try:
+        return kind.validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the body"
+        if first["type"] == "missing":
+            raise Malformed(f"{where} is missing") from None
+        wrong = first["msg"].removeprefix("Value error, ")
+        raise Malformed(f"{where} is {repr(first['input'])[:80]}: {wrong[0].lower()}{wrong[1:]}") from None
+
+
+def _as_whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _check_printable(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("needed printable characters")
     return value
 
 
-def whole(fields: dict[str, Any], name: str, least: int, most: int, default: int) -> int:
-    """Return a field that is a whole number, or `default` where it is absent. As in JSON Schema, 2.0 is one.
-
-    Raises:
-        Malformed: for another type, or a number out of range.
-    """
-    value = fields.get(name, default)
-    value = int(value) if isinstance(value, float) and value.is_integer() else value
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise Malformed(f"{name} is a whole number from {least} to {most}")
-    return value
-
-
-def number(fields: dict[str, Any], name: str, least: float, most: float, default: float) -> float:
-    """Return a field that is a number, or `default` where it is absent.
-
-    Raises:
-        Malformed: for another type, or a number out of range.
-    """
-    value = fields.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise Malformed(f"{name} is a number from {least:g} to {most:g}")
-    return float(value)
+BIG = (1 << 53) - 1
+"""The largest whole number of a message: JSON numbers are float64 in many languages."""
+WHOLE = BeforeValidator(_as_whole)
+"""Takes 2.0 for a whole number, as JSON Schema does."""
+Count = Annotated[int, Field(strict=True, ge=0, le=BIG), WHOLE]
+"""A whole number from 0 on."""
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+"""Any finite number."""
+Printable = Annotated[
+    str, Field(max_length=100, json_schema_extra={"pattern": r"^( |[^\p{C}\p{Z}])*$"}), AfterValidator(_check_printable)
+]
+"""A text of printable characters: no controls, terminal escapes, invisible and bidirectional marks, surrogates."""
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+"""A SHA-256 in hexadecimal digits."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -6,19 +6,19 @@ import base64
 import hashlib
 import json
 import math
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load, load_file, save, save_file
 
 from turnout.core.checks import TurnoutError
 from turnout.core.types import State
-from turnout.deployment.wire.edge import Malformed, read_object
+from turnout.deployment.wire.edge import BIG, WHOLE, Count, Digest, Malformed, Number, read, read_object
 
 PROTOCOL = 2
 """The version of the protocol; a client and a server of different versions refuse each other."""
@@ -209,6 +209,23 @@ def compare(actual: Manifest, expected: Manifest) -> None:
             raise WireError(f"{name} is {shown}, needed {needed.dtype} {list(needed.shape)}")
 
 
+Told = tuple[str, tuple[Count, ...], str]
+"""A tensor as plain values: its type, its shape, and its bytes in hexadecimal digits."""
+
+
+def _check_told(value: Told) -> Told:
+    dtype, shape, text = value
+    if dtype not in _TYPES or len(text) != 2 * Spec(dtype, shape).nbytes:
+        raise ValueError("needed a type, a shape, and as many bytes in hexadecimal digits as that takes")
+    return value
+
+
+def _describe_fingerprint(schema: dict[str, Any]) -> None:
+    """Add the field that a server sends beside those of a task, so that a client need not compute it."""
+    schema["properties"]["fingerprint"] = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
+    schema["required"] += ["told", "fingerprint"]
+
+
 @dataclass(frozen=True)
 class Assignment:
     """A task as a client receives it.
@@ -221,17 +238,19 @@ class Assignment:
         model: the digest of the model.
         size: bytes of the model.
         heartbeat: seconds between two signs of life while it works.
-        told: what this client alone is told, by name: type, shape and bytes in hexadecimal digits.
+        told: what this client alone is told, by name.
     """
 
-    task: int
-    version: int
-    phase: str
-    repeat: int
-    model: str
-    size: int
-    heartbeat: float
-    told: dict[str, tuple[str, tuple[int, ...], str]] = field(default_factory=dict)
+    task: Count
+    version: Annotated[int, Field(strict=True, ge=-1, le=BIG), WHOLE]
+    phase: Annotated[str, Field(pattern="^[a-z_]{1,40}$")]
+    repeat: Count
+    model: Digest
+    size: Count
+    heartbeat: Annotated[Number, Field(gt=0, lt=1e9)]
+    told: dict[str, Annotated[Told, AfterValidator(_check_told)]] = field(default_factory=dict)
+
+    __pydantic_config__ = ConfigDict(json_schema_extra=_describe_fingerprint)
 
     def json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -249,27 +268,17 @@ class Assignment:
         Raises:
             WireError: where something is missing, or is not what it has to be.
         """
-        missing = [name for name in cls.__dataclass_fields__ if name not in table]
-        if missing:
-            raise WireError(f"the server's answer is no task: {missing[0]!r} is missing")
-        wrong = [name for name, holds in _TASK.items() if not holds(table[name])]
-        if wrong:
-            raise WireError(f"the server's answer is no task: {wrong[0]} is {str(table[wrong[0]])[:80]!r}")
-        return cls(**{name: table[name] for name in cls.__dataclass_fields__})
+        try:
+            return read(_ASSIGNMENT, table)
+        except Malformed as error:
+            raise WireError(f"the server's answer is no task: {error}") from None
 
     def tensors(self) -> State:
         """Return what this client alone is told, each with a leading axis of 1."""
         return {name: _tensor(*value)[None] for name, value in self.told.items()}
 
 
-def _whole(least: int) -> Callable[[Any], bool]:
-    """Return whether something is a whole number, at least this and below 2^53."""
-    return lambda value: type(value) is int and least <= value < 1 << 53
-
-
-def _text(pattern: str) -> Callable[[Any], bool]:
-    """Return whether something is a text of this form."""
-    return lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None
+_ASSIGNMENT = TypeAdapter(Assignment)
 
 
 def seconds(value: Any, most: float) -> float:
@@ -283,28 +292,6 @@ def seconds(value: Any, most: float) -> float:
     return float(min(value, most))
 
 
-_TASK: Mapping[str, Callable[[Any], bool]] = {
-    "task": _whole(0),
-    "version": _whole(-1),
-    "phase": _text("[a-z_]{1,40}"),
-    "repeat": _whole(0),
-    "model": _text("[0-9a-f]{64}"),
-    "size": _whole(0),
-    "heartbeat": lambda value: type(value) in (int, float) and 0.0 < value < 1e9,
-    "told": lambda value: isinstance(value, Mapping) and all(map(_is_tensor, value.values())),
-}
-"""Conditions that the fields of a task meet."""
-
-
-def _is_tensor(value: Any) -> bool:
-    """Return whether this is what `told` makes of a tensor: a type, a shape, and as many bytes as that takes."""
-    if not isinstance(value, list | tuple) or len(value) != 3:
-        return False
-    dtype, shape, text = value
-    form = isinstance(dtype, str) and dtype in _TYPES and isinstance(shape, list | tuple) and isinstance(text, str)
-    return form and all(map(_whole(0), shape)) and len(text) == 2 * Spec(dtype, tuple(shape)).nbytes
-
-
 def is_finite(value: torch.Tensor) -> bool:
     """Return whether there is neither NaN nor infinity; a sum says so in one pass, unless it overflows itself."""
     return math.isfinite(value.sum().item()) or bool(torch.isfinite(value).all())
@@ -316,7 +303,7 @@ def length(value: torch.Tensor) -> float:
     return math.hypot(*(torch.linalg.vector_norm(piece, dtype=torch.float64).item() for piece in pieces))
 
 
-def told(state: State, row: int) -> dict[str, tuple[str, tuple[int, ...], str]]:
+def told(state: State, row: int) -> dict[str, Told]:
     """Return one row of ``[B, ...]`` tensors as plain values, to the last bit."""
     rows = {name: value[row].cpu().contiguous() for name, value in state.items()}
     return {
