@@ -15,7 +15,7 @@ from turnout.deployment.server.endpoints import answer
 from turnout.deployment.server.routes import route
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.verdicts import Refused, hashed
-from turnout.deployment.wire import bodies
+from turnout.deployment.wire import admin_bodies as bodies
 from turnout.evaluation.queries import Question
 
 MOST_CLIENTS = 1000

@@ -21,7 +21,7 @@ from turnout.deployment.server.routes import Route, route
 from turnout.deployment.server.status import metrics, page
 from turnout.deployment.server.store import StoreUnavailable
 from turnout.deployment.server.verdicts import Refused, Verdict
-from turnout.deployment.wire import bodies
+from turnout.deployment.wire import admin_bodies, bodies
 from turnout.deployment.wire.edge import Malformed
 
 log = logging.getLogger("turnout.http")
@@ -55,7 +55,7 @@ class Endpoints(ABC):
 
     @abstractmethod
     def figures(self) -> dict[str, Any]:
-        """Return the figures of the run, as `turnout.deployment.wire.bodies.Status` has them."""
+        """Return the figures of the run, as `turnout.deployment.wire.admin_bodies.Status` has them."""
 
     @abstractmethod
     async def handle(self, route: Route, request: Request) -> Response:
@@ -106,7 +106,7 @@ class Endpoints(ABC):
         """Describe the run."""
         return JSONResponse(self._announcement)
 
-    @route("GET", "/v1/status", {200: (bodies.Status, "The figures.")}, "anyone")
+    @route("GET", "/v1/status", {200: (admin_bodies.Status, "The figures.")}, "anyone")
     async def status(self) -> Response:
         """Give the figures of the run."""
         return JSONResponse(self.figures())
