@@ -226,7 +226,7 @@ def slow(world, clock, **limits):
     from turnout.deployment.server.limits import Limits
 
     http = Http(world.host.service, {}, Options(rate=0, limits=Limits(**limits)))
-    http._uploads = uploads.Uploads(world.host.service, http._limits, clock)
+    http._uploads = uploads.Uploads(world.host.service, http._options.limits, clock)
     world.host.http, world.host.app = http, http.app()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, TypeAdapter, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, model_validator
 
 from turnout.core.checks import TurnoutError
 from turnout.deployment.wire.data_shape import DataShape, within_limits
@@ -40,7 +40,7 @@ class Body(BaseModel):
             Malformed: where a field is missing or wrong.
             OtherProtocol: for an enrolment by another version of the protocol.
         """
-        return read(TypeAdapter(cls), fields)
+        return read(cls.model_validate, fields)
 
 
 class Reason(Body):

@@ -68,7 +68,7 @@ class DataShape:
         Raises:
             Malformed: for other types, and for sizes that a server does not take from a client.
         """
-        return read(_OF_CLIENT, fields)
+        return read(_OF_CLIENT.validate_python, fields)
 
     @property
     def num_outputs(self) -> int:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from turnout.core.checks import TurnoutError
 
@@ -61,14 +62,18 @@ def read_object(body: bytes | bytearray) -> dict[str, Any]:
     return value
 
 
-def read(kind: TypeAdapter[Read], value: Any) -> Read:
+def read(validate: Callable[[Any], Read], value: Any) -> Read:
     """Check parsed JSON against a declared type, and return it as that type.
+
+    Args:
+        validate: of pydantic, such as `TypeAdapter.validate_python`.
+        value: plain values.
 
     Raises:
         Malformed: with the first field that is missing or wrong, and what it holds.
     """
     try:
-        return kind.validate_python(value)
+        return validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the body"

@@ -269,7 +269,7 @@ class Assignment:
             WireError: where something is missing, or is not what it has to be.
         """
         try:
-            return read(_ASSIGNMENT, table)
+            return read(_ASSIGNMENT.validate_python, table)
         except Malformed as error:
             raise WireError(f"the server's answer is no task: {error}") from None
 
