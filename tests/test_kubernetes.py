@@ -70,6 +70,6 @@ def test_one_server_at_a_time_is_asked_where_it_listens():
     assert port["containerPort"] == ServeOptions().port
     assert port["name"] == service["ports"][0]["targetPort"] == container["readinessProbe"]["httpGet"]["port"]
     probed = container["readinessProbe"]["httpGet"]["path"]
-    assert any((route.path, route.method, route.security) == (probed, "GET", None) for route in ROUTES)
+    assert any((route.path, route.method, route.sender) == (probed, "GET", "anyone") for route in ROUTES)
     (claim,) = (volume["persistentVolumeClaim"] for volume in spec["volumes"] if "persistentVolumeClaim" in volume)
     assert claim["claimName"] == FILES["PersistentVolumeClaim"]["metadata"]["name"]
