@@ -6,6 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from starlette import routing
@@ -50,8 +51,13 @@ class Endpoints(ABC):
 
     def __init__(self, routes: tuple[Route, ...], announcement: dict[str, Any], options: Options) -> None:
         self._routes, self._announcement, self._options = routes, announcement, options
-        self._document, self._in_flight = document(routes), Peers(options.limits)
+        self._in_flight = Peers(options.limits)
         self.counts: dict[int, int] = {}
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        # Made when it is first asked for: the schemas of all bodies take longer than the rest of a server's start.
+        return document(self._routes)
 
     @abstractmethod
     def figures(self) -> dict[str, Any]:
