@@ -14,6 +14,7 @@ from turnout.deployment.wire import edge
 from turnout.deployment.wire.bodies import Checkin, Fail
 from turnout.deployment.wire.edge import Malformed
 from turnout.deployment.wire.format import (
+    Assignment,
     WireError,
     decode,
     digest,
@@ -232,3 +233,8 @@ def test_a_model_is_split_into_what_it_was_made_of():
     assert torch.equal(found, params)
     assert others.keys() == shared.keys()
     assert all(torch.equal(others[name], shared[name]) for name in shared)
+
+
+def test_a_task_has_the_fingerprint_that_its_client_computes():
+    task = Assignment(3, 2, "train", 0, "0" * 64, 10, 60, {"rate": ("F64", (), "0" * 16)})
+    assert Assignment.read(json.loads(json.dumps(task.json()))).fingerprint == task.fingerprint

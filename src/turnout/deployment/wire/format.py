@@ -252,6 +252,10 @@ class Assignment:
 
     __pydantic_config__ = ConfigDict(json_schema_extra=_describe_fingerprint)
 
+    def __post_init__(self) -> None:
+        # Clients read a float, and 60 and 60.0 are different texts, of which `fingerprint` is made.
+        object.__setattr__(self, "heartbeat", float(self.heartbeat))
+
     def json(self) -> dict[str, Any]:
         """Return it as plain values."""
         return asdict(self)
