@@ -86,7 +86,7 @@ def made(measurement: Measurement, limit: float) -> dict[str, Any]:
         return {"error": f"not done after {limit:g} s"}
     lines = done.stdout.strip().splitlines()
     if done.returncode or not lines:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        said = [line for line in (done.stderr.strip() or done.stdout).splitlines() if line.strip(" =-")]
         return {"error": said[-1] if said else f"exit code {done.returncode}"}
     return json.loads(lines[-1])
 
