@@ -77,7 +77,7 @@ class Endpoints(ABC):
     ) -> Response:
         """Call the method that answers a route with what its parameters name."""
         values = {"request": request, **sender}
-        values |= {name: query_number(request, name, 0) for name in route.query}
+        values |= {name: query_number(request, name) for name in route.query}
         values |= {name: number_in_path(request, name) for name in route.parameters if name != "digest"}
         values |= {name: request.path_params[name] for name in route.parameters if name == "digest"}
         if route.takes_json:
@@ -86,7 +86,7 @@ class Endpoints(ABC):
 
     async def answer(self, route: Route, request: Request) -> Response:
         """Return what an endpoint answers; errors are turned into answers, too."""
-        response = await respond(request, lambda request: self.handle(route, request), route.name)
+        response = await respond(self.handle(route, request), route.name)
         self.counts[response.status_code] = self.counts.get(response.status_code, 0) + 1
         return response
 
@@ -178,16 +178,15 @@ def later(reason: str) -> Response:
     return response
 
 
-async def respond(request: Request, handler: Callable[[Request], Awaitable[Response]], name: str) -> Response:
-    """Return what a handler answers to a request; turn its errors into answers, too.
+async def respond(answering: Awaitable[Response], name: str) -> Response:
+    """Return the answer of a handler; turn its errors into answers, too.
 
     Args:
-        request: what is answered.
-        handler: what answers.
-        name: of the handler, for the log of the server.
+        answering: the call of the handler.
+        name: of the route, for the log of the server.
     """
     try:
-        return await handler(request)
+        return await answering
     except Refused as refused:
         return answer(refused.verdict)
     except Malformed as malformed:

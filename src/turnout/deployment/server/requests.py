@@ -171,13 +171,13 @@ def number_in_path(request: Request, name: str) -> int:
     return int(digits)
 
 
-def query_number(request: Request, name: str, default: int) -> int:
-    """Return a whole number of the query of a request.
+def query_number(request: Request, name: str) -> int:
+    """Return a whole number of the query of a request; 0 where it gives none.
 
     Raises:
         Refused: for anything else.
     """
-    digits = request.query_params.get(name, str(default))
+    digits = request.query_params.get(name, "0")
     if not _NUMBER.fullmatch(digits):
         raise Refused(400, f"{name} is a whole number of at most 15 digits")
     return int(digits)
@@ -204,7 +204,7 @@ def header_number(request: Request, name: str) -> int | None:
     digits = header(request, name)
     if digits is None:
         return None
-    if not re.fullmatch(r"[0-9]{1,15}", digits):
+    if not _NUMBER.fullmatch(digits):
         raise Refused(400, f"{name} is a whole number of at most 15 digits")
     return int(digits)
 
