@@ -88,7 +88,7 @@ class LoopSteps(Local):
 
 
 class LoopStart(Start):
-    """What a client finds at the model that it received, by running its loop without moving."""
+    """Loss and gradient at the received model, from a run of the client's loop that does not move."""
 
     @cached_property
     def gradient(self) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]

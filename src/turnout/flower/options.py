@@ -19,7 +19,7 @@ from turnout.protocol.fits import check_machines, check_pace
 from turnout.protocol.pace import Pace, Rounds
 
 LOSSES = ("start_loss", "start_loss_rms", "appeal_gap")
-"""What follows from the metrics that a ClientApp sends when it evaluates the received model."""
+"""Inputs of pieces that are made of the metrics that a ClientApp sends when it evaluates the received model."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class Enrolment:
         """Give a newcomer its number; return the answer where there is nothing to be written.
 
         Args:
-            asks: an enrolment.
+            request: an enrolment.
             codes: one-time codes that others use at this moment; that of the newcomer is added.
         """
         token, code = request.digest, request.data.get("code")

@@ -1,4 +1,4 @@
-"""How a server is run, whatever it runs."""
+"""Options of a server that do not depend on the run."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class ClientChange(Body):
 
 
 class Changed(Body):
-    """What a client is after a change."""
+    """The state of a client after a change."""
 
     client: Count
     state: str
@@ -67,7 +67,7 @@ class SurveyNumber(Body):
 
 
 class SurveyState(Body):
-    """How an evaluation or query stands, or what came of it."""
+    """The state of an evaluation or query, and its result once it is closed."""
 
     survey: Count
     phase: SurveyPhase
@@ -82,7 +82,7 @@ class SurveyState(Body):
 
 
 class NumberOfCodes(Body):
-    """How many one-time codes to draw."""
+    """The number of one-time codes to draw."""
 
     number: Annotated[int, Field(strict=True, ge=1, le=MOST_CODES), WHOLE] = 1
 
@@ -100,7 +100,7 @@ class Code(Body):
 
 
 class Codes(Body):
-    """How many one-time codes were used, were not, and were withdrawn by this request."""
+    """The numbers of one-time codes that were used, that were not, and that this request withdrew."""
 
     used: Count
     unused: Count
@@ -108,7 +108,7 @@ class Codes(Body):
 
 
 class Privacy(Body):
-    """What a run with differential privacy has spent; an infinite epsilon is null."""
+    """The privacy budget that a run has spent; an infinite epsilon is null."""
 
     epsilon: Number | None
     delta: Number
@@ -126,7 +126,7 @@ class Heard(Body):
 
 
 class Evaluation(Body):
-    """What came of the last evaluation by clients."""
+    """The result of the last evaluation by clients."""
 
     version: Count
     asked: Count

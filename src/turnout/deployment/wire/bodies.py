@@ -96,7 +96,7 @@ class Run(Body):
 
 
 class Enrol(Body):
-    """Who wants to become a client."""
+    """A request to become a client."""
 
     protocol: Annotated[Version, Field(json_schema_extra={"const": PROTOCOL})]
     name: Printable | None = None
@@ -160,7 +160,7 @@ class Work(RootModel[Assigned | ComeBack | Over]):
 
 
 class TaskState(Body):
-    """What became of a task; of an open one, how many bytes of a report have arrived."""
+    """The state of a task, and the bytes of a report that have arrived on an open one."""
 
     state: Literal["open", "taken", "dropped"]
     digest: Digest = ""

@@ -23,7 +23,7 @@ class Guard(Piece, ABC):
     """What it adds to ``report.seen``, by name."""
 
     prunes: ClassVar[bool] = False
-    """Whether it tells local steps the tails of adapters that it may prune, in ``task.own``."""
+    """True if the guard passes the tails of adapters that it may prune to local steps, in ``task.own``."""
 
     codes: ClassVar[bool] = False
     """Whether what leaves the client is a code of the vectors in their place."""
