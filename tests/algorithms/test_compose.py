@@ -3,7 +3,7 @@ import torch
 
 from turnout import ConfigurationError, Sgd, compose, fedau, fedavg
 from turnout.pieces.aggregation import FedVarp, Mifa, WeightedSum
-from turnout.pieces.base import Guard, Weighting
+from turnout.pieces.base import Correction, Guard, Weighting
 from turnout.pieces.local import Prox
 from turnout.pieces.selection import AllAvailable, Uniform
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -29,6 +29,10 @@ class Doubling(Weighting):
 
 class Silent(Weighting):
     """Says nothing of weights."""
+
+
+class Mute(Correction):
+    """Says nothing of gradients."""
 
 
 def test_what_is_left_out_is_federated_averaging():
@@ -106,6 +110,7 @@ def test_recipes_take_further_pieces_and_another_name():
         ((FedVarp(), Participation(), DivideByParticipants()), "weighting is Participation -> DivideByParticipants"),
         ((Mifa(),), r"weighting is DivideByParticipants, but MIFA averages .*use DivideByClients\(\) alone"),
         ((Mifa(), ByExamples(), DivideByClients()), "weighting is ByExamples -> DivideByClients"),
+        ((Mute(),), r"Mute says nothing of gradients: write its correct\(\), or .* its begin\(\)"),
         ((Silent(), DivideBySum()), r"Silent says nothing of weights: write its factors\(\), .* or .* its apply\(\)"),
     ],
 )

@@ -63,9 +63,7 @@ REFUSED = {
             *("fedavgm", "fedadam", "fedyogi", "fedadagrad", "fedexp", "fadas", "amplified_scaffold", "diloco"),
         },
         "has a size of its own": {"fedasync", "fedavg_p", "focus"},
-        "and only the step": {"area"},
-        "says what the factors are after the step": LOW_RANK,
-        "says what the model is after the step": {"fedfa"},
+        "determines the model after the step": {"area", "fedfa", *LOW_RANK},
     },
     "fedexp": {
         "has another direction than their mean": {

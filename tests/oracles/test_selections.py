@@ -8,7 +8,7 @@ from turnout import ALGORITHMS, ConfigurationError, Sgd, compose
 from turnout.core.types import Candidates
 from turnout.pieces.aggregation import Median, PrivateSum
 from turnout.pieces.selection import Oort, PowerOfChoice, RecentLoss
-from turnout.pieces.selection.power_of_choice import draw
+from turnout.pieces.selection.draws import by_weight
 
 from ..tiny import federation, presence, report
 from .clients import Clients, simulation
@@ -108,7 +108,7 @@ def candidates(num_clients=4, round=0, **options):
 
 def test_draws_without_replacement_have_the_probabilities_of_drawing_one_after_the_other():
     weights, rounds = np.array([0.5, 0.3, 0.2, 0.0]), 20000
-    pairs = [tuple(draw(candidates(round=t), np.arange(4), weights, 2)) for t in range(rounds)]
+    pairs = [tuple(by_weight(candidates(round=t), np.arange(4), weights, 2)) for t in range(rounds)]
     for (a, b), expected in {
         (0, 1): 0.5 * 0.3 / 0.5,
         (1, 0): 0.3 * 0.5 / 0.7,
@@ -131,7 +131,10 @@ def test_who_took_part_too_often_is_left_out():
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: PowerOfChoice(3, candidates=2), "candidates: got 2, needed a whole number >= cohort_size, which is 3"),
+        (
+            lambda: PowerOfChoice(3, candidates=2),
+            "candidates: got 2, needed a whole number >= 3. It is at least cohort_size",
+        ),
         (lambda: PowerOfChoice(3, shares=(0.5, 0.6)), "which sum to 1"),
         (lambda: PowerOfChoice(9).check(8), "at most the number of clients, 8"),
         (lambda: RecentLoss(1, 1, shares=(0.5, 0.5)).check(3), "for 2 clients, but there are 3"),

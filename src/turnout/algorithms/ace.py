@@ -18,7 +18,7 @@ from turnout.pieces.weighting import DivideByClients
 @Defaults(pace={"name": "buffered", "buffer_size": 1, "starts_with_all": True})
 @ALGORITHMS.register
 def ace(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
-    """ACE: ``U_b = Delta_b`` for whoever reports, then ``x <- x + server_lr (1/N) sum_n U_n`` (Algorithm 1).
+    """ACE: ``U_b = Delta_b`` for the clients that report, then ``x <- x + server_lr (1/N) sum_n U_n`` (Algorithm 1).
 
     It is MIFA's rule, with a step for every report. The paper's first step waits for all clients, which is what
     ``starts_with_all`` does; without it U begins at 0. A client sends one stochastic gradient in the paper, which is

@@ -1,4 +1,4 @@
-"""ACED: as ACE, of those clients who were heard in the last steps.
+"""ACED: ACE over the clients that reported in the last steps.
 
 It is meant for ``Experiment(pace=Buffered(1, starts_with_all=True))``.
 """
@@ -20,7 +20,9 @@ from turnout.pieces.weighting import DivideByClients
 def aced(
     local: Solver | None = None, *, tau: int = 50, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """ACED: ``x <- x + server_lr sum_{n in A} U_n / |A|``, U_n the last update of n, A those heard in the last tau steps.
+    """ACED: ``x <- x + server_lr sum_{n in A} U_n / |A|``, U_n the last update of client n.
+
+    A are the clients that reported in the last tau steps.
 
     Args:
         tau: how many server steps the update of a client counts, see `Aced`.

@@ -19,7 +19,7 @@ def amplified_scaffold(
     as these rounds took it. The authors divide the local step size by gamma, so that gamma does not change how far a period
     goes: for a step size eta write ``Sgd(lr=eta / gamma)``.
 
-    Written after the authors' code. Everyone who is there takes part; ``also=(Uniform(S),)`` draws S of them, as they do.
+    Written after the authors' code. All available clients take part; ``also=(Uniform(S),)`` draws S of them, as they do.
 
     Args:
         period: P, in rounds; the length of the cycle in which clients come, where it is known.

@@ -6,8 +6,8 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
-from turnout.pieces.local.pairs import MixtureSteps
-from turnout.pieces.personalization.pairs import Mixture
+from turnout.pieces.local.pair_steps import MixtureSteps
+from turnout.pieces.personalization.pair_models import Mixture
 from turnout.pieces.selection import Uniform
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants

@@ -1,4 +1,4 @@
-"""The mean over the clients who are there."""
+"""The mean over the participating clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnout.pieces.weighting import DivideByParticipants
 def average_participating(
     local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """Return the mean over those who are there: ``u = (1/B) sum_b Delta_b``. Biased to clients who are there often.
+    """Return the mean over the participants: ``u = (1/B) sum_b Delta_b``. It is biased to clients that participate often.
 
     Example:
         >>> average_participating()

@@ -101,12 +101,12 @@ def _give_up(old: Piece, new: str, name: str) -> None:
 def compose(*pieces: Piece, also: Sequence[Piece] = (), name: str = "custom") -> Algorithm:
     """Make an algorithm of pieces.
 
-    A piece knows its slot; pieces of a chain (corrections of the local rule, guards, weightings) act in the order
-    given. What is left out is federated averaging over whoever is there: everyone available takes part, local SGD, the
-    plain mean, a server step of 1.
+    A piece knows its slot; pieces of a chain (corrections of the local rule, guards, weightings) act in the order given. The
+    defaults are those of federated averaging over the participants: all available clients take part, local SGD, the plain
+    mean, a server step of 1.
 
     Example:
-        FedAU's weights with clients that go at most 10 at a time:
+        FedAU's weights with cohorts of at most 10 clients:
 
         >>> from turnout.pieces.selection import Uniform
         >>> from turnout.pieces.weighting import DivideByClients, Participation

@@ -1,4 +1,4 @@
-"""Settings that suit a recipe, declared beside it: what the command line takes where nothing is written."""
+"""Declare the settings that suit a recipe: the defaults of the command line."""
 
 from __future__ import annotations
 

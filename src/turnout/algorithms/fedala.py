@@ -10,7 +10,7 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import AggregationSteps, Sgd, Solver
-from turnout.pieces.personalization.pairs import AggregatedModel
+from turnout.pieces.personalization.pair_models import AggregatedModel
 from turnout.pieces.selection import Uniform
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum

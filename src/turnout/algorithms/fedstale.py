@@ -1,4 +1,4 @@
-"""FedStale: fresh updates of those who are there, and a share of the last ones of everybody."""
+"""FedStale: fresh updates of participants, mixed with a share of the last updates of all clients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fedstale(
         beta: the share of stale updates, 0 (unbiased FedAvg) to 1 (FedVARP for unequal rates).
         learns_rates: False takes the true participation rates, as the paper's analysis does; True has FedAU's omega, learnt
             from when clients came, in the place of 1 / p.
-        rates: p for each client; None takes what the population says of itself.
+        rates: p for each client; None takes those of the population.
         cutoff: of FedAU's intervals, see `Participation`.
         shares: what each client counts in the objective, in place of 1/N each; the authors' code has its share n_k / n of all
             examples, ``tuple(data.train.sizes / data.train.sizes.sum())``.

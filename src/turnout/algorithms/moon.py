@@ -1,4 +1,4 @@
-"""MOON: local training by whose representations stay near those of the shared model.
+"""MOON: local training with a contrastive term on representations.
 
 Reference: Li, He and Song, "Model-contrastive federated learning", CVPR 2021 (arXiv 2103.16267).
 """

@@ -23,7 +23,7 @@ def mw_fed(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """MW-Fed: whoever is not content with the model counts and works `factor` times as much from its next round on.
+    """MW-Fed: clients whose requirement is not met count and work `factor` times as much from their next round on.
 
     The original has it do so in the same round, see `MultiplicativeWeights`.
 

@@ -1,4 +1,4 @@
-"""Rennala SGD: a step with so many gradients of the present model, whoever sends them; all others are ignored.
+"""Rennala SGD: a step with a fixed number of gradients of the present model; stale ones are ignored.
 
 It is ``Experiment(pace=Buffered(buffer_size, max_staleness=0))``.
 """

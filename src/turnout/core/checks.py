@@ -137,3 +137,9 @@ def probability(name: str, value: float) -> None:
     """Refuse a number outside [0, 1]."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
         raise refuse(name, given=value, needed="a probability, 0 <= value <= 1")
+
+
+def decay(name: str, value: float) -> None:
+    """Refuse a number outside [0, 1), such as the share of an average that stays from one step to the next."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise refuse(name, given=value, needed="a number >= 0 and < 1")

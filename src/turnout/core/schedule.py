@@ -203,3 +203,8 @@ def step_size(value: float | Schedule, version: np.ndarray) -> np.ndarray:
     if isinstance(value, Schedule):
         return value.at(version)
     return np.full(np.shape(version), float(value))
+
+
+def step_size_at(value: float | Schedule, version: int) -> float:
+    """Return the step size at one version."""
+    return float(step_size(value, np.asarray(version)))

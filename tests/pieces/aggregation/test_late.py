@@ -22,8 +22,8 @@ from turnout.pieces.weighting import DivideByParticipants
             lambda: compose(Sgd(), DivideByParticipants(), Aced()),
             "exist only for those who are there: use DivideByClients",
         ),
-        (lambda: area(also=(ServerMomentum(),)), "only the step x \\+ u leads there: leave the server optimiser out"),
-        (lambda: area(also=(ServerSgd(0.5),)), r"the server's step is ServerSgd\(lr=0.5\)"),
+        (lambda: area(also=(ServerMomentum(),)), "Area determines the model after the step, and ServerMomentum"),
+        (lambda: area(also=(ServerSgd(0.5),)), "Area determines the model after the step, and ServerSgd"),
         (
             lambda: aced(tau=-1),
             r"tau: got -1, needed a whole number >= 0\. Where updates are to count for ever, write ace",

@@ -38,7 +38,7 @@ def test_a_model_that_overflows_leaves_the_window_as_it_is():
     ("make", "why"),
     [
         (lambda: RecentModels(window=0), "window: got 0"),
-        (lambda: fedadam(also=(RecentModels(),)), "says what the model is after the step, and ServerAdam"),
+        (lambda: fedadam(also=(RecentModels(),)), "RecentModels determines the model after the step, and ServerAdam"),
     ],
 )
 def test_what_is_no_mean_of_models_is_refused(make, why):

@@ -1,4 +1,4 @@
-"""ACED: clients take part with the last update they sent, unless they have not been heard for long."""
+"""Average the last updates of the clients that reported recently (ACED)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from turnout.core.checks import count
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.pieces.aggregation.last_updates import last_reports, needs_alone
+from turnout.pieces.aggregation.last_updates import last_reports
+from turnout.pieces.aggregation.requirements import needs_alone
 from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 from turnout.pieces.weighting.normalise import DivideByClients
 
 
 @dataclass(frozen=True)
 class Aced(Aggregation, name="aced"):
-    """``Y_b = Delta_b`` for those who report, then ``u = sum_{n in A} Y_n / |A|``, A those heard in the last tau steps.
+    """``Y_b = Delta_b`` for the clients that report, then ``u = sum_{n in A} Y_n / |A|``, A those of the last tau steps.
 
     After a report in step s a client is handed the model s + 1, and it is in A(t) while ``(t + 1) - (s + 1) <= tau``. With a
-    tau as large as the number of steps it is ACE once everybody was heard; those who never were are not in A. A step without
-    reports changes nothing.
+    tau as large as the number of steps it is ACE once all clients have reported; those that never did are not in A. A step
+    without reports changes nothing.
 
     The paper's text was not at hand: the rule is that of its authors' code, which counts from the hand-out. A comment there
     says that it counts from the version behind Y_n.
@@ -37,7 +38,7 @@ class Aced(Aggregation, name="aced"):
         ConfigurationError: for a tau that is no whole number >= 0, or weights other than 1 / N.
 
     Example:
-        A client that was last heard more than tau steps ago no longer counts:
+        A client whose last report is more than tau steps old no longer counts:
 
         >>> from turnout.pieces.base.trial import aggregate, report
         >>> aggregate(Aced(tau=1), report([[4.0]]), *[report([[1.0]], clients=[1])] * 3)
@@ -55,14 +56,14 @@ class Aced(Aggregation, name="aced"):
         count("tau", self.tau, least=0, instead="Where updates are to count for ever, write ace()")
 
     def fits(self, algorithm: Slots) -> None:
-        """All in A count alike, the absent ones too, so nothing may weigh the participants."""
+        """Refuse weights: all clients in A count alike, absent ones included."""
         why = (
             "ACED averages the stored updates of all who were heard of late; weights exist only for those who are there"
         )
         needs_alone(algorithm, DivideByClients, why)
 
     def init(self, federation: Federation) -> State:
-        """No client has sent anything."""
+        """Return a table of zeros."""
         num_clients, num_params, device = federation.num_clients, federation.num_params, federation.device
         return {
             "table": torch.zeros((num_clients, num_params), dtype=federation.dtype, device=device),
@@ -83,7 +84,7 @@ class Aced(Aggregation, name="aced"):
         gone = np.flatnonzero(counted & ~stays)
         old, new = table[to_device(gone, table.device)], report.updates.gathered()[to_device(last, table.device)]
         # The sum of all in A moves by what comes and goes, so that a step costs its reports and not N P. Both sums are made
-        # first: a difference of two finite rows may overflow, and would stay in the total for ever.
+        # first: a difference of two finite rows may overflow, and would stay in the total.
         total = state["total"] + (_sum(new) - _sum(old))
         table[rows], heard[clients] = new, now
         direction = total / (int(stays.sum()) + len(clients))

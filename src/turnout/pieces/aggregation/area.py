@@ -1,4 +1,4 @@
-"""AREA: the model is the mean of what every client last arrived at."""
+"""Average the last models of all clients (AREA)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.pieces.aggregation.last_updates import KeepsUpdates, needs_alone, replace_rows
+from turnout.pieces.aggregation.last_updates import KeepsUpdates, replace_rows
+from turnout.pieces.aggregation.requirements import needs_alone, needs_whole_step
 from turnout.pieces.base import Slots, Weights, WithState
 from turnout.pieces.weighting.normalise import DivideByClients
 
@@ -45,14 +45,10 @@ class Area(KeepsUpdates, name="area"):
     client_rows = ("table",)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse whatever would take the model away from the mean of what clients arrived at."""
+        """Refuse pieces with which the model would not be the mean of the clients' last models."""
         why = "AREA's model is the mean of where all N clients last arrived, each of them counted once"
         needs_alone(algorithm, DivideByClients, why)
-        if not algorithm.server.adds_direction:
-            raise ConfigurationError(
-                f"the server's step is {algorithm.server}, but {why}, and only the step x + u leads there: leave "
-                "the server optimiser out, and give clients another step size instead"
-            )
+        needs_whole_step(algorithm, "Area")
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]``; the table's rows of those who report are replaced."""

@@ -1,4 +1,4 @@
-"""Centred clipping: the mean of vectors that were shortened around the last direction."""
+"""Average vectors that are clipped around the last direction (centred clipping)."""
 
 from __future__ import annotations
 

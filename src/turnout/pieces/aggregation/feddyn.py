@@ -1,4 +1,4 @@
-"""FedDyn's server: the mean of models, shifted by all that clients' duals have moved so far."""
+"""Average models, and shift the average by the sum of all movements of the clients' duals (FedDyn)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.aggregation.last_updates import needs_alone, needs_single_draws
+from turnout.pieces.aggregation.requirements import needs_alone, needs_single_draws
 from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 from turnout.pieces.local.dynamic import DynamicRegularizer
 from turnout.pieces.weighting.normalise import DivideByParticipants
@@ -55,7 +55,7 @@ class FedDyn(Aggregation, name="feddyn"):
         return {"shift": state["shift"] * (before.num_clients / after.num_clients)}
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse what would move the shift otherwise than the mean of the duals."""
+        """Refuse pieces with which the shift would not follow the mean of the duals."""
         needs_alone(algorithm, DivideByParticipants, "FedDyn's h is the plain mean of all clients' duals")
         needs_single_draws(algorithm, "whose dual moves once and FedDyn's h twice")
         if not any(isinstance(piece, DynamicRegularizer) for piece in algorithm.corrections):

@@ -1,4 +1,4 @@
-"""FedEx-LoRA: averaged factors, and what their product lacks in the frozen weights."""
+"""Average factors, and add the residual of their product to the frozen weights (FedEx-LoRA)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FedexLora(LowRank, name="fedex_lora"):
 
     so that ``R + s B A`` is exactly the weighted mean of the clients' ``R + s B_i A_i``. Clients send factors, as in FedIT,
     and receive R beside them: m k numbers a layer. The paper sends what is new of R as factors of rank (n + 1) r, which
-    suffices where every client takes part in every round; who was away lacks earlier ones, so R is sent whole here.
+    suffices where every client takes part in every round; absent ones lack earlier residuals, so R is sent whole here.
 
     Example:
         The factors 1 and 3 average to 2, and their products to 5, which the layer gets by a residual:

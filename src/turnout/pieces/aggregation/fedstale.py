@@ -1,4 +1,4 @@
-"""FedStale: fresh updates of those who are there, and a share of the last ones of everybody."""
+"""Mix fresh updates with a share of the last updates of all clients (FedStale)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.last_updates import KeepsUpdates, replace_rows
 from turnout.pieces.base import Slots, Weights, WithState
-from turnout.pieces.base.smoothed_rates import check_number_of_shares, check_shares, new_clients_without_shares
+from turnout.pieces.base.per_client import check_length, check_shares, refuse_new_clients
 from turnout.pieces.weighting.normalise import DivideByClients
 
 
 @dataclass(frozen=True)
 class FedStale(KeepsUpdates, name="fedstale"):
-    """``u = sum_b w_b (Delta_b - beta Y_b) + beta mean_N(Y)``, then ``Y_b = Delta_b`` for those who are there.
+    """``u = sum_b w_b (Delta_b - beta Y_b) + beta mean_N(Y)``, then ``Y_b = Delta_b`` for the clients that report.
 
     With `shares` p, client n counts ``N p_n`` times in both terms: ``w_b`` is multiplied by ``N p_b``, and ``mean_N(Y)``
     becomes ``sum_n p_n Y_n``. The authors' code has ``p_n = n_n / n``, each client's share of all examples; the paper 1/N.
@@ -28,7 +28,7 @@ class FedStale(KeepsUpdates, name="fedstale"):
 
     Attributes:
         beta: the share of stale updates, 0 to 1. The paper searches it for every setting; little helps where clients hold
-            alike data or some are there far less often than others.
+            similar data or some take part far less often than others.
         shares: p, what each client counts in the objective; None is 1/N each.
 
     State: as FedVARP's, ``table [N, P]`` (Y, zero at first) and ``mean [P]``.
@@ -52,23 +52,20 @@ class FedStale(KeepsUpdates, name="fedstale"):
 
     def __post_init__(self) -> None:
         probability("beta", self.beta)
-        if self.shares is not None:
-            check_shares(self.shares)
+        check_shares(self.shares)
 
     def init(self, federation: Federation) -> State:
         """Return the state in which no client has sent anything."""
-        if self.shares is not None:
-            check_number_of_shares(self.shares, federation.num_clients)
+        check_length("shares", self.shares, federation.num_clients)
         return super().init(federation)
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
         """Give new clients empty rows."""
-        if self.shares is not None:
-            raise new_clients_without_shares(self.shares)
+        refuse_new_clients("shares", self.shares)
         return super().grow(state, before, after, version)
 
     def fits(self, algorithm: Slots) -> None:
-        """The mean of Y is over all N clients, and so has to be the sum of fresh updates."""
+        """Refuse weights that are not divided by N, as the mean of Y is."""
         if not isinstance(algorithm.weighting[-1], DivideByClients):
             names = " -> ".join(type(piece).__name__ for piece in algorithm.weighting)
             raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""FedVARP: the last update of every client stands in for it as a control variate."""
+"""Use the last update of every client as its control variate (FedVARP)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.pieces.aggregation.last_updates import KeepsUpdates, needs_alone, replace_rows
+from turnout.pieces.aggregation.last_updates import KeepsUpdates, replace_rows
+from turnout.pieces.aggregation.requirements import needs_alone
 from turnout.pieces.base import Slots, Weights, WithState
 from turnout.pieces.weighting.normalise import DivideByParticipants
 
 
 @dataclass(frozen=True)
 class FedVarp(KeepsUpdates, name="fedvarp"):
-    """``u = mean_N(Y) + sum_b w_b (Delta_b - Y_b)``, then ``Y_b = Delta_b`` for those who are there; Y starts at 0.
+    """``u = mean_N(Y) + sum_b w_b (Delta_b - Y_b)``, then ``Y_b = Delta_b`` for the clients that report; Y starts at 0.
 
     An empty round changes nothing, as in FedAU's comparison (the original applies ``mean_N(Y)``).
 
@@ -32,7 +33,7 @@ class FedVarp(KeepsUpdates, name="fedvarp"):
     client_rows = ("table",)
 
     def fits(self, algorithm: Slots) -> None:
-        """Weights must sum to one over the participants: only then does the correction stay centred on the mean."""
+        """Refuse weights other than 1/B, with which the correction would not be centred on the mean."""
         needs_alone(
             algorithm,
             DivideByParticipants,

@@ -1,4 +1,4 @@
-"""FlexLoRA: the average product, cut to the adapter's rank by its singular values."""
+"""Average products of factors, and truncate the average to the adapter's rank (FlexLoRA)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FLoRA: clients' adapters stacked into the frozen weights, and new ones in every round."""
+"""Merge clients' stacked adapters into the frozen weights, and begin every round with new ones (FLoRA)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Flora(LowRank, name="flora"):
 
     and A is drawn anew, uniform on ``(-1/sqrt(k), 1/sqrt(k))`` as `peft` has it, by (seed, version). Stacked factors of
     any ranks go together. The authors' code weighs A and leaves B as it is, which is the same product. The paper sends
-    the stack, of rank ``sum_i r_i``, to all clients in every round; who was away lacks earlier ones, so R is sent whole
-    here, m k numbers a layer.
+    the stack, of rank ``sum_i r_i``, to all clients in every round; clients that were absent lack earlier ones, so R is
+    sent whole here, m k numbers a layer.
 
     Example:
         The average of the products 1 and 9 goes into the layer, and B begins at zero:

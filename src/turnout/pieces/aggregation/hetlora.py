@@ -1,4 +1,4 @@
-"""HetLoRA: factors of unequal ranks, padded with zeros, weighed by the size of what they do."""
+"""Average factors of unequal ranks, padded with zeros, by the norm of their products (HetLoRA)."""
 
 from __future__ import annotations
 

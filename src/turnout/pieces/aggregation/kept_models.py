@@ -1,4 +1,4 @@
-"""FedAWE's implicit gossiping: clients who are away keep their model, and go on from it."""
+"""Have absent clients keep their model and continue from it (FedAWE's implicit gossiping)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 class KeptModels(Aggregation, name="kept_models"):
     """``x <- (1/B) sum_b x_b + sum_b w_b Delta_b``, and those who took part keep the new x as their x_b.
 
-    Client b trains from x_b, which is the first model until it takes part. The model that is evaluated is x. Where everyone
-    is there in every round and `max_norm` is None, it is `WeightedSum`.
+    Client b trains from x_b, which is the first model until it takes part. The model that is evaluated is x. Where all
+    clients take part in every round and `max_norm` is None, it is `WeightedSum`.
 
     In a simulation the server's side holds each version that some client keeps, at most N models; between machines the
     clients would.
@@ -56,7 +56,7 @@ class KeptModels(Aggregation, name="kept_models"):
             positive("max_norm", self.max_norm)
 
     def fits(self, algorithm: Slots) -> None:
-        """Everything that needs one model for a whole cohort is refused."""
+        """Refuse pieces that need one model for a whole cohort."""
         if algorithm.measurements or algorithm.selection.measurements:
             raise ConfigurationError(
                 "KeptModels has every client go on from a model of its own, and losses and gradients at different models do "

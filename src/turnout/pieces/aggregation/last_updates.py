@@ -1,4 +1,4 @@
-"""The last update of every client, at the server: what FedVARP, MIFA and their kin keep."""
+"""Keep the last update of every client at the server, as FedVARP and MIFA do."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.pieces.base import Aggregation, Normaliser, Slots
+from turnout.pieces.base import Aggregation
 
 
 class KeepsUpdates(Aggregation):
-    """Keeps a vector of every client.
+    """Base class of aggregations that keep the last update of every client.
 
     State: ``table [N, P]``, zero at first, and its ``mean [P]`` in float64, kept up to date at the cost of the cohort.
 
-    A rule that writes to the rows of its cohort alone says ``client_rows = ("table",)`` beside its own `apply`, so that a
-    step can be taken back; what is said here would not count for an `apply` that is younger.
+    A rule that writes to the rows of its cohort alone declares ``client_rows = ("table",)`` beside its own `apply`, so that
+    a step can be undone (`Stateful.client_rows`). A declaration here would not hold for an `apply` of a subclass.
     """
 
     def init(self, federation: Federation) -> State:
-        """No client has sent anything."""
+        """Return a table of zeros."""
         shape = (federation.num_clients, federation.num_params)
         return {
             "table": torch.zeros(shape, dtype=federation.dtype, device=federation.device),
@@ -48,14 +47,13 @@ def last_reports(report: Report) -> np.ndarray:
 def replace_rows(
     state: State, report: Report, scale: Callable[[np.ndarray, int], np.ndarray | None] = lambda *_: None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Write the updates into the table; return the rows that were there, ``[B, P]``, and the table's mean from now on.
+    """Write the updates into the table, and return its rows before, ``[B, P]``, and its mean afterwards.
 
-    Of several processes each has the whole table.
-
-    Of a client with several reports the one trained from the latest version stays.
+    Each of several processes has the whole table. Of a client with several reports, the one trained from the latest version
+    stays.
 
     Args:
-        scale: what clients count in the mean, float64 ``[n]`` of client numbers and N; None is 1 each.
+        scale: weights of clients in the mean, float64 ``[n]`` from client numbers and N; None is 1 each.
     """
     ids, clients = report.client, to_device(report.client, report.delta.device)
     stored = state["table"][clients]
@@ -65,24 +63,9 @@ def replace_rows(
         rows = to_device(last, clients.device)
         ids, clients, new, old = ids[last], clients[rows], new[rows], old[rows]
     state["table"][clients] = new
-    # Two sums, because the difference of two finite updates can overflow, and infinity would stay in the mean for ever.
+    # Two sums, because the difference of two finite updates can overflow, and infinity would stay in the mean.
     num_clients = len(state["table"])
     weights = torch.full((len(clients),), 1.0 / num_clients, dtype=torch.float64, device=stored.device)
     if (scaled := scale(ids, num_clients)) is not None:
         weights *= to_device(scaled, weights.device)
     return stored, state["mean"] + (Updates.of(new).weighted_sum(weights) - Updates.of(old).weighted_sum(weights))
-
-
-def needs_alone(algorithm: Slots, normaliser: type[Normaliser], why: str) -> None:
-    """Refuse weights other than those of `normaliser` alone, because of `why`."""
-    if len(algorithm.weighting) != 1 or not isinstance(algorithm.weighting[0], normaliser):
-        names = " -> ".join(type(piece).__name__ for piece in algorithm.weighting)
-        raise ConfigurationError(f"the weighting is {names}, but {why}: use {normaliser.__name__}() alone")
-
-
-def needs_single_draws(algorithm: Slots, why: str) -> None:
-    """Refuse a selection that draws a client twice, because of `why`."""
-    if algorithm.selection.repeats:
-        raise ConfigurationError(
-            f"{type(algorithm.selection).__name__} draws a client twice, {why}: write also=(Uniform(10),)"
-        )

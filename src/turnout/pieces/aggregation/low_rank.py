@@ -1,4 +1,4 @@
-"""Base class of aggregations of low-rank updates, which average products ``B A`` and not the factors alone."""
+"""Base class of aggregations of low-rank adapters, which average products ``B A`` and not the factors alone."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.random import stream
 from turnout.core.types import Federation, Report, State
+from turnout.pieces.aggregation.requirements import needs_whole_step
 from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 
 
@@ -55,7 +56,7 @@ class Factors:
 
 
 class Merged(NamedTuple):
-    """The new factors of one adapter and, of what moves the base, the product ``[m, k]`` that the layer is to have."""
+    """The new factors of one adapter and, of pieces that move the base, the product ``[m, k]`` that the layer is to have."""
 
     up: torch.Tensor
     down: torch.Tensor
@@ -63,7 +64,7 @@ class Merged(NamedTuple):
 
 
 class LowRank(Aggregation):
-    """Base class: `merge` says what the server makes of the factors of an adapter; other parameters are averaged.
+    """Base class: `merge` returns the new factors of an adapter; other parameters are averaged.
 
     Weights need not sum to 1: what is missing is the weight of the server's own factors, as in ``x + sum_i w_i (x_i - x)``.
     Clients may have ranks of their own, see `turnout.guard.TruncatedRank`.
@@ -82,20 +83,16 @@ class LowRank(Aggregation):
 
     @abstractmethod
     def merge(self, weights: Weights, factors: Factors) -> Merged:
-        """Return what the server makes of an adapter."""
+        """Return the new factors of an adapter."""
 
     def fits(self, algorithm: Slots) -> None:
         """Refuse another server step, and what clients keep of factors that are replaced."""
-        name, server = type(self).__name__, type(algorithm.server).__name__
-        if not algorithm.server.adds_direction:
+        name = type(self).__name__
+        needs_whole_step(algorithm, name)
+        if self.new_factors and (memory := (*algorithm.keeps, *algorithm.local.remembers)):
             raise ConfigurationError(
-                f"{name} says what the factors are after the step, and {server} would move them elsewhere: leave "
-                "server_lr at 1.0, and other optimizers of the server out"
-            )
-        if self.new_factors and (kept := (*algorithm.keeps, *algorithm.local.remembers)):
-            raise ConfigurationError(
-                f"{name} replaces the factors in every step, and clients keep {', '.join(kept)} of the old ones: leave that "
-                "out (of AdamW: keep_state=False)"
+                f"{name} replaces the factors in every step, and clients keep {', '.join(memory)} of the old ones: leave "
+                "that out (of AdamW: keep_state=False)"
             )
 
     def init(self, federation: Federation) -> State:
@@ -140,7 +137,7 @@ class LowRank(Aggregation):
 def _factors(
     adapter: Adapter, before: tuple[torch.Tensor, torch.Tensor], deltas: torch.Tensor, report: Report, key: int
 ) -> Factors:
-    """Return the factors that reports hold: what a client received, cut to its rank, and its update."""
+    """Return the factors of each report: those that the client received, cut to its rank, plus its update."""
     ranks = report.seen.get("rank")
     full = torch.full((len(report),), adapter.rank, device=deltas.device)
     ranks = full if ranks is None else to_device(ranks, deltas.device).to(torch.int64).minimum(full)

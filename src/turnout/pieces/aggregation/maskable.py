@@ -1,4 +1,4 @@
-"""Sums whose updates clients may mask: the phases after training, which all such aggregations have in common."""
+"""Base class of sums whose updates clients may mask, in phases after training."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class MaskableSum(Aggregation):
         return form_of(phase, self._masking.bits, told, num_params)
 
     def bytes(self, phase: str, num_clients: int, num_params: int) -> tuple[int, int] | None:
-        """Return the bytes that each of so many clients sends and receives in a phase, beside what any task takes.
+        """Return the bytes that each of `num_clients` sends and receives in a phase, beside those of any task.
 
         In ``"train"`` it sends keys in place of its update.
         """

@@ -1,18 +1,19 @@
-"""MIFA: clients who are away take part with the last update they sent."""
+"""Average the last updates of all clients, absent ones included (MIFA)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.aggregation.last_updates import KeepsUpdates, needs_alone, replace_rows
+from turnout.pieces.aggregation.last_updates import KeepsUpdates, replace_rows
+from turnout.pieces.aggregation.requirements import needs_alone
 from turnout.pieces.base import Slots, Weights, WithState
 from turnout.pieces.weighting.normalise import DivideByClients
 
 
 @dataclass(frozen=True)
 class Mifa(KeepsUpdates, name="mifa"):
-    """``Y_b = Delta_b`` for those who are there, then ``u = mean_N(Y)``; Y starts at 0, and empty rounds step as well.
+    """``Y_b = Delta_b`` for the clients that report, then ``u = mean_N(Y)``; Y starts at 0, and empty rounds step as well.
 
     State: ``table [N, P]`` (Y), and ``mean [P]`` in float64, kept up to date at the cost of the cohort.
 
@@ -33,7 +34,7 @@ class Mifa(KeepsUpdates, name="mifa"):
     client_rows = ("table",)
 
     def fits(self, algorithm: Slots) -> None:
-        """All N clients count alike, the absent ones too, so nothing may weigh the participants."""
+        """Refuse weights: all N clients count alike, absent ones included."""
         needs_alone(
             algorithm,
             DivideByClients,

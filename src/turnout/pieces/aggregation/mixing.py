@@ -1,4 +1,4 @@
-"""What is done to vectors before a robust estimate of their mean: each becomes a mean of some of them."""
+"""Mix vectors before a robust estimate of their mean: each becomes a mean of several."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Bucketing(Mixing, name="bucketing"):
     """Put vectors into buckets of `size` at random, anew in every step, and replace each bucket by its mean.
 
     As many Byzantine buckets as there are Byzantine reports are then to be expected of fewer, so robust rules tolerate
-    fewer of these. Who goes with whom depends on (seed, version, client).
+    fewer of these. The buckets depend on (seed, version, client).
 
     Args:
         size: vectors in a bucket (s); the last one may have fewer. The paper recommends 2.

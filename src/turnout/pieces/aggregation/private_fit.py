@@ -1,4 +1,4 @@
-"""What goes with differential privacy, and the mathematical reason where something does not."""
+"""Refuse algorithms that differential privacy excludes, with the mathematical reason."""
 
 from __future__ import annotations
 

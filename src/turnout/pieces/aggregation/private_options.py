@@ -1,4 +1,4 @@
-"""The options of a private sum, and which of them mean nothing together."""
+"""The options of a private sum, and which of them exclude each other."""
 
 from __future__ import annotations
 

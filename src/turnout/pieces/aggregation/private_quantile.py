@@ -54,5 +54,5 @@ def moved_norm(
     counted = float(votes.sum())
     if piece.noise_multiplier:
         counted += float(gaussian("noise of the count", federation, release, 1)) * _count_deviation(piece, divisor)
-    share = counted / len(whole) + 0.5  # of those who are there, which is public
+    share = counted / len(whole) + 0.5  # of the participants, whose number is public
     return math.exp(-piece.quantile_rate * (share - piece.quantile))

@@ -1,4 +1,4 @@
-"""A private sum under masks: clients clip to a norm less what rounding adds to a length, and may add the noise themselves."""
+"""A private sum under masks: the clipping norm allows for rounding, and clients may add the noise themselves."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def share_deviation(piece: Any) -> float:
 
 
 def with_shares(piece: Any, secure: SecureSum) -> SecureSum:
-    """Return a secure sum that has room for the noise of its clients, and is not opened where too little of it is there."""
+    """Return a secure sum with room for the noise of its clients, which is not opened where too much of it is missing."""
     largest = max(secure.largest, piece.norm + WIDEST * share_deviation(piece))
     least = max(secure.min_clients, piece.noise_shares - piece.dropouts)
     return replace(secure, largest=largest, min_clients=least)

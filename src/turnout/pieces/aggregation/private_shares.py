@@ -1,4 +1,4 @@
-"""A sum to which clients have added the noise in shares: the server adds those of clients who are not there."""
+"""Sum updates to which clients added shares of the noise; the server adds the shares of absent clients."""
 
 from __future__ import annotations
 

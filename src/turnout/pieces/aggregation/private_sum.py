@@ -1,4 +1,4 @@
-"""Differential privacy for clients: a sum of clipped updates, and Gaussian noise of the server."""
+"""Sum clipped updates and add Gaussian noise, for differential privacy of clients."""
 
 from __future__ import annotations
 

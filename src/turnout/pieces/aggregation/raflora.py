@@ -1,4 +1,4 @@
-"""raFLoRA: products averaged by parts of their ranks, each over the clients that have it."""
+"""Average products of factors rank by rank, each over the clients that have the rank (raFLoRA)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedFa's sliding window: the model is the mean of the last models that clients sent."""
+"""Average a sliding window of client models (FedFa)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.core.checks import ConfigurationError, count
+from turnout.core.checks import count
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
+from turnout.pieces.aggregation.requirements import needs_whole_step
 from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 
 
@@ -48,12 +49,8 @@ class RecentModels(Aggregation, name="recent_models"):
         count("window", self.window)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse another server step: the new model would not be the mean."""
-        if not algorithm.server.adds_direction:
-            raise ConfigurationError(
-                f"RecentModels says what the model is after the step, and {type(algorithm.server).__name__} would move it "
-                "elsewhere: leave server_lr at 1.0, and other optimizers of the server out"
-            )
+        """Refuse another server step, after which the model would not be the mean."""
+        needs_whole_step(algorithm, "RecentModels")
 
     def init(self, federation: Federation) -> State:
         """Return an empty window."""

@@ -1,4 +1,4 @@
-"""What aggregations have in common that hold against some Byzantine reports: which vectors they are about, and what not."""
+"""Base classes of aggregations that tolerate Byzantine reports."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SWAYED = {
     SignOfAlignment: "signs every client by the mean of all gradients, which one attacker's gradient turns around",
     DivideByCurvature: "divides by the sum of losses and lengths, with which one attacker brings every step to zero",
 }
-"""Weights that one report can change of all others, without bound."""
+"""Weightings by which one report can change the weights of all others without bound."""
 
 _LONGEST = 1e100
-"""Longer updates are shortened to it, so that no product of two of them overflows; no model survives them anyway."""
+"""The longest update. Longer ones, which no model survives, are shortened to it, so that no product overflows."""
 
 _FAR = 1e8
 """How many times longer than their median a vector may be. A longer one is shortened, because the rounding error of two that
@@ -54,7 +54,7 @@ class Vectors:
 
     @property
     def byzantine_mixed(self) -> int:
-        """How many of the mixed vectors may be Byzantine: f, as long as they are a minority."""
+        """The number of mixed vectors that may be Byzantine: f, as long as they are a minority."""
         return self.byzantine if self.mixed is None else min(self.byzantine, (len(self.mixed) - 1) // 2)
 
 
@@ -69,7 +69,7 @@ class Robust(Aggregation):
     Args:
         fraction: the share of reports that may be Byzantine, in [0, 0.5): of B reports ``f = floor(fraction B)``. A cohort
             as small as a few clients tolerates none.
-        mixing: what is done to the vectors first, `NearestNeighbours` or `Bucketing`; None is nothing.
+        mixing: of the vectors before the estimate, `NearestNeighbours` or `Bucketing`; None mixes nothing.
 
     Raises:
         ConfigurationError: for a fraction out of range, or an algorithm in which one report sways what no aggregation of
@@ -80,9 +80,9 @@ class Robust(Aggregation):
     mixing: Mixing | None = None
 
     def __post_init__(self) -> None:
-        given = self.fraction
-        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 0.5:
-            raise refuse("fraction", given=given, needed="a number >= 0 and < 0.5")
+        value = self.fraction
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 0.5:
+            raise refuse("fraction", given=value, needed="a number >= 0 and < 0.5")
 
     def fits(self, algorithm: Slots) -> None:
         """Refuse algorithms that one attacker sways beside the aggregation of updates."""
@@ -147,7 +147,7 @@ class Coordinatewise(Robust):
         """Return one number for each column ``[c]``, of n vectors' sorted coordinates, float64 ``[c, n]``."""
 
     def estimate(self, vectors: Vectors, state: State) -> WithState:
-        """Return what each column gives."""
+        """Return the estimate of each column."""
 
         def estimated(columns: torch.Tensor) -> torch.Tensor:
             values, mixed = columns.T.double() * vectors.scale, vectors.mixed
@@ -158,7 +158,7 @@ class Coordinatewise(Robust):
 
 
 def _comparable(scale: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
-    """Return what rows are multiplied by, float64 ``[B]``, so that none is too long for the others to be seen beside it."""
+    """Return the factors of rows, float64 ``[B]``, so that none is too long for others to survive rounding beside it."""
     lengths = scale.abs() * norms
     limit = _FAR * lengths.median()
     return torch.where((lengths > limit) & (limit > 0), scale * (limit / lengths), scale)

@@ -1,4 +1,4 @@
-"""Secure aggregation: the server learns the weighted sum of a round's updates, and none of them."""
+"""Secure aggregation: the server learns the weighted sum of a round's updates, and no single update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FOCUS's server: the sum of the last gradients of all clients."""
+"""Track the sum of the last gradients of all clients (FOCUS)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.aggregation.last_updates import needs_alone, needs_single_draws
+from turnout.pieces.aggregation.requirements import needs_alone, needs_single_draws
 from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 from turnout.pieces.weighting.normalise import DivideByClients
 
@@ -16,8 +16,8 @@ from turnout.pieces.weighting.normalise import DivideByClients
 class TrackedSum(Aggregation, name="tracked_sum"):
     """``Y <- Y - sum_b Delta_b``, then ``u = -Y``: Y is the sum of the last gradients of all clients.
 
-    The server pushes nothing and pulls the changes of who is there (FOCUS, push-pull), so Y counts every client once however
-    often it takes part, and needs no vector of each. It is a sum: a step size is N times as large as for a mean. A round
+    The server pushes nothing and pulls the changes of the clients that take part (FOCUS, push-pull), so Y counts every
+    client once however often it takes part, and needs no vector of each. It is a sum, N times as large as a mean. A round
     without clients steps too, as the paper's recursion has it.
 
     State: ``total [P]`` (Y), float64.
@@ -46,7 +46,7 @@ class TrackedSum(Aggregation, name="tracked_sum"):
         return {"total": torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)}
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse what would not count every client once."""
+        """Refuse pieces with which clients would not count once each."""
         needs_alone(
             algorithm, DivideByClients, "FOCUS adds up the changes of all clients' gradients, each of them once"
         )

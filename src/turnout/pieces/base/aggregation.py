@@ -1,4 +1,4 @@
-"""Base class of what makes one direction of the updates."""
+"""Base class of aggregations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ParticipationLimit(NamedTuple):
 
 
 class Aggregation(Stateful):
-    """Makes one direction out of weights and updates."""
+    """Make one direction out of weights and updates."""
 
     slot: ClassVar[str] = "aggregation"
     family = Family("aggregation", "aggregations", ("turnout.pieces.aggregation",))
@@ -57,16 +57,16 @@ class Aggregation(Stateful):
     """Whether `move` adds noise, so that it has its part even in a round without reports."""
 
     def search(self) -> list[float] | None:
-        """Return what is searched before the first round, to be kept with the run; None where that is nothing."""
+        """Return the result of a search before the first round, to be stored with the run; None without a search."""
         return None
 
     def settled(self, state: State, values: list[float]) -> State:
-        """Return the state with what `search` has found."""
+        """Return the state with the result of `search`."""
         return state
 
     @property
     def limit(self) -> ParticipationLimit | None:
-        """Say how often the server lets a client take part, at most once a step; None is as often as it comes."""
+        """How often the server lets a client take part, at most once a step; None is no limit."""
         return None
 
     adds_up: ClassVar[bool] = False
@@ -92,8 +92,8 @@ class Aggregation(Stateful):
     present one."""
 
     phases: ClassVar[tuple[str, ...]] = ()
-    """What a round asks for after training. Where there is any phase, `attendance` says who takes part in them, and
-    `server_side`, `client_side` and `form` what is sent between machines."""
+    """Phases of a round after training. With any, `attendance` returns who takes part in them, and `server_side`,
+    `client_side` and `form` define what is sent between machines."""
 
     sums_groups: ClassVar[bool] = False
     """Whether sums over groups of clients, each of a version of its own, can be added up in one step."""
@@ -125,14 +125,14 @@ class Aggregation(Stateful):
         raise NotImplementedError(f"{type(self).__name__} declares phases: it has to define form()")
 
     def bytes(self, phase: str, num_clients: int, num_params: int) -> tuple[int, int] | None:
-        """Return the bytes that each of so many clients sends and receives in a phase, beside what any task takes.
+        """Return the bytes that each of `num_clients` sends and receives in a phase, beside those of any task.
 
-        In ``"train"`` they are sent in place of the update. None where that is the update as it is.
+        In ``"train"`` they are sent in place of the update. None where the update is sent unchanged.
         """
         return None
 
     def summand(self, factors: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor | None:
-        """Return what is added up in place of ``f_b Delta_b``, float64 ``[B, P]``; None where it is that.
+        """Return the summands in place of ``f_b Delta_b``, float64 ``[B, P]``; None for these.
 
         Args:
             factors: the products of the weighting chain's factors, ``[B]``.

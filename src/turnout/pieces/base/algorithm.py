@@ -1,4 +1,4 @@
-"""An algorithm: slots that are filled with pieces."""
+"""Algorithms: records of slots, filled with pieces."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class Algorithm:
         self._check_weighting()
         self._check_links()
         self._check_estimates()
+        self._check_measurements()
         self._check_needs()
         if len(set(self.keeps)) < len(self.keeps):
             names = " and ".join(type(correction).__name__ for correction in self.corrections if correction.keeps)
@@ -71,18 +72,18 @@ class Algorithm:
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """The vectors that every client remembers and whose mean over all the server knows."""
+        """Names of vectors that every client remembers and whose mean over all clients the server knows."""
         return tuple(name for correction in self.corrections for name in correction.keeps)
 
     @property
     def remembers(self) -> tuple[str, ...]:
-        """What clients remember and do not send, ``[x]`` each, which moves only with reports that count."""
+        """Names of client memory that changes only with reports that count, and is not sent."""
         names = (name for piece in self.corrections for name in piece.memory(1, torch.float32))
         return (*self.local.remembers, *names)
 
     @property
     def renews(self) -> dict[str, int]:
-        """For how many server steps the mean of each of these is told as it was, where that is more than one."""
+        """The number of server steps for which each of these means is broadcast unchanged, where that is more than one."""
         return {
             name: piece.renews_every for piece in self.corrections for name in piece.keeps if piece.renews_every > 1
         }
@@ -98,7 +99,13 @@ class Algorithm:
             )
 
     def _check_links(self) -> None:
-        """Refuse weightings that define neither of their hooks."""
+        """Refuse weightings and corrections that define none of their hooks."""
+        for piece in self.corrections:
+            if all(getattr(type(piece), name) is getattr(Correction, name) for name in ("correct", "begin", "slope")):
+                raise ConfigurationError(
+                    f"{type(piece).__name__} says nothing of gradients: write its correct(), or where that differs by client "
+                    "its begin()"
+                )
         idle = [piece for piece in self.weighting if not _has_factors(piece) and type(piece).apply is Weighting.apply]
         if idle:
             raise ConfigurationError(
@@ -114,6 +121,16 @@ class Algorithm:
                 f"{' and '.join(estimates)} both weigh a client by 1/p_n; together they would weigh it by 1/p_n^2, which "
                 "biases the objective to rare clients: keep one"
             )
+
+    def _check_measurements(self) -> None:
+        """Refuse measurements of training beside corrections that they do not see."""
+        about_training = [piece for piece in (*self.measurements, *self.selection.measurements) if piece.of_training]
+        for correction in self.corrections:
+            if about_training and correction.hides_training:
+                raise ConfigurationError(
+                    f"{type(about_training[0]).__name__} measures what training did, {correction.hides_training}: leave one "
+                    "out"
+                )
 
     def _check_needs(self) -> None:
         """Refuse weights, and a selection, that read what no client sends."""
@@ -187,7 +204,7 @@ class Algorithm:
 
     @property
     def sums_early(self) -> bool:
-        """Whether the updates of a step can be summed as they come in, before all are there."""
+        """Whether the updates of a step can be summed as they arrive, before all have."""
         sums = self.aggregation.only_sums and not self.server.of_reports
         return sums and all(_has_factors(piece) for piece in self.weighting)
 
@@ -197,7 +214,7 @@ class Algorithm:
         return self.corrections if self.personal is None else self.corrections + self.personal.columns
 
     def per_client_inputs(self, clients: np.ndarray, state: ServerState, federation: Federation) -> State:
-        """Return what each of `clients` (int64 ``[B]``) is told with its task, and it alone: ``[B]`` by name."""
+        """Return what each of `clients` (int64 ``[B]``) alone receives with its task: ``[B]`` by name."""
         result: State = {}
         for i, piece in enumerate(self.weighting):
             if isinstance(piece, InformsClients):
@@ -205,7 +222,7 @@ class Algorithm:
         return result
 
     def first_inputs(self, federation: Federation) -> State:
-        """Return what client 0 is told with its first task, and it alone: ``[1]`` by name."""
+        """Return what client 0 alone receives with its first task: ``[1]`` by name."""
         result: State = {}
         for piece in self.weighting:
             if isinstance(piece, InformsClients):
@@ -218,7 +235,7 @@ class Algorithm:
         """Return what each client remembers before it first takes part: a row by name.
 
         Args:
-            personal: what each has of its own at first, if it has any, ``[P_v]``.
+            personal: the first personal row of each, if there is one, ``[P_v]``.
             parameters: the shapes of the shared parameters.
         """
         trained = torch.zeros(1, federation.num_params)
@@ -239,7 +256,7 @@ class Algorithm:
 
 
 def _has_factors(piece: Weighting) -> bool:
-    """Whether a weighting can tell without the other reports of a step what a report weighs, up to one number for all."""
+    """Return whether a weighting determines the weight of a report without the other reports, up to a common factor."""
     return type(piece).factors is not Weighting.factors
 
 
@@ -251,8 +268,8 @@ _GIVEN_BY = {
     "start_gradient_norm": "GradientNorm",
     "inexactness": "Inexactness",
 }
-"""The measurement that gives what a weighting may need."""
+"""The measurement behind each name that weightings and selections read."""
 
 
 ALGORITHMS = Family("algorithm", "algorithms", ("turnout.algorithms",), returns=Algorithm)
-"""Every recipe by its name: functions that return an algorithm."""
+"""All recipes by name: functions that return an algorithm."""

@@ -1,4 +1,4 @@
-"""Base class of compressions: a code that is sent in place of a vector, and the memory of what it lost."""
+"""Base class of compressions: codes in place of vectors, and error feedback."""
 
 from __future__ import annotations
 

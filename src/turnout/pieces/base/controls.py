@@ -1,4 +1,4 @@
-"""The means over all N clients of what each of them keeps (SCAFFOLD's c): from zero to what is broadcast."""
+"""Maintain the means over all N clients of vectors that clients keep (SCAFFOLD's c)."""
 
 from __future__ import annotations
 

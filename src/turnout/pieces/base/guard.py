@@ -1,4 +1,4 @@
-"""Base class of what changes a report before it leaves the client."""
+"""Base class of guards, which change a report before it leaves the client."""
 
 from __future__ import annotations
 

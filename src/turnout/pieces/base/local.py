@@ -1,4 +1,4 @@
-"""Base classes of what a client does with a task: the local rule, what corrects its gradients, and what is measured."""
+"""Base classes of local rules, corrections of their gradients, and measurements."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LOCAL_PARTS = Family("local part", "local", ("turnout.pieces.local",))
 
 
 class Local(Piece, ABC):
-    """What a client does with a task; exactly one solver is needed."""
+    """Train on a task; an algorithm has exactly one local rule."""
 
     slot: ClassVar[str] = "local"
     family = LOCAL_PARTS
 
     gives: ClassVar[tuple[str, ...]] = ()
-    """What the server sees of it, by the names in ``report.seen``."""
+    """Names that it adds to ``report.seen``."""
 
     of_one_minibatch: bool = False
     """Whether the direction of a step is the gradient on one minibatch, before it is corrected."""
@@ -92,21 +92,21 @@ class Local(Piece, ABC):
         return False
 
     def alone(self, steps: int) -> Local:
-        """Return the rule by which a client takes so many steps with a model of its own, and remembers nothing afterwards."""
+        """Return the rule by which a client trains a model of its own for a number of steps, without memory."""
         raise ConfigurationError(f"{type(self).__name__} has no rule for a model of a client's own: use Sgd")
 
     def tuning(self, steps: int) -> Local:
-        """Return the rule by which a client takes so many steps to fit the model it received to its own data."""
+        """Return the rule by which a client fine-tunes the received model on its data in a number of steps."""
         return self.alone(steps)
 
 
 class Correction(Piece, ABC):
     """Changes the gradient of every local step; chained in the order they are written.
 
-    One that depends on where a client is and where it began has nothing but `correct`. One that needs more of a client, or
-    of the round, makes in `begin` a correction for the very clients at work. If that is a frozen dataclass, whatever differs
-    from round to round or from step to step is a tensor in it, which `correct` may change in place: its steps are traced
-    once and then go without Python. Those of any other one do not.
+    One that depends on where a client is and where it began defines `correct` alone. One that needs more of a client, or of
+    the round, defines `begin`, which returns a correction for the clients at work. If that is a frozen dataclass whose values
+    that differ from round to round or from step to step are tensors, which `correct` may change in place, then its steps
+    are traced once and replayed without Python. Those of any other one are not.
     """
 
     slot: ClassVar[str] = "local"
@@ -118,7 +118,7 @@ class Correction(Piece, ABC):
 
     @property
     def renews_every(self) -> int:
-        """How many server steps the means that it is told stay the same; 1 has the server tell the present ones."""
+        """The number of server steps for which the broadcast means stay the same; 1 broadcasts the present ones."""
         return 1
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
@@ -127,6 +127,9 @@ class Correction(Piece, ABC):
 
     of_objective: ClassVar[bool] = True
     """Whether it belongs to what a client minimises, and not only to the way there."""
+
+    hides_training: ClassVar[str | None] = None
+    """Why measurements of training (`Measurement.of_training`) mean nothing beside it; None where they do."""
 
     of_minibatch: ClassVar[bool] = False
     """Whether it is a further term of the loss on each minibatch: what `begin` returns has a `slope`."""
@@ -151,9 +154,12 @@ class Correction(Piece, ABC):
         """Return the correction for the local steps of these clients in this round, rows in the order of the lanes."""
         return self
 
-    @abstractmethod
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the direction to descend: `gradient` at `params`, of lanes that started at `start`, all ``[B, P]``."""
+        """Return the direction to descend: `gradient` at `params`, of lanes that started at `start`, all ``[B, P]``.
+
+        By default it is the gradient itself, for corrections that act by `slope` or through what `begin` returns.
+        """
+        return gradient
 
     def changes(self, delta: torch.Tensor) -> State:
         """Return by how much the vectors in `keeps` change after the local steps, ``[B, P]`` by name, in the lanes' order.
@@ -187,7 +193,7 @@ class Correction(Piece, ABC):
 
 
 class Measurement(Piece, ABC):
-    """Tells the server something about a client beside its update; can be added to any local rule."""
+    """Report something beside the update; can be added to any local rule."""
 
     slot: ClassVar[str] = "local"
     family = LOCAL_PARTS
@@ -196,7 +202,7 @@ class Measurement(Piece, ABC):
     """What it adds to ``report.seen``, by name."""
 
     of_training: ClassVar[bool] = False
-    """Whether it is about what training did, and not only about the model received."""
+    """Whether it is about the result of training, and not only about the received model."""
 
     of_requirement: ClassVar[bool] = False
     """Whether it compares the model with what clients require (`Population.requirement`)."""

@@ -1,4 +1,4 @@
-"""Base class of what clients keep of a model for themselves."""
+"""Base class of personalizations."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from turnout.pieces.base.piece import Piece
 
 
 class Personalization(Piece, ABC):
-    """What clients keep of a model for themselves: their row ``personal`` of client memory, which never leaves them."""
+    """Parameters that clients keep for themselves: their row ``personal`` of client memory, which never leaves them."""
 
     slot: ClassVar[str] = "personal"
     family = Family("personalization", "personalizations", ("turnout.pieces.personalization",))
 
     outer_lr: float = 1.0
-    """How much of its update the row takes."""
+    """Factor of the update of the row."""
 
     adaptation_steps: int | tuple[int, ...] = 5
-    """Local steps that a client who never trained may do before it is judged; of several numbers, each by itself."""
+    """Local steps of a client that never trained before it is evaluated; with several numbers, it is evaluated for each."""
 
     @property
     def columns(self) -> tuple[Correction, ...]:
-        """What it changes of the local steps, behind all corrections."""
+        """Corrections of local steps, behind all others."""
         return ()
 
     @abstractmethod
@@ -38,7 +38,7 @@ class Personalization(Piece, ABC):
 
     @abstractmethod
     def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
-        """Return the row that everyone begins with, of the model's first parameters ``[P]``."""
+        """Return the first row of every client, from the model's first parameters ``[P]``."""
 
     @abstractmethod
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
@@ -46,7 +46,7 @@ class Personalization(Piece, ABC):
 
     @abstractmethod
     def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
-        """Return the model that serves each client, ``[B, P]``, from the shared parameters and its row."""
+        """Return the model that each client uses, ``[B, P]``, from the shared parameters and its row."""
 
     @abstractmethod
     def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
@@ -68,9 +68,9 @@ class Personalization(Piece, ABC):
     def beside(
         self, local: Local, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]
     ) -> torch.Tensor | None:
-        """Return the update of the row by what clients do beside training for the report; leaves `memory` as it is."""
+        """Return the update of the row by training that the report does not depend on; leaves `memory` unchanged."""
         return None
 
     @abstractmethod
     def adapting(self, local: Local, steps: int) -> Local:
-        """Return the rule by which a client that never trained fits what is its own to its data in so many steps."""
+        """Return the rule by which a client that never trained fits its personal parameters in a number of steps."""

@@ -1,4 +1,4 @@
-"""Base class of all pieces, and what they see of the algorithm that they are in."""
+"""Base class of all pieces, and the view they have of their algorithm."""
 
 from __future__ import annotations
 
@@ -9,60 +9,60 @@ import torch
 from turnout.core.registry import Registered
 
 MemoryShapes = dict[str, tuple[tuple[int, ...], torch.dtype]]
-"""Shape and type of what each client remembers, by name."""
+"""Shape and type of each tensor of client memory, by name."""
 
 
 class Slots(Protocol):
-    """The slots of an algorithm, as a piece looks at the others (see `turnout.pieces.base.algorithm.Algorithm`)."""
+    """The slots of an algorithm, as its pieces see them (see `turnout.pieces.base.algorithm.Algorithm`)."""
 
     @property
     def selection(self) -> Any:
-        """Who takes part."""
+        """The selection."""
         ...
 
     @property
     def local(self) -> Any:
-        """What a client does with a task."""
+        """The local rule."""
         ...
 
     @property
     def corrections(self) -> tuple[Any, ...]:
-        """What changes the gradients of its steps."""
+        """Corrections of the gradients of local steps."""
         ...
 
     @property
     def measurements(self) -> tuple[Any, ...]:
-        """What a client says of the model that it received."""
+        """Measurements of the received model and of training."""
         ...
 
     @property
     def guard(self) -> tuple[Any, ...]:
-        """What changes a report before it leaves."""
+        """Guards, which change a report before it is sent."""
         ...
 
     @property
     def weighting(self) -> tuple[Any, ...]:
-        """How much each report counts."""
+        """The chain of weightings."""
         ...
 
     @property
     def aggregation(self) -> Any:
-        """How updates become a direction."""
+        """The aggregation."""
         ...
 
     @property
     def server(self) -> Any:
-        """How the server steps."""
+        """The server optimizer."""
         ...
 
     @property
     def personal(self) -> Any:
-        """What each client keeps of the model for itself; None where that is nothing."""
+        """The personalization; None where all parameters are shared."""
         ...
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """The vectors that every client remembers and whose mean over all the server knows."""
+        """Names of vectors that every client remembers and whose mean over all clients the server knows."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Keep what a server step changes in place, so that it can be taken back: at the cost of its cohort, if pieces say so."""
+"""Undo a server step: copy what it changes in place, at the cost of its cohort where pieces declare which rows that is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnout.pieces.base.algorithm import Algorithm
 
 
 class Rollback:
-    """Rows of the server's state, as they were before a step.
+    """Copies of rows of the server's state, made before a step.
 
     Args:
         rows: of each: the tensor, the index of its rows (or ``...``), and what they hold.
@@ -25,16 +25,16 @@ class Rollback:
 
     @classmethod
     def of(cls, algorithm: Algorithm, state: ServerState, reports: Report) -> Rollback:
-        """Of a step with these reports.
+        """Copy what the step with these reports may change.
 
-        Of a piece that does not say which rows it changes, the whole state is copied. One whose `apply` is younger than its
-        `mutated_rows` does not say it: a subclass may change what the other does not name.
+        The whole state of a piece is copied unless the piece declares which rows it changes. A declaration of a base class
+        does not hold for a subclass that overrides `apply`, which may change other rows.
         """
         rows = []
         for slot, piece in algorithm.pieces().items():
             if not isinstance(piece, Stateful):
                 continue
-            mutated_rows = piece.mutated_rows(reports, state.slots[slot]) if _is_told(type(piece)) else None
+            mutated_rows = piece.mutated_rows(reports, state.slots[slot]) if _declares_rows(type(piece)) else None
             if mutated_rows is None:
                 rows += [(tensor, ..., tensor.clone()) for tensor in state.slots[slot].values()]
                 continue
@@ -45,14 +45,14 @@ class Rollback:
         return cls(rows)
 
     def __call__(self) -> None:
-        """Put them back."""
+        """Restore the rows."""
         for tensor, index, rows in self._rows:
             tensor[index] = rows
 
 
 @cache
-def _is_told(kind: type[Stateful]) -> bool:
-    """Whether what a piece says of its changes is about the `apply` that it has; what the base class says is about any."""
+def _declares_rows(kind: type[Stateful]) -> bool:
+    """Return whether a declaration of changed rows is at least as derived as `apply`; `Stateful`'s own holds for any."""
     names = ("apply", "mutated_rows", "client_rows")
     apply, *says = (next(c for c in kind.__mro__ if name in c.__dict__) for name in names)
     declared = [c for c in says if c is not Stateful]

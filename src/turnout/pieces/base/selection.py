@@ -1,4 +1,4 @@
-"""Base class of what says who takes part."""
+"""Base classes of selections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turnout.pieces.base.stateful import Stateful
 
 
 class Selection(Piece, ABC):
-    """Says who takes part in a round, and who is only asked for measurements before it begins."""
+    """Choose the cohort of a round, and the clients that only measure before it begins."""
 
     slot: ClassVar[str] = "selection"
     family = Family("selection", "selections", ("turnout.pieces.selection",))
@@ -28,10 +28,10 @@ class Selection(Piece, ABC):
     )
 
     measurements: ClassVar[tuple[Measurement, ...]] = ()
-    """What those are asked for who only measure."""
+    """Measurements that clients are asked for before the cohort is chosen."""
 
     needs: ClassVar[tuple[str, ...]] = ()
-    """What it reads in ``report.seen`` of past steps, by name."""
+    """Names that it reads in ``report.seen`` of past steps."""
 
     @property
     def reads_data(self) -> bool:
@@ -42,7 +42,7 @@ class Selection(Piece, ABC):
     """Whether a client may be in a cohort twice, and counts twice then."""
 
     takes_all: ClassVar[bool] = False
-    """Whether the cohort is every client who is there, so that the rate of taking part is the rate of being available."""
+    """Whether the cohort is all available clients, so that the rate of participation is that of availability."""
 
     def check(self, num_clients: int) -> None:
         """Refuse a federation that this selection cannot serve."""
@@ -59,16 +59,16 @@ class Selection(Piece, ABC):
         )
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
-        """Who is asked for `measurements` before anyone is selected: ascending client numbers, int64."""
+        """Return the clients that are asked for `measurements` before the cohort is chosen, ascending, int64."""
         return np.empty(0, dtype=np.int64)
 
     @abstractmethod
     def select(self, candidates: Candidates) -> np.ndarray:
-        """Return the cohort: ascending client numbers, int64 ``[B]``; who is in it twice counts twice."""
+        """Return the cohort: ascending client numbers, int64 ``[B]``; a client that is in it twice counts twice."""
 
 
 class RecordingSelection(Selection, Stateful):
-    """A selection that goes by who took part before: its state, as the last step left it, is ``candidates.record``."""
+    """Base class of selections by past participation. The state after the last step is ``candidates.record``."""
 
     @abstractmethod
     def apply(self, report: Report, version: int, state: State) -> State:

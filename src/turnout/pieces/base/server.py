@@ -1,4 +1,4 @@
-"""Base class of what takes the step."""
+"""Base class of server optimizers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Server(Stateful):
 
     @property
     def participation(self) -> Whose:
-        """Whose participation changes the step, beside the direction: everybody's where reports shorten it."""
+        """Whose participation changes the step, beside the direction: that of all clients where reports shorten it."""
         return "none" if type(self).shortened is Server.shortened else "others"
 
     @property

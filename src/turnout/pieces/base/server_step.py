@@ -63,7 +63,7 @@ def server_step(
 _PIECE = 1 << 22  # numbers
 
 _Taken = tuple[ServerState, Info, bool, bool]
-"""The state after a step, what is recorded of it, whether the new model is finite, and whether all reports were."""
+"""The state after a step, its record, whether the new model is finite, and whether all reports were."""
 
 
 def _tried(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> _Taken | None:

@@ -1,35 +1,14 @@
-"""Smoothed rates of participation, as F3AST has them, and the shares of clients in the objective."""
+"""Smooth the rates at which clients take part, as F3AST does."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError, positive, refuse
+from turnout.core.checks import positive, refuse
 from turnout.core.types import Federation, State
+from turnout.pieces.base.per_client import check_length, check_shares, refuse_new_clients
 from turnout.pieces.base.stateful import Stateful
-
-
-def check_shares(shares: tuple[float, ...]) -> None:
-    """Refuse shares of clients in the objective that are not positive or do not sum to 1."""
-    if not shares or not min(shares) > 0 or not abs(sum(shares) - 1) <= 1e-6:
-        raise refuse(
-            "shares", given=shares, needed="a positive number for each client, which sum to 1", instead="None is 1/N"
-        )
-
-
-def check_number_of_shares(shares: tuple[float, ...], num_clients: int) -> None:
-    """Refuse shares of another number of clients."""
-    if len(shares) != num_clients:
-        raise ConfigurationError(f"shares has a number for {len(shares)} clients, but there are {num_clients}")
-
-
-def new_clients_without_shares(shares: tuple[float, ...]) -> ConfigurationError:
-    """Return the error for clients who enrol where shares are fixed."""
-    return ConfigurationError(
-        f"shares has a number for each of {len(shares)} clients, and more have come: write shares=None where clients may "
-        "enrol at any time"
-    )
 
 
 class SmoothedRates(Stateful):
@@ -49,20 +28,17 @@ class SmoothedRates(Stateful):
         positive("beta", self.beta)
         if self.beta > 1:
             raise refuse("beta", given=self.beta, needed="a number > 0 and <= 1")
-        if self.shares is not None:
-            check_shares(self.shares)
+        check_shares(self.shares)
 
     def init(self, federation: Federation) -> State:
         """Return the rates before the first round."""
         n = federation.num_clients
-        if self.shares is not None:
-            check_number_of_shares(self.shares, n)
+        check_length("shares", self.shares, n)
         return {"rate": torch.full((n,), 1.0 / n, dtype=torch.float64), "last": torch.full((n,), -1)}
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
         """Return the rates with those of new clients, whose first round is the present one."""
-        if self.shares is not None:
-            raise new_clients_without_shares(self.shares)
+        refuse_new_clients("shares", self.shares)
         fresh, n = self.init(after), before.num_clients
         fresh["last"].fill_(version - 1)
         # A client that never took part still has 1/N, of the larger N; the rates of others go on as they are.

@@ -1,4 +1,4 @@
-"""Base class of the pieces of the server's step."""
+"""Base class of pieces of the server's step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.core.types import Federation, Report, State
 from turnout.pieces.base.piece import Piece
 
 WithState = tuple[torch.Tensor, State]
-"""What a piece makes of reports, and its state afterwards."""
+"""The result of a piece, and its state afterwards."""
 
 
 class Stateful(Piece, ABC):

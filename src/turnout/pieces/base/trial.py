@@ -1,4 +1,4 @@
-"""Try a piece on a few numbers: what the examples of docstrings do, and whoever writes a rule of their own can do too."""
+"""Try a piece on a few numbers, as the examples of docstrings do and authors of new pieces can."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that clients fit to their own data and keep to themselves."""
+"""Fine-tune a model on the data of each client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base classes of what says how much each report counts."""
+"""Base classes of weightings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bfloat16 on the wire: half of each number."""
+"""Send numbers as bfloat16."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bound on how far one client can pull the model."""
+"""Clip updates to a norm."""
 
 from __future__ import annotations
 

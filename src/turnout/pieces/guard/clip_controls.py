@@ -1,4 +1,4 @@
-"""A bound on how far one client can move the mean of control variates."""
+"""Clip the changes of control variates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noise that clients add in shares, so that the sum of a cohort has what differential privacy takes."""
+"""Add a share of the noise at each client, so that the sum of a cohort is differentially private."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError, count, positive
 from turnout.core.device import to_device
-from turnout.core.random import fold, stream, uniform
+from turnout.core.random import fold, normal, stream
 from turnout.core.types import Report, State, Task
 from turnout.core.updates import clipped
 from turnout.engine.cohort import Clients
@@ -21,9 +21,9 @@ from turnout.privacy.accounting import check_deviation
 class NoiseShare(Guard, name="noise_share"):
     """``Delta_b <- clip(Delta_b, C) + (z C / sqrt(n)) N(0, I)``: n of these sum to the noise ``z C N(0, I)``.
 
-    No single update is ever without noise, and whoever sees the sum alone sees what a server that is trusted would have
-    released. `PrivateSum` with ``noise_shares=n`` counts it, and has the server add what clients who dropped out did not; any
-    other aggregation is refused, `SecureSum` among them, which rounds updates and could not complete the noise. Towards the
+    No single update is without noise, and the sum alone is what a trusted server would have released. `PrivateSum` with
+    ``noise_shares=n`` counts it, and has the server add the shares of clients that dropped out; any other aggregation is
+    refused, `SecureSum` among them, which rounds updates and could not complete the noise. Towards the
     server itself the sum of B clients then has z sqrt(B/n), and towards c of them who tell each other their noise
     z sqrt((n - c)/n).
 
@@ -80,8 +80,6 @@ class NoiseShare(Guard, name="noise_share"):
         delta = clipped(report.updates.gathered(), self.norm)
         keys = fold(stream("share of the noise", task.seed), task.draws(len(report)), report.client)
         columns = torch.arange(delta.shape[1], device=delta.device)
-        chance = (
-            uniform(fold(to_device(keys, delta.device)[:, None], columns)) + 2.0**-54
-        )  # 0 is infinite for a normal number
+        noise = normal(fold(to_device(keys, delta.device)[:, None], columns))
         deviation = self.noise_multiplier * self.norm / math.sqrt(self.shares)
-        return replace(report, delta=delta + (deviation * torch.special.ndtri(chance)).to(delta.dtype))
+        return replace(report, delta=delta + (deviation * noise).to(delta.dtype))

@@ -1,4 +1,4 @@
-"""PowerSGD: updates of matrices as products of two thin ones."""
+"""Send the update of a matrix as a product of two thin ones (PowerSGD)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 
 from turnout.core.checks import count
-from turnout.core.random import fold, uniform
+from turnout.core.random import fold, normal
 from turnout.core.types import State
 from turnout.engine.cohort import Clients
 from turnout.pieces.base import MemoryShapes
@@ -142,7 +142,7 @@ class PowerSgd(Compression, name="power_sgd"):
         """Return the first Q of all matrices, normal numbers of each row's own."""
         number = sum(m * r for _, m, r in _matrices(self.shapes, self.rank) if r)
         bits = fold(keys[:, None], torch.arange(number, device=keys.device))
-        return torch.special.ndtri(uniform(bits) + 2.0**-54).to(rows.device, _computed(rows.dtype))
+        return normal(bits).to(rows.device, _computed(rows.dtype))
 
 
 def _orthogonalized(columns: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Adapters of a rank that falls while a client trains."""
+"""Prune the rank of adapters while a client trains (HetLoRA)."""
 
 from __future__ import annotations
 

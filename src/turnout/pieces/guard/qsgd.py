@@ -1,4 +1,4 @@
-"""QSGD: numbers rounded at random to a few levels."""
+"""Round numbers at random to a few levels (QSGD)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random-k: some of the numbers of a vector."""
+"""Send a random choice of the numbers of a vector (random-k)."""
 
 from __future__ import annotations
 

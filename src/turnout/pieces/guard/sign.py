@@ -1,4 +1,4 @@
-"""Signs: one bit for each number."""
+"""Send the signs of a vector, one bit for each number."""
 
 from __future__ import annotations
 

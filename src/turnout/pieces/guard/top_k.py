@@ -1,4 +1,4 @@
-"""Top-k: the numbers of a vector that are largest."""
+"""Send the largest numbers of a vector (top-k)."""
 
 from __future__ import annotations
 

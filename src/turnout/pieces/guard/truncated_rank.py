@@ -1,4 +1,4 @@
-"""Adapters of a rank of the client's own."""
+"""Cut adapters to a rank of the client's own."""
 
 from __future__ import annotations
 

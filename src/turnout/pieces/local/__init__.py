@@ -2,14 +2,14 @@
 
 from turnout.core.registry import lookup
 from turnout.pieces.local.adam import Adam, AdamW
-from turnout.pieces.local.aggregation import AggregationSteps
+from turnout.pieces.local.aggregation_steps import AggregationSteps
 from turnout.pieces.local.alternating import Alternating
 from turnout.pieces.local.contrastive import Contrastive
 from turnout.pieces.local.dynamic import DynamicRegularizer
 from turnout.pieces.local.measurements import AppealGap, GradientNorm, Inexactness, LossRms, StartGradient, StartLoss
 from turnout.pieces.local.meta import Meta
 from turnout.pieces.local.noise import GradientNoise
-from turnout.pieces.local.pairs import MixtureSteps, MoreauSteps
+from turnout.pieces.local.pair_steps import MixtureSteps, MoreauSteps
 from turnout.pieces.local.periodic_scaffold import PeriodicScaffold
 from turnout.pieces.local.prox import Prox
 from turnout.pieces.local.scaffold import Scaffold

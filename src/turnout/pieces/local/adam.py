@@ -1,4 +1,4 @@
-"""Local Adam and AdamW, by which language models are fine-tuned."""
+"""Local Adam and AdamW."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.core.checks import not_negative, positive, refuse
+from turnout.core.checks import decay, positive
 from turnout.core.schedule import Schedule
 from turnout.core.types import State
 from turnout.engine.compile import fused
@@ -55,19 +55,17 @@ class Adam(Solver, name="adam"):
         super().__post_init__()
         check_weight_decay(self.weight_decay)
         positive("epsilon", self.epsilon)
-        for name in ("beta1", "beta2"):
-            not_negative(name, value := getattr(self, name))
-            if value >= 1:
-                raise refuse(name, given=value, needed="a number >= 0 and < 1")
+        decay("beta1", self.beta1)
+        decay("beta2", self.beta2)
 
     @property
     def normalises(self) -> bool:
-        """A gradient that is twice as long has the same quotient of moments."""
+        """True: a gradient that is twice as long has the same quotient of moments."""
         return True
 
     @property
     def update(self) -> Update:
-        """Moments, with the decay as a penalty."""
+        """The rule of moments, with the decay as a penalty."""
         return Moments(self.weight_decay, self.max_norm, self.beta1, self.beta2, self.epsilon)
 
 
@@ -90,12 +88,12 @@ class AdamW(Adam, name="adamw"):
 
     @property
     def drifts(self) -> bool:
-        """With a state of earlier rounds, and by the decay."""
+        """Whether parameters move by a state of earlier rounds, or by the decay."""
         return super().drifts or self.weight_decay > 0
 
     @property
     def update(self) -> Update:
-        """Moments, with the decay beside them."""
+        """The rule of moments, with the decay beside them."""
         return Moments(0.0, self.max_norm, self.beta1, self.beta2, self.epsilon, decay=self.weight_decay)
 
 
@@ -119,8 +117,8 @@ class Moments(Update):
 
     def direction(self, gradient: torch.Tensor, state: State, params: torch.Tensor) -> torch.Tensor:
         """Return the quotient of the moments, without their bias, and the decay."""
-        # In float64, for 1 - beta2^t of the first steps has few digits in single precision. Both moments are corrected by two
-        # numbers a client, so that the matrices are gone over once less.
+        # In float64, because 1 - beta2^t of the first steps has few digits in single precision. Both bias corrections are two
+        # numbers for each client, which saves a pass over the matrices.
         count = state["count"].add_(1).double()
         unbiased = 1 - self.beta1**count
         factor = (unbiased * (1 - self.beta2**count).rsqrt()).to(params.dtype)

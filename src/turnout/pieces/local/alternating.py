@@ -1,4 +1,4 @@
-"""Parts of the model that are trained in turns, a round each, so that products of two of them average exactly."""
+"""Train parts of the model in turns, a round each, so that products of two parts average exactly (RoLoRA)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Alternating(Correction, name="alternating"):
 
         mean(B_i) A = mean(B_i A)        B mean(A_i) = mean(B A_i)
 
-    where averaging both at once leaves out products across clients, and freezing A for good (FFA-LoRA) gives half of the
-    adapter away. A starts random and B at zero, so B goes first.
+    whereas averaging both at once leaves out products across clients, and freezing A permanently (FFA-LoRA) trains half of
+    the adapter only. A starts random and B at zero, so B goes first.
 
     Args:
         parts: patterns of parameters' names.
@@ -87,10 +87,6 @@ class Alternating(Correction, name="alternating"):
                 f"parts: {names[double[0]]!r} is in two of {self.parts}, needed parts without overlap"
             )
         return np.where(matches.any(axis=1), matches.argmax(axis=1), -1)
-
-    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Outside of a client's local steps nothing is frozen."""
-        return gradient
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Corrections apart from the tensors that they hold, which differ in every round, and what the steps leave of them."""
+"""Separate corrections from their tensors, which differ in every round, and collect what they leave after the steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StaticCorrections:
 
 
 def split_tensors(corrections: tuple[Correction, ...]) -> tuple[StaticCorrections, list[torch.Tensor]] | None:
-    """Corrections without their tensors, and these; None if something else of one may change from step to step.
+    """Return corrections without their tensors, and the tensors; None if anything else may change from step to step.
 
     Nothing does where they are frozen dataclasses of tensors and of what can be hashed (see `Correction`).
     """

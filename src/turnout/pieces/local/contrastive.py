@@ -1,4 +1,4 @@
-"""MOON's contrastive term: representations near those of the shared model, and away from those of the last local one."""
+"""Pull representations to those of the shared model and away from those of the last local one (MOON)."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class Contrastive(Correction, name="contrastive"):
     """
 
     of_minibatch = True
+    hides_training = "by gradients that lack the term of Contrastive"
 
     mu: float = 1.0
     temperature: float = 0.5
@@ -63,12 +64,6 @@ class Contrastive(Correction, name="contrastive"):
                 "Contrastive is a term of the loss on the minibatch of a local step, and a step of "
                 f"{algorithm.local} is not of one: use Sgd or AdamW with accumulate=1"
             )
-        for piece in algorithm.measurements:
-            if piece.of_training:
-                raise ConfigurationError(
-                    f"{type(piece).__name__} measures a gradient after training, which would lack the term of Contrastive: "
-                    "leave one out"
-                )
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
         """Return the last local model, and 1 where there is one."""
@@ -80,10 +75,6 @@ class Contrastive(Correction, name="contrastive"):
         previous, known = (lanes.of(to_device(memory[f"contrast_{name}"], device)) for name in ("previous", "known"))
         received = lanes.of(task.params) if task.params.dim() == 2 else task.params.expand(len(previous), -1)
         return _Contrast(received, previous, known, self.mu, self.temperature)
-
-    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the gradient as it is."""
-        return gradient
 
 
 @dataclass(frozen=True)
@@ -113,10 +104,6 @@ class _Contrast(Correction):
         term = partial(_contrast, mu=self.mu, temperature=self.temperature)
         others = (self.received[:active], self.previous[:active], self.known[:active])
         return objective.gradient_of(term, params, others, x, mask, key)
-
-    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the gradient, which has the term already."""
-        return gradient
 
     def remembered(self, delta: torch.Tensor) -> State:
         """Return the models after the local steps; those before where one is not finite."""

@@ -1,4 +1,4 @@
-"""Hold where clients are during their local steps, and what the next steps need."""
+"""Hold the parameters, minibatches and solver state of clients during their local steps."""
 
 from __future__ import annotations
 

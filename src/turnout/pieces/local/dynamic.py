@@ -1,4 +1,4 @@
-"""FedDyn's dynamic regulariser: a linear and a proximal term that make local optima agree."""
+"""Regularise local objectives by a linear and a proximal term, so that their optima agree (FedDyn)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ GradientAt = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 """Loss ``[B]`` and gradient ``[B, P]`` at some parameters ``[B, P]``, on a step's minibatch of this number."""
 
 Direction = Callable[[torch.Tensor, GradientAt], tuple[torch.Tensor, torch.Tensor]]
-"""Loss ``[B]`` and direction ``[B, P]`` of a step, from parameters and gradients. Where two are equal, runs share traces."""
+"""Loss ``[B]`` and direction ``[B, P]`` of a step, from parameters and gradients. Runs with equal ones share traces."""
 
 
 def steepest(params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
@@ -207,7 +207,7 @@ def _shares(mask: torch.Tensor | None, parts: range, num_lanes: int, like: torch
 _ARGUMENTS = list(inspect.signature(LocalStep.__call__).parameters)[1:-1]
 _FIRST = _ARGUMENTS.index("state")
 _ROWS = len(_ARGUMENTS) - _FIRST - 1
-"""How many arguments stay for all steps, before the state, and how many are new in each, behind it."""
+"""Numbers of arguments that stay for all steps, before the state, and that are new in each step, behind it."""
 
 _CHANGED = tuple(_ARGUMENTS.index(name) for name in ("params", "total"))
-"""Where the arguments are that a step changes in place, beside the state."""
+"""Positions of the arguments that a step changes in place, beside the state."""

@@ -1,4 +1,4 @@
-"""Measure what clients report beside their update; each measurement goes with any local rule."""
+"""Measure what clients report beside their update; each measurement combines with any local rule."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class AppealGap(Measurement, name="appeal_gap"):
     required it is ``rho_k`` minus the model's accuracy.
 
     Args:
-        tuning: local steps that fit the model to the client first; only the gap is told of that model, which is then
-            thrown away (MaxFL, section 5.1, "Local tuning for personalization"). None is the model as it came.
+        tuning: local steps that fit the model to the client first; only the gap of that model is reported, and it is then
+            discarded (MaxFL, section 5.1, "Local tuning for personalization"). None is the model as it came.
 
     Example:
         >>> import turnout as to

@@ -1,4 +1,4 @@
-"""Per-FedAvg's local rule: train the model that is good after a step of adaptation."""
+"""Train a model that is good after one step of adaptation (Per-FedAvg)."""
 
 from __future__ import annotations
 

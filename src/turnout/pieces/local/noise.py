@@ -8,7 +8,7 @@ import torch
 
 from turnout.core.checks import not_negative
 from turnout.core.device import to_device
-from turnout.core.random import fold, uniform
+from turnout.core.random import fold, normal
 from turnout.core.types import Lanes, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base import Correction
@@ -54,10 +54,6 @@ class GradientNoise(Correction, name="gradient_noise"):
         step = torch.zeros((), dtype=torch.int64, device=like.device)
         return _Begun(keys, to_device(sigma[noisy], like.device, like.dtype), to_device(noisy, like.device), step)
 
-    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the gradient: there is no noise outside of local steps."""
-        return gradient
-
 
 @dataclass(frozen=True)
 class _Begun(Correction):
@@ -81,6 +77,5 @@ class _Begun(Correction):
             return gradient
         keys = fold(self.keys[: len(gradient)], self.step)
         self.step.add_(1)
-        chance = uniform(fold(keys[:, None], self.noisy)) + 2.0**-54  # never 0, where a normal number is infinite
-        noise = torch.special.ndtri(chance).to(gradient.dtype) * self.sigma
+        noise = normal(fold(keys[:, None], self.noisy)).to(gradient.dtype) * self.sigma
         return gradient.index_add(1, self.noisy, noise)

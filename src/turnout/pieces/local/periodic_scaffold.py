@@ -1,4 +1,4 @@
-"""Amplified SCAFFOLD's control variates: the mean gradient of a whole period of rounds."""
+"""Correct local steps by mean gradients of whole periods of rounds (Amplified SCAFFOLD)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PeriodicScaffold(Correction, name="periodic_scaffold"):
         c_k <- the mean of all minibatch gradients that client k computed in the period, if it took part
         c   <- (1/N) sum_k c_k
 
-    so that c is about all clients although few of them are there at a time. Both begin at zero. With P = 1 this is
+    so that c is about all clients although few of them take part at a time. Both begin at zero. With P = 1 this is
     `Scaffold` with option II.
 
     A client sends by how much the mean that is to be its next c_k changes, in each round that it takes part in, and finds
@@ -84,10 +84,6 @@ class PeriodicScaffold(Correction, name="periodic_scaffold"):
         return _InPeriod(
             control, drift, None, torch.zeros_like(control), control.new_zeros((len(control), 1)), held, period, before
         )
-
-    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the gradient: `begin` has the control variates of clients."""
-        return gradient
 
 
 @dataclass(frozen=True)

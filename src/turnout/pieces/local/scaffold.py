@@ -1,4 +1,4 @@
-"""SCAFFOLD: control variates that point every client along the gradient of all."""
+"""Correct local steps by control variates, towards the mean gradient of all clients (SCAFFOLD)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Scaffold(Correction, name="scaffold"):
     and ``c <- c + (1/N) sum_k (c_k(after) - c_k(before))``. Option II is also written ``c_k - c + (w^t - y_K) / (K lr)``,
     which is the same for plain steps; the running mean needs no step size, so it holds with momentum and schedules too
     and does not lose digits in a division. A client moves c_k by what it has sent, so ``c = mean_k c_k`` after every
-    round, whoever was there.
+    round, whichever clients took part.
 
     Only the shared part is corrected, so with a personal part this is Scaffold-P (Algorithm 2, lines 6, 7, 10 and 13).
     What comes before it in the chain, such as a proximal term, is part of the gradients that c_k follows.
@@ -77,10 +77,6 @@ class Scaffold(Correction, name="scaffold"):
             now = lanes.of(clients.start.gradient)[:, : control.shape[1]]
         drift = F.pad(mean - control, (0, task.params.shape[-1] - control.shape[1]))
         return Begun(control, drift, now, torch.zeros_like(control), control.new_zeros((len(control), 1)))
-
-    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the gradient: `begin` has the control variates of clients."""
-        return gradient
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Local stochastic gradient descent, the solver on which every method here is built."""
+"""Local stochastic gradient descent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from turnout.core.checks import ConfigurationError, not_negative, refuse
+from turnout.core.checks import ConfigurationError, decay
 from turnout.core.schedule import Schedule
 from turnout.core.types import State
 from turnout.pieces.local.solver import Solver
@@ -39,9 +39,7 @@ class Sgd(Solver, name="sgd"):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_weight_decay(self.weight_decay)
-        not_negative("momentum", self.momentum)
-        if self.momentum >= 1:
-            raise refuse("momentum", given=self.momentum, needed="a number >= 0 and < 1")
+        decay("momentum", self.momentum)
         if self.keep_state and not self.momentum:
             raise ConfigurationError(
                 "keep_state: SGD without momentum has no state that a client could keep: write momentum=0.9, or "

@@ -1,4 +1,4 @@
-"""Base class of the solvers: minibatches, local steps by some rule, and what a client remembers of them."""
+"""Base class of local solvers: minibatches, local steps, and the state that clients keep."""
 
 from __future__ import annotations
 
@@ -279,4 +279,4 @@ class Solver(Local, ABC):
 
 
 _PREFIX = "solver."
-"""Begins the names of what clients keep of a solver's state."""
+"""Prefix of the names under which clients keep a solver's state."""

@@ -53,10 +53,6 @@ class TailPenalty(Correction, name="tail_penalty"):
         ends = (to_device(lanes.of(task.own[name]), task.params.device) for name in ("tail", "rank"))
         return _Tails(clients.objective.network.adapters, self.penalty, *ends)
 
-    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the gradient as it is; `begin` knows the clients' tails."""
-        return gradient
-
 
 @dataclass(frozen=True)
 class _Tails(Correction):

@@ -26,7 +26,7 @@ class TimeBudget(Work, name="time_budget"):
         seconds: tau, the length of a round.
         quantile: T_k^c is this quantile of the client's time for download and upload; the paper's 0.99.
         least: steps of a client for whom fewer fit. With 0 it sends back the model as it came, which is an update of
-            zero; with 1 everybody works, and some are late.
+            zero; with 1 all clients train, and some are late.
         most: greatest number of steps; None sets no limit.
 
     Raises:
@@ -56,7 +56,7 @@ class TimeBudget(Work, name="time_budget"):
 
     @property
     def deadline(self) -> float:
-        """tau: whoever is there, the server waits for the end of the round."""
+        """tau: the server waits for the end of the round, whichever clients take part."""
         return self.seconds
 
     @property

@@ -1,4 +1,4 @@
-"""FOCUS's local steps, which track by how much a client's gradient has changed since it last took part."""
+"""Track by how much a client's gradient has changed since it last took part (FOCUS)."""
 
 from __future__ import annotations
 
@@ -39,16 +39,14 @@ class GradientTracking(Correction, name="gradient_tracking"):
     """
 
     of_objective = False
+    hides_training = "and clients of GradientTracking send the change of a gradient in place of an update"
 
     def fits(self, algorithm: Slots) -> None:
         """Refuse what reads an update where a change of gradients is sent."""
-        about = [piece for piece in (*algorithm.measurements, *algorithm.selection.measurements) if piece.of_training]
         if algorithm.personal is not None:
-            about.append(algorithm.personal)
-        if about:
             raise ConfigurationError(
-                f"{type(about[0]).__name__} is about updates, and with GradientTracking clients send the change of a "
-                "gradient: leave it out"
+                f"{type(algorithm.personal).__name__} is about updates, and with GradientTracking clients send the change of "
+                "a gradient: leave it out"
             )
         if not algorithm.aggregation.adds_up:
             raise ConfigurationError(
@@ -64,10 +62,6 @@ class GradientTracking(Correction, name="gradient_tracking"):
         """Return the correction with the last gradients of these clients."""
         tracked = lanes.of(to_device(memory["tracked"], task.params.device))
         return _Tracking(tracked, tracked.clone())
-
-    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the gradient as it is; `begin` has the clients' own."""
-        return gradient
 
     def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
         """Move the last gradients of B clients by what they sent."""

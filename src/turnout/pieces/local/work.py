@@ -14,7 +14,7 @@ from turnout.core.types import Task
 from turnout.engine.cohort import Clients
 
 MOST = 10_000_000
-"""Local steps or epochs of a round, and examples of a minibatch, are no more than this."""
+"""The largest number of local steps or epochs in a round, and of examples in a minibatch."""
 
 
 class Work(Registered, ABC):

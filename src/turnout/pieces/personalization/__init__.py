@@ -3,7 +3,7 @@
 from turnout.core.registry import lookup
 from turnout.pieces.personalization.ditto import Ditto
 from turnout.pieces.personalization.frozen import Frozen
-from turnout.pieces.personalization.pairs import AggregatedModel, Mixture, MoreauModel
+from turnout.pieces.personalization.pair_models import AggregatedModel, Mixture, MoreauModel
 from turnout.pieces.personalization.partial import Personal
 
 __all__ = ["AggregatedModel", "Ditto", "Frozen", "Mixture", "MoreauModel", "Personal"]

@@ -1,4 +1,4 @@
-"""Bases of personalizations: a whole model beside the shared one, and what clients fit before they are judged."""
+"""Base classes of personalizations: whole models beside the shared one, and fine-tuning before evaluation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnout.pieces.base import Correction, Local, MemoryShapes, Personalization
 
 
 class WholeModel(Personalization):
-    """Base class: each client has a whole model of its own, which begins as the shared one and serves it."""
+    """Base class: each client has a whole model of its own, which begins as the shared one and is the one it uses."""
 
     def __post_init__(self) -> None:
         check_steps(self.adaptation_steps)
@@ -29,7 +29,7 @@ class WholeModel(Personalization):
         return initial
 
     def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
-        """Return the model of each client, ``[B, P]``: its own."""
+        """Return the personal model of each client, ``[B, P]``."""
         return to_device(memory["personal"], params.device)
 
     def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
@@ -39,7 +39,7 @@ class WholeModel(Personalization):
 
 @dataclass(frozen=True)
 class OnOwnPart(Local):
-    """Fit what belongs to a client by a local rule with further corrections.
+    """Train personal parameters by a local rule with further corrections.
 
     Args:
         rule: the steps.

@@ -11,7 +11,7 @@ from turnout.pieces.personalization.base import OnOwnPart
 from turnout.pieces.personalization.partial import Columns, PartialModel
 
 TUNES = ("all", "head")
-"""What clients fine-tune."""
+"""Parameters that clients fine-tune."""
 
 
 @dataclass(frozen=True)

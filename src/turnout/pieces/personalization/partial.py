@@ -191,10 +191,6 @@ class Columns(Correction):
         step = torch.zeros((), dtype=torch.int64, device=device)
         return _Paced(personal, factor, alone if self.alternate else None, step)
 
-    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the gradient as it is: outside of a round both parts move alike."""
-        return gradient
-
 
 @dataclass(frozen=True)
 class _Paced(Correction):

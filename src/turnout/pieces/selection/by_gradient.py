@@ -1,4 +1,4 @@
-"""Draw cohorts by the clients' gradients, which everyone who is available measures first (FedNu)."""
+"""Draw clients by their gradients, which all available clients measure first (FedNu)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from turnout.pieces.local.measurements import GradientNorm, Inexactness, StartGr
 class _ByScore(Selection):
     """Draw `cohort_size` times with replacement, a client with a probability proportional to its score >= 0.
 
-    All zero scores make it uniform. Reports with NaN or infinity are left out. Scores that overflow or are negative, as no
-    honest client's are, count as zero.
+    Draws are uniform where all scores are zero. Reports with NaN or infinity are left out. Scores that overflow or are
+    negative, which no honest client's are, count as zero.
 
     With `by_examples` the objective is ``f = sum_k p_k F_k``, ``p_k = n_k / n`` ("the approach we take throughout", section
-    II-A), and ``grad f`` is the mean of gradients weighted by examples. With `scores_by_examples`, too, a client's score is
-    multiplied by its examples, so that a client who is split into two that hold the same data is drawn as often as before;
-    without, scores are those of eq. 7 and 16 as written.
+    II-A), and ``grad f`` is the mean of gradients weighted by examples. With `scores_by_examples` as well, a client's score
+    is multiplied by its number of examples, so that two halves of a client are drawn as often as the whole; without it,
+    scores are those of eq. 7 and 16.
     """
 
     repeats = True
@@ -35,12 +35,15 @@ class _ByScore(Selection):
     by_examples: bool
     scores_by_examples: bool
 
+    def __post_init__(self) -> None:
+        count("cohort_size", self.cohort_size)
+
     def measuring(self, candidates: Candidates) -> np.ndarray:
-        """Return all who are available."""
+        """Return all available clients."""
         return candidates.everyone()
 
     def select(self, candidates: Candidates) -> np.ndarray:
-        """Return the draws, ascending, int64 ``[K]``; empty if nobody is there."""
+        """Return the draws, ascending, int64 ``[K]``; none if no client is available."""
         assert candidates.measured is not None
         measured, _ = candidates.measured.screened()
         if not len(measured):
@@ -55,13 +58,13 @@ class _ByScore(Selection):
         return np.sort(measured.client[chosen])
 
     def scores(self, measured: Report) -> np.ndarray:
-        """Return what each client's probability is proportional to, float64 ``[B]``."""
-        worth = self.worth(measured)
-        return worth * measured.num_examples if self.by_examples and self.scores_by_examples else worth
+        """Return the scores by which clients are drawn, float64 ``[B]``."""
+        score = self.score(measured)
+        return score * measured.num_examples if self.by_examples and self.scores_by_examples else score
 
     @abstractmethod
-    def worth(self, measured: Report) -> np.ndarray:
-        """Return what speaks for each client, whatever its size, float64 ``[B]``."""
+    def score(self, measured: Report) -> np.ndarray:
+        """Return the score of each client without regard to its number of examples, float64 ``[B]``."""
 
     def mean_gradient(self, measured: Report) -> torch.Tensor:
         """Return ``grad f``, float64 ``[P]``."""
@@ -76,12 +79,12 @@ class _ByScore(Selection):
 class ByAlignment(_ByScore, name="by_alignment"):
     """Draw from the LB-near-optimal distribution ``P_k ~ |<grad f, grad F_k>|`` (FOLB, eq. 7; naive algorithm 1).
 
-    ``grad f`` is the mean of the gradients of all who are there. All of them send a vector before each round.
+    ``grad f`` is the mean of the gradients of all available clients, each of whom sends a vector before each round.
 
     Args:
         cohort_size: draws in a round (K).
-        by_examples: clients count by their examples, in ``grad f`` and in their probability.
-        scores_by_examples: False leaves examples out of the probability, as eq. 7 is written.
+        by_examples: weigh clients by their examples, in ``grad f`` and in their probability.
+        scores_by_examples: False leaves examples out of the probability, as in eq. 7.
 
     Example:
         The gradient of client 2 is zero, so that it is never drawn:
@@ -100,10 +103,7 @@ class ByAlignment(_ByScore, name="by_alignment"):
     by_examples: bool = False
     scores_by_examples: bool = True
 
-    def __post_init__(self) -> None:
-        count("cohort_size", self.cohort_size)
-
-    def worth(self, measured: Report) -> np.ndarray:
+    def score(self, measured: Report) -> np.ndarray:
         """Return absolute inner products with the mean gradient."""
         gradient = measured.seen["start_gradient"]
         return Updates.of(gradient).inner(self.mean_gradient(measured)).abs().cpu().numpy()
@@ -111,12 +111,14 @@ class ByAlignment(_ByScore, name="by_alignment"):
 
 @dataclass(frozen=True)
 class ByGradientNorm(_ByScore, name="by_gradient_norm"):
-    """Draw from the norm-based estimate of eq. 7, ``P_k ~ ||grad F_k||`` (FOLB, naive algorithm 2). All send one number.
+    """Draw from the norm-based estimate of eq. 7, ``P_k ~ ||grad F_k||`` (FOLB, naive algorithm 2).
+
+    Each available client sends one number before each round.
 
     Args:
         cohort_size: draws in a round (K).
-        by_examples: clients count by their examples.
-        scores_by_examples: False leaves examples out of the probability, as the paper writes it.
+        by_examples: weigh clients by their examples.
+        scores_by_examples: False leaves examples out of the probability, as in the paper.
 
     Example:
         >>> from turnout.pieces.base.trial import report, select
@@ -130,10 +132,7 @@ class ByGradientNorm(_ByScore, name="by_gradient_norm"):
     by_examples: bool = False
     scores_by_examples: bool = True
 
-    def __post_init__(self) -> None:
-        count("cohort_size", self.cohort_size)
-
-    def worth(self, measured: Report) -> np.ndarray:
+    def score(self, measured: Report) -> np.ndarray:
         """Return norms of the gradients."""
         return measured.seen["start_gradient_norm"].cpu().numpy()
 
@@ -142,14 +141,14 @@ class ByGradientNorm(_ByScore, name="by_gradient_norm"):
 class ByAlignmentAndInexactness(_ByScore, name="by_alignment_and_inexactness"):
     """Draw with ``P_k ~ |I_k|``, ``I_k = <grad f, grad F_k> - psi gamma_k ||grad f||^2`` (FOLB, eq. 16).
 
-    gamma_k says how far the client would get with its local problem, so everyone who is there tries it before the
-    choice: the paper names this cost as the reason for eq. 18, which does without.
+    gamma_k is the inexactness of the client's solution of its local problem, so all available clients train before the
+    cohort is chosen. The paper names this cost as the reason for eq. 18, which does without.
 
     Args:
-        psi: how much inexactness counts.
+        psi: weight of the inexactness.
         cohort_size: draws in a round (K).
-        by_examples: clients count by their examples.
-        scores_by_examples: False leaves examples out of the probability, as the paper writes it.
+        by_examples: weigh clients by their examples.
+        scores_by_examples: False leaves examples out of the probability, as in the paper.
 
     Example:
         >>> from turnout.pieces.base.trial import report, select
@@ -166,14 +165,13 @@ class ByAlignmentAndInexactness(_ByScore, name="by_alignment_and_inexactness"):
     scores_by_examples: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         not_negative("psi", self.psi)
-        count("cohort_size", self.cohort_size)
 
-    def worth(self, measured: Report) -> np.ndarray:
-        """Return ``|I_k|`` of everyone."""
+    def score(self, measured: Report) -> np.ndarray:
+        """Return ``|I_k|``."""
         gradient = measured.seen["start_gradient"]
-        of_all = self.mean_gradient(measured)
-        scores = Updates.of(gradient).inner(of_all) - self.psi * measured.seen["inexactness"].double() * of_all.dot(
-            of_all
-        )
+        mean = self.mean_gradient(measured)
+        inexactness = measured.seen["inexactness"].double()
+        scores = Updates.of(gradient).inner(mean) - self.psi * inexactness * mean.dot(mean)
         return scores.abs().cpu().numpy()

@@ -12,7 +12,7 @@ from turnout.pieces.base import Selection
 
 @dataclass(frozen=True)
 class AllAvailable(Selection, name="all_available"):
-    """Choose every available client. All N are asked, since the cohort grows with N anyway.
+    """Choose every available client. All N clients are asked, since the cohort grows with N anyway.
 
     Example:
         >>> from turnout.pieces.base.trial import select
@@ -25,7 +25,7 @@ class AllAvailable(Selection, name="all_available"):
     takes_all = True
 
     def enlarged(self, factor: float) -> AllAvailable:
-        """Return the same selection: there is nobody else."""
+        """Return the same selection, which cannot be larger."""
         return self
 
     def select(self, candidates: Candidates) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Choose clients whose share of the objective is largest relative to how often they take part (F3AST)."""
+"""Choose clients whose share of the objective is large relative to how often they take part (F3AST)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from turnout.pieces.selection.by_record import ByRecord
 class LeastServed(SmoothedRates, ByRecord, name="least_served"):
     """Choose the `cohort_size` available clients with the largest ``p_k / r_k``, which reduce the variance most.
 
-    r_k is how often client k takes part, smoothed (`SmoothedRates`), and the variance that the choice of cohorts adds to an
-    unbiased step grows with ``H(r) = sum_k p_k^2 / r_k``, whose slope is ``-(p_k / r_k)^2``.
+    r_k is the smoothed rate at which client k takes part (`SmoothedRates`). The variance that the choice of cohorts adds to
+    an unbiased step grows with ``H(r) = sum_k p_k^2 / r_k``, whose slope is ``-(p_k / r_k)^2``.
 
     With `shares`, each round asks and ranks all N clients.
 
@@ -25,7 +25,7 @@ class LeastServed(SmoothedRates, ByRecord, name="least_served"):
     Args:
         cohort_size: clients in a round (K).
         beta: of the smoothing, in (0, 1].
-        shares: p, what each client counts in the objective; None is 1/N each.
+        shares: p, the clients' shares of the objective; None is 1/N each.
 
     Raises:
         ConfigurationError: for a cohort that is empty or larger than the federation, besides the errors of `SmoothedRates`.
@@ -41,12 +41,11 @@ class LeastServed(SmoothedRates, ByRecord, name="least_served"):
 
     client_rows = ("rate", "last")
 
-    cohort_size: int = 10
     beta: float = 0.01
     shares: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        ByRecord.__post_init__(self)
+        super().__post_init__()
         self.check_rates()
 
     def rank(self, clients: np.ndarray, version: int, record: State) -> np.ndarray:
@@ -54,12 +53,12 @@ class LeastServed(SmoothedRates, ByRecord, name="least_served"):
         return self.rate_before(clients, version, record) / self.share(clients, len(record["rate"]))
 
     def new(self, clients: np.ndarray, record: State) -> np.ndarray:
-        """Return who never took part, where all clients count alike: their r is equal, and lower than that of any other."""
+        """Return a mask of the clients that never took part, where all p are equal: their r is the lowest."""
         if self.shares is not None or self.beta == 1:
             return super().new(clients, record)
         return record["last"].numpy()[clients] < 0
 
     def apply(self, report: Report, version: int, state: State) -> State:
-        """Return the record with those who took part."""
+        """Return the record with the clients of this step."""
         self.note(report.client, version, state)
         return state

@@ -1,4 +1,4 @@
-"""Choose the clients who have been away the longest (FedLaAvg)."""
+"""Choose the clients that have been absent the longest (FedLaAvg)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.pieces.selection.by_record import ByRecord
 
 @dataclass(frozen=True)
 class LongestAbsent(ByRecord, name="longest_absent"):
-    """Choose the `cohort_size` available clients who took part longest ago, those who never did first.
+    """Choose the `cohort_size` available clients that took part longest ago, those that never did first.
 
     State: ``last [N]``, the round of each client's last participation, -1 before.
 
@@ -33,21 +33,19 @@ class LongestAbsent(ByRecord, name="longest_absent"):
 
     client_rows = ("last",)
 
-    cohort_size: int = 10
-
     def init(self, federation: Federation) -> State:
         """Return -1 for all clients."""
         return {"last": torch.full((federation.num_clients,), -1, dtype=torch.int64)}
 
     def rank(self, clients: np.ndarray, version: int, record: State) -> np.ndarray:
-        """Return when each took part last."""
+        """Return the round of each client's last participation."""
         return record["last"].numpy()[clients]
 
     def new(self, clients: np.ndarray, record: State) -> np.ndarray:
-        """Return who never took part."""
+        """Return a mask of the clients that never took part."""
         return record["last"].numpy()[clients] < 0
 
     def apply(self, report: Report, version: int, state: State) -> State:
-        """Return the record with those who took part."""
+        """Return the record with the clients of this step."""
         state["last"][torch.from_numpy(report.client)] = version
         return state

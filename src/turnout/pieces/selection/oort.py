@@ -7,16 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError, count, not_negative, positive, probability
+from turnout.core.checks import count, not_negative, positive, probability
 from turnout.core.device import to_device
 from turnout.core.types import Candidates, Federation, Report, State
 from turnout.pieces.base import RecordingSelection
-from turnout.pieces.selection.power_of_choice import draw
-from turnout.pieces.selection.uniform import Uniform
+from turnout.pieces.base.per_client import check_length, refuse_new_clients
+from turnout.pieces.selection.draws import by_weight
+from turnout.pieces.selection.fixed_size import FixedSize
+from turnout.pieces.selection.pacer import Pacer
 
 
 @dataclass(frozen=True)
-class Oort(RecordingSelection, name="oort"):
+class Oort(FixedSize, RecordingSelection, name="oort"):
     """Take clients by their statistical utility, the time they need and how long ago they took part (Oort).
 
     Client k has the utility ``U_k = n_k sqrt(mean_i loss_i^2)`` of its last round L_k. In round R, of those who
@@ -30,8 +32,8 @@ class Oort(RecordingSelection, name="oort"):
     drawn of those who never took part, in proportion to 1 / d_k. ``epsilon`` falls by the factor `decay` in every round, down
     to `least`. Where fewer newcomers are available, more known clients are drawn, and the other way round.
 
-    The preferred duration T grows by `pacer_step` whenever the utility of the last W steps is less than that of the W steps
-    before.
+    A `Pacer` sets the preferred duration T: it grows by `pacer_step` whenever the utility of the last W steps is less than
+    that of the W steps before.
 
     Differences: the authors' code (FedScale) has T as a percentile of durations, of which it moves 5 % at a time in both
     directions, and a decaying mean of minibatch losses in place of the loss over all examples. It draws nobody in place
@@ -68,7 +70,6 @@ class Oort(RecordingSelection, name="oort"):
     needs = ("start_loss_rms",)
     client_rows = ("utility", "last", "count")
 
-    cohort_size: int = 10
     exploration: float = 0.9
     decay: float = 0.98
     least: float = 0.2
@@ -82,40 +83,34 @@ class Oort(RecordingSelection, name="oort"):
     most: int | None = None
 
     def __post_init__(self) -> None:
-        count("cohort_size", self.cohort_size)
+        super().__post_init__()
         for name in ("exploration", "decay", "least", "clip", "cutoff"):
             probability(name, getattr(self, name))
-        positive("preferred", self.preferred)
         not_negative("penalty", self.penalty)
-        not_negative("pacer_step", self.pacer_step)
-        count("window", self.window)
         if self.most is not None:
             count("most", self.most)
         for seconds in self.durations or ():
             positive("durations", seconds)
+        self._pacer.check()
 
     def check(self, num_clients: int) -> None:
         """Refuse fewer clients than a cohort has, and durations of another number of clients."""
-        Uniform(self.cohort_size).check(num_clients)
-        if self.durations is not None and len(self.durations) != num_clients:
-            raise ConfigurationError(
-                f"durations has a number for {len(self.durations)} clients, but there are {num_clients}"
-            )
+        super().check(num_clients)
+        check_length("durations", self.durations, num_clients)
+
+    @property
+    def _pacer(self) -> Pacer:
+        return Pacer(self.preferred, self.pacer_step, self.window)
 
     def init(self, federation: Federation) -> State:
         """Return the record before the first round."""
-        n, real = federation.num_clients, {"dtype": torch.float64, "device": federation.device}
-        taken = {name: torch.zeros(n, dtype=torch.int64) for name in ("last", "count")}
-        pacer = {"gained": torch.zeros(2 * self.window, **real), "preferred": torch.full((), self.preferred, **real)}
-        return {"utility": torch.zeros(n, **real)} | taken | pacer | {"steps": torch.tensor(0)}
+        n, device = federation.num_clients, federation.device
+        rows = {name: torch.zeros(n, dtype=torch.int64) for name in ("last", "count")}
+        return {"utility": torch.zeros(n, dtype=torch.float64, device=device)} | rows | self._pacer.init(device)
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Return the state with clients who never took part; refuse them where durations are given."""
-        if self.durations is not None:
-            raise ConfigurationError(
-                f"durations has a number for each of {before.num_clients} clients, and more have come: write durations=None "
-                "where clients may enrol at any time"
-            )
+        """Return the state with clients who never took part; refuse them where durations are options."""
+        refuse_new_clients("durations", self.durations)
         return super().grow(state, before, after, version)
 
     def apply(self, report: Report, version: int, state: State) -> State:
@@ -125,42 +120,39 @@ class Oort(RecordingSelection, name="oort"):
         state["utility"][to_device(report.client, device)] = utility
         state["last"][clients] = version + 1
         state["count"][clients] += 1
-        gained, steps = state["gained"].clone(), int(state["steps"]) + 1
-        gained[(steps - 1) % len(gained)] = utility.sum()
-        preferred = state["preferred"]
-        if steps >= len(gained) and steps % self.window == 0:
-            latest, before = gained.roll(-steps).flip(0).split(self.window)
-            preferred = preferred + self.pacer_step * (before.sum() > latest.sum())
-        return state | {"gained": gained, "steps": torch.tensor(steps), "preferred": preferred}
+        return state | self._pacer.apply(utility.sum(), state)
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the cohort, ascending, int64 ``[B]``."""
-        record, here = {name: rows.cpu().numpy() for name, rows in candidates.record.items()}, candidates.everyone()
+        record, available = (
+            {name: rows.cpu().numpy() for name, rows in candidates.record.items()},
+            candidates.everyone(),
+        )
         if self.most is not None:
-            here = here[record["count"][here] < self.most]
-        known, new = here[record["last"][here] > 0], here[record["last"][here] == 0]
+            available = available[record["count"][available] < self.most]
+        is_known = record["last"][available] > 0
+        known, new = available[is_known], available[~is_known]
         epsilon = max(self.exploration * self.decay ** (candidates.round + 1), self.least)
         num_new = min(int(epsilon * self.cohort_size), len(new))
         num_known = min(self.cohort_size - num_new, len(known))
-        scores = np.zeros(candidates.num_clients)
-        scores[known] = self._scores(known, candidates.round + 1, record)
+        exploited = known[:0]
         if num_known:
-            limit = self.cutoff * np.sort(scores[known])[-num_known]
-            known = draw(candidates, known[scores[known] >= limit], scores, num_known)
-        speed = np.ones(candidates.num_clients) if self.durations is None else 1 / np.asarray(self.durations)
-        explored = draw(candidates, new, speed, self.cohort_size - num_known)
-        return np.sort(np.concatenate([known[:num_known], explored]))
+            scores = self._scores(known, candidates.round + 1, record)
+            best = scores >= self.cutoff * np.sort(scores)[-num_known]
+            exploited = by_weight(candidates, known[best], scores[best], num_known)
+        explored = by_weight(candidates, new, 1 / self._seconds(new), self.cohort_size - num_known)
+        return np.sort(np.concatenate([exploited, explored]))
 
     def _scores(self, clients: np.ndarray, now: int, record: dict[str, np.ndarray]) -> np.ndarray:
-        """Return the scores of clients who took part before, >= 0."""
+        """Return the scores of clients who took part before, >= 0; at least one client."""
         utility = record["utility"][clients]
-        if not len(utility):
-            return utility
         ranked = np.sort(utility)
         top, low = ranked[min(int(len(ranked) * self.clip), len(ranked) - 1)], 0.999 * ranked[0]
         spread = max(ranked[-1] - low, 1e-4)
         score = (np.minimum(utility, top) - low) / spread + np.sqrt(0.1 * np.log(now) / record["last"][clients])
-        if self.durations is not None:
-            slower = record["preferred"] / np.asarray(self.durations)[clients]
-            score = score * np.minimum(slower, 1.0) ** self.penalty
-        return score
+        slower = np.minimum(record["preferred"] / self._seconds(clients), 1.0)
+        return score * slower ** (0.0 if self.durations is None else self.penalty)
+
+    def _seconds(self, clients: np.ndarray) -> np.ndarray:
+        """Return the durations of these clients' rounds; equal ones where they are not known."""
+        return np.ones(len(clients)) if self.durations is None else np.asarray(self.durations)[clients]

@@ -7,77 +7,52 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from turnout.core.checks import count, refuse
+from turnout.core.checks import count
 from turnout.core.device import to_device
-from turnout.core.random import fold, stream, uniform
 from turnout.core.types import Candidates, Federation, Report, State
-from turnout.pieces.base import RecordingSelection, Selection
-from turnout.pieces.base.smoothed_rates import check_number_of_shares, check_shares, new_clients_without_shares
+from turnout.pieces.base import RecordingSelection
+from turnout.pieces.base.per_client import check_length, check_shares, refuse_new_clients
 from turnout.pieces.local.measurements import StartLoss
-from turnout.pieces.selection.uniform import Uniform, first_available
+from turnout.pieces.selection.draws import by_weight, first_available, lowest
+from turnout.pieces.selection.fixed_size import FixedSize
 
 
-class _OfCandidates(Selection):
-    """Draw candidates without replacement, in proportion to their shares, and keep those with the highest loss."""
+@dataclass(frozen=True)
+class _OfCandidates(FixedSize):
+    """Draw candidates without replacement, in proportion to their shares, and take those with the highest loss."""
 
-    cohort_size: int
-    candidates: int
-    shares: tuple[float, ...] | None
+    candidates: int = 20
+    shares: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        count("cohort_size", self.cohort_size)
-        if not isinstance(self.candidates, int) or self.candidates < self.cohort_size:
-            raise refuse(
-                "candidates",
-                given=self.candidates,
-                needed=f"a whole number >= cohort_size, which is {self.cohort_size}",
-                instead=f"Write candidates={2 * self.cohort_size}",
-            )
-        if self.shares is not None:
-            check_shares(self.shares)
+        super().__post_init__()
+        count("candidates", self.candidates, least=self.cohort_size, instead="It is at least cohort_size")
+        check_shares(self.shares)
 
     def check(self, num_clients: int) -> None:
         """Refuse fewer clients than a cohort has, and shares of another number."""
-        Uniform(self.cohort_size).check(num_clients)
-        if self.shares is not None:
-            check_number_of_shares(self.shares, num_clients)
+        super().check(num_clients)
+        check_length("shares", self.shares, num_clients)
 
-    def drawn(self, candidates: Candidates) -> np.ndarray:
-        """Return the candidates A, ascending, int64: `candidates` many, or all who are there."""
+    def draw(self, candidates: Candidates) -> np.ndarray:
+        """Return the candidates A, ascending, int64: `candidates` many, or all clients who are available."""
         if self.shares is None:
             return np.sort(first_available(candidates, self.candidates, candidates.num_clients))
         if len(self.shares) != candidates.num_clients:
-            raise new_clients_without_shares(self.shares)
-        return np.sort(draw(candidates, candidates.everyone(), np.asarray(self.shares), self.candidates))
+            refuse_new_clients("shares", self.shares)
+        everyone = candidates.everyone()
+        return np.sort(by_weight(candidates, everyone, np.asarray(self.shares)[everyone], self.candidates))
 
-    def highest(self, candidates: Candidates, clients: np.ndarray, loss: np.ndarray) -> np.ndarray:
-        """Return the cohort: the clients with the highest loss, at random among equals, ascending."""
-        chance = fold(stream("ties", candidates.seed, candidates.round), clients)
-        return np.sort(clients[np.lexsort((chance, -loss))[: self.cohort_size]])
-
-
-def draw(candidates: Candidates, clients: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
-    """Draw clients one after the other, each in proportion to its weight among those that are left.
-
-    The order of ``-log(u_k) / weight_k`` has this distribution (Efraimidis and Spirakis, 2006); who weighs nothing comes
-    last.
-
-    Args:
-        candidates: what chance depends on.
-        clients: whom to draw from, int64 ``[n]``.
-        weights: of all N clients, >= 0.
-        size: how many, at most.
-    """
-    chance = uniform(fold(stream("selection", candidates.seed, candidates.round), clients))
-    with np.errstate(divide="ignore"):
-        return clients[np.argsort(-np.log1p(-chance) / weights[clients], kind="stable")[:size]]
+    def highest(self, candidates: Candidates, clients: np.ndarray, loss: torch.Tensor) -> np.ndarray:
+        """Return the cohort: of `clients`, those with the highest loss ``[n]``, at random among equals, ascending."""
+        return lowest(candidates, clients, -loss.double().cpu().numpy(), self.cohort_size, "ties")
 
 
 @dataclass(frozen=True)
 class PowerOfChoice(_OfCandidates, name="power_of_choice"):
     """Choose the m clients with the highest ``F_k(w^t)`` among d random candidates (power-of-choice, pow-d).
 
-    1. The server draws d of those who are there without replacement, client k in proportion to its share p_k.
+    1. The server draws d of the available clients without replacement, client k in proportion to its share p_k.
     2. These compute the loss of the present model over all of their examples, and send it.
     3. The m with the highest losses are the cohort, at random among equals.
 
@@ -105,13 +80,9 @@ class PowerOfChoice(_OfCandidates, name="power_of_choice"):
 
     measurements = (StartLoss(),)
 
-    cohort_size: int = 10
-    candidates: int = 20
-    shares: tuple[float, ...] | None = None
-
     def measuring(self, candidates: Candidates) -> np.ndarray:
         """Return the candidates."""
-        return self.drawn(candidates)
+        return self.draw(candidates)
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the cohort, ascending, int64 ``[B]``; a loss that is no finite number keeps a client out."""
@@ -119,7 +90,7 @@ class PowerOfChoice(_OfCandidates, name="power_of_choice"):
         measured, _ = candidates.measured.screened()
         if not len(measured):
             return measured.client
-        return self.highest(candidates, measured.client, measured.seen["start_loss"].double().cpu().numpy())
+        return self.highest(candidates, measured.client, measured.seen["start_loss"])
 
 
 @dataclass(frozen=True)
@@ -145,10 +116,6 @@ class RecentLoss(_OfCandidates, RecordingSelection, name="recent_loss"):
     needs = ("loss",)
     client_rows = ("loss",)
 
-    cohort_size: int = 10
-    candidates: int = 20
-    shares: tuple[float, ...] | None = None
-
     def init(self, federation: Federation) -> State:
         """Return infinite losses."""
         shape = (federation.num_clients,)
@@ -161,5 +128,6 @@ class RecentLoss(_OfCandidates, RecordingSelection, name="recent_loss"):
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the cohort, ascending, int64 ``[B]``."""
-        drawn = self.drawn(candidates)
-        return self.highest(candidates, drawn, candidates.record["loss"].cpu().numpy()[drawn])
+        drawn = self.draw(candidates)
+        loss = candidates.record["loss"]
+        return self.highest(candidates, drawn, loss[to_device(drawn, loss.device)])

@@ -1,4 +1,4 @@
-"""Draw clients with replacement; a client that is drawn twice counts twice."""
+"""Draw clients uniformly with replacement; a client that is drawn twice counts twice."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.core.checks import count
-from turnout.core.random import fold, stream, uniform
 from turnout.core.types import Candidates
 from turnout.pieces.base import Selection
 from turnout.pieces.local.measurements import StartGradient
+from turnout.pieces.selection.draws import with_replacement
 
 
 @dataclass(frozen=True)
 class WithReplacement(Selection, name="with_replacement"):
-    """Draw `cohort_size` clients independently and uniformly from those available; none if nobody is.
+    """Draw `cohort_size` clients independently and uniformly from the available ones; none if none is.
 
     FedNu's S_t (FOLB, Algorithm 1) with the uniform distribution. It costs about cohort_size / (fraction available)
     questions, however many clients there are.
@@ -40,7 +40,7 @@ class WithReplacement(Selection, name="with_replacement"):
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the draws, ascending, int64 ``[K]``."""
-        return uniform_draws(candidates, self.cohort_size, "selection")
+        return with_replacement(candidates, self.cohort_size, "selection")
 
 
 @dataclass(frozen=True)
@@ -66,25 +66,8 @@ class TwoCohorts(Selection, name="two_cohorts"):
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the draws of S_1, ascending, int64 ``[K]``."""
-        return uniform_draws(candidates, self.cohort_size, "selection")
+        return with_replacement(candidates, self.cohort_size, "selection")
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
         """Return the draws of S_2, ascending, int64 ``[K]``."""
-        return uniform_draws(candidates, self.cohort_size, "second cohort")
-
-
-def uniform_draws(candidates: Candidates, size: int, purpose: str) -> np.ndarray:
-    """Return `size` independent draws, uniform over those available, ascending; none if nobody is."""
-    key, num_clients = stream(purpose, candidates.seed, candidates.round), candidates.num_clients
-    present, drawn, step = np.empty(0, dtype=np.int64), 0, 2 * size
-    while len(present) < size and drawn < 4 * num_clients:
-        clients = (uniform(fold(key, np.arange(drawn, drawn + step))) * num_clients).astype(np.int64)
-        present = np.concatenate([present, clients[candidates.available(clients)]])
-        drawn, step = drawn + step, 2 * step
-    if len(present) < size:  # hardly anyone is there: ask everyone, and draw from those who are
-        everyone = candidates.everyone()
-        if not len(everyone):
-            return everyone
-        more = uniform(fold(key, np.arange(drawn, drawn + size))) * len(everyone)
-        present = np.concatenate([present, everyone[more.astype(np.int64)]])
-    return np.sort(present[:size])
+        return with_replacement(candidates, self.cohort_size, "second cohort")

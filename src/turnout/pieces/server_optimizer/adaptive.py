@@ -1,15 +1,14 @@
-"""What FedAdagrad, FedAdam and FedYogi have in common: a step whose size is adapted to each parameter."""
+"""Base class of server steps whose size adapts to each parameter (FedAdagrad, FedAdam, FedYogi)."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
-from turnout.core.checks import positive, refuse
-from turnout.core.schedule import Schedule, check_step_size, step_size
+from turnout.core.checks import decay, positive, refuse
+from turnout.core.schedule import Schedule, check_step_size, step_size_at
 from turnout.core.types import Federation, State
 from turnout.pieces.base import Server, WithState
 
@@ -59,7 +58,7 @@ class Adaptive(Server):
         """Step along the momentum, each parameter by its own step size."""
         m = torch.lerp(direction, state["m"], self.beta1)
         v = self.second_moment(state["v"], direction.square())
-        lr = float(step_size(self.lr, np.asarray(version)))
+        lr = step_size_at(self.lr, version)
         return params.addcdiv(m, v.sqrt().add_(self.tau), value=lr), {"m": m, "v": v}
 
 
@@ -72,9 +71,3 @@ def check_offset(name: str, value: float) -> None:
 
 
 _LEAST = 2.0**-63
-
-
-def decay(name: str, value: float) -> None:
-    """Refuse what is no share of the past that can stay."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise refuse(name, given=value, needed="a number >= 0 and < 1")

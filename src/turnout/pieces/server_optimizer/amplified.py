@@ -1,4 +1,4 @@
-"""The server's step with amplified updates: what a period of rounds did is done once more, gamma - 1 times as far."""
+"""The server's step with amplified updates: a period of rounds is extrapolated by gamma - 1 times its progress."""
 
 from __future__ import annotations
 

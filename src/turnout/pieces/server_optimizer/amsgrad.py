@@ -1,18 +1,17 @@
-"""FADAS's step: AMSGrad, shorter where a report of the buffer is very stale."""
+"""FADAS's step: AMSGrad, with a smaller step size where a report of the buffer is very stale."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import torch
 
-from turnout.core.checks import count, known_name
-from turnout.core.schedule import Schedule, check_step_size, step_size
+from turnout.core.checks import count, decay, known_name
+from turnout.core.schedule import Schedule, check_step_size, step_size_at
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.base import Server, Whose, WithState
-from turnout.pieces.server_optimizer.adaptive import check_offset, decay
+from turnout.pieces.server_optimizer.adaptive import check_offset
 
 Delays = Literal["ignored", "paper", "authors_code"]
 DELAYS: tuple[Delays, ...] = ("ignored", "paper", "authors_code")
@@ -77,7 +76,7 @@ class ServerAmsgrad(Server, name="amsgrad"):
 
     @property
     def participation(self) -> Whose:
-        """Whose participation changes the step: everybody's where it falls with delays."""
+        """Whose participation changes the step: that of all clients where the step size depends on delays."""
         return "none" if self.delays == "ignored" else "others"
 
     def shortened(self, report: Report, version: int) -> float:
@@ -85,7 +84,7 @@ class ServerAmsgrad(Server, name="amsgrad"):
         tau = int((version - report.version).max(initial=0))
         if self.delays == "ignored" or tau <= self.threshold:
             return 1.0
-        eta = 1.0 if self.delays == "authors_code" else float(step_size(self.lr, np.asarray(version)))
+        eta = 1.0 if self.delays == "authors_code" else step_size_at(self.lr, version)
         return min(1.0, 1.0 / (max(tau, 1) * eta))
 
     def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
@@ -94,7 +93,7 @@ class ServerAmsgrad(Server, name="amsgrad"):
         m = torch.lerp(direction, state["m"], self.beta1)
         v = torch.lerp(direction.square(), state["v"], self.beta2)
         v_max = torch.maximum(state["v_max"], v)
-        lr, scale = float(step_size(self.lr, np.asarray(version))), 1.0
+        lr, scale = step_size_at(self.lr, version), 1.0
         if self.bias_correction:
             lr, scale = lr / (1 - self.beta1 ** int(steps)), (1 - self.beta2 ** int(steps)) ** -0.5
         stepped = params.addcdiv(m, v_max.sqrt().mul_(scale).add_(self.epsilon), value=lr)

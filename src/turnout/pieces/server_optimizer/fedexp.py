@@ -1,4 +1,4 @@
-"""FedExP's step: as long as the updates' disagreement allows."""
+"""FedExP's step, which is longer the more updates disagree."""
 
 from __future__ import annotations
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
-from turnout.core.schedule import Schedule, check_step_size, step_size
+from turnout.core.checks import decay
+from turnout.core.schedule import Schedule, check_step_size, step_size_at
 from turnout.core.types import Federation, State
 from turnout.pieces.base import Server, WithState
-from turnout.pieces.server_optimizer.adaptive import decay
 
 
 @dataclass(frozen=True)
@@ -55,4 +54,4 @@ class ServerMomentum(Server, name="momentum"):
     def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
         """Step along the momentum."""
         v = direction.add(state["v"], alpha=self.beta)
-        return params.add(v, alpha=float(step_size(self.lr, np.asarray(version)))), {"v": v}
+        return params.add(v, alpha=step_size_at(self.lr, version)), {"v": v}

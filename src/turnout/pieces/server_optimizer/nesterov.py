@@ -1,17 +1,15 @@
-"""The server's step with Nesterov's momentum: DiLoCo's, and the one that waits for late reports."""
+"""The server's step with Nesterov's momentum (DiLoCo), delayed where reports come late."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
-from turnout.core.checks import count, refuse
-from turnout.core.schedule import Schedule, check_step_size, step_size
+from turnout.core.checks import count, decay, refuse
+from turnout.core.schedule import Schedule, check_step_size, step_size_at
 from turnout.core.types import Federation, State
 from turnout.pieces.base import Server, WithState
-from turnout.pieces.server_optimizer.adaptive import decay
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class ServerNesterov(Server, name="nesterov"):
 
     def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
         """Step along the direction, and along the momentum when it is due."""
-        lr = float(step_size(self.lr, np.asarray(version)))
+        lr = step_size_at(self.lr, version)
         if self.every == 1:
             v = direction.add(state["v"], alpha=self.beta)
             return params.add(direction.add(v, alpha=self.beta), alpha=lr), {"v": v}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
-from turnout.core.schedule import Schedule, check_step_size, step_size
+from turnout.core.schedule import Schedule, check_step_size, step_size_at
 from turnout.core.types import State
 from turnout.pieces.base import Server, WithState
 
@@ -37,4 +36,4 @@ class ServerSgd(Server, name="sgd"):
 
     def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
         """Step along the direction."""
-        return params.add(direction, alpha=float(step_size(self.lr, np.asarray(version)))), state
+        return params.add(direction, alpha=step_size_at(self.lr, version)), state

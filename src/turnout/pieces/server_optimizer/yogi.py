@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.pieces.server_optimizer.adaptive import Adaptive, decay
+from turnout.core.checks import decay
+from turnout.pieces.server_optimizer.adaptive import Adaptive
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""FOLB: updates count by how well a client's gradient agrees with the cohort's, and by how far the client got."""
+"""Weigh updates by how well a client's gradient agrees with the cohort's, and by its inexactness (FOLB)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MaxFL: clients count most where the model is about to meet, or to miss, what they require."""
+"""Weigh clients most whose requirement the model just meets or misses (MaxFL)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights by how stale a report is, and by nothing else: FedBuff, FedAsync, and exponentials for comparison."""
+"""Discount reports by their staleness (FedBuff, FedAsync, and exponentials for comparison)."""
 
 from __future__ import annotations
 

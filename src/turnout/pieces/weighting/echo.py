@@ -1,4 +1,4 @@
-"""FedAWE's adaptive innovation echoing: an update counts once for every round that its client missed."""
+"""Count an update once for every round that its client missed (FedAWE's adaptive innovation echoing)."""
 
 from __future__ import annotations
 

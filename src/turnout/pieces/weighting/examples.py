@@ -1,4 +1,4 @@
-"""Weights by the amount of data."""
+"""Weigh clients by their number of examples."""
 
 from __future__ import annotations
 

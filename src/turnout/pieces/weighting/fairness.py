@@ -1,4 +1,4 @@
-"""q-FFL: clients count more the worse the model serves them, with the step size that this needs."""
+"""Weigh clients by a power of their loss, with the step size that this needs (q-FFL)."""
 
 from __future__ import annotations
 

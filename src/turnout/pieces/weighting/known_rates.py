@@ -1,4 +1,4 @@
-"""Weights from participation rates that somebody knows: the oracle that FedAU does without."""
+"""Weigh clients by their true participation rates, which FedAU does without."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
     """``w_b <- w_b / p_b`` with the true participation rate p ("known participation statistics" in FedAU's comparison).
 
     Args:
-        rates: p for each of the N clients; None takes what the population says of itself.
+        rates: p of each of the N clients; None takes those of the population.
 
     Raises:
         ConfigurationError: where nobody knows the rates, there are not N of them, or one is outside (0, 1].
@@ -38,7 +38,7 @@ class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
     rates: tuple[float, ...] | None = None
 
     def init(self, federation: Federation) -> State:
-        """``inverse [N]``: 1 / p_n."""
+        """Return ``inverse [N]``, 1 / p_n."""
         rates = federation.rates if self.rates is None else np.asarray(self.rates, dtype=np.float64)
         if rates is None:
             raise ConfigurationError(
@@ -66,9 +66,9 @@ class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
         )
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """``1 / p`` of those who are there."""
+        """Return ``1 / p`` of the clients that report."""
         return state["inverse"][torch.from_numpy(report.client)]
 
     def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
-        """``1 / p_n`` for everyone."""
+        """Return ``1 / p_n`` of all clients."""
         return state["inverse"].numpy()

@@ -1,4 +1,4 @@
-"""FedNova: clients who did more steps do not pull more."""
+"""Divide updates by their number of local steps (FedNova)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MW-Fed: whoever is not content yet counts more, and works more, from then on."""
+"""Multiply the weight and the work of clients whose requirement is not met (MW-Fed)."""
 
 from __future__ import annotations
 

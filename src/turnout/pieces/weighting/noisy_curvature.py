@@ -1,4 +1,4 @@
-"""q-FFL's divisor as differential privacy allows it: a sum of bounded curvatures, and noise."""
+"""Divide by a noised sum of bounded curvatures: q-FFL's divisor under differential privacy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Divisors that differential privacy allows: a sum of bounded numbers, and noise."""
+"""Divide by a noised sum of bounded numbers, as differential privacy allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What weights are divided by: the last link of every weighting chain, and the place where papers differ."""
+"""Divide weights: the last link of every weighting chain, in which papers differ most."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DivideByClients(ByOneNumber, name="divide_by_clients"):
 
 @dataclass(frozen=True)
 class DivideByParticipants(ByOneNumber, name="divide_by_participants"):
-    """``w_b <- w_b / B``: by those who are there ("average participating").
+    """``w_b <- w_b / B``: by the number of reports ("average participating").
 
     Example:
         >>> from turnout.pieces.base.trial import report, weigh

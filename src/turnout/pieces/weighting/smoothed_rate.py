@@ -1,4 +1,4 @@
-"""F3AST's weights: a client's share of the objective over how often it takes part, smoothed."""
+"""Weigh clients by their share of the objective over their smoothed rate of participation (F3AST)."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ class BySmoothedRate(SmoothedRates, Weighting, name="by_smoothed_rate"):
         return weights, state
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """``p / r`` of those who are there."""
+        """Return ``p / r`` of the clients that report."""
         share = self.share(report.client, federation.num_clients)
         return torch.from_numpy(share / self.rate_after(report.client, version, state))

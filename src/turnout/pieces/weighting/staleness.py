@@ -1,4 +1,4 @@
-"""FedStaleWeight: clients weigh by how stale their reports use to be, so that the slow have as much influence as the fast."""
+"""Weigh clients by the usual staleness of their reports, so that slow and fast ones have equal influence (FedStaleWeight)."""
 
 from __future__ import annotations
 

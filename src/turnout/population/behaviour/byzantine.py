@@ -12,7 +12,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError, is_finite, not_negative, probability, refuse
 from turnout.core.device import to_device
-from turnout.core.random import fold, generator, stream, uniform
+from turnout.core.random import fold, generator, normal, stream
 from turnout.core.registry import Family, Registered
 from turnout.core.types import Report
 from turnout.core.updates import Updates
@@ -130,9 +130,8 @@ class Byzantine(Attack, name="byzantine"):
         if self.noise and delta.shape[1]:
             keys = to_device(fold(key, versions, clients), delta.device)
             bits = fold(keys[:, None], torch.arange(delta.shape[1], device=delta.device))
-            normal = torch.special.ndtri(uniform(bits) + 2.0**-54)  # never at 0, where it is infinite
             length = torch.linalg.vector_norm(delta, dim=1, keepdim=True, dtype=torch.float64)
-            changed += (self.noise * length / math.sqrt(delta.shape[1]) * normal).to(delta.dtype)
+            changed += (self.noise * length / math.sqrt(delta.shape[1]) * normal(bits)).to(delta.dtype)
         return changed
 
 

@@ -10,8 +10,8 @@ from turnout.core.checks import ConfigurationError, probability
 from turnout.core.device import to_device
 from turnout.core.types import Report, State
 from turnout.pieces.base import Local, Slots
-from turnout.pieces.local.aggregation import AggregationSteps, mixture
-from turnout.pieces.local.pairs import MixtureSteps, MoreauSteps
+from turnout.pieces.local.aggregation_steps import AggregationSteps
+from turnout.pieces.local.pair_steps import MixtureSteps, MoreauSteps
 from turnout.pieces.personalization.base import WholeModel
 
 
@@ -161,4 +161,4 @@ class AggregatedModel(PairModel, name="aggregated"):
         """Return the mixture of each client, ``[B, P]``."""
         personal = to_device(memory["personal"], params.device)
         last, weights, _ = personal.tensor_split((params.shape[-1], 2 * params.shape[-1]), dim=1)
-        return mixture(last, params.expand(len(personal), -1), weights)
+        return torch.lerp(last, params.expand(len(personal), -1), weights)

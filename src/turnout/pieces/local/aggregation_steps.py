@@ -1,4 +1,4 @@
-"""FedALA's local steps: from a mixture of the received model and the client's last one, whose weights are learnt first."""
+"""Begin local steps at a learnt mixture of the received model and the client's last one (FedALA)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from turnout.engine.objective import Objective
 from turnout.engine.parameter_names import check_patterns, names_of
 from turnout.pieces.base import Correction, MemoryShapes
 from turnout.pieces.local.descent import minibatches_of
-from turnout.pieces.local.minibatches import Plan, batches_per_pass, plan
-from turnout.pieces.local.pairs import PairSteps
+from turnout.pieces.local.minibatches import batches_per_pass
+from turnout.pieces.local.pair_steps import PairSteps
+from turnout.pieces.local.sgd import Sgd
 
 RECENT = 10
 """Passes over whose losses the standard deviation is taken, as in the authors' code."""
@@ -89,10 +90,10 @@ class AggregationSteps(PairSteps):
         """
         size = clients.objective.layout.num_params
         received, last, before, learnt = task.params.split([size, size, size, 1], dim=1)
-        weights = before
+        weights = before.clone()
         if task.phase == "train":
-            weights = self._learn(task, last, received, before, learnt[:, 0] > 0, clients)
-        start = mixture(last, received, weights)
+            self._learn(weights, received, last, learnt[:, 0] > 0, task, clients)
+        start = torch.lerp(last, received, weights)
         report = super().train(replace(task, params=start), memory, clients, corrections)
         model = start + report.delta
         learns = (received != last).any(dim=1, keepdim=True).to(learnt.dtype).maximum(learnt)
@@ -101,108 +102,57 @@ class AggregationSteps(PairSteps):
 
     def _learn(
         self,
-        task: Task,
-        last: torch.Tensor,
-        received: torch.Tensor,
         weights: torch.Tensor,
-        settled: torch.Tensor,
+        received: torch.Tensor,
+        last: torch.Tensor,
+        learnt: torch.Tensor,
+        task: Task,
         clients: Clients,
-    ) -> torch.Tensor:
-        """Return the weights ``[B, P]`` after the passes of this round.
+    ) -> None:
+        """Move the weights ``[B, P]`` in place by the passes of this round.
 
         Args:
+            weights, received, last: W, w and v, ``[B, P]``.
+            learnt: the clients that have learnt weights before, bool ``[B]``.
             task, clients: as in `train`.
-            last, received, weights: v, w and W before, ``[B, P]``.
-            settled: which clients have learnt weights before, bool ``[B]``.
         """
-        planned, device = self._sample(task, clients), last.device
-        # Clients with more minibatches first, so that those who have one left are always the first rows.
-        order = np.argsort(-planned.num_steps, kind="stable")
-        rows, num_steps = to_device(order, device), to_device(planned.num_steps[order], device)
-        last, received, weights, settled = last[rows], received[rows], weights[rows], settled[rows]
-        sample = _Sample(clients, num_steps, *minibatches_of(planned, task, order, clients, "aggregation"))
-        factor = self._step_sizes_of_weights(clients.objective).to(last)
+        rule = _Sample(batch_size=self.batch_size, sampling="fresh", drop_last=True, share=self.share)
+        planned = rule.plan(replace(task, seed=stream("aggregation", task.seed)), {}, clients)
+        examples, mask, keys = minibatches_of(planned, task, np.arange(len(clients)), clients, "aggregation")
+        num_steps = to_device(planned.num_steps, last.device)
+        factor, loss = self._step_sizes(clients.objective).to(last), weights.new_zeros(len(weights))
         lanes, losses = (received != last).any(dim=1).nonzero()[:, 0], list[torch.Tensor]()
         for number in range(self.most_passes):
             if not len(lanes):
                 break
-            weights[lanes], loss = sample.one_pass(lanes, last[lanes], received[lanes], weights[lanes], factor)
-            losses = [*losses[-RECENT + 1 :], loss]
-            goes_on = ~settled[lanes]
+            for step in range(int(num_steps[lanes].max())):
+                rows = lanes[num_steps[lanes] > step]
+                inside = None if mask is None else mask[step, rows]
+                x, y = clients.minibatch(examples[step, rows], keys[step, rows])
+                params = torch.lerp(last[rows], received[rows], weights[rows])
+                loss[rows], gradient = clients.objective.gradient(params, x, y, inside, keys[step, rows])
+                slope = gradient * (received[rows] - last[rows])
+                weights[rows] = (weights[rows] - factor * slope).clamp(0.0, 1.0)
+            losses = [*losses[1 - RECENT :], loss.clone()]
+            unsettled = ~learnt[lanes]
             if number >= RECENT:
-                goes_on &= torch.stack(losses).std(dim=0, correction=0) >= self.threshold
-            lanes, losses = lanes[goes_on], [value[goes_on] for value in losses]
-        return weights[torch.argsort(rows)]
+                unsettled &= torch.stack(losses)[:, lanes].std(dim=0, correction=0) >= self.threshold
+            lanes = lanes[unsettled]
 
-    def _sample(self, task: Task, clients: Clients) -> Plan:
-        """Return the minibatches of each client's sample: the first of a shuffle of its data, anew in every round."""
-        sizes = clients.num_examples
-        sampled = np.maximum((self.share * sizes).astype(np.int64), 1)
-        return plan(
-            offsets=clients.shards.offsets[clients.rows],
-            sizes=sizes,
-            clients=clients.ids,
-            versions=task.draws(len(clients)),
-            done=np.zeros_like(sizes),
-            num_steps=batches_per_pass(sampled, self.batch_size, drop_last=True),
-            batch_size=self.batch_size,
-            sampling="fresh",
-            drop_last=True,
-            seed=stream("aggregation", task.seed),
-        )
-
-    def _step_sizes_of_weights(self, objective: Objective) -> torch.Tensor:
+    def _step_sizes(self, objective: Objective) -> torch.Tensor:
         """Return the step size of each weight, ``[P]``: 0 below the higher layers."""
         higher, layout = names_of(self.parameters, objective.network.module), objective.layout
         sizes = torch.tensor([self.weight_lr if name in higher else 0.0 for name in layout.names], dtype=torch.float64)
         return sizes.repeat_interleave(torch.tensor(layout.sizes))
 
 
-@dataclass(frozen=True, eq=False)
-class _Sample:
-    """Minibatches of a sample of each client's data, clients with more of them before those with fewer.
+@dataclass(frozen=True)
+class _Sample(Sgd):
+    """Minibatches of a share of each client's data: the first of a shuffle, anew in every round."""
 
-    Args:
-        clients: whose objective it is.
-        num_steps: minibatches of each client, int64 ``[B]``.
-        examples: positions in the flat data, ``[S, B, M]``.
-        mask: 1, or its weight, for an example and 0 for padding, as `examples`; None where nothing is padded or weighted.
-        keys: 64 random bits of each minibatch, ``[S, B]``.
-    """
+    share: float = 1.0
 
-    clients: Clients
-    num_steps: torch.Tensor
-    examples: torch.Tensor
-    mask: torch.Tensor | None
-    keys: torch.Tensor
-
-    def one_pass(
-        self,
-        lanes: torch.Tensor,
-        last: torch.Tensor,
-        received: torch.Tensor,
-        weights: torch.Tensor,
-        factor: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the weights after a pass, ``[b, P]``, and the loss on the last minibatch of each client, ``[b]``.
-
-        Args:
-            lanes: which clients learn, ascending, int64 ``[b]``.
-            last, received, weights: v, w and W of these, ``[b, P]``; `weights` is changed.
-            factor: step size of each weight, ``[P]``.
-        """
-        losses, num_steps = weights.new_zeros(len(lanes)), self.num_steps[lanes]
-        for step in range(int(num_steps.max())):
-            n = int((num_steps > step).sum())
-            active = lanes[:n]
-            keys, inside = self.keys[step, active], None if self.mask is None else self.mask[step, active]
-            x, y = self.clients.minibatch(self.examples[step, active], keys)
-            params = mixture(last[:n], received[:n], weights[:n])
-            losses[:n], gradient = self.clients.objective.gradient(params, x, y, inside, keys)
-            weights[:n] = (weights[:n] - factor * gradient * (received[:n] - last[:n])).clamp(0.0, 1.0)
-        return weights, losses
-
-
-def mixture(last: torch.Tensor, received: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Return ``v + (w - v) W``, which is w itself where W is 1."""
-    return torch.lerp(last, received, weights)
+    def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
+        """Return the number of minibatches, int64 ``[B]``; at least 1."""
+        sampled = np.maximum((self.share * clients.num_examples).astype(np.int64), 1)
+        return batches_per_pass(sampled, self.batch_size, drop_last=True)

@@ -1,4 +1,4 @@
-"""Local steps that move the shared model and a model of the client's own at once: those of APFL and of pFedMe."""
+"""Local steps that train the shared model and a personal one together (APFL, pFedMe)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from turnout.pieces.local.solver import Solver
 
 @dataclass(frozen=True)
 class PairSteps(Sgd):
-    """Base class: local SGD whose parameters are those of the shared model w, and behind them what a client keeps."""
+    """Base class: local SGD on the parameters of the shared model w, followed by those that the client keeps."""
 
     refuses_batch_norm = "a step is of two models at once, and running statistics are of one"
 
