@@ -184,11 +184,11 @@ def test_processes_are_killed_while_clients_answer(folder, masked):
         for row in list(processes.pids):
             processes.kill(row)
     found = replay(Setting.of(run), folder / "server")
-    assert [closed.survey.asked.number for closed in found.surveys] == numbers
+    assert [closed.survey.request.number for closed in found.surveys] == numbers
     assert found.driver.barred == {}
     expected, opened = sums_of_each(run), set()
     for closed in found.surveys:
-        answered, phase = list(closed.survey.answers), closed.survey.asked.phase
+        answered, phase = list(closed.survey.answers), closed.survey.request.phase
         assert len(answered) >= (0 if masked else N)
         total = (
             closed.opened.total if closed.opened else {name: value.sum(axis=0) for name, value in closed.sums.items()}

@@ -126,7 +126,7 @@ def test_replay_has_the_same_answers(world):
     kept = deployed.host.driver.ledger.history.evaluations
     assert len(again.surveys) == len(kept) == 2
     for closed in again.surveys:
-        answers = kept.answers(closed.survey.asked.number)
+        answers = kept.answers(closed.survey.request.number)
         np.testing.assert_array_equal(closed.clients, answers.clients)
         for name, values in closed.sums.items():
             np.testing.assert_array_equal(values, answers.sums[name])

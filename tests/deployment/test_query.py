@@ -162,7 +162,7 @@ def test_kills_during_queries(world, folder, reaper):
         assert (found["asked"], found["answered"], found["figures"]["counts"]) == (8, 8, LABELS)
     deployed.host.service.finish()
     again = replay(deployed.setting, deployed.folder)
-    assert [closed.survey.asked.number for closed in again.surveys] == numbers
+    assert [closed.survey.request.number for closed in again.surveys] == numbers
 
 
 def survey(deployed, **body):

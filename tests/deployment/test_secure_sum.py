@@ -109,7 +109,7 @@ def test_a_threshold_is_rounded_up_and_above_half(share, degree, threshold):
 @pytest.mark.parametrize("degree", [None, 2, 3, 5, 20])
 def test_neighbours_are_counted_as_the_graph_has_them(degree):
     graph = neighbours(range(9), degree, 0)
-    assert {len(others) for others in graph.values()} == {SecureSum(degree=degree).num_neighbours(9)}
+    assert {len(others) for others in graph.values()} == {SecureSum(degree=degree).masking.num_neighbours(9)}
 
 
 def test_what_is_too_large_is_clipped():

@@ -213,7 +213,7 @@ def test_kills_between_the_writes_of_masked_answers(world, folder, reaper, kind)
     driver = deployed.host.driver
     deployed.host.service.finish()
     again = replay(deployed.setting, deployed.folder)
-    assert [closed.survey.asked.number for closed in again.surveys] == numbers
+    assert [closed.survey.request.number for closed in again.surveys] == numbers
     assert again.driver.barred == driver.barred == {}
     opened = 0
     for closed in again.surveys:
@@ -225,7 +225,7 @@ def test_kills_between_the_writes_of_masked_answers(world, folder, reaper, kind)
         np.testing.assert_allclose(
             closed.opened.total["counts"].reshape(-1), expected, atol=1.0 if kind == "masks" else 1e-3
         )
-        found = driver.ledger.survey(closed.survey.asked.number)
+        found = driver.ledger.survey(closed.survey.request.number)
         assert found["answered"] == len(used)
     assert opened
     assert any("died" in closed.survey.reasons for closed in again.surveys)

@@ -160,7 +160,7 @@ def test_a_client_is_told_how_often_it_had_the_version_as_the_step_counts_it(see
                 assert batch.repeat_index.tolist() == [repeats[task] for task in batch.tasks.tolist()]
                 coordinator.step(batch, sent(batch))
                 steps += 1
-        at_work = coordinator.scheduler.pace.open.of
+        at_work = coordinator.scheduler.pace.open.task_of
         client = int(rng.choice(sorted(at_work)))
         task = at_work[client]
         if rng.random() < 0.8:

@@ -151,8 +151,8 @@ def test_a_selection_of_ones_own():
 def test_a_selection_sees_nobody_who_is_at_work():
     virtual = driver(Buffered(1, 2), WorkTimes(Speed().bind(4)), Everyone().bind(4))
     taken(virtual, 3)
-    at_work = set(virtual.pace.engaged())
-    there = virtual.choice.there(np.arange(4))
+    at_work = set(virtual.pace.busy())
+    there = virtual.choice.selectable(np.arange(4))
     assert {c for c in range(4) if not there[c]} == at_work
 
 
@@ -201,8 +201,8 @@ def test_what_happens_in_one_moment_is_told_in_one_order(clients, die, order):
     """Reports and then deaths by the number of their task, departures, arrivals, and timers by their number."""
 
     class Work(WorkTimes):
-        def next(self, clients, version, likely=tuple, phase="train"):
-            del version, likely, phase
+        def next(self, clients, version, candidates=tuple, phase="train"):
+            del version, candidates, phase
             return [-1.0 - 1.0 if die[client] else 1.0 for client in clients]
 
     pace, told = Rounds(), Told(list(clients))

@@ -1,10 +1,10 @@
-"""Sums of clients' answers to evaluations and queries of which the server is to learn no single one, or nothing exact."""
+"""Sum clients' answers to evaluations and queries, under masks, with noise, or both."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -16,61 +16,23 @@ from turnout.pieces.base.algorithm import Algorithm
 from turnout.privacy.answers import Answers
 from turnout.privacy.discrete import COARSEST, WIDEST, discrete_gaussian
 from turnout.protocol.secure.fixed_point import FixedPoint
-from turnout.protocol.secure.masked_sum import Masking
+from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.masks import secret_uniform
 
 _BITS, _FRACTION_BITS, _LARGEST = 64, 20, 2.0**29  # room for 16,383 clients
 
 
-@dataclass(frozen=True)
-class MaskingOfAnswers:
-    """The options of a secure sum of answers: those of the run's own, with numbers of 64 bits.
-
-    Attributes:
-        of_updates: the options of the run's own secure sum.
-        code: how numbers are written.
-    """
-
-    of_updates: Masking
-    code: FixedPoint
-    weights: tuple[float, ...] | None = (1.0, 1.0)
-
-    @property
-    def bits(self) -> int:
-        """Bits of the modulus."""
-        return self.code.bits
-
-    @property
-    def degree(self) -> int | None:
-        """Neighbours of a client; None joins all to all."""
-        return self.of_updates.degree
-
-    @property
-    def threshold(self) -> float:
-        """The share of a client's neighbours whose help it takes to take off its masks."""
-        return self.of_updates.threshold
-
-    @property
-    def min_clients(self) -> int:
-        """Fewest clients of a sum."""
-        return self.of_updates.min_clients
-
-    def num_neighbours(self, num_clients: int) -> int:
-        """Return k among so many clients."""
-        return self.of_updates.num_neighbours(num_clients)
-
-
 class BoundQuestion(Protocol):
-    """A query as its sums see it (see `turnout.evaluation.queries.Question`)."""
+    """The question of a query (see `turnout.evaluation.queries.Question`)."""
 
     @property
     def kind(self) -> str:
-        """What is asked."""
+        """The kind of the question."""
         ...
 
     @property
     def bound(self) -> float | None:
-        """The distance from the center to which values are clipped."""
+        """The maximum distance of values from the centre, to which they are clipped."""
         ...
 
     def shapes(self, widths: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
@@ -80,12 +42,12 @@ class BoundQuestion(Protocol):
 
 @dataclass(frozen=True)
 class AnswerSum:
-    """Say how the answers of a run's clients are added up.
+    """The options of sums of answers.
 
     Attributes:
-        masking: the options of the run's secure sum; None where the server receives single answers.
-        noise: bounds and noise of answers; None where the sum is exact.
-        shares: of how many clients the noise is made, which add it under their masks; None has the server add it.
+        masking: the options of the secure sum; None if the server receives single answers.
+        noise: bounds and noise of answers; None if sums are exact.
+        shares: the number of clients that add the noise under their masks; None has the server add it.
     """
 
     masking: Masking | None
@@ -94,7 +56,7 @@ class AnswerSum:
 
     @classmethod
     def of(cls, algorithm: Algorithm) -> AnswerSum | None:
-        """Return how the answers of a run are added up; None where the server sees each client's, or none is asked for."""
+        """Return the options for an algorithm; None if the server sees single answers, or if answers are not allowed."""
         masking: Masking | None = getattr(algorithm.aggregation, "masking", None)
         plan = algorithm.privacy
         if plan is None or not plan.is_noised:
@@ -105,14 +67,14 @@ class AnswerSum:
         return cls(masking, plan.answers, None if shares is None else shares - algorithm.aggregation.dropouts)  # type: ignore[attr-defined]
 
     def layout(self, shapes: Mapping[str, tuple[int, ...]], *, labelled: bool = True) -> AnswerLayout:
-        """Return how the sums of an evaluation, of these shapes, are laid out as a vector."""
+        """Return the layout of the sums of an evaluation, with these shapes, as a vector."""
         return AnswerLayout(self, dict(shapes), labelled=labelled)
 
     def of_query(self, question: BoundQuestion, widths: Mapping[str, int]) -> AnswerLayout:
-        """Return how the sums of a query are laid out as a vector; see `Question.shapes` for `widths`.
+        """Return the layout of the sums of a query as a vector; see `Question.shapes` for `widths`.
 
         Raises:
-            ConfigurationError: for values without a bound where there is noise, and for what these data have not.
+            ConfigurationError: if there is noise and the values have no bound, or if the data lack a column.
         """
         shapes = question.shapes(widths)
         if self.noise is not None and "sums" in shapes and question.bound is None:
@@ -123,7 +85,7 @@ class AnswerSum:
         return AnswerLayout(self, shapes, question.bound)
 
 
-_HUGE = 1e100  # whose square is a number, too
+_HUGE = 1e100  # its square is finite
 _ONES = ("appeal_train", "appeal_test", "preferred", "client_bins")
 _LOSSES = ("loss", "shared_loss")
 _SCORES = ("score", "shared_score", "group_score")
@@ -131,13 +93,13 @@ _SCORES = ("score", "shared_score", "group_score")
 
 @dataclass(frozen=True)
 class AnswerLayout:
-    """Write the sums of a client as a vector, and read figures from the sum of such vectors.
+    """The layout of a client's sums as a vector.
 
     Attributes:
-        sums: how answers are added up.
-        shapes: of the sums, by name.
-        bound: to which values of features are clipped.
-        labelled: whether scores are numbers of right answers, in place of squared errors.
+        sums: the options of sums.
+        shapes: the shape of each sum.
+        bound: the bound to which values of features are clipped.
+        labelled: True if scores are numbers of correct predictions; False if they are squared errors.
     """
 
     sums: AnswerSum
@@ -147,29 +109,25 @@ class AnswerLayout:
 
     @property
     def size(self) -> int:
-        """The numbers of the vector."""
+        """The length of the vector."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
     @cached_property
     def scales(self) -> dict[str, float]:
-        """What each sum is divided by: the most that it can be with noise, and 1 without."""
+        """The scale of each sum: its maximum with noise, and 1 without."""
         if (noise := self.sums.noise) is None:
             return dict.fromkeys(self.shapes, 1.0)
-        found = dict.fromkeys(self.shapes, float(noise.examples))
-        found |= {name: 1.0 for name in _ONES if name in found}
-        of_loss = _LOSSES if self.labelled else (*_LOSSES, *_SCORES)
-        found |= {name: noise.examples * noise.largest_loss for name in of_loss if name in found}
+        largest = dict.fromkeys(_ONES, 1.0)
+        largest |= dict.fromkeys(
+            _LOSSES if self.labelled else (*_LOSSES, *_SCORES), noise.examples * noise.largest_loss
+        )
         if self.bound is not None:
-            found |= {
-                name: noise.examples * self.bound**power
-                for name, power in (("sums", 1), ("squares", 2))
-                if name in found
-            }
-        return found
+            largest |= {"sums": noise.examples * self.bound, "squares": noise.examples * self.bound**2}
+        return {name: largest.get(name, float(noise.examples)) for name in self.shapes}
 
     @property
     def lengths(self) -> dict[str, float]:
-        """The length to which each sum, divided by its scale, is clipped: the root of the number of its columns."""
+        """The norm to which each sum, divided by its scale, is clipped: the square root of its number of columns."""
         columns = {"sums": 0, "squares": 0, "counts": 0}
         return {
             name: math.sqrt(shape[columns[name]]) if name in columns else 1.0 for name, shape in self.shapes.items()
@@ -177,34 +135,34 @@ class AnswerLayout:
 
     @property
     def norm(self) -> float:
-        """S, the length of the vector of a client at most."""
+        """S, the maximum norm of the vector of a client."""
         return math.sqrt(sum(length**2 for length in self.lengths.values()))
 
     @property
     def deviation(self) -> float:
-        """The deviation of the noise in each place, ``z S``; 0 without noise."""
+        """The standard deviation of the noise in each element, ``z S``; 0 without noise."""
         return 0.0 if self.sums.noise is None else self.sums.noise.noise_multiplier * self.norm
 
     @property
     def server_deviation(self) -> float:
-        """The deviation of the noise that the server adds to the sum of vectors; 0 where clients have added it."""
+        """The standard deviation of the noise that the server adds; 0 if clients add it."""
         return 0.0 if self.sums.shares is not None else self.deviation
 
     @property
     def least_examples(self) -> float:
-        """Examples that a mean is divided by at least: as many as one client counts for, where there is noise."""
+        """Lower bound of the number of examples by which a mean is divided: that of one client, if there is noise."""
         return 1.0 if self.sums.noise is None else float(self.sums.noise.examples)
 
     @property
     def deviations(self) -> dict[str, float]:
-        """The deviation of the noise in each sum over the clients, in its own unit."""
+        """The standard deviation of the noise in each sum over the clients, in its unit."""
         return {name: self.deviation * scale for name, scale in self.scales.items()}
 
     def vector(self, answer: Mapping[str, Any] | None) -> np.ndarray:
-        """Return the vector of a client's sums, float64; with noise, at most `norm` long.
+        """Return the vector of a client's sums, float64; with noise, its norm is at most `norm`.
 
         Args:
-            answer: numbers, or lists of them, by name; None of a client that holds nothing that could be summed.
+            answer: numbers, or lists of them, by name; None for a client without data.
         """
         if answer is None:
             return np.zeros(self.size)
@@ -215,7 +173,7 @@ class AnswerLayout:
         for name, shape in self.shapes.items():
             part = np.asarray(answer[name], dtype=np.float64).reshape(math.prod(shape)) / self.scales[name]
             if noise is not None:
-                # A client may send anything: what is no number counts as 0, and squares must not overflow.
+                # A client may send anything: NaN counts as 0, and squares must not overflow.
                 part = np.nan_to_num(part, nan=0.0, posinf=_HUGE, neginf=-_HUGE).clip(-_HUGE, _HUGE)
                 part = part if name in _ONES else share * part
                 length = float(np.linalg.norm(part))
@@ -224,24 +182,23 @@ class AnswerLayout:
         return np.concatenate(parts)
 
     def totals(self, vector: np.ndarray) -> dict[str, np.ndarray]:
-        """Return sums over clients by name, in their own unit, of the sum of their vectors."""
-        found, begin = {}, 0
+        """Split the sum of clients' vectors into sums by name, in their units."""
+        totals, begin = {}, 0
         for name, shape in self.shapes.items():
             end = begin + math.prod(shape)
-            found[name] = vector[begin:end].reshape(shape) * self.scales[name]
+            totals[name] = vector[begin:end].reshape(shape) * self.scales[name]
             begin = end
-        return found
+        return totals
 
     @cached_property
-    def masking(self) -> MaskingOfAnswers:
+    def masking(self) -> Masking:
         """The options of the secure sum of such vectors.
 
         Raises:
-            ConfigurationError: where rounding to fixed point would use up the length of a vector.
+            ConfigurationError: if the rounding error of fixed point would exceed half of the norm.
         """
-        assert self.sums.masking is not None
         if self.sums.noise is None:
-            return MaskingOfAnswers(self.sums.masking, FixedPoint(_BITS, _FRACTION_BITS, _LARGEST))
+            return self._masked(FixedPoint(_BITS, _FRACTION_BITS, _LARGEST))
         deviation, bits, largest = self._share_deviation, 30, self.norm
         if deviation:
             bits = min(bits, math.floor(math.log2(COARSEST / deviation)))
@@ -251,22 +208,27 @@ class AnswerLayout:
                 f"an answer of {self.size:,} numbers with this noise is rounded to {bits} bits behind the point, which would "
                 "use up more than half of its length: ask for a column, or for fewer edges"
             )
-        return MaskingOfAnswers(self.sums.masking, FixedPoint(_BITS, bits, largest))
+        return self._masked(FixedPoint(_BITS, bits, largest))
+
+    def _masked(self, code: FixedPoint) -> Masking:
+        """Return the options of the run's secure sum, for numbers of this code that are not weighted."""
+        assert self.sums.masking is not None
+        return replace(self.sums.masking, code=code, weights=(1.0, 1.0))
 
     @property
     def _share_deviation(self) -> float:
-        """The deviation of the noise that each client adds under its mask; 0 where clients add none."""
+        """The standard deviation of the noise that each client adds under its mask; 0 if clients add none."""
         return 0.0 if self.sums.shares is None else self.deviation / math.sqrt(self.sums.shares)
 
     def encoded(self, answer: Mapping[str, Any] | None) -> np.ndarray:
-        """Return the codes of a client's vector, with its noise, as they are masked.
+        """Return the codes of a client's vector with its noise, before masking.
 
         Raises:
             ConfigurationError: for a number that is too large for a sum without noise.
         """
         code, vector = self.masking.code, self.vector(answer)
         if self.sums.noise is not None:
-            # Rounding moves a vector by sqrt(P) 2^(-f-1) at most, which is left for it.
+            # Rounding increases the norm by at most sqrt(P) 2^(-f-1), for which room is left.
             room = self.norm - math.sqrt(self.size) * 2.0 ** (-code.fraction_bits - 1)
             length = float(np.linalg.norm(vector))
             vector = vector * (room / length) if length > room else vector

@@ -1,4 +1,4 @@
-"""Hold the records that a server and its driver exchange: batches of tasks, orders for one client, outcomes of steps."""
+"""Define the records that a coordinator and its driver exchange: batches of tasks, orders of clients, outcomes of steps."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class Batch:
     """The tasks whose reports a step or a phase uses, sorted by client; those of one client in the order of arrival.
 
     Attributes:
-        phase: what was asked for.
+        phase: the phase of the tasks.
         version: the present version of the model.
-        tasks: numbers of the tasks, int64 ``[B]``.
-        clients: who did each, int64 ``[B]``.
-        versions: what each was asked with, int64 ``[B]``.
-        turn: 0 for a client's first report, then 1, ...; int64 ``[B]``.
-        repeat_index: how often each client had been given the same version before, int64 ``[B]``; None is never.
-        is_streamable: whether updates may be summed as they come in.
-        groups: the groups of clients whose tasks these are; 0 is the round of all.
-        group_of: the group of each, int64 ``[B]``, where groups have sums of their own; None where there is one sum at most.
+        tasks: task numbers, int64 ``[B]``.
+        clients: the client of each task, int64 ``[B]``.
+        versions: the version that each task was sent with, int64 ``[B]``.
+        turn: 0 for the first report of a client, 1 for its second, ...; int64 ``[B]``.
+        repeat_index: how often the client had trained from the same version before, int64 ``[B]``; None is never.
+        is_streamable: True if updates may be summed on arrival.
+        groups: the groups of clients whose tasks these are; 0 is the round of all clients.
+        group_of: the group of each client, int64 ``[B]``, if groups have sums of their own; None if there is one sum at most.
     """
 
     phase: Phase
@@ -45,15 +45,15 @@ class Batch:
 
 
 class Order(NamedTuple):
-    """The part of a task that is meant for one client, beside the model and what is `shared`.
+    """The part of a task that differs between clients.
 
     Attributes:
-        task: its number.
-        client: whose it is.
-        version: what it trains from; -1 is the model of version 0, with minibatches of no round.
-        phase: what is asked for.
-        repeat_index: how often it had been given the same version before.
-        told: what it alone is told, ``[1]`` by name.
+        task: the task number.
+        client: the client.
+        version: the version that it trains from; -1 is the model of version 0, with minibatches of no round.
+        phase: the phase of the task.
+        repeat_index: how often the client had trained from the same version before.
+        inputs: inputs for this client alone, ``[1]`` by name.
     """
 
     task: int
@@ -61,17 +61,17 @@ class Order(NamedTuple):
     version: int
     phase: Phase
     repeat_index: int
-    told: State
+    inputs: State
 
 
 class Stepped(NamedTuple):
     """The outcome of a server step.
 
     Attributes:
-        reports: what it used; who was drawn twice is in it twice.
-        info: what may be looked at.
-        version: the version before it.
-        prepared: what all clients said before the first step; None with any other.
+        reports: the reports that it used; those of clients that were drawn twice occur twice.
+        info: figures for logging.
+        version: the version before the step.
+        prepared: the reports of the phase ``"prepare"``, at the first step; otherwise None.
     """
 
     reports: Report
@@ -81,9 +81,14 @@ class Stepped(NamedTuple):
 
 
 def with_repeats(reports: Report, cohort: np.ndarray) -> Report:
-    """Return the reports of different clients as those of a cohort, ascending, that has some of them twice.
+    """Repeat the rows of clients that occur twice in a cohort.
 
-    Whoever has not reported is left out. What the server only sums is in the first row of a client, for it was sent once.
+    Clients of the cohort that have not reported are left out. Vectors that the server only sums stay in the first row of a
+    client, because they were sent once.
+
+    Args:
+        reports: of different clients.
+        cohort: client numbers, ascending, with repeats.
     """
     cohort = cohort[np.isin(cohort, reports.client)]
     first, rows = np.unique(cohort, return_index=True, return_inverse=True)[1:]

@@ -1,4 +1,4 @@
-"""Hold numbers of every client in arrays that grow with the federation."""
+"""Hold a row for each client in arrays that grow with the federation."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 
 class ClientArrays:
-    """Arrays ``[N]`` by name, a row for each client.
+    """Arrays ``[N]`` by name, with a row for each client.
 
     Args:
         num_clients: N.
-        **initial: the value of each array for a client of whom nothing is known.
+        **initial: the initial value of each array.
 
     Attributes:
         arrays: the arrays, which may be written to.
@@ -23,7 +23,7 @@ class ClientArrays:
         self.arrays = {name: np.full(num_clients, value) for name, value in initial.items()}
 
     def grow(self, more: int) -> None:
-        """Add rows for clients of whom nothing is known."""
+        """Add rows with initial values."""
         for name, value in self._initial.items():
             self.arrays[name] = np.append(self.arrays[name], np.full(more, value))
 
@@ -32,5 +32,5 @@ class ClientArrays:
         return dict(self.arrays)
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Take over the arrays that `state` returned, which may have others beside them."""
+        """Restore the arrays that `state` returned; other arrays are ignored."""
         self.arrays = {name: state[name].copy() for name in self._initial}

@@ -1,4 +1,4 @@
-"""Choose the cohort of a round, or of one of its phases."""
+"""Select the cohort of a round, or of one of its phases."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from turnout.protocol.pace import Choose
 
 
 class Cohorts:
-    """Choose the cohort of a round. Whatever a choice does not depend on, it need not override."""
+    """Select the cohort of a round. Subclasses override the methods for what their selection depends on."""
 
-    def __call__(self, wanted: Choose, version: int) -> np.ndarray | list[int]:
-        """Return client numbers, ascending. A client that occurs twice takes part once and counts twice."""
+    def __call__(self, choose: Choose, version: int) -> np.ndarray | list[int]:
+        """Return client numbers, ascending. A client that occurs twice participates once and counts twice."""
         raise NotImplementedError
 
     def measured(self, reports: Report) -> None:
-        """Choose the next cohort by what clients measured before the choice."""
+        """Use measurements of clients for the next cohort."""
 
     def allow(self, may: Callable[[np.ndarray, int], np.ndarray]) -> None:
-        """Choose only clients that may take part in the step from a version."""
+        """Select only clients that may participate in the step from a version."""
 
     def recall(self, record: Callable[[], State]) -> None:
-        """Choose by what the selection has recorded of past rounds."""
+        """Use the selection's record of past rounds."""
 
 
 class SelectedCohorts(Cohorts):
-    """Choose cohorts by an algorithm's selection.
+    """Select cohorts by an algorithm's selection.
 
     Args:
-        selection: the algorithm's.
-        candidates: whom it can choose from before the step from a version.
-        everyone: who is asked to prepare.
+        selection: the selection of the algorithm.
+        candidates: returns the candidates for the step from a version.
+        everyone: returns the clients of the phase ``"prepare"``.
     """
 
     def __init__(
@@ -49,24 +49,24 @@ class SelectedCohorts(Cohorts):
         self._record: Callable[[], State] = dict
 
     def allow(self, may: Callable[[np.ndarray, int], np.ndarray]) -> None:
-        """Treat clients that may not take part as unavailable."""
+        """Treat clients that may not participate as unavailable."""
         self._may = may
 
     def recall(self, record: Callable[[], State]) -> None:
         """Pass the record to the selection."""
         self._record = record
 
-    def __call__(self, wanted: Choose, version: int) -> np.ndarray:
-        """Return the clients of the phase that is asked for."""
-        if wanted.phase == "prepare":
+    def __call__(self, choose: Choose, version: int) -> np.ndarray:
+        """Return the clients of a phase."""
+        if choose.phase == "prepare":
             return self.everyone()
         candidates = self.candidates(version)
         if (may := self._may) is not None:
-            there = candidates.available
-            candidates = replace(candidates, available=lambda clients: there(clients) & may(clients, version))
-        if wanted.phase == "measure":
+            available = candidates.available
+            candidates = replace(candidates, available=lambda clients: available(clients) & may(clients, version))
+        if choose.phase == "measure":
             return check_cohort(self.selection, self.selection.measuring(candidates), candidates, "measuring")
-        selection = self.selection if wanted.factor == 1.0 else self.selection.enlarged(wanted.factor)
+        selection = self.selection if choose.factor == 1.0 else self.selection.enlarged(choose.factor)
         candidates = replace(candidates, measured=self._measured, record=self._record())
         return check_cohort(selection, selection.select(candidates), candidates, "select")
 
@@ -76,14 +76,13 @@ class SelectedCohorts(Cohorts):
 
 
 def check_cohort(selection: Selection, cohort: np.ndarray, candidates: Candidates, method: str) -> np.ndarray:
-    """Return the clients that a selection chose, int64, if they are such as the server can ask.
+    """Validate the clients that a selection returned, and return them as int64.
 
-    Only selections from outside of this package are looked at: for its own ones, asking again who is there would cost as
-    much as the choice.
+    Selections of this package are not checked: the check costs as much as the selection.
 
     Raises:
-        ConfigurationError: for anything but ascending numbers of clients who are there, and for repeats in a selection
-            that does not declare them.
+        ConfigurationError: if they are not ascending numbers of available clients, or contain repeats that the selection does
+            not declare.
     """
     if getattr(type(selection), method).__module__.partition(".")[0] == "turnout":
         return cohort
@@ -104,65 +103,63 @@ def check_cohort(selection: Selection, cohort: np.ndarray, candidates: Candidate
             f"{name} returned client {again} twice: return each client once, or write repeats = True in the class where "
             "clients count as often as they were drawn"
         )
-    if not (there := candidates.available(clients)).all():
+    if not (available := candidates.available(clients)).all():
         raise ConfigurationError(
-            f"{name} returned client {int(clients[~there][0])}, who is not available in round {candidates.round}: choose "
+            f"{name} returned client {int(clients[~available][0])}, who is not available in round {candidates.round}: choose "
             "among clients for which candidates.available(clients) is True"
         )
     return clients
 
 
 class AvailableCohorts(SelectedCohorts):
-    """Choose cohorts by an algorithm's selection among the clients that are available.
+    """Select cohorts by an algorithm's selection among the available clients.
 
     Args:
-        selection: the algorithm's.
-        choice: who is there, and in which round of availability.
-        seed: of the selection.
-        by_version: whether a round of availability begins with every server step.
+        selection: the selection of the algorithm.
+        choice: knows the available clients and the round of availability.
+        seed: the seed of the selection.
+        by_version: every server step starts a round of availability.
     """
 
     def __init__(self, selection: Selection, choice: Choice, seed: int, by_version: bool) -> None:
         self._choice, self._seed, self._by_version = choice, seed, by_version
         super().__init__(selection, self._candidates, self._everyone)
 
-    def __call__(self, wanted: Choose, version: int) -> np.ndarray:
-        """Return the clients of the phase that is asked for; of those who measured, some may have gone away since then."""
+    def __call__(self, choose: Choose, version: int) -> np.ndarray:
+        """Return the clients of a phase."""
         if self._by_version:
             self._choice.begin(version)
-        cohort = super().__call__(wanted, version)
-        return cohort if self._by_version else cohort[self._there(cohort)]
+        cohort = super().__call__(choose, version)
+        # By the clock, clients that measured before the selection may have become unavailable since.
+        return cohort if self._by_version else cohort[self._choice.available(cohort)]
 
     def _candidates(self, version: int) -> Candidates:
-        return Candidates(self._there, self._choice.availability.num_clients, version, self._seed)
-
-    def _there(self, clients: np.ndarray) -> np.ndarray:
-        return self._choice.availability.available(clients, self._choice.round)
+        return Candidates(self._choice.available, self._choice.availability.num_clients, version, self._seed)
 
     def _everyone(self) -> np.ndarray:
         return np.arange(self._choice.availability.num_clients)
 
 
 class RandomCohorts(Cohorts):
-    """Choose cohorts at random among the clients that are available and idle.
+    """Select cohorts at random among the clients that are available and idle.
 
-    A limit on participation does not change the choice: a client that may not take part is told so when it reports.
+    A limit on participation does not affect the selection: the report of a client that may not participate is rejected.
 
     Args:
-        choice: how they are drawn.
-        size: how many; None is all of them. Or a function of who is there (bool ``[n]`` of client numbers ``[n]``), the
-            version and the factor by which a cohort is enlarged.
-        by_version: whether a round of availability begins with every server step.
+        choice: draws the clients.
+        size: the number of clients; None is all of them. Or a function that returns the cohort, of a function that returns
+            which of the client numbers ``[n]`` are available (bool ``[n]``), the version, and the factor of enlargement.
+        by_version: every server step starts a round of availability.
     """
 
     def __init__(self, choice: Choice, size: Callable[..., np.ndarray] | int | None, by_version: bool) -> None:
         self._choice, self._size, self._by_version = choice, size, by_version
 
-    def __call__(self, wanted: Choose, version: int) -> np.ndarray | list[int]:
+    def __call__(self, choose: Choose, version: int) -> np.ndarray | list[int]:
         """Return the cohort."""
         if self._by_version:
             self._choice.begin(version)
         if callable(self._size):
-            return self._size(self._choice.there, version, wanted.factor)
+            return self._size(self._choice.selectable, version, choose.factor)
         num_clients = self._choice.availability.num_clients
-        return self._choice.choose(num_clients if self._size is None else enlarged_size(self._size, wanted.factor))
+        return self._choice.choose(num_clients if self._size is None else enlarged_size(self._size, choose.factor))

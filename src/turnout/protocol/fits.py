@@ -1,7 +1,8 @@
-"""Refuse algorithms that do not go with a pace, with clocks or with real machines: asked by simulation and deployment alike.
+"""Reject algorithms that are incompatible with a pace, with virtual time or with real machines.
 
-What a piece needs it declares itself (`Piece.needs_rounds`, `Piece.needs_simulation`); what follows from the structure of an
-algorithm, such as measurements before a choice, is derived here.
+Simulation and deployment call the same checks. A piece declares its own requirements (`Piece.needs_rounds`,
+`Piece.needs_simulation`); those that follow from the structure of an algorithm, such as measurements before a selection, are
+derived here.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _KEEPS = (
 
 
 def check_pace(pace: Pace, algorithm: Algorithm) -> None:
-    """Refuse pieces that need synchronous rounds where the pace has none, and a cohort that cannot be enlarged.
+    """Reject pieces that need synchronous rounds if the pace has none, and cohorts that cannot be enlarged.
 
     Raises:
-        ConfigurationError: with the reason that the piece gives.
+        ConfigurationError: with the reason that the piece states.
     """
     if pace.forms_groups and algorithm.aggregation.phases:
         _check_groups(algorithm)
@@ -42,12 +43,12 @@ def check_pace(pace: Pace, algorithm: Algorithm) -> None:
 
 
 def _sums_groups(piece: Any) -> bool:
-    """Return whether a piece needs no rounds where groups of clients do rounds of their own."""
+    """Return True if groups with rounds of their own satisfy a piece that needs rounds."""
     return getattr(piece, "sums_groups", False)
 
 
 def _check_groups(algorithm: Algorithm) -> None:
-    """Refuse weights that are not known when the clients of a group mask, before other groups enter the step."""
+    """Reject weights that are unknown when a group masks its updates, before other groups enter the step."""
     for piece in algorithm.weighting:
         if isinstance(piece, Normaliser) or piece.of_staleness or piece.participation != "others":
             continue
@@ -59,7 +60,7 @@ def _check_groups(algorithm: Algorithm) -> None:
 
 
 def check_clock(pace: Pace, population: Population) -> None:
-    """Refuse a simulation by the clock of clients that have none, or that decide by the model of every round.
+    """Reject a simulation in virtual time of clients without a speed, or of clients that judge the model of every round.
 
     Raises:
         ConfigurationError: with the reason.
@@ -79,10 +80,10 @@ def check_clock(pace: Pace, population: Population) -> None:
 
 
 def check_machines(algorithm: Algorithm) -> None:
-    """Refuse what means nothing between real machines.
+    """Reject algorithms that cannot run between real machines.
 
     Raises:
-        ConfigurationError: with the reason that the piece gives.
+        ConfigurationError: with the reason that the piece states.
     """
     if algorithm.local.deadline is not None:
         raise ConfigurationError(
@@ -100,12 +101,12 @@ def check_machines(algorithm: Algorithm) -> None:
 
 
 def by_the_clock(pace: Pace, population: Population) -> bool:
-    """Return whether a run needs virtual time, rather than one whole cohort after the other."""
+    """Return True if a run needs virtual time, in place of one whole cohort after another."""
     return pace != Rounds() or population.dropout is not None
 
 
 def _needs_rounds(algorithm: Algorithm) -> Iterator[tuple[Any, str]]:
-    """Yield the pieces that need rounds, and why."""
+    """Yield the pieces that need rounds, with the reason."""
     for piece in algorithm.pieces().values():
         if isinstance(piece, Selection) and piece.measurements:
             yield piece, _MEASURES
@@ -118,6 +119,6 @@ def _needs_rounds(algorithm: Algorithm) -> Iterator[tuple[Any, str]]:
 
 
 def _of(piece: Any, reason: str, pace: Pace | None = None) -> str:
-    """Return the reason of a piece, which begins with its name unless the reason has it elsewhere."""
+    """Format the reason of a piece; its name comes first unless the reason has a placeholder for it."""
     text = reason if "{piece}" in reason else f"{{piece}}: {reason}"
     return text.replace("{piece}", type(piece).__name__).replace("{pace}", type(pace).__name__)

@@ -1,4 +1,4 @@
-"""Extend the state of a server to clients that have enrolled."""
+"""Extend the state of a server to newly enrolled clients."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from turnout.pieces.base.algorithm import Algorithm
 
 
 def grown(algorithm: Algorithm, state: ServerState, before: Federation, after: Federation) -> ServerState:
-    """Return the state with rows for newly enrolled clients, which are those of clients that never took part.
+    """Return the state with rows for newly enrolled clients, as for clients that have never participated.
 
-    What all N clients keep in the mean is that of N clients afterwards, of whom the new ones keep zero.
+    Means over all N clients are rescaled to the new N: the new clients contribute zero.
 
     Raises:
-        ConfigurationError: by a piece that was told of a fixed number of clients.
+        ConfigurationError: if a piece was configured for a fixed number of clients.
     """
     slots = dict(state.slots)
     for slot, piece in algorithm.pieces().items():

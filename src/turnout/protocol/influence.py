@@ -1,4 +1,4 @@
-"""Sum up how much each client contributes: how often, how late, and with which share of the weights."""
+"""Sum the contributions of each client: their number, staleness and share of the weights."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from turnout.protocol.client_arrays import ClientArrays
 class Influence(ClientArrays):
     """Sums over server steps, by client.
 
-    A client's influence is the sum over all steps of its share of the weights, over the number of steps. With equal shares
-    it is 1 / N.
+    The influence of a client is its share of the weights, averaged over steps. With equal shares it is 1 / N.
 
     Args:
         num_clients: N.
@@ -24,9 +23,9 @@ class Influence(ClientArrays):
         """Add a server step.
 
         Args:
-            clients: who was in it, int64 ``[B]``.
-            staleness: how stale their reports were, int64 ``[B]``.
-            weights: of their reports, ``[B]``; where all are zero, no shares are added.
+            clients: the clients in the step, int64 ``[B]``.
+            staleness: the staleness of their reports, int64 ``[B]``.
+            weights: the weights of their reports, ``[B]``; if all are zero, no shares are added.
         """
         np.add.at(self.arrays["contributions"], clients, 1)
         np.add.at(self.arrays["staleness"], clients, staleness)

@@ -1,4 +1,4 @@
-"""Enforce a limit on participation: a least number of rounds between two participations, and a number of times."""
+"""Enforce a limit on participation: a minimum number of rounds between participations, and a maximum number of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _NEVER = -(1 << 62)
 
 
 class Participations(ClientArrays):
-    """Track in which step each client was used last, and how often, and say who may take part again.
+    """Track the last participation and the number of participations of each client.
 
     Args:
         num_clients: N.
-        limit: how often the server lets a client take part; None is as often as it comes, and nothing is tracked.
+        limit: the limit; None is unlimited, and nothing is tracked.
     """
 
     def __init__(self, num_clients: int, limit: ParticipationLimit | None) -> None:
@@ -23,7 +23,7 @@ class Participations(ClientArrays):
         super().__init__(num_clients, **({} if limit is None else {"took_part_last": _NEVER, "took_part": 0}))
 
     def may(self, clients: np.ndarray, version: int) -> np.ndarray:
-        """Return which of these clients may take part in the step from a version, bool ``[n]``; of repeats the first."""
+        """Return which clients may participate in the step from a version, bool ``[n]``; of repeats, only the first may."""
         if self.limit is None:
             return np.ones(len(clients), dtype=bool)
         first = np.zeros(len(clients), dtype=bool)

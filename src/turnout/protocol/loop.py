@@ -1,59 +1,60 @@
-"""Carry out the actions of a pace: one loop for a simulation in virtual time and for a server on a network.
+"""Carry out the actions of a pace, for a simulation in virtual time and for a server on a network.
 
-`carry_out` does what needs no model: it asks, drops and sets timers until a server step, or the end of a phase before one, is
-due. `use` does what needs one: it gets the reports and passes them to the coordinator. A driver implements `Timing`, which
-begins and ends tasks, and `Clients`, which returns their reports.
+`carry_out` performs the actions that need no model: it sends and drops tasks and sets timers until a server step or the end
+of a phase is due. `use` performs the latter: it collects the reports and passes them to the coordinator. A driver implements
+`Timing`, which starts and ends tasks, and `Clients`, which returns their reports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from itertools import compress
+from collections.abc import Collection
 from typing import Protocol
 
 from turnout.core.types import Report
 from turnout.protocol.batch import Batch, Stepped
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.pace import Ask, Drop, Gather, SetTimer, Step
-from turnout.protocol.scheduler import Told
+from turnout.protocol.pace.actions import select
+from turnout.protocol.scheduler import DriverAction
 
 
 class Source(Protocol):
-    """The source of actions: a `Coordinator`, or a `Scheduler` alone where nothing is trained."""
+    """A source of actions: a `Coordinator`, or a `Scheduler` if nothing is trained."""
 
-    def next(self, time: float) -> Told | None:
-        """Return the next action; None if there is none until something happens."""
+    def next(self, time: float) -> DriverAction | None:
+        """Return the next action; None if there is none before the next event."""
         ...
 
 
 class Timing(Protocol):
-    """When the tasks of clients begin and end."""
+    """Start and end the tasks of clients."""
 
     def ask(self, ask: Ask) -> None:
-        """Give clients their tasks."""
+        """Send tasks to clients."""
 
     def dropped(self, drop: Drop) -> None:
-        """End tasks that are not used."""
+        """End tasks without using them."""
 
     def timer(self, timer: SetTimer) -> None:
         """Set a timer."""
 
 
 class Clients(Protocol):
-    """The reports of clients."""
+    """Collect the reports of clients."""
 
     def reports_of(self, coordinator: Coordinator, batch: Batch) -> Report:
-        """Return the reports of a batch, in its order; of a phase after training, those of nobody."""
+        """Return the reports of a batch, in its order; an empty report for a phase after training."""
         ...
 
     def stepped(self, action: Step | Gather, stepped: Stepped | None) -> None:
-        """Take note of a server step, or of a phase that was gathered (None)."""
+        """Record a server step, or the end of a phase (None)."""
 
     def unusable(self, error: Exception, action: Step | Gather) -> Collection[int] | None:
-        """Return on which tasks of an action the reports are to blame for an error, so that it is taken without them.
+        """Return the tasks of an action whose reports cause an error, so that the action is repeated without them.
 
-        None where the error ends the run. No task where the action is to be tried again, because the error came of something
-        else that clients sent, and that is left out now.
+        Returns:
+            The tasks; none if the action is to be repeated as it is, because the cause, something else that clients sent, has
+            been removed. None if the error ends the run.
         """
         ...
 
@@ -66,12 +67,12 @@ def carry_out(source: Source, timing: Timing, time: float) -> Step | Gather | No
     """Carry out actions up to the next one that needs a model, and return that one.
 
     Args:
-        source: of the actions.
-        timing: gives tasks, ends them, and sets timers.
-        time: now, in seconds.
+        source: the source of actions.
+        timing: the driver that starts and ends tasks and sets timers.
+        time: the present time in seconds.
 
     Returns:
-        The action, for `use`; None if there is nothing to do until something happens.
+        The action, for `use`; None if there is none before the next event.
     """
     while (action := source.next(time)) is not None:
         match action:
@@ -93,12 +94,12 @@ def use(
 
     Args:
         coordinator: the server.
-        clients: whose reports they are.
-        action: what `carry_out` returned.
-        timing: where tasks end whose reports cannot be used; None where that ends the run.
+        clients: collects the reports.
+        action: the action that `carry_out` returned.
+        timing: ends tasks whose reports cannot be used; if None, such a report ends the run.
 
     Returns:
-        What became of the server step; None of an action that only gathers.
+        The outcome of the server step; None if the action is not a step.
     """
     while True:
         batch = coordinator.batch(action)
@@ -109,19 +110,9 @@ def use(
             tasks = None if timing is None else clients.unusable(error, action)
             if tasks is None or timing is None:
                 raise
-            bad = [task in tasks for task in action.tasks]
-            if any(bad):
-                lost = list(compress(action.tasks, bad))
-                timing.dropped(Drop(lost, list(compress(action.clients, bad)), "unusable"))
-            action = without(action, bad)
+            lost = select(action, [task in tasks for task in action.tasks])
+            if lost.tasks:
+                timing.dropped(Drop(list(lost.tasks), list(lost.clients), "unusable"))
+            action = select(action, [task not in tasks for task in action.tasks])
     clients.stepped(action, stepped)
     return stepped
-
-
-def without(action: Step | Gather, bad: Sequence[bool]) -> Step | Gather:
-    """Return an action without some of its tasks."""
-    good = [not drops for drops in bad]
-    columns = {name: tuple(compress(getattr(action, name), good)) for name in ("tasks", "clients")}
-    if isinstance(action, Step):
-        columns["versions"] = tuple(compress(action.versions, good))
-    return action._replace(**columns)

@@ -1,4 +1,4 @@
-"""Select the figures that a run with differential privacy records: those that epsilon covers, and public facts."""
+"""Select the figures that a run with differential privacy publishes: those that epsilon covers, and public facts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from turnout.pieces.base.algorithm import Algorithm
 
 _OF_MODELS = {"round", "update_norm", "epsilon", "poisson_rate", "fixed_size_rate", "server_bytes"}
-"""Figures of what was noised already, or of the settings."""
+"""Figures of noised values or of the settings."""
 
 _OF_PARTICIPATION = {
     *("num_participants", "num_too_early", "num_unused", "staleness_mean", "staleness_max"),
     *("seconds", "simulated_seconds", "bytes_up", "bytes_down", "bytes_measured"),
 }
-"""Figures of who took part when, and how long that took."""
+"""Figures of participation and durations."""
 
 _OF_WEIGHTS = {"weight_min", "weight_mean", "weight_max", "weight_sum"}
 
@@ -27,7 +27,7 @@ _SETTINGS_OF_DATA = {"num_examples", "crc32", "inputs"}
 
 
 def published_settings(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the description of an experiment without what it has of clients' data to tell them from others.
+    """Return the description of an experiment without the figures that identify clients' data.
 
     >>> published_settings({"data": {"name": "digits", "num_examples": 1437, "crc32": 71}, "rounds": 5})
     {'data': {'name': 'digits'}, 'rounds': 5}
@@ -39,18 +39,18 @@ def published_settings(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Published:
-    """Filters of the tables of a run, from which consoles, trackers, status and metrics are made, too.
+    """Filters of the tables of a run, which also feed consoles, trackers, status and metrics.
 
-    Without differential privacy everything is published. With it, who took part is published unless the server draws clients
-    at random, weights are if they depend on that alone, and nothing else that tells of clients' data is.
+    Without differential privacy everything is published. With it, participation is published unless its randomness amplifies
+    privacy, weights are published if they depend on participation alone, and no other figure of clients' data is published.
 
     Args:
-        algorithm: of the run.
+        algorithm: the algorithm of the run.
 
     Attributes:
-        data: whether figures of clients' data are published.
-        participation: whether who took part is.
-        weights: whether weights are.
+        data: True if figures of clients' data are published.
+        participation: True if figures of participation are published.
+        weights: True if weights are published.
     """
 
     def __init__(self, algorithm: Algorithm) -> None:
@@ -61,21 +61,21 @@ class Published:
         self.weights = self.data or (self.participation and public)
 
     def row(self, figures: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the columns of a round that are published; test examples are public data."""
-        published = self._kept(_OF_MODELS, _OF_PARTICIPATION, _OF_WEIGHTS)
+        """Return the published columns of a round. Test examples are public data."""
+        published = self._published(_OF_MODELS, _OF_PARTICIPATION, _OF_WEIGHTS)
         return {
             name: value for name, value in figures.items() if self.data or name in published or name.startswith("test_")
         }
 
     def clients(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the columns of the table of clients that are published."""
-        published = self._kept(_CLIENTS, _CLIENTS_OF_PARTICIPATION, _CLIENTS_OF_WEIGHTS)
+        """Return the published columns of the table of clients."""
+        published = self._published(_CLIENTS, _CLIENTS_OF_PARTICIPATION, _CLIENTS_OF_WEIGHTS)
         return {name: values for name, values in columns.items() if self.data or name in published}
 
     def settings(self, description: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the description of the experiment as trackers get it."""
+        """Return the description of the experiment for trackers."""
         return description if self.data else published_settings(description)
 
-    def _kept(self, always: set[str], of_participation: set[str], of_weights: set[str]) -> set[str]:
-        """Return the names that are published."""
+    def _published(self, always: set[str], of_participation: set[str], of_weights: set[str]) -> set[str]:
+        """Return the published names."""
         return always | (of_participation if self.participation else set()) | (of_weights if self.weights else set())

@@ -12,8 +12,8 @@ from turnout.protocol.client_arrays import ClientArrays
 class Repeats(ClientArrays):
     """Track the version that each client last trained from, and how often it had trained from it before.
 
-    With ``Buffered(waits="never")`` a client can come back within one step. The count keeps it from drawing the same random
-    numbers again.
+    With ``Buffered(waits="never")`` a client can train from the same version several times. The count distinguishes its
+    streams of random numbers.
 
     Args:
         num_clients: N.
@@ -23,12 +23,12 @@ class Repeats(ClientArrays):
         super().__init__(num_clients, last=-1, again=0)
 
     def of_batch(self, batch_clients: np.ndarray, versions: np.ndarray, turn: np.ndarray) -> np.ndarray:
-        """Return how often each client had been given its version before, int64 ``[B]``.
+        """Return how often each client had trained from its version before, int64 ``[B]``.
 
         Args:
-            batch_clients: whose tasks these are, int64 ``[B]``.
-            versions: what they train from, int64 ``[B]``.
-            turn: 0 for a client's first task in the batch, then 1, ...; int64 ``[B]``.
+            batch_clients: the client of each task, int64 ``[B]``.
+            versions: the version of each task, int64 ``[B]``.
+            turn: 0 for the first task of a client in the batch, 1 for its second, ...; int64 ``[B]``.
         """
         clients, positions = np.unique(batch_clients, return_inverse=True)
         last, again = (self.arrays[name][clients] for name in ("last", "again"))
@@ -40,18 +40,18 @@ class Repeats(ClientArrays):
             last[row_clients] = row_versions
         return counts
 
-    def so_far(self, client: int, version: int, in_hand: Iterable[tuple[int, int, int]]) -> int:
-        """Return how often a client has been given a version that it is now given again.
+    def so_far(self, client: int, version: int, pending: Iterable[tuple[int, int, int]]) -> int:
+        """Return how often a client has trained from a version that it is sent again.
 
         Args:
-            client: its number.
-            version: what it trains from.
-            in_hand: reports that wait for a step: (task, client, version).
+            client: the client.
+            version: the version.
+            pending: reports that wait for a step, (task, client, version).
         """
-        waiting = sum(owner == client and trained == version for _, owner, trained in in_hand)
+        waiting = sum(owner == client and trained == version for _, owner, trained in pending)
         repeats = int(self.arrays["again"][client]) + 1 if self.arrays["last"][client] == version else 0
         return waiting + repeats
 
     def note(self, clients: np.ndarray, versions: np.ndarray, repeat_index: np.ndarray) -> None:
-        """Remember a batch that was used; rows of one client are in order, so the last one stays."""
+        """Record a batch that was used. Rows of one client are in order, so that its last one persists."""
         self.arrays["last"][clients], self.arrays["again"][clients] = versions, repeat_index

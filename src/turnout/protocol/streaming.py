@@ -17,35 +17,34 @@ from turnout.pieces.base.algorithm import Algorithm
 
 
 class ReportBuffer:
-    """Collect the reports of a step a few at a time."""
+    """Collect the reports of a step in parts."""
 
     def __init__(self) -> None:
         self._parts: list[Report] = []
 
     def add(self, report: Report) -> None:
-        """Take the next reports."""
+        """Add reports."""
         self._parts.append(report)
 
     def reports(self) -> Report:
-        """All reports; of at least one part, which may be empty."""
+        """Return all reports. At least one part, which may be empty, must have been added."""
         return Report.cat(self._parts)
 
 
 class StreamingSum(ReportBuffer):
-    """Collect the reports of a step a few at a time, and sum their vectors at once.
+    """Collect the reports of a step in parts, and add their vectors to a sum on arrival.
 
-    Weights are known up to one number, which the rest of the reports decides (`Weighting.factors`), so updates are summed
-    with those factors, and the sum is multiplied by that number in the end. What is only ever summed (``extra``) has the
-    factor 1.
+    Weights are known up to a scalar that depends on all reports (`Weighting.factors`): updates are summed with these factors,
+    and the server multiplies the sum by the scalar. Vectors in ``extra`` have the factor 1.
 
     Args:
-        algorithm: one that `sums_early`.
-        state: the server's, before the step.
-        federation: as ever.
-        deferred: whether the vectors stay where they are until the server asks for their sum, to the same bits: all reports
-            come at once, or their vectors are files that are mapped into memory.
-        version: of which factors are, where clients multiply by them before it is known which step uses their sum; None is
-            the present one.
+        algorithm: an algorithm with `sums_early`.
+        state: the server's state before the step.
+        federation: what the server knows about its clients.
+        deferred: compute the sums on access in place of on arrival, with the same bits. Suitable if all reports arrive at
+            once, or if vectors are memory-mapped files.
+        version: the version of the factors, if clients apply them before it is known which step uses their sum; None is the
+            present version.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class StreamingSum(ReportBuffer):
         self._sums: dict[str, RunningSum] = {}
 
     def add(self, report: Report) -> None:
-        """Take the next reports; no client may be in two of them."""
+        """Add reports; a client may be in one part only."""
         if self._deferred:
             factors = self._of(report)
             extra = {
@@ -93,16 +92,16 @@ class StreamingSum(ReportBuffer):
         super().add(replace(report, delta=report.delta.new_zeros((len(report), 0)), extra=nothing))
 
     def _summand(self, factors: torch.Tensor, report: Report) -> torch.Tensor | None:
-        """Return the vectors that clients add to the sum, where these are not their weighted updates."""
+        """Return the vectors that clients add to the sum; None if these are their weighted updates."""
         return self._algorithm.aggregation.summand(factors, report, self._federation.seed)
 
     def _of(self, report: Report) -> torch.Tensor:
-        """Return the product of all factors, float64 ``[b]``; of reports that hold no update, ones."""
+        """Return the product of all factors, float64 ``[b]``; ones for reports without updates."""
         chain = self._algorithm.weighting if report.delta.shape[1] else ()
         return product_of_factors(chain, self._state, self._federation, report, self._version)
 
     def reports(self) -> Report:
-        """All reports, with sums in place of vectors."""
+        """Return all reports, with sums in place of vectors."""
         if self._deferred:
             return super().reports()
         report, factors = super().reports(), torch.cat(self._factors)
@@ -114,7 +113,7 @@ class StreamingSum(ReportBuffer):
 
 
 def of_groups(parts: Sequence[Report]) -> Report:
-    """Return the reports of the groups of a step one group after the other, each with its sum in place of updates."""
+    """Concatenate the reports of the groups of a step, each with its sum in place of updates."""
     first, *others = (part.updates for part in parts)
     return replace(Report.cat(parts), delta=first.joined(others))
 
@@ -122,15 +121,15 @@ def of_groups(parts: Sequence[Report]) -> Report:
 def product_of_factors(
     chain: Sequence[Weighting], state: ServerState, federation: Federation, report: Report, version: int | None = None
 ) -> torch.Tensor:
-    """Return what a chain of weightings multiplies each report by, float64 ``[b]``; 0 for those that are known to be dropped.
+    """Return the product of the factors of a chain of weightings, float64 ``[b]``; 0 for reports that are dropped.
 
-    Of the reports only scalars are read.
+    Reads scalars of the reports alone.
 
     Args:
-        chain: of weightings.
+        chain: the weightings.
         state, federation, report: as for `Weighting.apply`.
-        version: of a group that trained from it, whose weights are of that version but for their staleness, which the step
-            that uses its sum decides; None takes the factors of the step from the present version.
+        version: the version that a group trained from. Factors of staleness are left out, because they depend on the step
+            that uses the sum of the group. None returns the factors of the step from the present version.
     """
     grouped, version = version is not None, state.version if version is None else version
     good = np.ones(len(report), dtype=bool) if report.good is None else report.good

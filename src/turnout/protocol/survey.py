@@ -1,7 +1,7 @@
-"""Ask clients something beside training, an evaluation or a query: a step that only sums, and leaves the model alone.
+"""Track surveys of clients: evaluations and queries, whose answers are summed and leave the model unchanged.
 
-A survey goes on beside the pace, which knows nothing of it: a client has tasks of surveys and a task of training at a time,
-and does those of surveys first, so that it judges a model before it trains from it.
+A survey runs beside training, independently of the pace. A client may have tasks of surveys and a training task at the same
+time, and does those of surveys first, so that it evaluates a model before it trains from it.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ SURVEYS: tuple[SurveyPhase, ...] = ("evaluate", "query")
 """The phases of tasks that belong to no round."""
 
 DECLINES = ("no test examples", "refused", "unknown")
-"""Why a client declines a task of a survey: it holds out nothing, its policy does not allow an answer, or it does not know
-what is asked for."""
+"""The reasons for which a client declines a survey: it has no test examples, its policy does not allow an answer, or it does
+not know the requested figures."""
 
 FIRST_TASK = 10**14
-"""The number of the first task of a survey; those of training are smaller."""
+"""The number of the first task of a survey; training tasks have smaller numbers."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked, and of whom.
+class SurveyRequest:
+    """The request of a survey.
 
     Attributes:
-        number: of the survey, from 0.
+        number: the number of the survey, from 0.
         phase: ``"evaluate"`` or ``"query"``.
-        version: of the model.
-        share: of the clients who are asked: each with this probability, drawn from (seed, number, client).
-        ends: when it ends at the latest, in seconds of the server.
-        stays: whether it goes on until then, for clients who come; otherwise it ends with the last answer.
-        every: whether it is one that comes every so many steps.
-        question: what a query asks for, as plain values.
+        version: the version of the model.
+        share: the probability with which a client is asked, drawn from (seed, number, client).
+        ends: the latest end, in seconds of the server.
+        stays: if True, the survey stays open for clients that join until it ends; if False, it ends with the last answer.
+        every: True for a survey that is repeated at an interval of steps.
+        question: the question of a query, as plain values.
     """
 
     number: int
@@ -53,60 +53,60 @@ class Asked:
 
 
 class Survey:
-    """Who was asked in one survey, and what became of that.
+    """The state of a survey.
 
     Args:
-        asked: what is asked.
-        seed: of the run.
+        request: the request.
+        seed: the seed of the run.
 
     Attributes:
-        asked: as given.
-        answers: what each client answered, by client; of a sum under masks nothing, but who completed the present phase.
-        lost: why others who were asked have not, by client.
-        open: clients who have a task.
-        in_phases: whether those who sent keys are in the phases of a sum, so that nobody else can be.
+        request: the request.
+        answers: answers by client. Of a secure sum: empty answers of the clients that completed the present phase.
+        lost: the reason why a client has not answered, by client.
+        open: clients with a task.
+        in_phases: True if a secure sum is past its first phase, so that no other client can join it.
     """
 
-    def __init__(self, asked: Asked, seed: int) -> None:
-        self.asked, self._key = asked, stream("survey", seed, asked.number)
+    def __init__(self, request: SurveyRequest, seed: int) -> None:
+        self.request, self._key = request, stream("survey", seed, request.number)
         self.answers: dict[int, dict[str, Any]] = {}
         self.lost: dict[int, str] = {}
         self.open: set[int] = set()
-        self.in_phases = False  # of a sum under masks, after the first
-        self._any = -1  # who is asked because nobody else would be
+        self.in_phases = False
+        self._sole = -1  # the client that is asked because none was drawn
 
-    def begin(self, there: Sequence[int]) -> list[int]:
-        """Return whom of those who are there to ask: at least one of them."""
-        chosen = self._drawn(there)
-        if len(there) and not len(chosen):
-            numbers = uniform(fold(self._key, np.array(there, dtype=np.int64)))
-            self._any = there[int(numbers.argmin())]
-            chosen = [self._any]
+    def begin(self, available: Sequence[int]) -> list[int]:
+        """Return the clients to ask, at least one of the available ones."""
+        chosen = self._drawn(available)
+        if len(available) and not len(chosen):
+            numbers = uniform(fold(self._key, np.array(available, dtype=np.int64)))
+            self._sole = available[int(numbers.argmin())]
+            chosen = [self._sole]
         return self._ask(chosen)
 
     def joined(self, client: int) -> list[int]:
-        """Return whom to ask now that a client came: it, or nobody."""
+        """Return the clients to ask when a client joins: this client or none."""
         if self.in_phases or client in self.answers or client in self.open or self.lost.get(client, "left") != "left":
             return []
         if not self.lost and not self.answers and not self.open:
             return self.begin([client])
-        return self._ask(self._drawn([client]) or ([client] if client == self._any else []))
+        return self._ask(self._drawn([client]) or ([client] if client == self._sole else []))
 
     def answered(self, client: int, answer: dict[str, Any]) -> None:
-        """Take a client's answer."""
+        """Record the answer of a client."""
         self.open.discard(client)
         self.answers[client] = answer
 
     def failed(self, client: int, reason: str) -> None:
-        """Note that a client does not answer; one that left is asked again when it comes back."""
+        """Record that a client does not answer; one that left is asked again when it joins."""
         self.open.discard(client)
         self.lost[client] = reason
 
     def next_phase(self, clients: Sequence[int]) -> list[int]:
-        """Ask those who sent their keys, or completed the last phase, for the next one; they have not answered before.
+        """Start the next phase of a secure sum.
 
         Args:
-            clients: whom to ask; of the others there is no answer.
+            clients: those of the clients that completed the last phase that take part in the next one.
         """
         before, self.answers = self.answers, {}
         self.lost |= {client: "unsummed" for client in before if client not in set(clients)}
@@ -114,11 +114,11 @@ class Survey:
         return self._ask(clients)
 
     def opened(self, clients: Sequence[int], before: Iterable[int]) -> None:
-        """Note whose answers are in the sum.
+        """Record the clients whose answers are in the sum.
 
         Args:
-            clients: these.
-            before: who might have been in it.
+            clients: the clients.
+            before: all clients that sent masked answers.
         """
         self.answers = {client: {} for client in clients}
         for client in clients:
@@ -127,58 +127,58 @@ class Survey:
 
     @property
     def done(self) -> bool:
-        """Whether everybody who was asked has answered, or will not; in later phases of a sum, nobody else is asked."""
+        """True if no answers are outstanding, and no other client can be asked."""
         if self.in_phases:
             return not self.open
-        return not self.asked.stays and not self.open and bool(self.answers or self.lost)
+        return not self.request.stays and not self.open and bool(self.answers or self.lost)
 
     @property
     def reasons(self) -> dict[str, int]:
-        """How many clients have not answered, by reason."""
+        """The number of clients that have not answered, by reason."""
         return dict(sorted(Counter(list(self.lost.values())).items()))
 
     def _ask(self, clients: Iterable[int]) -> list[int]:
-        found = list(clients)
-        self.open.update(found)
-        for client in found:
+        clients = list(clients)
+        self.open.update(clients)
+        for client in clients:
             self.lost.pop(client, None)
-        return found
+        return clients
 
     def _drawn(self, clients: Sequence[int]) -> list[int]:
-        if self.asked.share >= 1.0 or not len(clients):
+        if self.request.share >= 1.0 or not len(clients):
             return list(clients)
         numbers = uniform(fold(self._key, np.array(clients, dtype=np.int64)))
-        return [client for client, number in zip(clients, numbers.tolist(), strict=True) if number < self.asked.share]
+        return [client for client, number in zip(clients, numbers.tolist(), strict=True) if number < self.request.share]
 
     def facts(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
+        """Return the state as plain values."""
         return {
-            "asked": vars(self.asked),
+            "asked": vars(self.request),
             "answers": list(self.answers.items()),
             "lost": list(self.lost.items()),
-            "any": self._any,
+            "any": self._sole,
             "in_phases": self.in_phases,
         }
 
     @classmethod
     def of(cls, facts: Mapping[str, Any], seed: int) -> Survey:
-        """Restore what `facts` returned, but for who has a task."""
-        survey = cls(Asked(**facts["asked"]), seed)
+        """Restore what `facts` returned; clients with a task are not part of it."""
+        survey = cls(SurveyRequest(**facts["asked"]), seed)
         survey.answers, survey.lost = dict(facts["answers"]), dict(facts["lost"])
-        survey._any, survey.in_phases = facts["any"], facts.get("in_phases", False)
+        survey._sole, survey.in_phases = facts["any"], facts.get("in_phases", False)
         return survey
 
 
 @dataclass(frozen=True)
-class Opened:
-    """The sum of clients' answers.
+class OpenedSum:
+    """The sum of clients' answers, if the server learns no single answer.
 
     Attributes:
-        total: the sums by name, float64; None where they could not be opened.
-        why: the reason of that.
-        deviations: of the noise in each number of a sum, by name; all 0 where there is none.
-        least: examples that a mean is divided by at least.
-        epsilon: what the run has spent with this answer, at most; None without noise.
+        total: sums by name, float64; None if they could not be opened.
+        why: the reason, if they could not be opened.
+        deviations: standard deviation of the noise in each number of a sum, by name; 0 without noise.
+        least: lower bound of the number of examples by which a mean is divided.
+        epsilon: upper bound of the privacy budget spent so far, including this answer; None without noise.
     """
 
     total: Mapping[str, np.ndarray] | None
@@ -189,26 +189,26 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Closed:
-    """What came of a survey.
+class ClosedSurvey:
+    """The outcome of a survey.
 
     Attributes:
-        survey: who answered, and why others have not.
-        seen: which of `clients` had been in a server step before the model was made, bool ``[n]``.
-        opened: what the server learnt where it learns no single answer; None where it sees each.
+        survey: the answers, and the reasons why clients have not answered.
+        seen: which of `clients` had contributed to the model, bool ``[n]``.
+        opened: the sum of the answers; None if the server sees each answer.
     """
 
     survey: Survey
     seen: np.ndarray
-    opened: Opened | None = None
+    opened: OpenedSum | None = None
 
     @property
     def clients(self) -> np.ndarray:
-        """Who answered, ascending, int64 ``[n]``."""
+        """The clients that answered, ascending, int64 ``[n]``."""
         return np.array(sorted(self.survey.answers), dtype=np.int64)
 
     @property
     def sums(self) -> dict[str, np.ndarray]:
-        """What they answered, float64 ``[n, ...]`` by name."""
+        """The answers, float64 ``[n, ...]`` by name."""
         rows = [self.survey.answers[client] for client in self.clients.tolist()]
         return {name: np.array([row[name] for row in rows], dtype=np.float64) for name in (rows[0] if rows else ())}

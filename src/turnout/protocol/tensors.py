@@ -1,4 +1,4 @@
-"""Convert states between arrays, which the protocol computes with, and tensors, which checkpoints hold."""
+"""Convert states between the arrays of the protocol and the tensors of checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def as_tensors(arrays: Mapping[str, np.ndarray]) -> State:
 
 
 def as_arrays(state: State) -> dict[str, np.ndarray]:
-    """Return tensors as arrays, on the host."""
+    """Return tensors as arrays in host memory."""
     return {name: tensor.cpu().numpy() for name, tensor in state.items()}
 
 

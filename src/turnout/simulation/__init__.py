@@ -1,4 +1,4 @@
-"""A federation on one machine, in virtual time."""
+"""Simulate a federation on one machine, in virtual time."""
 
 from turnout.simulation.simulation import Simulation
 

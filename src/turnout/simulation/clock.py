@@ -1,4 +1,4 @@
-"""Virtual time: what will happen when, in an order that does not depend on how it was found out."""
+"""Queue events in virtual time, in an order that does not depend on the order of insertion."""
 
 from __future__ import annotations
 
@@ -9,32 +9,39 @@ import numpy as np
 
 from turnout.core.checks import refuse
 
-_KIND = 1 << 48  # an event is one number, which orders as (kind, number) does
+_KIND = 1 << 48  # an event is one integer, kind * _KIND + number, which sorts as (kind, number)
 
 
 class Clock:
-    """A queue of events by time; events of the same time come by kind, and those of the same kind by number.
+    """A queue of events, ordered by time, then kind, then number.
 
-    An event is named by its kind and its number, both whole numbers >= 0. To set one that is already set moves it.
+    An event is identified by its kind and its number, both integers >= 0. Setting an event again moves it.
 
     Attributes:
-        now: the time of the last event that was taken.
+        now: the time of the last event.
+
+    Example:
+        >>> clock = Clock()
+        >>> clock.set(1, 7, 2.5)
+        >>> clock.set(0, 3, 2.5)
+        >>> clock.pop()
+        (2.5, 0, 3)
     """
 
     def __init__(self) -> None:
         self.now = 0.0
         self._heap: list[tuple[float, int]] = []
-        # Moved and cancelled events stay in the heap until they come up; this says which entries still hold.
+        # Moved and cancelled events stay in the heap until they reach the top; an entry is valid if its time is in here.
         self._due: dict[int, float] = {}
 
     def __len__(self) -> int:
         return len(self._due)
 
     def set(self, kind: int, number: int, time: float) -> None:
-        """Have an event happen at `time`; inf is never.
+        """Schedule an event at `time`; inf cancels it.
 
         Raises:
-            ConfigurationError: for a time in the past, or that is not a number.
+            ConfigurationError: for a time in the past, or NaN.
         """
         if not time >= self.now:
             raise refuse("time", given=time, needed=f"a time from now ({self.now}) on")
@@ -48,11 +55,11 @@ class Clock:
             self._rebuild()
 
     def cancel(self, kind: int, number: int) -> None:
-        """Have an event not happen; nothing happens if it is not set."""
+        """Cancel an event, if it is set."""
         self._due.pop(kind * _KIND + number, None)
 
     def pop(self, until: float = math.inf) -> tuple[float, int, int] | None:
-        """Take the next event (time, kind, number); None if there is none up to and including `until`."""
+        """Remove and return the next event (time, kind, number); None if there is none up to and including `until`."""
         while self._heap and self._heap[0][0] <= until:
             time, event = heapq.heappop(self._heap)
             if self._due.get(event) == time:
@@ -62,11 +69,11 @@ class Clock:
         return None
 
     def soon(self, most: int) -> list[tuple[int, int]]:
-        """At most so many of the events (kind, number) that come before most others, in no order."""
+        """Return up to `most` early events (kind, number), in no order: the top of the heap."""
         return [divmod(event, _KIND) for time, event in self._heap[:most] if self._due.get(event) == time]
 
     def state(self) -> dict[str, np.ndarray]:
-        """Time and events as arrays."""
+        """Return the state as arrays."""
         events = sorted(self._due)
         return {
             "now": np.array(self.now),
@@ -75,12 +82,12 @@ class Clock:
         }
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` returned."""
         self.now = float(state["now"])
         self._due = dict(zip(state["events"].tolist(), state["times"].tolist(), strict=True))
         self._rebuild()
 
     def _rebuild(self) -> None:
-        """Drop entries that no longer hold."""
+        """Drop invalid entries of the heap."""
         self._heap = [(time, event) for event, time in self._due.items()]
         heapq.heapify(self._heap)

@@ -1,4 +1,4 @@
-"""Simulated clients do their tasks: as many at a time as fit the memory budget, each process its share of them."""
+"""Run the tasks of simulated clients: in chunks that fit the memory budget, and each process a share of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from turnout.protocol.pace import Gather, Step
 from turnout.protocol.streaming import ReportBuffer, StreamingSum, of_groups
 from turnout.simulation.memory import ClientMemory
 from turnout.simulation.opt_in import OptIn
-from turnout.simulation.sharding import remember, together
+from turnout.simulation.sharding import gather_reports, share_memory
 from turnout.simulation.workspace import Workspace, chunks
 
 
@@ -29,13 +29,13 @@ class SimulatedClients:
     """All clients of a federation, on this machine.
 
     Attributes:
-        algorithm: what they run.
+        algorithm: the algorithm.
         workspace: model and data.
-        memory: what they remember.
-        opt_in: what they require of a model.
-        speed: how fast they are; None where there is no clock.
-        behaviour: who of them lies; None is nobody.
-        message_bytes: size of a report, and of what a client receives; None until one of them has done its task, to see.
+        memory: what clients remember.
+        opt_in: what clients require of a model.
+        speed: the speed of clients; None without a clock.
+        behaviour: the attack of dishonest clients; None if all are honest.
+        message_bytes: size of a report, and of what a client receives; None until measured.
     """
 
     algorithm: Algorithm
@@ -47,28 +47,28 @@ class SimulatedClients:
     message_bytes: tuple[int, int] | None = None
 
     def step(self, ids: np.ndarray, task: Task) -> tuple[Report, State]:
-        """Return what different clients report of a task, and what they would remember; they lie about nothing here."""
+        """Return the honest reports of different clients on a task, and what they would remember."""
         lanes = replace(self._timed(ids), requirement=self.opt_in.requirement)
         return client_step(self.algorithm, task, self.memory.gather(ids), lanes)
 
     def num_steps(self, ids: np.ndarray, task: Task) -> np.ndarray:
-        """Return how many local steps clients take with a task, int64 ``[B]``."""
+        """Return the number of local steps of each client in a task, int64 ``[B]``."""
         return self.algorithm.local.num_steps(task, self._timed(ids))
 
     def _timed(self, ids: np.ndarray) -> Clients:
-        """Return clients who know how fast they are, and how large messages."""
+        """Return clients with their speed and the size of their messages."""
         return replace(self.workspace.clients(ids), speed=self.speed, message_bytes=self.message_bytes)
 
     @property
     def collude(self) -> bool:
-        """Whether attackers have to see all updates of a step, which then cannot be summed as they come in."""
+        """True if attackers see all updates of a step, which therefore cannot be summed on arrival."""
         return self.behaviour is not None and self.behaviour.options.colludes
 
     def colluded(self, coordinator: Coordinator, reports: Report) -> Report:
-        """Return the reports of a step as they reach the server, once colluding attackers have seen those of the others.
+        """Return the reports of a step after colluding attackers, who see all of them, have replaced their own.
 
         Raises:
-            ConfigurationError: where attackers try out an aggregation that remembers updates.
+            ConfigurationError: if an attack evaluates an aggregation that remembers updates.
         """
         if self.behaviour is None or not len(reports):
             return reports
@@ -87,36 +87,33 @@ class SimulatedClients:
         return self.behaviour.colluded(reports, direction)
 
     def reports_of(self, coordinator: Coordinator, batch: Batch) -> Report:
-        """Return the reports of a batch, trained now; a client that is in it several times does one task after the other.
+        """Train the tasks of a batch, and return their reports.
 
-        Of several processes each has its share of the clients; one without any does what another does, and reports nothing
-        of it, to know what is in a report. Of the phases after training all that matters is who completes them.
+        A client that is in a batch several times does one task after another. Each process trains a share of the clients; one
+        whose share is empty trains a client of another process, to learn the form of a report, and reports nothing. Phases
+        after training have no reports: only who completes them matters.
         """
         if not len(batch) or batch.phase in self.algorithm.aggregation.phases:
             return coordinator.no_reports()
-        reports, order = [], []
-        together_in = batch.turn if batch.group_of is None else batch.group_of
-        for number in np.unique(together_in).tolist():
-            rows = np.flatnonzero(together_in == number)
-            mine, parts = collectives.share(len(rows)), self._buffer(coordinator, batch, rows)
-            idle = mine.start == mine.stop
-            for some in chunks(slice(0, 1) if idle else mine, self.workspace.lanes):
-                clients = batch.clients[rows[some]]
-                report, memory = self.step(clients, coordinator.task(batch, rows[some]))
+        parts = _parts(batch)
+        reports = []
+        for rows in parts:
+            share, buffer = collectives.share(len(rows)), self._buffer(coordinator, batch, rows)
+            is_empty = share.start == share.stop
+            for chunk in chunks(slice(0, 1) if is_empty else share, self.workspace.lanes):
+                clients = batch.clients[rows[chunk]]
+                report, memory = self.step(clients, coordinator.task(batch, rows[chunk]))
                 if batch.phase != "measure":
                     self.memory.scatter(clients, memory)
                 report = report if self.behaviour is None else self.behaviour.sent(report)
-                parts.add(report.take(np.arange(0)) if idle else report)
+                buffer.add(report.take(np.arange(0)) if is_empty else report)
             if batch.phase != "measure":
-                remember(self.memory, batch.clients[rows], coordinator.federation.device)
-            reports.append(together(parts.reports(), len(rows)))
-            order.append(rows)
-        if batch.group_of is not None:
-            return of_groups(reports).take(np.argsort(np.concatenate(order)))
-        return reports[0] if len(reports) == 1 else Report.cat(reports).take(np.argsort(np.concatenate(order)))
+                share_memory(self.memory, batch.clients[rows], coordinator.federation.device)
+            reports.append(gather_reports(buffer.reports(), len(rows)))
+        return _joined(batch, parts, reports)
 
     def _buffer(self, coordinator: Coordinator, batch: Batch, rows: np.ndarray) -> ReportBuffer:
-        """Return what takes the reports of some rows: summed as they come in, where that is possible."""
+        """Return a buffer for the reports of these rows, which sums updates on arrival where that is possible."""
         if not batch.is_streamable:
             return ReportBuffer()
         version = None if batch.group_of is None else int(batch.versions[rows[0]])
@@ -124,7 +121,21 @@ class SimulatedClients:
         return StreamingSum(self.algorithm, coordinator.state, coordinator.federation, alone, version)
 
     def stepped(self, action: Step | Gather, stepped: Stepped | None) -> None:
-        """Nothing: what clients remember has moved when they trained."""
+        """Do nothing: what clients remember was updated when they trained."""
 
     def unusable(self, error: Exception, action: Step | Gather) -> None:
         """Blame no report: a simulation ends with the error."""
+
+
+def _parts(batch: Batch) -> list[np.ndarray]:
+    """Return the rows of a batch that are trained together: those of a group, or the n-th task of each client."""
+    part_of = batch.turn if batch.group_of is None else batch.group_of
+    return [np.flatnonzero(part_of == number) for number in np.unique(part_of)]
+
+
+def _joined(batch: Batch, parts: list[np.ndarray], reports: list[Report]) -> Report:
+    """Return the reports of the parts of a batch, in its order."""
+    if len(reports) == 1 and batch.group_of is None:
+        return reports[0]
+    joined = Report.cat(reports) if batch.group_of is None else of_groups(reports)
+    return joined.take(np.argsort(np.concatenate(parts)))

@@ -1,24 +1,28 @@
-"""End a run in which every update is dropped, instead of waiting for a model that no longer moves."""
+"""End a run in which all updates of several consecutive steps are dropped."""
 
 from __future__ import annotations
 
 from turnout.core.checks import Diverged, counted
 
 MOST_STEPS_LOST = 5
-"""Server steps in a row whose updates may all be dropped: a few can be bad luck, with a small cohort of broken clients."""
+"""The number of consecutive server steps without a usable update after which a run ends. Fewer can be chance, with a small
+cohort of broken clients."""
 
 
 def check_updates(lost: int, sent: int, dropped: int, version: int) -> int:
-    """Count the server steps in a row, the last one `version`, all of whose updates were dropped.
+    """Count consecutive server steps all of whose updates were dropped.
 
     Args:
-        lost: so many before this one.
-        sent: updates of this step; a step without any changes nothing.
-        dropped: those of them that were dropped.
-        version: the step.
+        lost: the number of such steps before this one.
+        sent: the number of updates of this step; steps without updates are not counted.
+        dropped: the number of updates that were dropped.
+        version: the number of the step.
+
+    Returns:
+        The number of such steps, including this one.
 
     Raises:
-        Diverged: from `MOST_STEPS_LOST` on.
+        Diverged: if it reaches `MOST_STEPS_LOST`.
     """
     if not sent:
         return lost

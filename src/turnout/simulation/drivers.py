@@ -1,4 +1,4 @@
-"""The two drivers of a simulated server: one cohort after the other, and by the clients' clock."""
+"""The two drivers of a simulated server: one cohort after another, and virtual time."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from turnout.simulation.virtual_time import VirtualTime
 
 
 class Driver(Protocol):
-    """What makes things happen."""
+    """Carries out the actions of the server's pace."""
 
     def advance(self) -> Step | Gather:
-        """Go on until the server is to step, or to gather what a phase of a round was for."""
+        """Advance to the next server step, or to the end of a phase before one."""
         ...
 
     def figures(self, stepped: Stepped) -> dict[str, Any]:
-        """Return the columns of the table of rounds that only such a driver has."""
+        """Return the columns of the table of rounds that this driver adds."""
         ...
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:
-        """Return all that it carries between two steps, as arrays in groups."""
+        """Return the state between two steps, as arrays in groups."""
         ...
 
     def restore(self, state: dict[str, dict[str, np.ndarray]]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` returned."""
 
 
 class InStep:
-    """Whoever is asked reports at once.
+    """Runs one cohort after another, without a clock: all clients report at once.
 
     Args:
-        scheduler: the pace, and whom it asks.
+        scheduler: the scheduler of the server.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -47,42 +47,42 @@ class InStep:
         scheduler.start(0.0)
 
     def advance(self) -> Step | Gather:
-        """Ask a cohort, and have it report."""
+        """Advance to the next server step, or to the end of a phase before one."""
         action = carry_out(self._scheduler, self, 0.0)
-        assert action is not None  # a cohort of nobody is a step, too
+        assert action is not None  # an empty cohort is a step, too
         return action
 
     def ask(self, ask: Ask) -> None:
-        """Have all of them report at once."""
+        """Have all clients report at once."""
         del ask
         pace = self._scheduler.pace
         assert isinstance(pace, BoundRounds)
-        self._scheduler.happened(pace.all_reported(0.0))
+        self._scheduler.enqueue(pace.all_reported(0.0))
 
     def dropped(self, drop: Drop) -> None:
-        """Nothing: nobody is late or goes away, and of those whose updates get into no sum nothing is kept."""
+        """Do nothing: no state depends on dropped tasks."""
 
     def timer(self, timer: SetTimer) -> None:
-        """Nothing: without a clock there are no deadlines."""
+        """Do nothing: there are no deadlines without a clock."""
 
     def figures(self, stepped: Stepped) -> dict[str, Any]:
-        """Nothing."""
+        """Return no columns."""
         del stepped
         return {}
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:
-        """Nothing."""
+        """Return an empty state."""
         return {}
 
     def restore(self, state: dict[str, dict[str, np.ndarray]]) -> None:
-        """Nothing."""
+        """Restore nothing."""
         del state
 
 
 class ByTheClock:
-    """Reports come when the clients' clock says so.
+    """Runs clients in virtual time.
 
-    Training is put off to the step that uses it: all reports of a step are trained together, each from the model of its own
+    Training is deferred to the step that uses it: all reports of a step are trained together, each from the model of its
     version.
 
     Args:
@@ -94,7 +94,7 @@ class ByTheClock:
         self._before, self._sent, self._between = 0.0, _copy(virtual.sent), True
 
     def advance(self) -> Step | Gather:
-        """Go on to the next step, or to the end of a phase before it."""
+        """Advance to the next server step, or to the end of a phase before one."""
         if self._between:
             self._before, self._sent = self.virtual.clock.now, _copy(self.virtual.sent)
         action = self.virtual.advance()
@@ -107,7 +107,7 @@ class ByTheClock:
         return action
 
     def figures(self, stepped: Stepped) -> dict[str, Any]:
-        """Return how long the step took, how stale its reports are, what was not used, and the bytes sent meanwhile."""
+        """Return the duration and the staleness of a step, the number of unused tasks, and the bytes sent meanwhile."""
         sent = {phase: now - self._sent[phase] for phase, now in _copy(self.virtual.sent).items()}
         measured = sent.pop("measure", None)
         down, up = np.sum(list(sent.values()), axis=0)
@@ -120,14 +120,14 @@ class ByTheClock:
         } | ({} if measured is None else {"bytes_measured": int(measured.sum())})
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:
-        """Return what virtual time carries."""
+        """Return the state of virtual time."""
         return self.virtual.state()
 
     def restore(self, state: dict[str, dict[str, np.ndarray]]) -> None:
-        """Take over what `state` gave."""
+        """Restore what `state` returned."""
         self.virtual.restore(state)
 
 
 def _copy(sent: Mapping[Phase, Sequence[int]]) -> dict[Phase, np.ndarray]:
-    """Bytes down and up by phase, as they are now."""
+    """Return a copy of the bytes down and up by phase, as arrays."""
     return {phase: np.array(counts, dtype=np.int64) for phase, counts in sent.items()}

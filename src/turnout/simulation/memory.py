@@ -1,4 +1,4 @@
-"""What clients remember between their rounds, in one table that has a row for whoever took part so far."""
+"""Store what clients remember between rounds, in a table with a row for each client that has participated."""
 
 from __future__ import annotations
 
@@ -17,48 +17,53 @@ from turnout.core.types import State
 
 
 class ClientMemory:
-    """Named tensors with one row a client, allocated when a client first takes part; every row begins as `first`.
+    """Named tensors with one row for each client, allocated at its first participation and initialised with `first`.
 
-    Rows are in memory on the host. Where they would take more than the budget, they go to a file that has no name and
-    ends with the process, in the folder for temporary files (``TMPDIR``); it grows with the rows that are in use.
+    Rows are in host memory. If they exceed the budget, they move to an unnamed file in the folder for temporary files
+    (``TMPDIR``), which is deleted when the process ends and grows with the rows in use.
 
     Args:
-        num_clients: N; costs 4 bytes each until they take part.
-        first: what a client remembers before it first takes part: one row by name.
-        budget: bytes of all rows beyond which they are in a file.
+        num_clients: N; a client takes 4 bytes until it participates.
+        first: the initial row of each tensor.
+        budget: size of all rows in bytes above which they are in a file.
 
     Raises:
-        CheckpointError: where the file cannot grow, e.g. on a full disk.
+        CheckpointError: if the file cannot grow, e.g. on a full disk.
+
+    Example:
+        >>> memory = ClientMemory(1000, {"control": torch.zeros(2)})
+        >>> memory.scatter(np.array([7]), {"control": torch.tensor([[1.0, 2.0]])})
+        >>> memory.gather(np.array([3, 7]))["control"].tolist()
+        [[0.0, 0.0], [1.0, 2.0]]
     """
 
     def __init__(self, num_clients: int, first: State, budget: int = 1 << 30) -> None:
-        self._row = np.full(num_clients if first else 0, -1, dtype=np.int32)
-        self._used = self._room = 0
+        self._row = np.full(num_clients if first else 0, -1, dtype=np.int32)  # of each client; -1 is none
+        self._used = self._capacity = 0
         self._first, self._budget = {name: row.detach().clone() for name, row in first.items()}, budget
         self._tables = {name: row.new_zeros((0, *row.shape)) for name, row in self._first.items()}
         self._files: dict[str, int] = {}
 
     @property
     def first(self) -> State:
-        """What a client remembers before it first takes part, by name."""
+        """The initial row of each tensor."""
         return self._first
 
     def gather(self, clients: np.ndarray) -> State:
-        """Copy the rows of `clients`, ``[B, ...]``; first rows for those who have none yet, and get none by this."""
+        """Return copies of the rows of clients, ``[B, ...]``; for clients without rows, initial ones that are not stored."""
         rows = self._row[clients] if self._tables else clients
-        known = rows >= 0
-        if self._tables and not known.all():
-            found = self.gather(clients[known])
-            place, fresh = torch.from_numpy(known), {}
+        has_row = rows >= 0
+        if self._tables and not has_row.all():
+            stored, mask, gathered = self.gather(clients[has_row]), torch.from_numpy(has_row), {}
             for name, row in self._first.items():
-                fresh[name] = row.expand(len(clients), *row.shape).clone()
-                fresh[name][place] = found[name]
-            return fresh
+                gathered[name] = row.expand(len(clients), *row.shape).clone()
+                gathered[name][mask] = stored[name]
+            return gathered
         index = torch.from_numpy(rows.astype(np.int64))
         return {name: table[index] for name, table in self._tables.items()}
 
     def scatter(self, clients: np.ndarray, memory: State) -> None:
-        """Store the rows of `clients`."""
+        """Store the rows of clients."""
         if not self._tables:
             return
         rows = torch.from_numpy(self._rows(clients))
@@ -66,7 +71,7 @@ class ClientMemory:
             table[rows] = memory[name].to(table.device)
 
     def _rows(self, clients: np.ndarray) -> np.ndarray:
-        """Where the clients' rows are; new clients get one."""
+        """Return the indices of the rows of clients, and allocate rows for new ones."""
         new = np.unique(clients[self._row[clients] < 0])
         if len(new):
             self._row[new] = np.arange(self._used, self._used + len(new))
@@ -75,47 +80,51 @@ class ClientMemory:
         return self._row[clients].astype(np.int64)
 
     def _reserve(self, rows: int) -> None:
-        """Make room, doubling so that growth costs a constant per client."""
-        if rows <= self._room:
+        """Allocate capacity for rows, doubling it so that growth has constant amortised cost."""
+        if rows <= self._capacity:
             return
-        self._room = min(max(rows, 2 * self._room), len(self._row))
-        in_file = self._room * sum(row.nbytes for row in self._first.values()) > self._budget
+        self._capacity = min(max(rows, 2 * self._capacity), len(self._row))
+        in_file = self._capacity * sum(row.nbytes for row in self._first.values()) > self._budget
         for name, table in self._tables.items():
-            self._tables[name] = self._filed(name) if in_file else _grown(table, self._room)
+            self._tables[name] = self._in_file(name) if in_file else _grown(table, self._capacity)
 
-    def _filed(self, name: str) -> torch.Tensor:
-        """Return the table as a file that has room; an address for every client there is costs nothing until it is used."""
+    def _in_file(self, name: str) -> torch.Tensor:
+        """Return a table that is mapped to a file of the present capacity.
+
+        The mapping has addresses for all N clients, which take no space until they are used.
+        """
         row, table = self._first[name], self._tables[name]
         if row.nbytes == 0:
-            return _grown(table, self._room)
+            return _grown(table, self._capacity)
         try:
             mapped = table
             if name not in self._files:
                 self._files[name], mapped = _file(row, len(self._row))
-            # Where a system can; or a full disk would show in the middle of a round, as a dead process.
+            # Reserve the space now, where the system can: on a full disk, writing to the mapping would kill the process.
             allocate: Any = getattr(os, "posix_fallocate", lambda *_: None)
-            allocate(self._files[name], 0, self._room * row.nbytes)
+            allocate(self._files[name], 0, self._capacity * row.nbytes)
         except OSError as error:
             raise CheckpointError(
-                f"what clients remember ({name}) outgrew the memory budget, and a file of {self._room * row.nbytes:,} bytes "
-                f"in {tempfile.gettempdir()} is not to be had: {error}. Set TMPDIR to a larger disk, or raise memory_budget"
+                f"what clients remember ({name}) outgrew the memory budget, and a file of {self._capacity * row.nbytes:,} "
+                f"bytes in {tempfile.gettempdir()} cannot be allocated: {error}. Set TMPDIR to a larger disk, or raise "
+                "memory_budget"
             ) from error
         if mapped is not table:
             mapped[: len(table)] = table
         return mapped
 
     def state(self) -> State:
-        """All that is remembered: ``clients [R]`` in the order of their rows, and the tables ``[R, ...]``."""
+        """Return ``clients [R]``, in the order of their rows, and the tables ``[R, ...]``."""
         if not self._tables:
             return {}
         clients = np.empty(self._used, dtype=np.int64)
-        taken = np.flatnonzero(self._row >= 0)
-        clients[self._row[taken]] = taken
+        with_row = np.flatnonzero(self._row >= 0)
+        clients[self._row[with_row]] = with_row
         tables = {f"table.{name}": table[: self._used].contiguous() for name, table in self._tables.items()}
         return {"clients": torch.from_numpy(clients)} | tables
 
     def restore(self, state: State) -> None:
-        """Take over what `state` returned."""
+        """Restore what `state` returned."""
         if not self._tables:
             return
         clients = state["clients"].numpy()
@@ -133,14 +142,14 @@ class ClientMemory:
 
 
 def _grown(table: torch.Tensor, rows: int) -> torch.Tensor:
-    """Return the table with room for so many rows."""
-    grown = table.new_empty((rows, *table.shape[1:]))  # whoever gets a row writes it first
+    """Return a copy of the table with more rows."""
+    grown = table.new_empty((rows, *table.shape[1:]))  # rows are written before they are read
     grown[: len(table)] = table
     return grown
 
 
 def _file(row: torch.Tensor, num_rows: int) -> tuple[int, torch.Tensor]:
-    """Return a new file without a name, and a table of so many rows that is mapped to it."""
+    """Return a new unnamed file, and a table that is mapped to it."""
     file, path = tempfile.mkstemp(prefix="turnout-")
     try:
         mapped = torch.from_file(path, shared=True, size=num_rows * row.numel(), dtype=row.dtype)

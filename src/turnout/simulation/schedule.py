@@ -1,4 +1,4 @@
-"""When everything would happen in a federation, without training anything: staleness and throughput in seconds."""
+"""Simulate the schedule of a federation without training: staleness and throughput in simulated seconds."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from turnout.simulation.work_times import NumSteps, WorkTimes
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """What happened, and when.
+    """The tasks and the server steps of a schedule.
 
     Attributes:
         num_clients: N.
         tasks: a row for each task that ended, in the order in which the server used or dropped them: `task` (its number),
-            `client`, `version` (trained from), `asked` and `ended` (seconds; when the server asked, and when the report
-            arrived or the task was given up), `stepped` (the version whose step used it, -1 if none), `staleness`
+            `client`, `version` (trained from), `asked` and `ended` (seconds at which it was sent, and at which its report
+            arrived or it was dropped), `stepped` (the version whose step used it, -1 if none), `staleness`
             (stepped - version, -1 if unused), `outcome` (its index in `turnout.record.tasks.OUTCOMES`).
         steps: the time of each server step, float64 ``[steps]``.
     """
@@ -34,11 +34,11 @@ class Timeline:
 
     @property
     def used(self) -> np.ndarray:
-        """Which tasks were used, bool."""
+        """The tasks that were used, bool."""
         return self.tasks["stepped"] >= 0
 
     def contributions(self) -> dict[str, np.ndarray]:
-        """Return what each client contributed.
+        """Return the contributions of each client.
 
         Returns:
             Columns ``[N]``: `client`; `tasks` (ended); `contributions` (used); `share` (of all contributions, NaN if there
@@ -57,7 +57,7 @@ class Timeline:
             }
 
     def outcomes(self) -> dict[str, int]:
-        """How many tasks ended in which way."""
+        """Return the number of tasks by outcome."""
         counts = np.bincount(self.tasks["outcome"], minlength=len(OUTCOMES))
         return dict(zip(OUTCOMES, counts.tolist(), strict=True))
 
@@ -79,34 +79,29 @@ def schedule(
     """Run a pace in virtual time without a model.
 
     Args:
-        pace: when the server asks and steps.
-        population: how fast clients are, and when they are there.
+        pace: the pace.
+        population: the speed and the availability of clients.
         num_clients: N.
-        until: seconds after which it ends; what happens exactly then still counts.
-        steps: server steps after which it ends.
-        num_steps: local steps of a task: one number, one for each client, or a function of (clients, version).
-        cohort_size: clients in a synchronous round, drawn at random; None is everyone who is there.
+        until: seconds after which the schedule ends; events exactly then still count.
+        steps: server steps after which the schedule ends.
+        num_steps: local steps of a task: one number, a number for each client, or a function of (clients, version).
+        cohort_size: number of clients in a synchronous round, drawn at random; None is all available clients.
         bytes_up: size of a report.
         bytes_down: size of what a client receives.
-        label_counts: examples of each class at each client ``[N, C]``, for availability that depends on labels.
-        seed: the run's seed.
+        label_counts: number of examples of each class at each client ``[N, C]``, for availability that depends on labels.
+        seed: the seed of the run.
 
     Raises:
-        ConfigurationError: for a population without a speed, a run without an end, or options that do not fit.
+        ConfigurationError: for a population without a speed, a schedule without an end, or options that do not fit.
     """
     count("num_clients", num_clients)
+    _check_end(until, steps)
+    if cohort_size is not None:
+        count("cohort_size", cohort_size)
     if population.speed is None:
         raise ConfigurationError(
             "the population has no speed, so nothing takes time: write Population(speed=Speed(...))"
         )
-    if until == math.inf and steps is None:
-        raise ConfigurationError("until and steps are both left out, so there is no end: write until=... or steps=...")
-    if until != math.inf:
-        positive("until", until)
-    if steps is not None:
-        count("steps", steps)
-    if cohort_size is not None:
-        count("cohort_size", cohort_size)
     dropout = None if population.dropout is None else population.dropout.bind(seed)
     availability = population.availability.bind(num_clients, label_counts, seed)
     scheduler, choice = at_random(pace, availability, population.round_seconds, cohort_size, seed)
@@ -117,3 +112,13 @@ def schedule(
     tasks, times = virtual.log.take()
     staleness = np.where(tasks["stepped"] >= 0, tasks["stepped"] - tasks["version"], -1)
     return Timeline(num_clients, tasks | {"staleness": staleness}, times)
+
+
+def _check_end(until: float, steps: int | None) -> None:
+    """Reject a schedule without an end."""
+    if until == math.inf and steps is None:
+        raise ConfigurationError("until and steps are both left out, so there is no end: write until=... or steps=...")
+    if until != math.inf:
+        positive("until", until)
+    if steps is not None:
+        count("steps", steps)

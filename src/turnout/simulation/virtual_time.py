@@ -1,7 +1,7 @@
-"""A pace in virtual time: what would happen in a federation of clients who come, go, work and drop out.
+"""Run a pace in virtual time, in a federation whose clients join, leave, work and drop out.
 
-Nothing is trained here. `VirtualTime.advance` goes on to the next server step and says which reports it takes and from
-which versions they were trained; whoever trains does so then, when it is needed, or not at all.
+Nothing is trained here. `VirtualTime.advance` advances to the next server step and returns the reports that it uses and the
+versions from which they were trained, so that training can be deferred to the step.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ from turnout.simulation.clock import Clock
 from turnout.simulation.work_times import WorkTimes
 
 REPORT, DEATH, LEAVE, JOIN, TIMER = range(5)
-"""Kinds of events, in the order in which those of the same moment happen: reports (by the number of the task), deaths, the
-departures and then the arrivals of a new round of availability, deadlines. So a report counts that arrives exactly at the
-deadline, or in the moment its client goes away."""
+"""Kinds of events, in the order of simultaneous ones: reports, deaths, the departures and then the arrivals of a new round of
+availability, deadlines. A report therefore counts if it arrives exactly at the deadline, or when its client leaves."""
 
-_NUMBER = 8  # bytes of the version, which every task tells
-_PATIENCE = 10_000
-_SOON = 128  # events that are looked ahead
+_NUMBER = 8  # bytes of the version in every task
+_PATIENCE = 10_000  # rounds of availability without work after which a run ends
+_LOOK_AHEAD = 128  # events
 
 Cohort = Callable[[Callable[[np.ndarray], np.ndarray], int, float], np.ndarray]
-"""A selection: from who is there (bool ``[n]`` of client numbers ``[n]``), the version and the factor by which the cohort
-is enlarged, the cohort without repeats, int64 ``[B]``."""
+"""A function of which clients are available (a function from client numbers ``[n]`` to bool ``[n]``), the version, and the
+factor by which the cohort is enlarged, that returns a cohort without repeats, int64 ``[B]``."""
 
 
 def at_random(
@@ -46,18 +45,18 @@ def at_random(
     seed: int = 0,
     course: Course = Training(),  # noqa: B008  # a constant
 ) -> tuple[Scheduler, Choice]:
-    """Return a pace in motion that asks clients at random, and who draws them.
+    """Return the scheduler of a pace that selects clients at random, and the choice that draws them.
 
     Args:
-        pace: when the server asks and steps.
-        availability: who is there in which round of availability.
-        seconds_per_round: how long such a round lasts; None has one begin with every server step.
-        cohort: the selection of a synchronous round; None is everyone who is there, a number is so many at random.
-        seed: of choices.
-        course: what a synchronous round asks clients for.
+        pace: the pace.
+        availability: the availability of clients.
+        seconds_per_round: duration of a round of availability; None starts one with every server step.
+        cohort: selects the cohort of a synchronous round; None selects all available clients, a number that many at random.
+        seed: the seed of selections.
+        course: the phases of a round.
 
     Raises:
-        ConfigurationError: for availability without a clock where rounds and server steps do not go together.
+        ConfigurationError: if rounds of availability have no duration, and server steps are no rounds.
     """
     bound, everyone = pace.bind(availability.num_clients, course), isinstance(availability, BoundEveryone)
     if seconds_per_round is not None:
@@ -80,22 +79,22 @@ class VirtualTime:
     """The driver of a pace in virtual time.
 
     Args:
-        scheduler: the pace, and whom it asks.
-        choice: who is there; the scheduler's own.
-        work: how long tasks take.
-        seconds_per_round: how long a round of availability lasts; clients who are not there in the next one leave in the
-            middle of their work. None has one begin with every server step and asks about it only when a cohort is chosen.
+        scheduler: the scheduler of the pace.
+        choice: the choice of the scheduler, which knows the available clients.
+        work: the durations of tasks.
+        seconds_per_round: duration of a round of availability; clients that are unavailable in the next one drop their tasks.
+            None starts one with every server step, and looks up availability only when a cohort is selected.
 
     Attributes:
-        scheduler: as given.
-        choice: as given.
-        clock: the time, and what will happen.
-        log: what became of tasks that trained.
-        sent: bytes to clients and from them so far, by phase; not what is lost on the way, or not sent any more.
+        scheduler: the scheduler of the pace.
+        choice: the choice of the scheduler.
+        clock: the time and the pending events.
+        log: the outcomes of training tasks.
+        sent: bytes to clients and from clients so far, by phase; without reports that are lost or not sent.
 
     Raises:
-        ConfigurationError: if nobody is there for 10,000 rounds of availability in a row, or a step waits so long for certain
-            clients.
+        ConfigurationError: if no client works for 10,000 consecutive rounds of availability, or a step waits that long for
+            certain clients.
     """
 
     def __init__(
@@ -105,11 +104,12 @@ class VirtualTime:
         self.work, self.clock, self.log = work, Clock(), TaskLog()
         self.seconds_per_round = seconds_per_round
         self._by_version = seconds_per_round is None
-        self._lonely = self._asked = self._steps_missed = 0
-        self._out: dict[int, tuple[int, int, float]] = {}  # task -> client, version, when it was asked
-        self._arrived: dict[int, float] = {}
+        # Consecutive rounds of availability without work; tasks sent before the last step; rounds since the last step.
+        self._idle_rounds = self._num_sent = self._rounds_waited = 0
+        self._open: dict[int, tuple[int, int, float]] = {}  # task -> client, version, time at which it was sent
+        self._arrived: dict[int, float] = {}  # task -> time
         self.sent: dict[Phase, list[int]] = {phase: [0, 0] for phase in work.efforts}
-        self._measuring: set[int] = set()  # clients who have the present model already
+        self._measuring: set[int] = set()  # clients that have received the present model
         scheduler.start(0.0)
         if not self._by_version and not self.choice.always:
             self._set_round(1)
@@ -120,11 +120,15 @@ class VirtualTime:
         return self.scheduler.pace
 
     def advance(self, until: float = math.inf) -> Step | Gather | None:
-        """Go on to the next server step, or to the end of a phase that comes before one; None if there is none in time.
+        """Advance to the next server step, or to the end of a phase before one.
 
-        The time `until` is not passed then.
+        Train the reports of a step before the next call: later steps need the versions in ``pace.versions()`` and no others.
 
-        Whoever trains does so before it goes on: later steps need the versions in ``pace.versions()``, but no others.
+        Args:
+            until: time at which to stop.
+
+        Returns:
+            The action; None if there is none up to and including `until`.
         """
         while True:
             if (action := carry_out(self.scheduler, self, self.clock.now)) is not None:
@@ -133,55 +137,55 @@ class VirtualTime:
             event = self.clock.pop(until)
             if event is None:
                 return None
-            self._happen(*event)
+            self._dispatch(*event)
 
-    def _happen(self, time: float, kind: int, number: int) -> None:
-        """Tell the pace what happened."""
+    def _dispatch(self, time: float, kind: int, number: int) -> None:
+        """Report an event to the scheduler."""
         if kind == REPORT:
-            client, version, _ = self._out[number]
+            client, version, _ = self._open[number]
             self._arrived[number] = time
             self.scheduler.reported(time, client, number, version)
         elif kind == DEATH:
-            self.scheduler.died(time, self._out[number][0], number)
+            self.scheduler.died(time, self._open[number][0], number)
         elif kind == LEAVE:
             self._leave(time, number)
         elif kind == JOIN:
-            self._bear(bool(self._out))
-            self._expect()
+            self._check_work(bool(self._open))
+            self._check_progress()
             self.scheduler.joined(time)
         else:
             self.scheduler.expired(time, number)
 
     def _set_round(self, number: int) -> None:
-        """Have a round of availability begin."""
+        """Schedule the start of a round of availability."""
         assert self.seconds_per_round is not None
-        time = number * self.seconds_per_round  # not added up, so that no error does
+        time = number * self.seconds_per_round  # a product, because a running sum would accumulate rounding errors
         self.clock.set(LEAVE, number, time)
         self.clock.set(JOIN, number, time)
 
     def _leave(self, time: float, number: int) -> None:
-        """Begin a round of availability; those go who are not there any more."""
+        """Start a round of availability; working clients that are unavailable in it leave."""
         self.choice.begin(number)
         self._set_round(number + 1)
-        engaged = np.array(self.pace.engaged(), dtype=np.int64)
-        gone = engaged[~self.choice.availability.available(engaged, number)]
-        if len(gone):
-            self.scheduler.left(time, gone.tolist())
+        busy = np.array(self.pace.busy(), dtype=np.int64)
+        leaving = busy[~self.choice.available(busy)]
+        if len(leaving):
+            self.scheduler.left(time, leaving.tolist())
 
-    def _bear(self, somebody: bool) -> None:
-        """Give up on a federation to which nobody comes any more."""
-        self._lonely = 0 if somebody else self._lonely + 1
-        if self._lonely > _PATIENCE:
+    def _check_work(self, is_working: bool) -> None:
+        """Raise an error if no client has worked for too many rounds of availability."""
+        self._idle_rounds = 0 if is_working else self._idle_rounds + 1
+        if self._idle_rounds > _PATIENCE:
             raise ConfigurationError(
                 f"nobody has been at work for {_PATIENCE} rounds of availability in a row, up to second {self.clock.now:g}: "
                 f"write another availability{'' if self._by_version else ' or longer rounds of it (seconds_per_round)'}, or "
                 "have the run end before"
             )
 
-    def _expect(self) -> None:
-        """Give up on a step that waits for clients who do not come."""
-        self._steps_missed += 1
-        if self._steps_missed > _PATIENCE and (missing := self.pace.waits_for):
+    def _check_progress(self) -> None:
+        """Raise an error if a step has waited too long for certain clients."""
+        self._rounds_waited += 1
+        if self._rounds_waited > _PATIENCE and (missing := self.pace.waits_for):
             raise ConfigurationError(
                 f"the first step has a report of everyone (starts_with_all), and {counted(len(missing), 'client')} sent none "
                 f"for {_PATIENCE} rounds of availability, client {missing[0]} among them: write starts_with_all=False, or an "
@@ -189,41 +193,42 @@ class VirtualTime:
             )
 
     def ask(self, ask: Ask) -> None:
-        """Clients begin to work."""
+        """Schedule the ends of new tasks."""
         now, version = self.clock.now, ask.version
-        self._lonely = 0
-        ends = self.work.next(ask.clients, version, self._likely, ask.phase)
+        self._idle_rounds = 0
+        ends = self.work.next(ask.clients, version, self._next_candidates, ask.phase)
         self._send(ask)
         for task, client, seconds in zip(ask.tasks, ask.clients, ends, strict=True):
-            self._out[task] = client, version, now
-            if seconds >= 0:
+            self._open[task] = client, version, now
+            if seconds >= 0:  # a negative number is a death, see `WorkTimes.next`
                 self.clock.set(REPORT, task, now + seconds)
             else:
                 self.clock.set(DEATH, task, now + (-1.0 - seconds))
 
     def _send(self, ask: Ask) -> None:
-        """Count what clients receive; who has measured at a model is told to train, and does not get it again."""
+        """Count the bytes that clients receive; a client that has measured a model does not receive it again to train."""
         clients, down = set(ask.clients), self.work.efforts[ask.phase].bytes_down
         again = len(clients & self._measuring) if ask.phase == "train" else 0
         self.sent[ask.phase][0] += (len(clients) - again) * down + again * min(down, _NUMBER)
         self._measuring = clients if ask.phase == "measure" else set()
 
-    def _likely(self) -> list[int]:
-        """Return some of those who may be asked next: whom the choice will try, or who will have nothing to do first."""
-        tried = self.choice.likely()
-        return tried or [self._out[task][0] for kind, task in self.clock.soon(_SOON) if kind in (REPORT, DEATH)]
+    def _next_candidates(self) -> list[int]:
+        """Return clients that may get a task next: those that the choice will try, or those that finish first."""
+        candidates = self.choice.next_candidates()
+        soon = self.clock.soon(_LOOK_AHEAD)
+        return candidates or [self._open[task][0] for kind, task in soon if kind in (REPORT, DEATH)]
 
     def timer(self, timer: SetTimer) -> None:
-        """Have a timer run out."""
+        """Schedule the expiry of a timer."""
         self.clock.set(TIMER, timer.timer, timer.time)
 
     def _use(self, step: Step) -> None:
-        """Take a server step."""
-        self._steps_missed = 0
-        if self._by_version and not step.tasks and self.pace.open.asked == self._asked:
-            self._bear(False)
-        self._asked = self.pace.open.asked
-        asked = [self._out.pop(task)[2] for task in step.tasks]
+        """Record a server step."""
+        self._rounds_waited = 0
+        if self._by_version and not step.tasks and self.pace.open.next_task == self._num_sent:
+            self._check_work(False)
+        self._num_sent = self.pace.open.next_task
+        asked = [self._open.pop(task)[2] for task in step.tasks]
         arrived = [self._arrived.pop(task) for task in step.tasks]
         self.log.end(
             step.version, task=step.tasks, client=step.clients, version=step.versions, asked=asked, ended=arrived
@@ -232,14 +237,14 @@ class VirtualTime:
         self.sent["train"][1] += len(step.tasks) * self.work.efforts["train"].bytes_up
 
     def _gather(self, gather: Gather) -> None:
-        """End a phase that no server step follows at once."""
+        """Record the end of a phase before a server step."""
         for task in gather.tasks:
-            del self._out[task], self._arrived[task]
+            del self._open[task], self._arrived[task]
         self.sent[gather.phase][1] += len(gather.tasks) * self.work.efforts[gather.phase].bytes_up
 
     def dropped(self, drop: Drop) -> None:
-        """Tasks have ended without being used."""
-        ended = [self._out.pop(task) for task in drop.tasks]
+        """Record tasks that ended without being used, and cancel their events."""
+        ended = [self._open.pop(task) for task in drop.tasks]
         if drop.reason == "stale":
             self.sent["train"][1] += len(drop.tasks) * self.work.efforts["train"].bytes_up
         self.log.end(
@@ -256,26 +261,26 @@ class VirtualTime:
             self.clock.cancel(DEATH, task)
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:
-        """All that it carries between two steps, as arrays in groups; neither the log nor the scheduler is part of it."""
-        tasks = [(task, client, version) for task, (client, version, _) in self._out.items()]
+        """Return the state between two steps, as arrays in groups, without the log and the scheduler."""
+        tasks = [(task, client, version) for task, (client, version, _) in self._open.items()]
         return {
             "clock": self.clock.state(),
             "work": self.work.state(),
             "virtual": {
-                "lonely": np.array([self._lonely, self._asked]),
+                "lonely": np.array([self._idle_rounds, self._num_sent]),
                 "tasks": np.array(tasks, dtype=np.int64).reshape(-1, 3),
-                "asked": np.array([asked for *_, asked in self._out.values()]),
+                "asked": np.array([asked for *_, asked in self._open.values()]),
                 "arrived_tasks": np.array(list(self._arrived), dtype=np.int64),
                 "arrived": np.array(list(self._arrived.values())),
             },
         }
 
     def restore(self, state: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-        """Take over what `state` gave, so that all goes on as if nothing had happened."""
+        """Restore what `state` returned."""
         self.clock.restore(dict(state["clock"]))
         self.work.restore(dict(state["work"]))
-        own = state["virtual"]
-        self._lonely, self._asked = own["lonely"].tolist()
-        rows = zip(own["tasks"].tolist(), own["asked"].tolist(), strict=True)
-        self._out = {task: (client, version, asked) for (task, client, version), asked in rows}
-        self._arrived = dict(zip(own["arrived_tasks"].tolist(), own["arrived"].tolist(), strict=True))
+        virtual = state["virtual"]
+        self._idle_rounds, self._num_sent = virtual["lonely"].tolist()
+        rows = zip(virtual["tasks"].tolist(), virtual["asked"].tolist(), strict=True)
+        self._open = {task: (client, version, asked) for (task, client, version), asked in rows}
+        self._arrived = dict(zip(virtual["arrived_tasks"].tolist(), virtual["arrived"].tolist(), strict=True))

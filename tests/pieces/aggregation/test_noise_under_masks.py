@@ -106,7 +106,7 @@ def test_weights_do_not_multiply_the_noise():
 def test_a_sum_has_room_for_the_noise_and_is_not_opened_for_fewer():
     masking = PIECE.masking
     assert masking is not None
-    assert masking.largest == pytest.approx(NORM + 12 * Z * NORM / 5**0.5)
+    assert masking.code.largest == pytest.approx(NORM + 12 * Z * NORM / 5**0.5)
     assert masking.min_clients == 5
     assert PIECE.attendance(0, 0).share([0, 1, 2, 3]) == []
     assert PIECE.attendance(0, 0).share([0, 1, 2, 3, 4]) == [0, 1, 2, 3, 4]

@@ -166,10 +166,10 @@ class Ledger(RuleBasedStateMachine):
     def some_leave(self, clients):
         self.leave(clients)
 
-    @precondition(lambda self: self.pace.engaged())
+    @precondition(lambda self: self.pace.busy())
     @rule(data=st.data())
     def somebody_leaves_who_works_or_waits(self, data):
-        self.leave([data.draw(st.sampled_from(sorted(self.pace.engaged())))])
+        self.leave([data.draw(st.sampled_from(sorted(self.pace.busy())))])
 
     def leave(self, clients) -> None:
         self.there -= set(clients)
@@ -202,11 +202,11 @@ class Ledger(RuleBasedStateMachine):
     def the_books_agree(self):
         assert self.pace.version == len(self.steps)
         assert len(self.pace.open) == len(self.open)
-        assert self.pace.open.of == {client: task for task, (client, _) in self.open.items()}
+        assert self.pace.open.task_of == {client: task for task, (client, _) in self.open.items()}
         assert {client for client, _ in self.open.values()} <= self.there
-        engaged = self.pace.engaged()
-        assert len(set(engaged)) == len(engaged)
-        assert set(engaged) == {client for client in range(N) if not self.pace.idle(client)}
+        busy = self.pace.busy()
+        assert len(set(busy)) == len(busy)
+        assert set(busy) == {client for client in range(N) if not self.pace.idle(client)}
         needed = {version for _, version in (*self.open.values(), *self.in_hand.values())} | {len(self.steps)}
         assert self.pace.versions() == needed
 

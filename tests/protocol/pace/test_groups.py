@@ -46,8 +46,8 @@ class Federation(RuleBasedStateMachine):
 
     def do(self, actions):
         todo = deque(actions)
-        while todo or todo.extend(self.pace.more()) or todo:
-            self.idle |= set(self.pace.freed())
+        while todo or todo.extend(self.pace.poll()) or todo:
+            self.idle |= set(self.pace.newly_idle())
             self.one(todo.popleft(), todo)
 
     def one(self, action, todo):
@@ -154,12 +154,12 @@ class Federation(RuleBasedStateMachine):
         for group in self.pace.active.values():
             assert group.is_running
             assert at_work & set(group.members)
-        engaged = self.pace.engaged()
-        assert len(set(engaged)) == len(engaged)
-        assert at_work <= set(engaged)
-        assert {client for client, _ in self.trained.values()} <= set(engaged)
-        assert self.idle == set(range(N)) - set(engaged)
-        assert sorted(self.pace.in_hand()) == sorted((task, *rest) for task, rest in self.trained.items())
+        busy = self.pace.busy()
+        assert len(set(busy)) == len(busy)
+        assert at_work <= set(busy)
+        assert {client for client, _ in self.trained.values()} <= set(busy)
+        assert self.idle == set(range(N)) - set(busy)
+        assert sorted(self.pace.pending()) == sorted((task, *rest) for task, rest in self.trained.items())
         assert {version for _, version in self.trained.values()} <= self.pace.versions()
         assert len(self.pace.active) <= (self.options.concurrency or N)
         assert len(self.pace.buffer) < self.options.buffer_size
@@ -184,7 +184,7 @@ def done(pace: Any, tasks: Any, clients: list[int], version: int = 0) -> Any:
     """Have clients report, and return what follows."""
     for task, client in zip(tasks, clients, strict=True):
         assert pace.reported(1.0, client, task, version) == []
-    return pace.more()
+    return pace.poll()
 
 
 def through(pace: Any, group: int, clients: list[int], tasks: Any, version: int = 0) -> Any:
@@ -242,8 +242,8 @@ def test_who_trained_and_did_not_send_its_update_is_not_in_the_step():
     opened = pace.chosen(1.0, [0, 2], 1)[0]
     _, step, _ = done(pace, opened.tasks, [0, 2])
     assert list(step.tasks) == [tasks[0], tasks[2]]
-    assert sorted(pace.freed()) == [0, 1, 2]
-    assert pace.freed() == []
+    assert sorted(pace.newly_idle()) == [0, 1, 2]
+    assert pace.newly_idle() == []
 
 
 def test_groups_that_were_at_work_when_a_run_ended_are_given_up_when_it_goes_on():
@@ -252,14 +252,14 @@ def test_groups_that_were_at_work_when_a_run_ended_are_given_up_when_it_goes_on(
     dropped, wanted = pace.resume(9.0)
     assert (dropped.reason, list(dropped.clients)) == ("unsummed", [0, 1])
     assert isinstance(wanted, Choose)
-    assert pace.engaged() == []
-    assert sorted(pace.freed()) == [0, 1, 2, 3]
+    assert pace.busy() == []
+    assert sorted(pace.newly_idle()) == [0, 1, 2, 3]
 
 
 def test_comings_and_goings_that_change_nothing():
     pace, _ = begun([0, 1], buffer_size=1, concurrency=1)
-    assert pace.ignores(5, comes=True)
-    assert pace.ignores(5, comes=False)
-    assert not pace.ignores(0, comes=False)
+    assert pace.ignores(5, joins=True)
+    assert pace.ignores(5, joins=False)
+    assert not pace.ignores(0, joins=False)
     free, _ = begun([0, 1], buffer_size=1, concurrency=2)
-    assert not free.ignores(5, comes=True)
+    assert not free.ignores(5, joins=True)

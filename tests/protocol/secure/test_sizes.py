@@ -113,4 +113,4 @@ def test_few_clients_are_all_joined():
 def test_a_secure_sum_takes_them(num_clients):
     degree, threshold = sizes(num_clients, corrupt=0.05, dropout=0.15)
     piece = SecureSum(degree=degree, threshold=threshold / degree)
-    assert threshold_of(piece.threshold, piece.num_neighbours(num_clients)) == threshold
+    assert threshold_of(piece.threshold, piece.masking.num_neighbours(num_clients)) == threshold

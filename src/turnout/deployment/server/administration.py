@@ -166,7 +166,7 @@ class Administration:
         if (going_on := driver.surveys.open.get(survey)) is not None:
             answered, lost = len(going_on.answers), going_on.reasons
             asked = answered + sum(lost.values()) + len(going_on.open)
-            facts = {"phase": going_on.asked.phase, "version": going_on.asked.version}
+            facts = {"phase": going_on.request.phase, "version": going_on.request.version}
             return JSONResponse({**name, **facts, "state": "open", "asked": asked, "answered": answered, "lost": lost})
         outcome = None if driver.ledger is None else driver.ledger.survey(survey)
         if outcome is None:

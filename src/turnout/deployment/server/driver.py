@@ -32,7 +32,7 @@ from turnout.deployment.wire.format import Assignment
 from turnout.privacy.plan import Plan
 from turnout.protocol.batch import Stepped
 from turnout.protocol.coordinator import Coordinator
-from turnout.protocol.survey import FIRST_TASK, Asked, Closed, SurveyPhase
+from turnout.protocol.survey import FIRST_TASK, ClosedSurvey, SurveyPhase, SurveyRequest
 from turnout.record import checkpoint
 from turnout.record.query import save_run
 
@@ -65,7 +65,7 @@ class Driver:
         self.applied = 0
         self.stepped: Callable[[Driver], None] = lambda _: None
         self.charged: Callable[[Driver], None] = lambda _: None
-        self.surveyed: Callable[[Closed], None] = lambda _: None
+        self.surveyed: Callable[[ClosedSurvey], None] = lambda _: None
         self.publication = Publication(store, setting.algorithm)
         self.surveys = Surveys(
             setting, store, self.roster, self._publish, self._closed, lambda *of: self.noise.of_answer(*of)
@@ -357,12 +357,12 @@ class Driver:
             raise Refused(409, why)
         ends = self._time + (LONGEST if seconds is None else seconds)
         stays, number = seconds is not None, self.surveys.number
-        asked = Asked(number, phase, self.version, share, ends, stays, every, question or {})
+        asked = SurveyRequest(number, phase, self.version, share, ends, stays, every, question or {})
         if self.surveys.noised:
             self._charge()
         self.surveys.begin(asked, self._applied, secret)
 
-    def _closed(self, closed: Closed) -> None:
+    def _closed(self, closed: ClosedSurvey) -> None:
         """Record what came of a survey, and what has been spent with it."""
         if closed.opened is not None and (spent := self.privacy()) is not None:
             closed = replace(closed, opened=replace(closed.opened, epsilon=spent["epsilon"]))

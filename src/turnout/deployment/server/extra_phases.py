@@ -55,11 +55,11 @@ class ExtraPhases:
         """Forget the messages of a round that is over, but for those of clients in other groups."""
         self._messages.keep(but)
 
-    def told(self, coordinator: Coordinator, phase: str, clients: Sequence[int]) -> dict[int, State]:
-        """Return what clients of a round or group are told with their task of a phase; nothing in another phase."""
+    def inputs(self, coordinator: Coordinator, phase: str, clients: Sequence[int]) -> dict[int, State]:
+        """Return the inputs of clients' tasks in a phase after training; nothing in another phase."""
         if phase not in self._aggregation.phases:
             return {}
-        return self._side(coordinator, coordinator.scheduler.pace.group_of(clients[0])).told(phase, clients)
+        return self._side(coordinator, coordinator.scheduler.pace.group_of(clients[0])).inputs(phase, clients)
 
     def gathered(self, coordinator: Coordinator, phase: str, clients: Sequence[int], group: int = 0) -> None:
         """Read the messages of a phase that is over, and leave out of the sum whoever has to be."""
@@ -83,7 +83,7 @@ class ExtraPhases:
 
     def _opened(self, coordinator: Coordinator, group: int) -> Report | None:
         """Open the sum of a round or group, if enough clients have helped."""
-        attendance = coordinator.attendances.get(group)
+        attendance = coordinator.attendances.of.get(group)
         if attendance is None:
             return None
         if not attendance.opens:
@@ -100,7 +100,7 @@ class ExtraPhases:
 
     def _side(self, coordinator: Coordinator, group: int) -> ServerSide:
         """Return the server's side of the present round, or of a group."""
-        attendance, weighting = coordinator.attendances[group], coordinator.algorithm.weighting
+        attendance, weighting = coordinator.attendances.of[group], coordinator.algorithm.weighting
         return self._aggregation.server_side(
             weighting, coordinator.state, coordinator.federation, attendance, self._messages
         )
@@ -110,7 +110,7 @@ class ExtraPhases:
         for client, how in culprits.items():
             log.warning("a client takes part in no secure sum any more", extra={"client": client, "reason": how})
         self.barred |= culprits
-        coordinator.barred |= culprits.keys()
+        coordinator.attendances.barred |= culprits.keys()
 
     def facts(self) -> dict[str, Any]:
         """Return what it carries, as plain values."""

@@ -17,7 +17,7 @@ from turnout.evaluation.queries import Question
 from turnout.evaluation.sums import ClientSums, TotalSums
 from turnout.protocol.batch import Stepped
 from turnout.protocol.coordinator import Coordinator
-from turnout.protocol.survey import Closed, Opened
+from turnout.protocol.survey import ClosedSurvey, OpenedSum
 from turnout.record import storage
 from turnout.record.query import History
 from turnout.record.rows import Recorder, staleness
@@ -113,13 +113,13 @@ class Ledger:
         self._examples.update(zip(reports.client.tolist(), reports.num_examples.tolist(), strict=True))
         self.curves.add(state.version, row)
 
-    def surveyed(self, closed: Closed) -> None:
+    def surveyed(self, closed: ClosedSurvey) -> None:
         """Write down what came of an evaluation or query.
 
         Raises:
             CheckpointError: where it cannot be written.
         """
-        asked, survey = closed.survey.asked, closed.survey
+        asked, survey = closed.survey.request, closed.survey
         facts = {
             "version": asked.version, "asked": len(survey.answers) + len(survey.lost), "share": asked.share,
             "lost": survey.reasons, **self._of_sum(closed.opened),
@@ -135,7 +135,7 @@ class Ledger:
         if asked.version:
             self.curves.add(asked.version, row)
 
-    def _answers(self, closed: Closed) -> ClientSums | TotalSums:
+    def _answers(self, closed: ClosedSurvey) -> ClientSums | TotalSums:
         """Return what clients answered in an evaluation, as far as the server learnt it."""
         form = self._setting.sums
         zeros = {name: np.zeros(shape) for name, shape in form.shapes.items()}
@@ -146,7 +146,7 @@ class Ledger:
             return TotalSums(closed.clients[:0], closed.seen[:0], zeros, form.facts)
         return TotalSums(closed.clients, closed.seen, opened.total, form.facts, opened.least)
 
-    def _of_sum(self, opened: Opened | None) -> dict[str, Any]:
+    def _of_sum(self, opened: OpenedSum | None) -> dict[str, Any]:
         """Return what is written down of a sum of answers: its noise and what it cost, or why it could not be opened."""
         if opened is None:
             return {}

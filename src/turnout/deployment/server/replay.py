@@ -20,7 +20,7 @@ from turnout.deployment.server.served import OVER, Applied
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import SQLITE, Entry, Store
 from turnout.protocol.pace import BoundRounds
-from turnout.protocol.survey import FIRST_TASK, Closed
+from turnout.protocol.survey import FIRST_TASK, ClosedSurvey
 from turnout.record import checkpoint
 
 _OF_THE_PACE = ("taken", "late", OVER)  # outcomes that a simulation of the same pace has by itself
@@ -91,7 +91,7 @@ class Replayed:
     entries: int
     seconds: float
     same: bool | None
-    surveys: list[Closed]
+    surveys: list[ClosedSurvey]
     begins: int = 0
 
 
@@ -114,7 +114,7 @@ def replay(setting: Setting, folder: Path, database: str | None = None, whole: b
         driver, visits, first, last = Driver(setting, store), Visits(), None, 0.0
         driver.stepped, driver.surveyed = (
             (lambda at: _compare(at, folder, comparison)),
-            (closed := list[Closed]()).append,
+            (closed := list[ClosedSurvey]()).append,
         )
         comparison: dict[str, bool] = {}
         if (anchor := whole_from(folder, store)) is not None:

@@ -196,7 +196,7 @@ class ServedRun:
     def ask(self, ask: Ask) -> None:
         """Give clients their tasks."""
         try:
-            extra = self.extra.told(self.coordinator, ask.phase, ask.clients)
+            extra = self.extra.inputs(self.coordinator, ask.phase, ask.clients)
         except Exception as error:
             if is_of_the_machine(error):
                 raise
@@ -219,7 +219,7 @@ class ServedRun:
                 model.digest,
                 model.size,
                 self.setting.heartbeat,
-                told(extra.get(order.client, order.told), 0),
+                told(extra.get(order.client, order.inputs), 0),
             )
 
     def timer(self, timer: SetTimer) -> None:
@@ -271,7 +271,7 @@ class ServedRun:
                 self._measuring = dict(zip(action.clients, action.tasks, strict=True))
             return
         self.noise = self._next_noise
-        self.extra.clear(but=set(self.scheduler.pace.engaged()))
+        self.extra.clear(but=set(self.scheduler.pace.busy()))
         usable = len(stepped.reports) - stepped.info.get("num_dropped", 0)
         self.empty_steps = 0 if usable > 0 else self.empty_steps + 1
         if self._ledger is not None:
@@ -316,6 +316,6 @@ class ServedRun:
         self.reports.bodies, self.timers = dict(facts["bodies"]), dict(facts["timers"])
         self._measuring = dict(facts.get("measuring", ()))
         self.extra.restore(facts)
-        self.coordinator.barred |= self.extra.barred.keys()
+        self.coordinator.attendances.barred |= self.extra.barred.keys()
         self.coordinator.restore(group)
         self.coordinator.rounds, self.over = facts["rounds"], facts["over"]

@@ -53,8 +53,8 @@ class StoredMessages:
         """Return the tensors of a message."""
         return decode(self._body(phase, client), self._setting.expected(self._messages[phase][client][1]).manifest)
 
-    def told(self, phase: str, client: int) -> State:
-        """Return what a client was told with its task."""
+    def inputs(self, phase: str, client: int) -> State:
+        """Return the inputs of a client's task."""
         return self._messages[phase][client][1].tensors()
 
     def _body(self, phase: str, client: int) -> bytes:

@@ -14,7 +14,7 @@ from turnout.deployment.wire.format import Assignment
 from turnout.evaluation.queries import Question
 from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.masked_sum import MaskedVectors
-from turnout.protocol.survey import FIRST_TASK, Asked
+from turnout.protocol.survey import FIRST_TASK, SurveyRequest
 
 PHASES = ("share", "mask", "open")
 """Phases that clients who have sent their keys are asked for, in this order."""
@@ -34,7 +34,7 @@ class SummedSurvey:
         culprits: clients that broke the protocol, and how.
     """
 
-    def __init__(self, setting: RunSetting, asked: Asked, read: Callable[[int, str], bytes]) -> None:
+    def __init__(self, setting: RunSetting, asked: SurveyRequest, read: Callable[[int, str], bytes]) -> None:
         self.layout = setting.answer_layout(Question(**asked.question) if asked.question else None)
         self.step = 0
         self.culprits: dict[int, str] = {}
@@ -77,10 +77,10 @@ class SummedSurvey:
         self.culprits |= culprits
         self._attendance.gathered(phase, clients)
 
-    def told(self, clients: Sequence[int]) -> dict[int, State]:
-        """Return what clients are told with their task of the present phase, ``[1, ...]`` by name."""
+    def inputs(self, clients: Sequence[int]) -> dict[int, State]:
+        """Return the inputs of clients' tasks in the present phase, ``[1, ...]`` by name."""
         assert self.phase is not None
-        return self._side().told(self.phase, clients)
+        return self._side().inputs(self.phase, clients)
 
     def total(self) -> tuple[np.ndarray | None, list[int], str]:
         """Return the sum of the clients' vectors, whose answers are in it, and why there is no sum."""

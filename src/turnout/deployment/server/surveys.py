@@ -25,7 +25,7 @@ from turnout.deployment.wire.surveys import SURVEY, SumsFormat, question_tensor
 from turnout.evaluation.queries import Question
 from turnout.privacy.noise import gaussian
 from turnout.protocol.answer_sum import AnswerLayout
-from turnout.protocol.survey import DECLINES, FIRST_TASK, Asked, Closed, Opened, Survey
+from turnout.protocol.survey import DECLINES, FIRST_TASK, ClosedSurvey, OpenedSum, Survey, SurveyRequest
 
 LONGEST = 600.0
 """Seconds after which a survey ends that nobody gave an end, and a phase of a sum of answers without a task deadline."""
@@ -60,7 +60,7 @@ class Surveys:
         store: Store,
         roster: Roster,
         publish: Callable[[], Published],
-        closed: Callable[[Closed], None],
+        closed: Callable[[ClosedSurvey], None],
         secret: Callable[[str, str], int],
     ) -> None:
         self._setting, self._roster, self._publish, self._closed = setting, roster, publish, closed
@@ -96,7 +96,7 @@ class Surveys:
         """True where answers are noised, and spend the privacy budget."""
         return self._setting.answer_sum is not None and self._setting.answer_sum.noise is not None
 
-    def begin(self, asked: Asked, applied: Applied, secret: str = "") -> None:
+    def begin(self, asked: SurveyRequest, applied: Applied, secret: str = "") -> None:
         """Ask those who are there; of surveys that come every so many steps, the one before ends.
 
         Args:
@@ -104,7 +104,7 @@ class Surveys:
             applied: what follows.
             secret: of its noise alone, where the journal has one.
         """
-        for other in [each for each in self.open.values() if each.asked.every and asked.every]:
+        for other in [each for each in self.open.values() if each.request.every and asked.every]:
             self._close(other, applied)
         survey, model = Survey(asked, self._setting.seed), self._publish()
         question = {"question": question_tensor(asked.question)[None]} if asked.question else {}
@@ -177,7 +177,7 @@ class Surveys:
         """End surveys, and phases of them, in which nobody is left to answer."""
         while done := [survey for survey in self.open.values() if survey.done]:
             for survey in done:
-                masked = self._sums.get(survey.asked.number)
+                masked = self._sums.get(survey.request.number)
                 if masked is None:
                     self._close(survey, applied)
                 else:
@@ -185,12 +185,12 @@ class Surveys:
 
     def _advance(self, survey: Survey, masked: SummedSurvey, time: float, applied: Applied) -> None:
         """Go on with the next phase of a sum under masks, or end the survey."""
-        number = survey.asked.number
+        number = survey.request.number
         self.timers.pop(-1 - number - masked.step * _TIMERS, None)
         completed = [client for client in survey.answers if client not in self.barred]
         try:
             chosen = masked.advance(completed)
-            told_each = masked.told(chosen) if chosen else {}
+            told_each = masked.inputs(chosen) if chosen else {}
         except Exception as error:
             if is_of_the_machine(error):
                 raise
@@ -216,7 +216,7 @@ class Surveys:
     def _make_tasks(self, survey: Survey, clients: Iterable[int], applied: Applied) -> None:
         """Give clients tasks."""
         for client in clients:
-            self._tasks.make(client, survey.asked.number)
+            self._tasks.make(client, survey.request.number)
             applied.surveyed.append(client)
 
     def _end(self, task: int, reason: str, applied: Applied) -> None:
@@ -227,27 +227,27 @@ class Surveys:
 
     def _end_all(self, survey: Survey, applied: Applied) -> None:
         """End the open tasks of a survey."""
-        for task in self._tasks.of_survey(survey.asked.number):
+        for task in self._tasks.of_survey(survey.request.number):
             self._end(task, "late", applied)
 
     def _close(self, survey: Survey, applied: Applied) -> None:
         """End a survey."""
-        number = survey.asked.number
+        number = survey.request.number
         self._end_all(survey, applied)
         opened = None if self._setting.answer_sum is None else self._opened(survey)
-        version, first = survey.asked.version, self._first_step
+        version, first = survey.request.version, self._first_step
         seen = [first.get(client, version) < version for client in sorted(survey.answers)]
         # Before it is no longer open, for those who look meanwhile.
-        self._closed(Closed(survey, np.array(seen, dtype=bool), opened))
+        self._closed(ClosedSurvey(survey, np.array(seen, dtype=bool), opened))
         self._tasks.close(number)
         for by_number in (self.open, self._sums, self._secrets):
             by_number.pop(number, None)
         for timer in [timer for timer in self.timers if (-1 - timer) % _TIMERS == number]:
             del self.timers[timer]
 
-    def _opened(self, survey: Survey) -> Opened:
+    def _opened(self, survey: Survey) -> OpenedSum:
         """Add up the answers of a survey, with noise where there is some."""
-        number, layout = survey.asked.number, self._layout(survey)
+        number, layout = survey.request.number, self._layout(survey)
         if (masked := self._sums.get(number)) is not None:
             completed = list(survey.answers)
             vector, used, why = masked.total()
@@ -259,14 +259,14 @@ class Surveys:
             vector = vector if survey.answers else None
             content = [[client, survey.answers[client]] for client in sorted(survey.answers)]
         if vector is None:
-            return Opened(None, why)
+            return OpenedSum(None, why)
         assert isinstance(vector, np.ndarray)
         if layout.server_deviation:
             secret = self._secret(self._secrets.get(number, ""), json.dumps([number, content]))
             federation = replace(self._setting.federation(1), secret=secret)
             drawn = gaussian("noise of an answer", federation, number, layout.size)
             vector = vector + layout.server_deviation * drawn.double().cpu().numpy()
-        return Opened(layout.totals(vector), "", layout.deviations, layout.least_examples)
+        return OpenedSum(layout.totals(vector), "", layout.deviations, layout.least_examples)
 
     def give_up(self, number: int) -> None:
         """End a survey whose answers must not be opened."""
@@ -282,7 +282,7 @@ class Surveys:
         return self._setting.answer_sum is not None and self._setting.answer_sum.masking is not None
 
     def _layout(self, survey: Survey) -> AnswerLayout:
-        asked = survey.asked
+        asked = survey.request
         return self._setting.answer_layout(Question(**asked.question) if asked.question else None)
 
     def unused(self) -> list[str]:
@@ -310,12 +310,12 @@ class Surveys:
         self.number = facts["number"]
         for saved, order in facts["open"]:
             survey = Survey.of(saved, self._setting.seed)
-            self.open[survey.asked.number], self._tasks.orders[survey.asked.number] = survey, Assignment.read(order)
+            self.open[survey.request.number], self._tasks.orders[survey.request.number] = survey, Assignment.read(order)
         for client, number in self._tasks.restore(facts):
             self.open[number].open.add(client)
         self.timers, self._first_step = dict(facts["timers"]), dict(facts["first_step"])
         self.charged, self.barred = facts.get("charged", 0), dict(facts.get("barred", ()))
         self._secrets = dict(facts.get("secrets", ()))
         for number, carried in facts.get("sums", ()):
-            self._sums[number] = SummedSurvey(self._setting, self.open[number].asked, self._reports.body)
+            self._sums[number] = SummedSurvey(self._setting, self.open[number].request, self._reports.body)
             self._sums[number].restore(carried)

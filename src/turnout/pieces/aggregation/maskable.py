@@ -13,8 +13,9 @@ from turnout.pieces.base.phases import Form, Messages, Shapes
 from turnout.protocol.secure import shamir
 from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.fixed_point import FixedPoint
-from turnout.protocol.secure.masked_sum import MaskedSum, Masking, form_of
+from turnout.protocol.secure.masked_sum import MaskedSum, form_of
 from turnout.protocol.secure.masker import Masker
+from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.masks import word
 from turnout.protocol.secure.messages import KEY_BYTES, SEALED_BYTES
 
@@ -74,9 +75,9 @@ class MaskableSum(Aggregation):
         """Return what masks the updates of one client."""
         return None if self.masking is None else Masker(self.masking, self.summand, self.nulls_dropped)
 
-    def form(self, phase: str, told: Shapes, num_params: int) -> Form:
+    def form(self, phase: str, inputs: Shapes, num_params: int) -> Form:
         """Return the tensors of a message."""
-        return form_of(phase, self._masking.bits, told, num_params)
+        return form_of(phase, self._masking.bits, inputs, num_params)
 
     def bytes(self, phase: str, num_clients: int, num_params: int) -> tuple[int, int] | None:
         """Return the bytes that each of `num_clients` sends and receives in a phase, beside those of any task.

@@ -35,6 +35,7 @@ from turnout.privacy.accounting import Release
 from turnout.privacy.answers import Answers
 from turnout.privacy.correlation import Correlation, Independent
 from turnout.privacy.noise import gaussian
+from turnout.protocol.secure.masking import Masking
 
 _CONTROL = "control_"
 
@@ -172,9 +173,14 @@ class PrivateSum(MaskableSum, name="private_sum"):
             check_secure(algorithm)
 
     @property
-    def masking(self) -> SecureSum | None:
-        """The options of the secure sum; None where the server gets single updates."""
+    def secure_sum(self) -> SecureSum | None:
+        """The secure sum of noised updates; None where the server gets single updates."""
         return self.secure if self.secure is None or self.noise_shares is None else with_shares(self, self.secure)
+
+    @property
+    def masking(self) -> Masking | None:
+        """The options of the secure sum; None where the server gets single updates."""
+        return None if self.secure_sum is None else self.secure_sum.masking
 
     @property
     def limit(self) -> ParticipationLimit:  # narrower than the base class: there is always one
@@ -227,8 +233,8 @@ class PrivateSum(MaskableSum, name="private_sum"):
         check_clients(self.sampled_from, self.delta, federation.num_clients)
         update_multiplier(self, self._divisor(federation))
         if self.secure is not None:
-            assert self.masking is not None
-            self.masking.init(federation)
+            assert self.secure_sum is not None
+            self.secure_sum.init(federation)
             grid_norm(self.norm, self.secure.fraction_bits, federation.num_params)
         first = torch.tensor(self.norm, dtype=torch.float64)
         remembered = {

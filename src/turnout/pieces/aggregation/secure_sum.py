@@ -13,6 +13,7 @@ from turnout.pieces.aggregation.maskable import MaskableSum, check_maskable, rou
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
 from turnout.pieces.base import Slots
 from turnout.protocol.secure.fixed_point import FixedPoint
+from turnout.protocol.secure.masking import Masking
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,9 @@ class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore
         return FixedPoint(self.bits, self.fraction_bits, self.largest, self.too_large)
 
     @property
-    def masking(self) -> SecureSum:
-        """The options of the secure sum: these."""
-        return self
+    def masking(self) -> Masking:
+        """The options of the secure sum."""
+        return Masking(self.code, self.threshold, self.min_clients, self.degree, self.weights)
 
     def fits(self, algorithm: Slots) -> None:
         """Refuse algorithms that need more of updates than one sum."""
@@ -112,8 +113,3 @@ class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore
     def summand(self, factors: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor:
         """Return ``q(f_b Delta_b)``, float64 ``[B, P]``: what fixed-point codes stand for."""
         return round_to_grid(factors[:, None] * report.updates.gathered().double(), self.code)
-
-    def num_neighbours(self, num_clients: int) -> int:
-        """Return k among so many clients."""
-        most = max(num_clients - 1, 0)
-        return most if self.degree is None else min(2 * ((self.degree + 1) // 2), most)

@@ -120,8 +120,8 @@ class Aggregation(Stateful):
         """Return one client's side of the extra phases; None where there are none."""
         return None
 
-    def form(self, phase: str, told: Shapes, num_params: int) -> Form:
-        """Return the tensors of a client's message in an extra phase, by the shapes of what it was told."""
+    def form(self, phase: str, inputs: Shapes, num_params: int) -> Form:
+        """Return the tensors of a client's message in an extra phase, for these shapes of the task's inputs."""
         raise NotImplementedError(f"{type(self).__name__} declares phases: it has to define form()")
 
     def bytes(self, phase: str, num_clients: int, num_params: int) -> tuple[int, int] | None:

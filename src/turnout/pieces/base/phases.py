@@ -55,16 +55,16 @@ class Messages(Protocol):
         """Return the tensors of a message, ``[1, ...]`` by name."""
         ...
 
-    def told(self, phase: str, client: int) -> State:
-        """Return what a client was told with the task of a phase, ``[1, ...]`` by name."""
+    def inputs(self, phase: str, client: int) -> State:
+        """Return the inputs of a client's task in a phase, ``[1, ...]`` by name."""
         ...
 
 
 class ServerSide(Protocol):
     """The server's side of the extra phases of one round."""
 
-    def told(self, phase: str, clients: Sequence[int]) -> dict[int, State]:
-        """Return what clients are told with their task of a phase, ``[1, ...]`` by name."""
+    def inputs(self, phase: str, clients: Sequence[int]) -> dict[int, State]:
+        """Return the inputs of clients' tasks in a phase, ``[1, ...]`` by name."""
         ...
 
     def gathered(self, phase: str, clients: Sequence[int]) -> tuple[list[int], dict[int, str]]:
@@ -102,13 +102,13 @@ class ClientSide(Protocol):
         """
         ...
 
-    def answer(self, phase: str, version: int, told: State, memory: State) -> tuple[State, State] | None:
+    def answer(self, phase: str, version: int, inputs: State, memory: State) -> tuple[State, State] | None:
         """Do a later phase of the same round.
 
         Args:
             phase: which one.
             version: of the round.
-            told: what the server says, by name.
+            inputs: the inputs of the task, by name.
             memory: what the client remembers now.
 
         Returns:
@@ -121,4 +121,4 @@ class ClientSide(Protocol):
 
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""Shapes of what a client was told with a task, by name."""
+"""Shapes of the inputs of a task, by name."""

@@ -1,4 +1,4 @@
-"""Decide when the server asks whom and when it steps: state machines without I/O, clock and numerics."""
+"""Schedule tasks and server steps: state machines without I/O, clock or numerics."""
 
 from turnout.protocol.pace.actions import (
     PHASES,

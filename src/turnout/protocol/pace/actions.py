@@ -1,47 +1,48 @@
-"""Define the actions that a pace returns to its driver, and why a task can end without being used."""
+"""Define the actions that a pace returns to its driver, and the reasons for which a task is dropped."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from itertools import compress
+from typing import Literal, NamedTuple, Protocol, TypeVar, get_args
 
 Reason = Literal["stale", "late", "died", "left", "wrong version", "unsummed", "unusable"]
-"""Why a task ended without being used: its report was older than allowed, or would have come too late; its client dropped
-out of it, or went away; its report was about another version than the one that was asked for; its update did not get
-into the sum of its round; or its report could not be read or used."""
+"""The reason for which a task is dropped. ``"stale"``: its report exceeds the maximum staleness. ``"late"``: it missed a
+deadline. ``"died"``: its client gave it up. ``"left"``: its client disconnected. ``"wrong version"``: its report is of
+another version than the task. ``"unsummed"``: its update is not in the secure sum of its round. ``"unusable"``: its report
+cannot be read or used."""
 
-REASONS: tuple[Reason, ...] = ("stale", "late", "died", "left", "wrong version", "unsummed", "unusable")
-
+REASONS: tuple[Reason, ...] = get_args(Reason)
 
 Phase = str
-"""What a task asks for: ``"prepare"``, what corrections keep, before the first round; ``"measure"``, measurements alone,
-before a cohort is chosen; ``"train"``; or a phase after training that the aggregation declares."""
+"""The phase of a round that a task belongs to. ``"prepare"`` initialises what clients remember, once, before the first round;
+``"measure"`` measures before a cohort is selected; ``"train"`` trains. The aggregation may declare phases after training."""
 
 PHASES: tuple[Phase, ...] = ("prepare", "measure", "train")
 """The phases up to training."""
 
 
 class Course(Protocol):
-    """The phases of a round; an algorithm declares those of its rounds."""
+    """The phases of a round, as an algorithm declares them."""
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The phases of a round in their order; ``"prepare"`` comes before the first round only."""
+        """The phases of a round, in order; ``"prepare"`` precedes the first round only."""
         ...
 
     @property
     def sends_in(self) -> Phase:
-        """The phase in which an update leaves its client; a client that does not complete it is not in the step."""
+        """The phase in which clients send their updates; a client that does not complete it is not in the step."""
         ...
 
     @property
     def continues(self) -> bool:
-        """True if a client trains from the model of the last step that it took part in."""
+        """True if a client trains from the model of the last step in which it participated."""
         ...
 
 
 class Training(NamedTuple):
-    """The course of rounds that train and do nothing else."""
+    """Rounds with one phase, ``"train"``."""
 
     phases: tuple[Phase, ...] = ("train",)
     sends_in: Phase = "train"
@@ -49,16 +50,16 @@ class Training(NamedTuple):
 
 
 class Choose(NamedTuple):
-    """Choose clients who are to be asked, and tell the pace by `chosen`.
+    """Select clients, and pass them to the pace by `chosen`.
 
     Attributes:
-        most: at most so many; None leaves it to the selection.
-        first: of these, all who are there come first, in this order; anyone else who is there and idle, after them. In a
-            phase after training: the clients who completed the phase before, of whom those still there are asked.
-        factor: by how much the selection should enlarge its cohort, >= 1.
-        phase: what they will be asked for.
-        group: whose phase that is, where groups of clients do rounds of their own; 0 is a new group, or the round of all.
-        least: nobody is chosen where fewer are there.
+        most: the maximum number of clients; None leaves the number to the selection.
+        first: preferred clients: those that are available are selected first, in this order, before other available, idle
+            clients. In a phase after training: the clients that completed the phase before; those still available are asked.
+        factor: the factor by which the selection enlarges its cohort, >= 1.
+        phase: the phase of their tasks.
+        group: the group whose phase it is, if groups have rounds of their own; 0 is a new group, or the round of all clients.
+        least: no client is selected if fewer than this are available.
     """
 
     most: int | None
@@ -70,14 +71,14 @@ class Choose(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """Send the model of `version` to clients; each reports under the number of its task.
+    """Send tasks with the model of `version` to clients.
 
     Attributes:
-        tasks: numbers of the tasks; ascending, never used twice in a run.
-        clients: who does each.
-        version: what they train from, the present version; -1 in the phase ``"prepare"``, whose minibatches are those of no
-            round, at the model of version 0.
-        phase: what they are asked for.
+        tasks: task numbers; ascending and unique within a run.
+        clients: the client of each task.
+        version: the version of the model, the present one. It is -1 in the phase ``"prepare"``: the model is that of version
+            0, and minibatches are those of no round.
+        phase: the phase of the tasks.
     """
 
     tasks: Sequence[int]
@@ -87,16 +88,16 @@ class Ask(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """Take in what these reports say: a phase of a round is over that leaves the model as it is.
+    """Process the reports of a phase that leaves the model unchanged.
 
-    The next `Choose` may depend on it, so it is answered afterwards.
+    The next `Choose` may depend on these reports, so it is answered afterwards.
 
     Attributes:
-        phase: any but ``"train"``.
-        tasks: whose reports, in the order in which they arrived; maybe none.
-        clients: who did each.
-        version: what the tasks were asked with.
-        group: whose phase it is; 0 is the round of all.
+        phase: the phase, which is not ``"train"``.
+        tasks: the tasks that were reported, in the order of arrival; may be empty.
+        clients: the client of each task.
+        version: the version that the tasks were sent with.
+        group: the group whose phase it is; 0 is the round of all clients.
     """
 
     phase: Phase
@@ -105,16 +106,26 @@ class Gather(NamedTuple):
     version: int
     group: int = 0
 
+    @property
+    def versions(self) -> Sequence[int]:
+        """The version that each task was sent with."""
+        return (self.version,) * len(self.clients)
+
+    @property
+    def groups(self) -> Sequence[int]:
+        """The group whose phase it is, as a sequence."""
+        return (self.group,)
+
 
 class Step(NamedTuple):
-    """Take the server step from `version` to ``version + 1`` with these reports, in the order in which they arrived.
+    """Take the server step from `version` to ``version + 1`` with the reports of these tasks, in the order of arrival.
 
     Attributes:
         version: the version before the step.
-        tasks: whose reports; none in an empty round.
-        clients: who did each.
-        versions: what each was trained from, so that its staleness is ``version - versions[i]``.
-        groups: the groups that it uses; of the round of all, 0.
+        tasks: the tasks that were reported; none in an empty round.
+        clients: the client of each task.
+        versions: the version that each report was trained from; its staleness is ``version - versions[i]``.
+        groups: the groups whose updates it uses; 0 is the round of all clients.
     """
 
     version: int
@@ -123,14 +134,19 @@ class Step(NamedTuple):
     versions: Sequence[int]
     groups: Sequence[int] = (0,)
 
+    @property
+    def phase(self) -> Phase:
+        """The phase that the step ends."""
+        return "train"
+
 
 class Drop(NamedTuple):
-    """These tasks have ended without being used; whoever is still at work on one may stop.
+    """End tasks without using them; clients that still work on one may stop.
 
     Attributes:
-        tasks: numbers of the tasks.
-        clients: who did each.
-        reason: why.
+        tasks: task numbers.
+        clients: the client of each task.
+        reason: the reason.
     """
 
     tasks: Sequence[int]
@@ -139,12 +155,12 @@ class Drop(NamedTuple):
 
 
 class Ignore(NamedTuple):
-    """A report or a death changes nothing, because its task is not open.
+    """Ignore a message about a task that is not open.
 
     Attributes:
-        task: the number that was given.
-        client: who gave it.
-        reason: ``"ended"`` (reported before, or given up by the server) or ``"unknown"`` (never asked of this client).
+        task: the task number in the message.
+        client: the sender.
+        reason: ``"ended"`` if the task was reported or dropped before, ``"unknown"`` if this client never had such a task.
     """
 
     task: int
@@ -153,10 +169,19 @@ class Ignore(NamedTuple):
 
 
 class SetTimer(NamedTuple):
-    """Call `expired` with `timer` at `time`; a timer that is no longer needed does no harm."""
+    """Call `expired` with `timer` at `time`; timers that no longer matter may expire, too."""
 
     timer: int
     time: float
 
 
 Action = Choose | Ask | Gather | Step | Drop | Ignore | SetTimer
+
+
+_Reported = TypeVar("_Reported", Gather, Step)
+
+
+def select(action: _Reported, mask: Sequence[bool]) -> _Reported:
+    """Return an action with those of its tasks for which the mask is true."""
+    names = {"tasks", "clients", "versions"} & set(action._fields)
+    return action._replace(**{name: tuple(compress(getattr(action, name), mask)) for name in names})

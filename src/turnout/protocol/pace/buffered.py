@@ -1,4 +1,4 @@
-"""Asynchronous training: the server steps whenever its buffer is full, and never waits for anyone in particular."""
+"""Schedule buffered asynchronous training: the server steps whenever a buffer of reports is full."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ Waits = Literal["never", "if_current", "always"]
 
 @dataclass(frozen=True)
 class Buffered(Pace, name="buffered"):
-    """The server steps with every b reports, in the order of arrival; `concurrency` clients are at work meanwhile.
+    """Asynchronous training: the server steps with every b reports, in the order of arrival.
 
-    A client is asked with the version of the moment and reports when it is done, however many steps were taken in
-    between: the staleness of its report is ``version at the step - version it was asked with``. On the arrival that fills
-    the buffer the server first steps and then asks again, so that whoever filled it goes on from the new version. A buffer
-    of one is fully asynchronous.
+    A client trains from the version that is current when its task is sent, and reports when it is done, however many steps
+    the server takes meanwhile: the staleness of its report is ``version at the step - version of the task``. When a report
+    fills the buffer, the server steps before it sends the next task, so that its client continues from the new version. With
+    ``buffer_size=1`` training is fully asynchronous.
 
     Attributes:
-        buffer_size: b, reports in a step.
-        concurrency: greatest number of clients at work at a time; None is everyone.
-        max_staleness: reports that are staler than this are dropped; None uses all.
-        reselect: False has a client whose task has ended go on with the next one, as long as it is there. True has the
-            server choose anew among all who are idle, uniformly at random.
-        waits: which clients pause after a report until the next step. ``"never"``: nobody does, so a client can be in a
-            buffer several times. ``"if_current"``: those who trained from the present version, as in FedStaleWeight's
-            bench. ``"always"``: everyone, so that nobody is in a buffer twice, as FedStaleWeight's and FedBuff's proofs
-            assume. A client that waits keeps its place among the `concurrency`, unless the server reselects.
-        starts_with_all: whether the first step has a report of every client in place of b reports, as ACE has it: whoever
-            has sent one waits. A client who is away at first is waited for; where it never comes, a simulation ends with an
-            error.
+        buffer_size: b, the number of reports in a step.
+        concurrency: maximum number of clients that work at a time; None is all clients.
+        max_staleness: reports with a larger staleness are dropped; None uses all reports.
+        reselect: if False, a client whose task has ended gets the next one, as long as it is available. If True, the server
+            selects among all idle clients, uniformly at random.
+        waits: which clients wait for the next step after a report. ``"never"``: none, so that a buffer may have several
+            reports of a client. ``"if_current"``: those that trained from the present version, as in FedStaleWeight's
+            experiments. ``"always"``: all, so that a buffer has at most one report of a client, as the proofs of
+            FedStaleWeight and FedBuff assume. A waiting client counts towards `concurrency` unless `reselect` is set.
+        starts_with_all: if True, the first step uses one report of every client in place of b reports, as in ACE. Clients
+            that have reported wait. The server waits for clients that are unavailable; a simulation fails if one never
+            becomes available.
 
     Raises:
-        ConfigurationError: for numbers out of range, where a step takes more than 1,000 reports of each client at work, where
-            so many clients wait that the buffer can never fill, or where not all clients may work and the first step is to
-            have a report of each.
+        ConfigurationError: for numbers out of range; if a step takes more than 1,000 reports of each working client; if so
+            many clients wait that the buffer never fills; or if `starts_with_all` is set and not all clients may work at a
+            time.
 
     Example:
         >>> import turnout as to
@@ -70,7 +70,7 @@ class Buffered(Pace, name="buffered"):
         known_name("rule for waits", self.waits, ("never", "if_current", "always"))
 
     def bind(self, num_clients: int, course: Course = Training()) -> BoundBuffered:  # noqa: B008  # a constant
-        """Return the state machine for N clients, which trains and does nothing else."""
+        """Return the state machine for N clients. It supports no phase but training."""
         count("num_clients", num_clients)
         if extra := [phase for phase in course.phases if phase != "train"] or ["continue"] * course.continues:
             raise ConfigurationError(
@@ -100,17 +100,18 @@ class Buffered(Pace, name="buffered"):
 
 
 _MOST_REPORTS = 1_000
-"""Of a client at work in one step. Steps of more are mistakes, and nothing is seen of a run before its first step."""
+"""Maximum number of reports of a working client in one step. A larger buffer is a mistake that would show up late, because a
+run records nothing before its first step."""
 
 
 class BoundBuffered(BoundPace):
-    """`Buffered` for N clients.
+    """The state machine of `Buffered` for N clients.
 
     Attributes:
         options: the options.
-        concurrency: greatest number of clients at work.
+        concurrency: maximum number of clients that work at a time.
         num_clients: N.
-        waiting: clients who wait for the next step, in the order of their reports; all of them are in the buffer.
+        waiting: clients that wait for the next step, in the order of their reports; each has a report in the buffer.
     """
 
     def __init__(self, options: Buffered, concurrency: int, num_clients: int) -> None:
@@ -121,51 +122,51 @@ class BoundBuffered(BoundPace):
 
     @property
     def num_free(self) -> int:
-        """How many more clients may be asked now."""
-        return self.concurrency - len(self.open.of) - (0 if self.options.reselect else len(self.waiting))
+        """The number of clients that may get a task now."""
+        return self.concurrency - len(self.open.task_of) - (0 if self.options.reselect else len(self.waiting))
 
     @property
     def waits_for(self) -> list[int]:
-        """The clients whose report the first step still lacks, where it has one of everyone."""
-        if not self._gathers():
+        """The clients whose reports the first step lacks, if it needs one of every client."""
+        if not self._needs_everyone():
             return []
         return sorted(set(range(self.num_clients)) - {client for _, client, _ in self._buffer})
 
     def start(self, time: float) -> list[Action]:
-        """Ask for as many clients as may work at a time."""
+        """Select as many clients as may work at a time."""
         del time
         return self._refill()
 
     def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
-        """Ask the clients, of whom there may be none, to train from the present version."""
+        """Send tasks with the present version to the clients, if any."""
         del time, group
         if len(clients) > self.num_free:
-            raise refuse("clients", given=len(clients), needed=f"at most {self.num_free}, the places that are free")
+            raise refuse("clients", given=len(clients), needed=f"at most {self.num_free}, the free places")
         if self.waiting and (waiting := self.waiting.keys() & clients):
             raise ConfigurationError(f"client {min(waiting)} waits for the next step: choose one that is idle")
         return [self.open.ask(clients, self.version)] if clients else []
 
     def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
-        """Buffer the report, or drop it; step if the buffer is full; then see to the place that is free again."""
-        if (reason := self.open.why_not(task, client)) is not None:
+        """Buffer or drop the report, step if the buffer is full, and fill the free place."""
+        if (reason := self.open.why_closed(task, client)) is not None:
             return [Ignore(task, client, reason)]
         trained, most = self.open.end(task), self.options.max_staleness
         if version != trained:
-            return [Drop([task], [client], "wrong version"), *self._freed(time, [client])]
+            return [Drop([task], [client], "wrong version"), *self._task_ended(time, [client])]
         if most is not None and self.version - trained > most:
-            return [Drop([task], [client], "stale"), *self._freed(time, [client])]
+            return [Drop([task], [client], "stale"), *self._task_ended(time, [client])]
         self._buffer.append((task, client, trained))
         if self._full():
             released = [*self.waiting, client]
             return [self._step(), *self._refill(released)]
-        waits = "always" if self._gathers() else self.options.waits
+        waits = "always" if self._needs_everyone() else self.options.waits
         if waits == "always" or (waits == "if_current" and trained == self.version):
             self.waiting[client] = None
             return self._refill() if self.options.reselect else []
         return self._refill([client])
 
     def joined(self, time: float, clients: Sequence[int] = ()) -> list[Action]:
-        """Fill places that are free."""
+        """Fill free places."""
         del time
         return self._refill(clients)
 
@@ -175,29 +176,29 @@ class BoundBuffered(BoundPace):
         return []
 
     def grow(self, num_clients: int) -> None:
-        """Let everybody work at a time, if everybody did."""
+        """Let new clients work beside the others, if all may work at a time."""
         self.num_clients = num_clients
         if self.options.concurrency is None:
             self.concurrency = num_clients
 
     def idle(self, client: int) -> bool:
-        """Return whether a client neither works nor waits."""
-        return client not in self.open.of and client not in self.waiting
+        """Return True if a client neither works nor waits."""
+        return client not in self.open.task_of and client not in self.waiting
 
-    def ignores(self, client: int, comes: bool) -> bool:
-        """Whether no place is free, for a client that comes; whether a client that goes neither works nor waits."""
-        return self.num_free <= 0 if comes else self.idle(client)
+    def ignores(self, client: int, joins: bool) -> bool:
+        """Return True if no place is free (a client joins), or if the client neither works nor waits (it leaves)."""
+        return self.num_free <= 0 if joins else self.idle(client)
 
-    def engaged(self) -> list[int]:
+    def busy(self) -> list[int]:
         """Return the clients that work or wait."""
-        return [*self.open.of, *self.waiting]
+        return [*self.open.task_of, *self.waiting]
 
     def versions(self) -> set[int]:
-        """Return the versions that open tasks and buffered reports were trained from, and the present one."""
+        """Return the versions of open tasks and buffered reports, and the present version."""
         return self.open.versions() | {version for _, _, version in self._buffer} | {self.version}
 
-    def in_hand(self) -> list[tuple[int, int, int]]:
-        """Return the buffer: (task, client, version) in the order of arrival."""
+    def pending(self) -> list[tuple[int, int, int]]:
+        """Return the buffered reports, (task, client, version), in the order of arrival."""
         return list(self._buffer)
 
     def state(self) -> dict[str, np.ndarray]:
@@ -213,13 +214,13 @@ class BoundBuffered(BoundPace):
         self._buffer = [(task, client, version) for task, client, version in state["buffer"].tolist()]
         self.waiting = dict.fromkeys(state["waiting"].tolist())
 
-    def _gathers(self) -> bool:
-        """Return whether the next step is the first one and needs a report of everyone."""
+    def _needs_everyone(self) -> bool:
+        """Return True if the next step is the first one and needs a report of every client."""
         return self.options.starts_with_all and self.version == 0
 
     def _full(self) -> bool:
-        """Return whether the buffer holds all that a step needs."""
-        if self._gathers():
+        """Return True if the buffer holds the reports of a step."""
+        if self._needs_everyone():
             return len({client for _, client, _ in self._buffer}) == self.num_clients
         return len(self._buffer) == self.options.buffer_size
 
@@ -233,17 +234,17 @@ class BoundBuffered(BoundPace):
         return step
 
     def _refill(self, first: Sequence[int] = ()) -> list[Action]:
-        """Ask for clients if places are free; those in `first` have a claim unless the server reselects."""
+        """Select clients for free places; those in `first` are preferred unless the server reselects."""
         free = self.num_free
         return [Choose(free, () if self.options.reselect else first)] if free > 0 else []
 
-    def _freed(self, time: float, clients: Sequence[int]) -> list[Action]:
+    def _task_ended(self, time: float, clients: Sequence[int]) -> list[Action]:
         del time
         return self._refill(clients)
 
-    def _gone(self, time: float, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
+    def _clients_left(self, time: float, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
         del time
         waited = [client for client in clients if client in self.waiting]
         for client in waited:
-            del self.waiting[client]  # its report stays where it is
+            del self.waiting[client]  # its report stays in the buffer
         return self._refill() if working or waited else []

@@ -1,4 +1,4 @@
-"""Asynchronous training by groups: clients that check in together do a round of their own, and its sum enters a buffer."""
+"""Schedule asynchronous training by groups: each group of clients has a round of its own, whose sum enters a buffer."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Ignore, 
 from turnout.protocol.pace.pace import Pace
 from turnout.protocol.pace.phases import PhasedPace, Round, dropped
 
-_PHASES_OF_A_GROUP = 16
-"""By which a timer's number is that of the group, and what is left of its phase."""
+_MAX_PHASES = 16
+"""The timer of a group's phase has the number ``group * _MAX_PHASES + index of the phase``."""
 
 
 @dataclass(frozen=True)
 class BufferedGroups(Pace, name="buffered_groups"):
-    """The server steps with every b groups of g clients, in the order in which they are done; groups do not wait for others.
+    """Asynchronous training by groups: the server steps with every b groups of g clients, in the order of their completion.
 
-    As soon as g clients are there and idle, they become a group: all train from the version of the moment, and then do the
-    phases that the aggregation declares, among themselves. So the updates of a group can be masked (`SecureSum`), of which
-    the server learns one sum. The group enters the buffer as one, with one staleness, and its clients wait until the step
-    that uses it. Clients who drop out are not in the sum; a group of whom too few are left for a sum is given up.
+    As soon as g clients are available and idle, they form a group: all of them train from the present version, and complete
+    the phases that the aggregation declares among themselves. The updates of a group can therefore be masked (`SecureSum`),
+    so that the server learns their sum alone. A group enters the buffer as a whole, with one staleness, and its clients wait
+    for the step that uses it. Clients that drop out are not in the sum; a group with too few clients for a sum is dropped.
 
     Attributes:
-        buffer_size: b, groups in a step.
-        group_size: g, clients of a group when it begins.
-        concurrency: greatest number of groups at work at a time; None is as many as there are clients for.
-        deadline: greatest length of a phase of a group in seconds; who has not answered by then drops out. None waits.
-        max_staleness: groups that are staler than this when they are done are dropped; None uses all.
+        buffer_size: b, the number of groups in a step.
+        group_size: g, the number of clients in a group when it starts.
+        concurrency: maximum number of groups that work at a time; None is as many as there are clients for.
+        deadline: maximum duration of a group's phase in seconds, after which clients that have not answered drop out; None
+            waits for all.
+        max_staleness: groups with a larger staleness on completion are dropped; None uses all groups.
 
     Raises:
-        ConfigurationError: for numbers out of range, and where there are too few clients to fill the buffer.
+        ConfigurationError: for numbers out of range, and if there are too few clients to fill the buffer.
 
     Example:
         >>> import turnout as to
@@ -44,8 +45,8 @@ class BufferedGroups(Pace, name="buffered_groups"):
         >>> int(steps.contributions()["contributions"].sum())
         180
 
-    Reference: Nguyen et al., "Federated learning with buffered asynchronous aggregation", AISTATS 2022, whose buffer is of
-    sums that single clients may not show; Bell et al., CCS 2020, for the sums.
+    Reference: Nguyen et al., "Federated learning with buffered asynchronous aggregation", AISTATS 2022, for the buffer of
+    secure sums; Bell et al., CCS 2020, for the sums.
     """
 
     forms_groups: ClassVar[bool] = True
@@ -67,14 +68,14 @@ class BufferedGroups(Pace, name="buffered_groups"):
             count("max_staleness", self.max_staleness, least=0, instead="Write None to use all groups")
 
     def masks_together(self, num_clients: int) -> int:
-        """Return how many clients are in one sum at most."""
+        """Return the maximum number of clients in one sum."""
         return min(self.group_size, num_clients)
 
     def bind(self, num_clients: int, course: Course = Training()) -> BoundGroups:  # noqa: B008  # a constant
         """Return the state machine for N clients.
 
         Raises:
-            ConfigurationError: for phases before training, and where the buffer could never fill.
+            ConfigurationError: for phases before training, and if the buffer could never fill.
         """
         if course.phases[0] != "train" or course.continues:
             extra = "continue" if course.continues else course.phases[0]
@@ -88,12 +89,12 @@ class BufferedGroups(Pace, name="buffered_groups"):
 
 
 class BoundGroups(PhasedPace):
-    """`BufferedGroups` for one run.
+    """The state machine of `BufferedGroups`.
 
     Attributes:
         options: the options.
-        active: groups at work, by number.
-        buffer: groups that are done and wait for their step, in the order in which they were done.
+        active: working groups, by number.
+        buffer: completed groups that wait for their step, in the order of completion.
     """
 
     def __init__(self, options: BufferedGroups, course: Course) -> None:
@@ -101,33 +102,35 @@ class BoundGroups(PhasedPace):
         self.options = options
         self.active: dict[int, Round] = {}
         self.buffer: list[Round] = []
-        self._of: dict[int, int] = {}  # client -> its group, at work or in the buffer
-        self._begun = 0
-        self._idle: list[int] = []  # who has left a group since somebody asked
+        self._group_of: dict[int, int] = {}  # by client; working groups and those in the buffer
+        self._num_groups = 0
+        self._newly_idle: list[int] = []  # clients that left a group since the last call of `newly_idle`
 
     def start(self, time: float) -> list[Action]:
-        """Ask for the first group."""
+        """Select the clients of the first group."""
         del time
         return self._refill()
 
     def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
-        """Begin a group of these clients, or go on with those of a group who are there."""
+        """Start a group of these clients, or the next phase of a group with those of its clients that are available."""
         if group:
             if clients:
                 return self._ask(time, self.active[group], clients)
             return self._dissolve(self.active[group], "unsummed")
         if not clients:
             return []
-        if taken := self._of.keys() & clients:
-            raise ConfigurationError(f"client {min(taken)} is in group {self._of[min(taken)]}: choose one that is idle")
-        self._begun += 1
-        begun = Round(self.version, "train", self._begun, tuple(clients))
-        self.active[begun.number] = begun
-        self._of |= dict.fromkeys(clients, begun.number)
-        return [*self._ask(time, begun, clients), *self._refill()]
+        if taken := self._group_of.keys() & clients:
+            raise ConfigurationError(
+                f"client {min(taken)} is in group {self._group_of[min(taken)]}: choose one that is idle"
+            )
+        self._num_groups += 1
+        started = Round(self.version, "train", self._num_groups, tuple(clients))
+        self.active[started.number] = started
+        self._group_of |= dict.fromkeys(clients, started.number)
+        return [*self._ask(time, started, clients), *self._refill()]
 
     def _ask(self, time: float, group: Round, clients: Sequence[int]) -> list[Action]:
-        """Ask clients of a group for its phase."""
+        """Start the phase of a group with these clients."""
         group.is_running = True
         actions: list[Action] = [self.open.ask(clients, group.version, group.phase)]
         deadline = self.options.deadline
@@ -135,76 +138,76 @@ class BoundGroups(PhasedPace):
 
     def _timer(self, group: Round) -> int:
         """Return the number of the timer of a group's phase."""
-        return group.number * _PHASES_OF_A_GROUP + self.phases.index(group.phase)
+        return group.number * _MAX_PHASES + self.phases.index(group.phase)
 
     @property
     def timers(self) -> set[int]:
-        """The timers that still matter."""
+        """The timers of the phases of working groups."""
         return {self._timer(group) for group in self.active.values() if group.is_running}
 
     def group_of(self, client: int) -> int:
-        """Return the group that a client is in."""
-        return self._of[client]
+        """Return the group of a client."""
+        return self._group_of[client]
 
     @property
-    def sums(self) -> set[int]:
-        """The groups whose sums are still to be used."""
+    def live_groups(self) -> set[int]:
+        """The groups that work or wait for their step."""
         return {*self.active, *(group.number for group in self.buffer)}
 
     def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
-        """Keep the report, or drop it; `more` goes on with its group if that was the last one."""
+        """Keep or drop the report; `poll` closes the phase of its group if that was the last one."""
         del time
-        if (reason := self.open.why_not(task, client)) is not None:
+        if (reason := self.open.why_closed(task, client)) is not None:
             return [Ignore(task, client, reason)]
-        group = self.active[self._of[client]]
+        group = self.active[self._group_of[client]]
         if version != self.open.end(task):
             return [Drop([task], [client], "wrong version")]
         group.reports.append((task, client))
         return []
 
     def joined(self, time: float, clients: Sequence[int] = ()) -> list[Action]:
-        """Begin a group if enough are there."""
+        """Start a group if enough clients are available."""
         del time, clients
         return self._refill()
 
     def expired(self, time: float, timer: int) -> list[Action]:
-        """Close the phase whose deadline `timer` was set for."""
+        """Close the phase of a group at its deadline."""
         del time
-        group = self.active.get(timer // _PHASES_OF_A_GROUP)
+        group = self.active.get(timer // _MAX_PHASES)
         return [] if group is None or not group.is_running or timer != self._timer(group) else self._close(group)
 
     def idle(self, client: int) -> bool:
-        """Return whether a client is in no group."""
-        return client not in self._of
+        """Return True if a client is in no group."""
+        return client not in self._group_of
 
-    def ignores(self, client: int, comes: bool) -> bool:
-        """Whether there may be no further group, for a client that comes; whether a client that goes is in none."""
-        return not self._may_begin if comes else self.idle(client)
+    def ignores(self, client: int, joins: bool) -> bool:
+        """Return True if no group may start (a client joins), or if the client is in none (it leaves)."""
+        return not self._may_begin if joins else self.idle(client)
 
-    def engaged(self) -> list[int]:
-        """Return the clients that are in a group."""
-        return list(self._of)
+    def busy(self) -> list[int]:
+        """Return the clients in groups."""
+        return list(self._group_of)
 
     def versions(self) -> set[int]:
-        """Return the versions that groups train or were trained from, and the present one."""
+        """Return the versions of all groups, and the present version."""
         return {self.version, *(group.version for group in (*self.active.values(), *self.buffer))}
 
-    def in_hand(self) -> list[tuple[int, int, int]]:
-        """Return the reports of training that wait: (task, client, version), group after group."""
+    def pending(self) -> list[tuple[int, int, int]]:
+        """Return the reports of training that wait for a step, (task, client, version), group after group."""
         waiting = []
         for group in (*self.buffer, *self.active.values()):
             waiting += [(task, client, group.version) for task, client in group.trained or group.reports]
         return waiting
 
-    def more(self) -> list[Action]:
-        """Close the phase of a group in which nobody is at work any more, one group at a time."""
+    def poll(self) -> list[Action]:
+        """Close the phase of one group whose clients have all reported or dropped out."""
         for group in self.active.values():
-            if group.is_running and not any(client in self.open.of for client in group.members):
+            if group.is_running and not any(client in self.open.task_of for client in group.members):
                 return self._close(group)
         return []
 
     def resume(self, time: float) -> list[Action]:
-        """Give up the groups that were at work, and begin others."""
+        """Drop the groups that were working, and start new ones."""
         del time
         self.open.end_all()
         unsummed = [drop for group in self.active.values() for drop in dropped(group.trained, "unsummed")]
@@ -214,13 +217,13 @@ class BoundGroups(PhasedPace):
         return [*unsummed, *self._refill()]
 
     def _dissolve(self, group: Round, reason: Reason) -> list[Action]:
-        """Drop what a group has trained; its clients are idle."""
+        """Drop the reports of a group; its clients become idle."""
         del self.active[group.number]
         self._leave(group)
         return [*dropped(group.trained, reason), *self._refill()]
 
     def _finish(self, round: Round) -> list[Action]:
-        """Put a group that is done into the buffer, unless nobody trained or it is too stale; step if that fills it."""
+        """Buffer a completed group, or drop it if it is empty or too stale; step if the buffer is full."""
         most = self.options.max_staleness
         if not round.trained:
             return self._dissolve(round, "unsummed")
@@ -232,38 +235,37 @@ class BoundGroups(PhasedPace):
             return self._refill()
         used, self.buffer = self.buffer, []
         rows = [(task, client, group.version) for group in used for task, client in group.trained]
-        columns = tuple(tuple(row[i] for row in rows) for i in range(3))
-        step = Step(self.version, *columns, groups=tuple(group.number for group in used))
+        step = Step(self.version, *zip(*rows, strict=True), groups=tuple(group.number for group in used))
         self.version += 1
         for group in used:
             self._leave(group)
         return [step, *self._refill()]
 
     def _leave(self, group: Round) -> None:
-        """Make the clients of a group idle, also those that dropped out of it before."""
+        """Make all clients of a group idle, including those that dropped out of it before."""
         for client in group.members:
-            del self._of[client]
-        self._idle += group.members
+            del self._group_of[client]
+        self._newly_idle += group.members
 
-    def freed(self) -> list[int]:
-        """Return, once, who has left a group."""
-        idle, self._idle = self._idle, []
+    def newly_idle(self) -> list[int]:
+        """Return, once, the clients that left a group."""
+        idle, self._newly_idle = self._newly_idle, []
         return idle
 
     def _refill(self) -> list[Action]:
-        """Ask for a further group, if there may be one."""
+        """Select the clients of another group, if one may start."""
         return [Choose(self.options.group_size, least=self.options.group_size)] if self._may_begin else []
 
     @property
     def _may_begin(self) -> bool:
-        """True if a further group may begin."""
+        """True if another group may start."""
         return self.options.concurrency is None or len(self.active) < self.options.concurrency
 
-    def _freed(self, time: float, clients: Sequence[int]) -> list[Action]:
+    def _task_ended(self, time: float, clients: Sequence[int]) -> list[Action]:
         del time, clients
         return []
 
-    def _gone(self, time: float, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
+    def _clients_left(self, time: float, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
         del time, clients, working
         return []
 
@@ -282,7 +284,7 @@ class BoundGroups(PhasedPace):
             for task, client in pairs
         ]
         return self.open.state() | {
-            "version": np.array([self.version, self._begun]),
+            "version": np.array([self.version, self._num_groups]),
             "groups": np.array(facts, dtype=np.int64).reshape(-1, 5),
             "members": np.array(members, dtype=np.int64).reshape(-1, 2),
             "reports": np.array(reports, dtype=np.int64).reshape(-1, 4),
@@ -291,8 +293,8 @@ class BoundGroups(PhasedPace):
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Restore a state that `state` returned."""
         self.open.restore(state)
-        self.version, self._begun = state["version"].tolist()
-        self.active, self.buffer, self._of = {}, [], {}
+        self.version, self._num_groups = state["version"].tolist()
+        self.active, self.buffer, self._group_of = {}, [], {}
         members, reports = state["members"], state["reports"]
         for number, version, phase, running, active in state["groups"].tolist():
             of_group = reports[reports[:, 0] == number]
@@ -301,7 +303,7 @@ class BoundGroups(PhasedPace):
             ]
             clients = tuple(members[members[:, 0] == number, 1].tolist())
             group = Round(version, self.phases[phase], number, clients, *pairs, is_running=bool(running))
-            self._of |= dict.fromkeys(clients, number)
+            self._group_of |= dict.fromkeys(clients, number)
             if active:
                 self.active[number] = group
             else:

@@ -1,8 +1,8 @@
-"""Define the base classes of a pace: its options, and the state machine that says when to ask whom and when to step.
+"""Define the base classes of a pace: its options, and the state machine that schedules tasks and server steps.
 
-A pace is a protocol without I/O, without numerics and without a clock. A driver tells it what happened, and when, by
-calling one of its methods; what comes back is a list of `Action` to be carried out in that order, before anything else is
-told. A simulation in virtual time and a server on a network are two drivers of the same object.
+A pace is a protocol without I/O, numerics or a clock. A driver reports each event and its time by calling a method, and
+carries out the returned `Action` list, in order, before it reports the next event. A simulation in virtual time and a server
+on a network are two drivers of the same object.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ class Pace(Registered, ABC):
     family = Family("pace", "paces", ("turnout.protocol.pace",))
 
     steps_are_rounds: ClassVar[bool] = False
-    """Whether a cohort is chosen for every step, so that a round of availability can be one of the server."""
+    """True if every step has a cohort of its own, so that a round of availability can be a server step."""
 
     forms_groups: ClassVar[bool] = False
-    """Whether groups of clients do rounds of their own, each with one version, in which updates can be masked."""
+    """True if groups of clients have rounds of their own, each from one version, in which updates can be masked."""
 
     def masks_together(self, num_clients: int) -> int:
-        """Return how many of N clients are in one sum at most."""
+        """Return the maximum number of clients in one sum, of N clients."""
         return num_clients
 
     @abstractmethod
     def bind(self, num_clients: int, course: Course = Training()) -> BoundPace:  # noqa: B008  # a constant
-        """Return the state machine for N clients, before anything happened.
+        """Return the state machine for N clients, in its initial state.
 
         Args:
             num_clients: N.
-            course: what a round asks clients for: an algorithm, or rounds that only train.
+            course: the phases of a round: an algorithm, or `Training`.
 
         Raises:
-            ConfigurationError: where the options do not fit so many clients, or the pace has no place for a phase.
+            ConfigurationError: if the options do not fit N clients, or the pace does not support a phase.
         """
 
 
 class BoundPace(ABC):
-    """A pace in motion. Every task ends once: in a `Step` or a `Gather` that uses it, or in a `Drop` that says why not.
+    """The state machine of a pace. Every task ends exactly once: in a `Step`, a `Gather` or a `Drop`.
 
     Attributes:
-        version: server steps taken so far.
-        open: the tasks that are out with clients.
+        version: number of server steps so far.
+        open: the tasks that clients work on.
     """
 
     extra: tuple[Phase, ...] = ()
@@ -68,97 +68,97 @@ class BoundPace(ABC):
 
     @abstractmethod
     def start(self, time: float) -> list[Action]:
-        """Begin; to be called once, before any other event."""
+        """Start; called once, before any other event."""
 
     @abstractmethod
     def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
-        """Take the clients who were chosen, in answer to the last `Choose`, or to that of a group.
+        """Handle the clients that were selected for the last `Choose`, or for that of a group.
 
         Raises:
-            ConfigurationError: for a client that is not idle, more clients than were wanted, or an answer to no question.
+            ConfigurationError: if a client is not idle, if there are too many clients, or if no `Choose` is pending.
         """
 
     @abstractmethod
     def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
-        """Take the report of a task, trained from `version`."""
+        """Handle the report of a task, trained from `version`."""
 
     def died(self, time: float, client: int, task: int) -> list[Action]:
-        """Note that a client dropped out in the middle of a task; it is there and may be chosen again."""
-        if (reason := self.open.why_not(task, client)) is not None:
+        """Handle a client that gave up a task; it is still available."""
+        if (reason := self.open.why_closed(task, client)) is not None:
             return [Ignore(task, client, reason)]
         self.open.end(task)
-        return [Drop([task], [client], "died"), *self._freed(time, [client])]
+        return [Drop([task], [client], "died"), *self._task_ended(time, [client])]
 
     def left(self, time: float, clients: Sequence[int]) -> list[Action]:
-        """Note that clients went away, at work or not; they send nothing until they have joined again."""
+        """Handle clients that became unavailable, with or without a task; they send nothing until they join again."""
         tasks, working = self.open.end_of(clients)
         dropped: list[Action] = [Drop(tasks, working, "left")] if tasks else []
-        return dropped + self._gone(time, clients, working)
+        return dropped + self._clients_left(time, clients, working)
 
     @abstractmethod
     def joined(self, time: float, clients: Sequence[int] = ()) -> list[Action]:
-        """Note that clients came. `clients` have the first claim to tasks; a driver need not know who came."""
+        """Handle clients that became available; `clients` are preferred, and empty if the driver does not know them."""
 
     @abstractmethod
     def expired(self, time: float, timer: int) -> list[Action]:
-        """Note that a timer has run out."""
+        """Handle a timer that expired."""
 
-    def more(self) -> list[Action]:
-        """Return what else is to be done, once all that the last event led to was done."""
+    def poll(self) -> list[Action]:
+        """Return further actions, when all actions of the last event have been carried out."""
         return []
 
-    def freed(self) -> list[int]:
-        """Return, once, who became idle otherwise than by a report, a step or a drop of its own."""
+    def newly_idle(self) -> list[int]:
+        """Return, once, clients that became idle otherwise than by a report, a step or a drop of their own task."""
         return []
 
     def resume(self, time: float) -> list[Action]:
-        """Go on behind a step that was planned to be the last one: tasks that were open by then have ended."""
+        """Continue after a step that was planned as the last one; tasks that were open then have ended."""
         self.open.end_all()
         return self.joined(time)
 
     def grow(self, num_clients: int) -> None:
-        """Go on with so many clients: more than before."""
+        """Increase the number of clients."""
         del num_clients
 
     @property
     def timers(self) -> Collection[int]:
-        """The timers that still matter."""
+        """The timers whose expiry has an effect."""
         return ()
 
     def group_of(self, client: int) -> int:
-        """Return the group that a client is in; 0 is the round of all."""
+        """Return the group of a client; 0 is the round of all clients."""
         del client
         return 0
 
     @property
-    def sums(self) -> Collection[int]:
-        """The groups whose sums are still to be used."""
+    def live_groups(self) -> Collection[int]:
+        """The groups whose updates no step has used yet."""
         return ()
 
     @property
     def waits_for(self) -> Sequence[int]:
-        """The clients without whom there is no next step, however many others report."""
+        """The clients whose reports the next step requires."""
         return ()
 
     @abstractmethod
     def idle(self, client: int) -> bool:
-        """Return whether a client may be chosen, as far as the pace is concerned."""
+        """Return True if the pace allows a new task for a client."""
 
     @abstractmethod
-    def ignores(self, client: int, comes: bool) -> bool:
-        """Return whether `joined` or `left` with this client would change nothing, until something else happens."""
+    def ignores(self, client: int, joins: bool) -> bool:
+        """Return True if `joined` (`left`, if not `joins`) with this client would change nothing now."""
 
     @abstractmethod
-    def engaged(self) -> list[int]:
-        """Return the clients that are not `idle`."""
+    def busy(self) -> list[int]:
+        """Return the clients that are not idle."""
 
     @abstractmethod
     def versions(self) -> set[int]:
-        """Return the versions that open tasks and reports in hand were trained from, and the present one."""
+        """Return the versions of open tasks and pending reports, and the present version."""
 
     @abstractmethod
-    def in_hand(self) -> list[tuple[int, int, int]]:
-        """Return the reports that wait for their step, in the order of arrival: (task, client, version)."""
+    def pending(self) -> list[tuple[int, int, int]]:
+        """Return the reports that wait for their step, (task, client, version), in the order of arrival."""
 
     @abstractmethod
     def state(self) -> dict[str, np.ndarray]:
@@ -166,12 +166,12 @@ class BoundPace(ABC):
 
     @abstractmethod
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Take over what `state` gave, in place of `start`."""
+        """Restore what `state` returned, in place of `start`."""
 
     @abstractmethod
-    def _freed(self, time: float, clients: Sequence[int]) -> list[Action]:
-        """Return what follows when these clients, who are still there, no longer work."""
+    def _task_ended(self, time: float, clients: Sequence[int]) -> list[Action]:
+        """Return the actions after tasks of these clients, which are still available, have ended."""
 
     @abstractmethod
-    def _gone(self, time: float, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
-        """Return what follows when these clients went away, of whom some were working."""
+    def _clients_left(self, time: float, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
+        """Return the actions after these clients became unavailable; those in `working` had tasks."""

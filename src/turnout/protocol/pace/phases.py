@@ -1,4 +1,4 @@
-"""Take clients through the phases of a round together: a whole cohort, or a group with a round of its own."""
+"""Schedule the phases of a round, for a whole cohort or for a group with a round of its own."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from turnout.protocol.pace.pace import BoundPace
 
 @dataclass
 class Round:
-    """Clients that go through the phases of a round together.
+    """The state of a round.
 
     Attributes:
-        version: what they train from.
-        phase: what they are asked for now, or next.
-        number: of the group, from 1 on; 0 is the round of all.
-        members: everybody in a group when it began; empty in the round of all.
-        reports: (task, client) of those who have completed the present phase.
-        trained: the same of those who trained and whose updates may still be in the step.
-        is_running: whether they were asked for the present phase; if not, they are still to be chosen.
+        version: the version that its clients train from.
+        phase: the present phase, or the next one if none is running.
+        number: the number of the group, from 1; 0 is the round of all clients.
+        members: all clients of a group when it started; empty in the round of all clients.
+        reports: (task, client) of the clients that completed the present phase.
+        trained: (task, client) of the clients that trained and whose updates may still be in the step.
+        is_running: True if the present phase has started; False if its clients are still to be selected.
     """
 
     version: int
@@ -34,13 +34,13 @@ class Round:
 
 
 class PhasedPace(BoundPace):
-    """A pace that asks the clients of a round for one phase after the other.
+    """A pace that takes the clients of a round through one phase after the other.
 
-    A phase is closed when its clients have reported, or when its time is up. Those who completed it are asked for the next
-    one. Whoever does not complete the phase in which updates leave their clients is not in the step.
+    A phase ends when its clients have reported, or at its deadline. The clients that completed it are asked for the next one.
+    A client that does not complete the phase in which updates are sent is not in the step.
 
     Attributes:
-        phases: what a round asks for, in order.
+        phases: the phases of a round, in order.
         extra: the phases after training.
     """
 
@@ -52,18 +52,18 @@ class PhasedPace(BoundPace):
 
     @abstractmethod
     def _finish(self, round: Round) -> list[Action]:
-        """Return what follows when a round is through all of its phases, or nobody is left to train in it."""
+        """Return the actions after the last phase of a round, or when no client is left in it."""
 
     def _end_tasks(self, round: Round) -> tuple[list[int], list[int]]:
-        """Close the tasks of those who are still at work in a phase; return tasks and clients."""
+        """Close the tasks of a round that are still open; return tasks and clients."""
         return self.open.end_of(round.members)
 
     def _asks_with(self, round: Round) -> int:
-        """Return the version of the tasks of a phase."""
+        """Return the version of the tasks of the present phase."""
         return -1 if round.phase == "prepare" else round.version
 
     def _close(self, round: Round) -> list[Action]:
-        """End a phase without those still at work in it, and go on to the next one."""
+        """End a phase, drop its open tasks as late, and continue with the next phase."""
         tasks, clients = self._end_tasks(round)
         late: list[Action] = [Drop(tasks, clients, "late")] if tasks else []
         arrived, round.reports, round.is_running = round.reports, [], False
@@ -78,17 +78,17 @@ class PhasedPace(BoundPace):
         return [*late, *lost, gathered, *(self._finish(round) if last else self._ask_next(round, completed))]
 
     def _leave_out(self, round: Round, sent: Collection[int]) -> list[Action]:
-        """Drop those who trained and did not send their update."""
+        """Drop the clients that trained but did not send their update."""
         lost = [report for report in round.trained if report[1] not in sent]
         round.trained = [report for report in round.trained if report[1] in sent]
         return dropped(lost, "unsummed")
 
     def _ask_next(self, round: Round, clients: Sequence[int]) -> list[Action]:
-        """Ask those who completed a phase for the next one."""
+        """Ask the clients that completed a phase for the next one."""
         round.phase = self.phases[self.phases.index(round.phase) + 1]
         return [Choose(None, clients, phase=round.phase, group=round.number)]
 
 
 def dropped(reports: Sequence[tuple[int, int]], reason: Reason) -> list[Action]:
-    """Return the action that gives up reports, (task, client); none without reports."""
+    """Return a `Drop` of reports, (task, client); nothing if there are none."""
     return [Drop([task for task, _ in reports], [client for _, client in reports], reason)] if reports else []

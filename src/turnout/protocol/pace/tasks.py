@@ -1,4 +1,4 @@
-"""Track open tasks: who works on which, and from which version."""
+"""Track open tasks with their clients and versions."""
 
 from __future__ import annotations
 
@@ -14,88 +14,88 @@ from turnout.protocol.pace.actions import Ask, Phase
 
 
 class OpenTasks:
-    """Tasks that were asked for and have not ended; a client has one at a time.
+    """Tasks that were sent and have not ended; a client has at most one.
 
     Attributes:
-        asked: how many tasks were ever asked for: the number of the next one.
-        of: the task of each client at work.
+        next_task: the number of the next task.
+        task_of: the open task of each client.
     """
 
     def __init__(self) -> None:
-        self.asked = 0
-        self.of: dict[int, int] = {}
+        self.next_task = 0
+        self.task_of: dict[int, int] = {}
         self._open: dict[int, tuple[int, int]] = {}  # task -> (client, version), in ascending order of tasks
-        self._number: Counter[int] = Counter()  # of open tasks, by version
+        self._num_open: Counter[int] = Counter()  # number of open tasks, by version
 
     def __len__(self) -> int:
         return len(self._open)
 
     def ask(self, clients: Sequence[int], version: int, phase: Phase = "train") -> Ask:
-        """Open a task for each of `clients`.
+        """Open a task for each client.
 
         Raises:
-            ConfigurationError: for a client that is at work.
+            ConfigurationError: if a client has an open task.
         """
-        tasks = range(self.asked, self.asked + len(clients))
+        tasks = range(self.next_task, self.next_task + len(clients))
         of = dict(zip(clients, tasks, strict=True))
-        if len(of) < len(clients) or (self.of and not self.of.keys().isdisjoint(of)):
+        if len(of) < len(clients) or (self.task_of and not self.task_of.keys().isdisjoint(of)):
             raise self._at_work(clients)
-        self.of |= of
+        self.task_of |= of
         self._open.update(zip(tasks, zip(clients, repeat(version)), strict=True))
-        self.asked += len(clients)
+        self.next_task += len(clients)
         if clients:
-            self._number[version] += len(clients)
+            self._num_open[version] += len(clients)
         return Ask(tasks, clients, version, phase)
 
     def _at_work(self, clients: Sequence[int]) -> ConfigurationError:
-        """Return the error for a client that has a task, or would have two."""
-        of, numbered = dict(self.of), enumerate(clients, self.asked)
+        """Return the error for a client that has an open task, or would have two."""
+        of, numbered = dict(self.task_of), enumerate(clients, self.next_task)
         client = next(client for task, client in numbered if of.setdefault(client, task) != task)
         return ConfigurationError(f"client {client} is at work on task {of[client]}: choose one that is idle")
 
-    def why_not(self, task: int, client: int) -> Literal["ended", "unknown"] | None:
+    def why_closed(self, task: int, client: int) -> Literal["ended", "unknown"] | None:
         """Return why a client has no such open task; None if it has."""
         if task in self._open:
             return None if self._open[task][0] == client else "unknown"
-        return "ended" if 0 <= task < self.asked else "unknown"
+        return "ended" if 0 <= task < self.next_task else "unknown"
 
     def end(self, task: int) -> int:
-        """Close a task; return the version that it trains from."""
+        """Close a task and return its version."""
         client, version = self._open.pop(task)
-        del self.of[client]
-        self._number[version] -= 1
-        if not self._number[version]:
-            del self._number[version]
+        del self.task_of[client]
+        self._num_open[version] -= 1
+        if not self._num_open[version]:
+            del self._num_open[version]
         return version
 
     def end_all(self) -> tuple[list[int], list[int]]:
-        """Close all tasks; return tasks and clients, in the order in which they were asked."""
+        """Close all tasks; return tasks and clients in the order in which the tasks were opened."""
         tasks, clients = list(self._open), [client for client, _ in self._open.values()]
         self._open.clear()
-        self.of.clear()
-        self._number.clear()
+        self.task_of.clear()
+        self._num_open.clear()
         return tasks, clients
 
     def end_of(self, clients: Iterable[int]) -> tuple[list[int], list[int]]:
-        """Close the tasks of some clients; return the tasks, and the clients that had one."""
-        working = [client for client in clients if client in self.of]
-        tasks = [self.of[client] for client in working]
+        """Close the tasks of clients; return the tasks, and the clients that had one."""
+        working = [client for client in clients if client in self.task_of]
+        tasks = [self.task_of[client] for client in working]
         for task in tasks:
             self.end(task)
         return tasks, working
 
     def versions(self) -> set[int]:
-        """Return the versions that are being trained from."""
-        return set(self._number)
+        """Return the versions of open tasks."""
+        return set(self._num_open)
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the state as int64 arrays."""
         rows = [(task, client, version) for task, (client, version) in self._open.items()]
-        return {"asked": np.array(self.asked), "open": np.array(rows, dtype=np.int64).reshape(-1, 3)}
+        return {"asked": np.array(self.next_task), "open": np.array(rows, dtype=np.int64).reshape(-1, 3)}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Restore a state that `state` returned."""
-        self.asked = int(state["asked"])
+        self.next_task = int(state["asked"])
         self._open = {task: (client, version) for task, client, version in state["open"].tolist()}
-        self.of = {client: task for task, (client, _) in self._open.items()}
-        self._number = Counter(version for _, version in self._open.values())
+        self.task_of = {client: task for task, (client, _) in self._open.items()}
+        self._num_open = Counter(version for _, version in self._open.values())

@@ -1,4 +1,4 @@
-"""A client of a secure sum: it masks what it sends, and helps to take off the masks of others."""
+"""The client of a secure sum: it masks its values, and helps to remove the masks of others."""
 
 from __future__ import annotations
 
@@ -35,20 +35,19 @@ from turnout.protocol.secure.messages import (
 class SecureClient:
     """Take one client through one round of SecAgg+: `advertise`, `share`, `mask`, `open`, each once and in this order.
 
-    Keys are fresh in every round. It does no input or output; what its methods return goes to the server, and what they
-    take comes from it.
+    Keys are new in every round. The class does no I/O: its methods take messages of the server and return messages for it.
 
-    The client takes part only where t is more than half of its neighbours, so that a server that tells some of them that it
-    stayed and others that it left gets t shares of one of its secrets at most. Neighbours whose shares cannot be read are
-    left out.
+    The client participates only if t is more than half of its neighbours. A server that tells some of them that the client
+    stayed, and others that it left, then gets t shares of at most one of its two secrets. Neighbours whose shares cannot be
+    read are ignored.
 
     Args:
-        number: of this client, >= 1 and different from all others.
-        threshold: t, shares of its neighbours that give a secret of this client; it sends nothing if fewer are there.
-        bits: of the modulus.
+        number: the unique number of this client, >= 1.
+        threshold: t, the number of shares that reconstruct a secret of this client; with fewer neighbours it sends nothing.
+        bits: number of bits of the modulus.
 
     Attributes:
-        refused: the neighbours whose shares it could not read; the server learns of them with its masked input.
+        refused: the neighbours whose shares it could not read; they are reported with its masked input.
 
     Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020, Algorithm 2.
     """
@@ -63,10 +62,10 @@ class SecureClient:
         self._next = "advertise"
 
     def _enter(self, phase: str, after: str) -> None:
-        """Go on to the next phase.
+        """Enter a phase.
 
         Raises:
-            ProtocolError: if it is another's turn; no phase comes twice, so that no server gets two answers to compare.
+            ProtocolError: if another phase is next. No phase is entered twice, so that no server can compare two answers.
         """
         if self._next != phase:
             raise ProtocolError(f"client {self.number} was asked to {phase}, and {self._next} is next")
@@ -78,11 +77,11 @@ class SecureClient:
         return Keys(public(self._sealing), public(self._masking))
 
     def share(self, neighbours: Mapping[int, Keys]) -> dict[int, bytes]:
-        """Return shares of the self mask and of the masking key for every neighbour, encrypted for it (AES-GCM).
+        """Return shares of the self mask and of the masking key for each neighbour, encrypted for it (AES-GCM).
 
         Raises:
             ProtocolError: for a threshold of at most half of the neighbours, for public keys of low order, and for
-                neighbours with impossible numbers.
+                neighbours with invalid numbers.
         """
         self._enter("share", "mask")
         self._at_least(len(neighbours), "neighbours")
@@ -102,17 +101,17 @@ class SecureClient:
         return {other: self._seal(other, masks[other], keys[other]) for other in points}
 
     def mask(self, values: np.ndarray, sealed: Mapping[int, bytes]) -> np.ndarray:
-        """Return the values with the self mask and one mask for every neighbour whose shares can be read.
+        """Return the values plus the self mask and a pairwise mask for each neighbour whose shares can be read.
 
         ::
 
             y_u = x_u + PRG(b_u) + sum_{v > u} PRG(s_uv) - sum_{v < u} PRG(s_uv)   mod 2^bits
 
-        The other neighbours are in `refused` afterwards. The server leaves out one client of each such pair.
+        The other neighbours are in `refused` afterwards. The server excludes one client of each such pair.
 
         Args:
             values: x_u, of type `word`, ``[P]``.
-            sealed: by neighbour, what it encrypted for this client.
+            sealed: the encrypted shares for this client, by neighbour.
         """
         self._enter("mask", "open")
         if values.dtype != word(self.bits) or not set(sealed) <= set(self._neighbours):
@@ -129,7 +128,7 @@ class SecureClient:
         return reduce(total, self.bits)
 
     def open(self, request: Request) -> Opening:
-        """Return the shares that take off the masks: of a neighbour, that of its self mask or of its key, never both."""
+        """Return the shares that remove the masks: of each neighbour, that of its self mask or of its key, never both."""
         self._enter("open", "nothing")
         neighbours = request.there | request.gone
         if request.there & request.gone or not neighbours <= set(self._received):
@@ -144,17 +143,17 @@ class SecureClient:
         )
 
     def _at_least(self, number: int, what: str) -> None:
-        """Refuse to go on with fewer neighbours than the threshold."""
+        """Raise `TooFewClients` for fewer neighbours than the threshold."""
         if number < self.threshold:
             raise TooFewClients(f"client {self.number} has {number} {what}, and the threshold is {self.threshold}")
 
     def _seal(self, other: int, mask: bytes, key: bytes) -> bytes:
-        """Encrypt two shares for a neighbour, who can tell from whom they are, and commit to them."""
+        """Encrypt two shares for a neighbour, authenticated, and commit to them."""
         nonce = secrets.token_bytes(12)
         return sealed(self._sealing, self._neighbours[other].sealing, self.number, other, mask, key, nonce)
 
     def _unseal(self, other: int, text: bytes) -> bytes | None:
-        """Decrypt the shares of a neighbour; None where it did not encrypt for this client what it committed to."""
+        """Decrypt the shares of a neighbour; None if that fails, or if they differ from the commitments."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -174,14 +173,14 @@ class SecureClient:
 def sealed(
     key: bytes, other: bytes, number: int, neighbour: int, mask_share: bytes, key_share: bytes, nonce: bytes
 ) -> bytes:
-    """Return two shares encrypted by AES-GCM for a neighbour, and commitments to them; a nonce must serve once.
+    """Return two shares encrypted by AES-GCM for a neighbour, and commitments to them.
 
     Args:
         key: the private sealing key.
         other: the public sealing key of the neighbour.
-        number, neighbour: of both.
-        mask_share, key_share: what is encrypted.
-        nonce: 12 bytes.
+        number, neighbour: the numbers of both clients.
+        mask_share, key_share: the shares.
+        nonce: 12 bytes, never used twice with the same keys.
     """
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 

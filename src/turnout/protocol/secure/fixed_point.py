@@ -1,4 +1,4 @@
-"""Real numbers as whole numbers modulo a power of two, so that masks can be added to them."""
+"""Encode real numbers as integers modulo a power of two, to which masks can be added."""
 
 from __future__ import annotations
 
@@ -13,16 +13,23 @@ from turnout.protocol.secure.masks import reduce, word
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Write x as ``round(x 2^f) mod 2^bits``, so that sums of the codes are codes of the sums.
+    """Encode x as ``round(x 2^f) mod 2^bits``, so that sums of codes are codes of sums.
 
-    A sum of n numbers is off by at most ``n 2^(-f-1)``. It does not overflow if
-    ``n (largest 2^f) <= 2^(bits-1) - 1``, which `check` refuses otherwise.
+    The error of a sum of n numbers is at most ``n 2^(-f-1)``. The sum does not overflow if
+    ``n (largest 2^f) <= 2^(bits-1) - 1``, which `check` verifies.
 
     Args:
-        bits: of the modulus, 2 to 64.
-        fraction_bits: f, of the part behind the point.
-        largest: that a number may be, in absolute value.
-        too_large: ``"refuse"`` refuses a vector with a larger number; ``"clip"`` takes the nearest that fits.
+        bits: number of bits of the modulus, 2 to 64.
+        fraction_bits: f, the number of fractional bits.
+        largest: maximum absolute value of a number.
+        too_large: ``"refuse"`` raises an error for larger numbers; ``"clip"`` clips them to `largest`.
+
+    Example:
+        >>> code = FixedPoint(bits=16, fraction_bits=4)
+        >>> code.encode(np.array([1.5, -2.0])).tolist()
+        [24, 65504]
+        >>> code.decode(code.encode(np.array([1.5, -2.0])))
+        array([ 1.5, -2. ])
     """
 
     bits: int = 32
@@ -51,14 +58,14 @@ class FixedPoint:
 
     @property
     def capacity(self) -> int:
-        """Return how many numbers can be summed for certain."""
+        """The number of numbers that can be summed without overflow."""
         return (2 ** (self.bits - 1) - 1) // max(self._unit, 1)
 
     def check(self, clients: int) -> None:
-        """Refuse more clients than a sum has room for.
+        """Raise an error if a sum over so many clients could overflow.
 
         Raises:
-            ConfigurationError: with what to change.
+            ConfigurationError: with options that would fit.
         """
         if clients > self.capacity:
             raise ConfigurationError(
@@ -71,7 +78,7 @@ class FixedPoint:
         """Return the codes of real numbers, of any shape, as `word`.
 
         Raises:
-            ConfigurationError: for NaN, and for numbers beyond `largest` unless they are to be clipped.
+            ConfigurationError: for NaN, and for numbers beyond `largest` if `too_large` is ``"refuse"``.
         """
         values = np.asarray(values, dtype=np.float64)
         if not len(values.reshape(-1)):
@@ -83,14 +90,14 @@ class FixedPoint:
         return reduce(whole.astype(word(self.bits)), self.bits)
 
     def overflow(self, top: float) -> ConfigurationError:
-        """Return the error for a number of this size that does not fit."""
+        """Return the error for a number that is too large."""
         return ConfigurationError(
             f"an update with a number of size {top:g} does not fit, for largest={self.largest:g}: write a larger one (and "
             "fewer fraction_bits, if the sum needs the room), too_large='clip', or clip updates by a guard"
         )
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
-        """Return the real numbers, float64, whose codes (or sums of codes) these are."""
-        unused = 64 - self.bits
+        """Return the real numbers, float64, of codes or of sums of codes."""
+        unused = 64 - self.bits  # shifted left and back, so that the sign bit is extended
         signed = (codes.astype(np.uint64) << np.uint64(unused)).view(np.int64) >> np.int64(unused)
         return signed / 2.0**self.fraction_bits

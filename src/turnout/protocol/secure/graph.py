@@ -1,4 +1,4 @@
-"""Who masks with whom: a random regular graph."""
+"""Draw the graph of clients that mask with each other: a random regular graph."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from turnout.core.checks import count
 
 
 def neighbours(clients: Sequence[int], degree: int | None, seed: Sequence[int] | int) -> dict[int, tuple[int, ...]]:
-    """Return the neighbours of every client in a Harary graph whose places are dealt at random.
+    """Return the neighbours of every client in a Harary graph with randomly permuted vertices.
 
-    Clients stand in a circle in random order, and each is joined to the k/2 next on both sides. An odd `degree` counts as
-    the next even one; where `degree` is None or at least n - 1, all are joined to all, as in Bonawitz et al. (2017).
+    Clients are arranged in a circle in random order, and each is connected to the next k/2 on both sides. An odd `degree` is
+    rounded up. If `degree` is None or at least n - 1, the graph is complete, as in Bonawitz et al. (2017).
 
     Args:
-        clients: their numbers, all different.
+        clients: client numbers, all different.
         degree: k.
-        seed: of the order.
+        seed: the seed of the permutation.
 
     Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020, section 3 and
     Algorithm 2.

@@ -1,4 +1,4 @@
-"""A round of a secure sum with all its clients in one process."""
+"""Run a round of a secure sum with all its clients in one process."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def secure_sum(
     seed: Sequence[int] | int = 0,
     leave: Mapping[str, Collection[int]] | None = None,
 ) -> tuple[np.ndarray, list[int]]:
-    """Return the sum modulo ``2^bits`` of what clients hold, ``[P]``, and who is in it, by all messages of SecAgg+.
+    """Return the sum modulo ``2^bits`` of the values of clients, ``[P]``, and the clients in it, by all messages of SecAgg+.
 
     Args:
-        values: by client (number >= 1), ``[P]`` of type `turnout.protocol.secure.masks.word`.
-        bits: of the modulus.
+        values: the values of each client, ``[P]`` of type `turnout.protocol.secure.masks.word`; client numbers are >= 1.
+        bits: number of bits of the modulus.
         threshold: t.
-        degree: k, of the graph; None joins all to all.
-        seed: of the graph.
-        leave: who leaves before it takes part in the phase ``"share"``, ``"mask"`` or ``"open"``.
+        degree: k; None makes all clients neighbours of each other.
+        seed: the seed of the graph.
+        leave: clients that leave before the phase ``"share"``, ``"mask"`` or ``"open"``.
 
     Raises:
-        TooFewClients: if fewer remain than the threshold asks for.
+        TooFewClients: if fewer clients remain than the threshold requires.
     """
     gone, left = dict(leave or {}), set[int]()
     length = len(next(iter(values.values())))

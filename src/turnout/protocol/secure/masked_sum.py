@@ -1,14 +1,13 @@
-"""The server's side of a secure sum between machines: what its clients sent, phase by phase, and what each is told next.
+"""Run the server of a secure sum on stored messages, phase by phase.
 
-It keeps no secret and no state of its own: all follows from the messages that arrived, so that a server which died goes on
-in the middle of a sum.
+It has no secret and no state: everything follows from the messages received, so that a restarted server continues in the
+middle of a sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,68 +18,30 @@ from turnout.pieces.base import Weighting
 from turnout.pieces.base.phases import Form, Messages, Shapes
 from turnout.protocol.secure import shamir
 from turnout.protocol.secure.attendance import Attendance, disputed
-from turnout.protocol.secure.fixed_point import FixedPoint
+from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.masks import word
 from turnout.protocol.secure.messages import KEY_BYTES, SEALED_BYTES, Keys, Opening, ProtocolError
 from turnout.protocol.secure.server import SecureServer
 from turnout.protocol.streaming import product_of_factors
 
 CODES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""As which type masked numbers travel, by their bytes."""
+"""The type in which masked numbers are sent, by their size in bytes."""
 
 
 _OPENED = (("there", "self_masks"), ("gone", "masking_keys"))
-"""Lists of clients in the task of the last phase, and the shares that are sent of them."""
-
-
-class Masking(Protocol):
-    """The options of a secure sum (see `turnout.pieces.aggregation.SecureSum`)."""
-
-    @property
-    def bits(self) -> int:
-        """Bits of the modulus."""
-        ...
-
-    @property
-    def degree(self) -> int | None:
-        """Neighbours of a client; None joins all to all."""
-        ...
-
-    @property
-    def threshold(self) -> float:
-        """The share of a client's neighbours whose help it takes to take off its masks."""
-        ...
-
-    @property
-    def weights(self) -> tuple[float, ...] | None:
-        """The least and the largest weight that a client accepts; None allows all that are not negative."""
-        ...
-
-    @property
-    def min_clients(self) -> int:
-        """Fewest clients of a sum."""
-        ...
-
-    @property
-    def code(self) -> FixedPoint:
-        """How numbers are written."""
-        ...
-
-    def num_neighbours(self, num_clients: int) -> int:
-        """Return k among so many clients."""
-        ...
+"""Lists of clients in the inputs of the last phase, and the shares that are sent for them."""
 
 
 def form_of_keys() -> Form:
-    """Return the tensors with which a client begins a sum: its public keys."""
+    """Return the form of the first message of a client: its public keys."""
     return {"keys": (torch.uint8, (1, 2 * KEY_BYTES))}
 
 
-def form_of(phase: str, bits: int, told: Shapes, length: int) -> Form:
-    """Return the tensors of a client's message in a phase, whose shapes depend on what the client was told."""
+def form_of(phase: str, bits: int, inputs: Shapes, length: int) -> Form:
+    """Return the form of a client's message in a phase, whose shapes depend on the inputs of its task."""
 
     def number(name: str) -> int:
-        return told[name][-1]
+        return inputs[name][-1]
 
     match phase:
         case "share":
@@ -94,13 +55,13 @@ def form_of(phase: str, bits: int, told: Shapes, length: int) -> Form:
 
 
 class MaskedVectors:
-    """The sum of vectors of clients, by the messages that arrived, phase by phase.
+    """Compute the sum of clients' vectors from their messages, phase by phase.
 
     Args:
         masking: the options of the sum.
-        length: numbers of a vector.
-        attendance: who takes part.
-        messages: what clients sent; that of the phase ``"train"`` has their keys.
+        length: the length of a vector.
+        attendance: the clients in each phase.
+        messages: the messages of clients; those of the phase ``"train"`` hold their keys.
     """
 
     def __init__(self, masking: Masking, length: int, attendance: Attendance, messages: Messages) -> None:
@@ -108,7 +69,7 @@ class MaskedVectors:
         self._messages = messages
         self._dealt = sorted(attendance.neighbours)
 
-    def told(self, phase: str, clients: Sequence[int]) -> dict[int, State]:
+    def inputs(self, phase: str, clients: Sequence[int]) -> dict[int, State]:
         """Return what clients are told with their task of a phase, ``[1, ...]`` by name."""
         server, neighbours = self._begun()
         if phase == "share":
@@ -125,7 +86,7 @@ class MaskedVectors:
         }
 
     def gathered(self, phase: str, clients: Sequence[int]) -> tuple[list[int], dict[int, str]]:
-        """Leave out of the sum, of two clients of whom one cannot read the shares of the other, the one at fault."""
+        """Exclude clients in disputes: those of which one cannot read the shares of the other."""
         if phase != "mask":
             return [], {}
         attendance = self._attendance
@@ -134,7 +95,7 @@ class MaskedVectors:
         return sorted(disputed(attendance.refused)), dict.fromkeys(attendance.cheats(), why)
 
     def _refused(self, clients: Sequence[int]) -> dict[int, list[int]]:
-        """Return whose shares these clients, who have masked their updates, could not read."""
+        """Return the neighbours whose shares these clients could not read, by client."""
         refused = {}
         for client in clients:
             flags = self._messages.tensors("mask", client)["refused"][0].tolist()
@@ -142,14 +103,14 @@ class MaskedVectors:
         return {client: senders for client, senders in refused.items() if senders}
 
     def total(self, clients: Sequence[int]) -> tuple[np.ndarray | None, dict[int, str], str]:
-        """Open the sum, if enough clients have helped to take off the masks.
+        """Open the sum, if enough clients have helped to remove the masks.
 
         Args:
-            clients: who completed the last phase.
+            clients: the clients that completed the last phase.
 
         Returns:
-            The sum, float64 ``[length]``, or None. Then the clients that broke the protocol, with how, and why there is no
-            sum.
+            The sum, float64 ``[length]``, or None; the clients that broke the protocol, with the violation; and the reason if
+            there is no sum.
         """
         if not self._attendance.opens:
             return None, {}, "too few clients are left"
@@ -163,24 +124,24 @@ class MaskedVectors:
             return None, _culprits(server), str(error)
 
     def _opened(self, clients: Sequence[int]) -> SecureServer:
-        """Return a server that has all messages of the round."""
+        """Return a server with all messages of the round."""
         server, _ = self._begun()
         self._shared(server)
         self._add_masked(server)
         server.requests()
         for client in clients:
             message = self._messages.tensors("open", client)
-            told = {name: value[0].tolist() for name, value in self._messages.told("open", client).items()}
-            there, gone = (_shares(told[side], message[of]) for side, of in _OPENED)
+            inputs = {name: value[0].tolist() for name, value in self._messages.inputs("open", client).items()}
+            there, gone = (_shares(inputs[side], message[of]) for side, of in _OPENED)
             server.opened(client + 1, Opening(there, gone))
         return server
 
     def _factors(self) -> torch.Tensor:
-        """Return what the vector of each of them is multiplied by, float64 ``[n]``."""
+        """Return the factor of each client's vector, float64 ``[n]``."""
         return torch.ones(len(self._dealt), dtype=torch.float64)
 
     def _begun(self) -> tuple[SecureServer, dict[int, dict[int, Keys]]]:
-        """Return a server that has dealt the keys, and those of each client's neighbours."""
+        """Return a server with the keys of all clients, and the keys of each client's neighbours."""
         masking, attendance = self._masking, self._attendance
         server = SecureServer(self._length, masking.bits, attendance.threshold, masking.degree, attendance.seed)
         for client in self._dealt:
@@ -189,7 +150,7 @@ class MaskedVectors:
         return server, server.keys()
 
     def _shared(self, server: SecureServer) -> dict[int, dict[int, bytes]]:
-        """Pass on the shares of secrets."""
+        """Pass on the encrypted shares."""
         for client in self._attendance.shared:
             others = self._attendance.neighbours[client]
             rows = self._messages.tensors("share", client)["sealed"][0].numpy()
@@ -197,7 +158,7 @@ class MaskedVectors:
         return server.sealed()
 
     def _add_masked(self, server: SecureServer) -> None:
-        """Add up the masked updates."""
+        """Add the masked updates."""
         kind = word(self._masking.bits)
         for client in self._attendance.masked:
             values = self._messages.tensors("mask", client)["masked"][0].numpy().view(kind)
@@ -205,20 +166,20 @@ class MaskedVectors:
             server.masked(client + 1, values, refused)
 
     def _senders(self, client: int) -> list[int]:
-        """Return whose shares a client was sent, ascending."""
+        """Return the clients whose shares a client received, ascending."""
         return sorted(set(self._attendance.neighbours[client]).intersection(self._attendance.shared))
 
 
 class MaskedSum(MaskedVectors):
-    """The sum of the updates of one round.
+    """Compute the sum of the weighted updates of one round.
 
     Args:
         masking: the options of the sum.
-        weighting: the chain of weightings, whose factors updates are multiplied by.
-        state: the server's, before the step.
-        federation: as ever.
-        attendance: who takes part.
-        messages: what clients sent.
+        weighting: the chain of weightings, whose factors multiply the updates.
+        state: the server's state before the step.
+        federation: what the server knows about its clients.
+        attendance: the clients in each phase.
+        messages: the messages of clients.
     """
 
     def __init__(
@@ -234,7 +195,7 @@ class MaskedSum(MaskedVectors):
         self._weighting, self._state, self._federation = weighting, state, federation
 
     def report(self, clients: Sequence[int]) -> tuple[Report | None, dict[int, str], str]:
-        """Open the sum, if enough clients have helped to take off the masks."""
+        """Open the sum, if enough clients have helped to remove the masks."""
         total, culprits, why = self.total(clients)
         if total is None:
             return None, culprits, why
@@ -245,29 +206,21 @@ class MaskedSum(MaskedVectors):
         rows = np.searchsorted(self._dealt, self._attendance.masked)
         reports, factors = self._announcements().take(rows), self._factors()[torch.from_numpy(rows)]
         delta = Summed(total, factors, self._state.params.dtype)
-        return Report(
-            reports.client,
-            reports.version,
-            reports.num_examples,
-            reports.num_steps,
-            delta,
-            seen=reports.seen,
-            good=reports.good,
-        )
+        return replace(reports, delta=delta)
 
     def _announcements(self) -> Report:
-        """Return what all who are in the graph said of their training: numbers alone, and whether these are finite."""
+        """Return the reports of all clients in the graph, without updates."""
         reports = Report.cat(self._messages.report(client) for client in self._dealt)
         return replace(reports, good=reports.finite())
 
     def _factors(self) -> torch.Tensor:
-        """Return what the update of each of them is multiplied by, float64 ``[n]``."""
+        """Return the factor of each client's update, float64 ``[n]``."""
         reports = self._announcements()
         return product_of_factors(self._weighting, self._state, self._federation, reports, int(reports.version[0]))
 
 
 def _culprits(server: SecureServer) -> dict[int, str]:
-    """Return the clients that provably broke the protocol, and how."""
+    """Return the clients that provably broke the protocol, with the violation."""
     return {number - 1: how for number, how in server.culprits.items()}
 
 
@@ -279,7 +232,7 @@ def _keys(neighbours: Mapping[int, Keys]) -> dict[str, object]:
 
 
 def _texts(sealed: Mapping[int, bytes]) -> dict[str, object]:
-    """Return who encrypted something for a client, and what."""
+    """Return the senders of encrypted shares, ascending, with the shares."""
     order = sorted(sealed)
     return {
         "senders": order,

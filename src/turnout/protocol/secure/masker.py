@@ -1,4 +1,4 @@
-"""A client's side of a secure sum between machines: it keeps its update until it has masked it."""
+"""Run the client of a secure sum between machines: it holds its update until it has masked it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.types import Report, State
 from turnout.protocol.secure.attendance import threshold_of
 from turnout.protocol.secure.client import SecureClient
-from turnout.protocol.secure.masked_sum import CODES, Masking
+from turnout.protocol.secure.masked_sum import CODES
+from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.messages import KEY_BYTES, SEALED_BYTES, Keys, ProtocolError, Request
 
 log = logging.getLogger("turnout.client")
 
 
 class VectorMasker:
-    """Take a client through the sum of one vector after the other.
+    """Mask the vectors of a client, one sum after another.
 
-    What it holds is lost with its process, on purpose: a secret that was written down could be read, and a client without
-    it drops out of one sum. What training has the client remember counts once its update has left, masked.
+    The state is in memory only, on purpose: secrets on disk could be read, and a client that loses them drops out of one sum.
+    What the client remembers of its training takes effect when its masked update is sent.
 
     Args:
         masking: the options of the sum.
@@ -32,18 +33,19 @@ class VectorMasker:
 
     def __init__(self, masking: Masking) -> None:
         self._masking = masking
+        # Secrets, the codes of the vector with a weight, and what the client remembers once they are sent.
         self._round: tuple[SecureClient, Callable[[float], np.ndarray], State] | None = None
         self._codes = np.zeros(0)
         self._version = -1
 
     def advertise(self, client: int, version: int, encoded: Callable[[float], np.ndarray], memory: State) -> State:
-        """Begin a sum, and return the client's public keys, ``keys [1, 64]``.
+        """Start a sum, and return the client's public keys, ``keys [1, 64]``.
 
         Args:
-            client: its number.
-            version: of the round, or the number of another sum, by which later phases are told from those of others.
+            client: the number of the client.
+            version: the version of the round, or the number of another sum, which identifies its later phases.
             encoded: returns the codes of the vector with a weight.
-            memory: what the client remembers once its vector has left, masked.
+            memory: what the client remembers once its masked vector is sent.
         """
         secret = SecureClient(client + 1, 1, self._masking.bits)
         keys = secret.advertise()
@@ -51,66 +53,66 @@ class VectorMasker:
         both = torch.frombuffer(bytearray(keys.sealing + keys.masking), dtype=torch.uint8)
         return {"keys": both[None]}
 
-    def answer(self, phase: str, version: int, told: State, memory: State) -> tuple[State, State] | None:
-        """Do a later phase of the same round; None where it cannot be done."""
+    def answer(self, phase: str, version: int, inputs: State, memory: State) -> tuple[State, State] | None:
+        """Answer a later phase of the same round; None if that is impossible."""
         if self._round is None or version != self._version:
             log.info("the vector of this sum is gone", extra={"version": version})
             return None
         try:
             match phase:
                 case "share":
-                    return self._share(told), memory
+                    return self._share(inputs), memory
                 case "mask":
-                    return self._mask(told), self._round[2]
+                    return self._mask(inputs), self._round[2]
                 case _:
-                    return self._open(told), memory
+                    return self._open(inputs), memory
         except (ProtocolError, ConfigurationError) as error:
             self.drop_out(str(error))
             return None
 
     def drop_out(self, reason: str) -> None:
-        """Give the round up."""
+        """Drop out of the round."""
         log.warning("this client drops out of a secure sum", extra={"version": self._version, "reason": reason})
         self._round = None
 
-    def _share(self, told: State) -> State:
-        """Share the round's secrets among neighbours, and weigh the vector."""
+    def _share(self, inputs: State) -> State:
+        """Share the secrets of the round among neighbours, and encode the weighted vector."""
         assert self._round is not None
         secret, encoded, _ = self._round
-        order = _clients(told, "neighbours")
-        rows = _rows(told, "keys", order, 2 * KEY_BYTES)
+        order = _clients(inputs, "neighbours")
+        rows = _rows(inputs, "keys", order, 2 * KEY_BYTES)
         keys = {other: Keys(both[:KEY_BYTES], both[KEY_BYTES:]) for other, both in rows.items()}
-        weight = self._checked(order, told.get("weight"))
+        weight = self._check(order, inputs.get("weight"))
         secret.threshold = threshold_of(self._masking.threshold, len(order))
         sealed = secret.share(keys)
         self._codes = encoded(weight)
         return {"sealed": torch.tensor([[list(sealed[other]) for other in order]], dtype=torch.uint8)}
 
-    def _checked(self, neighbours: list[int], weight: torch.Tensor | None) -> float:
-        """Return the weight of this client's update, held with its neighbours against what the run's settings say.
+    def _check(self, neighbours: list[int], weight: torch.Tensor | None) -> float:
+        """Validate the neighbours and the weight from the server, and return the weight.
 
         Raises:
-            ProtocolError: for other numbers of neighbours than the graph has, and for weights that are not allowed.
+            ProtocolError: if the number of neighbours or the weight is not what the settings of the run allow.
         """
-        piece, k = self._masking, len(neighbours)
-        if not piece.min_clients - 1 <= k <= piece.num_neighbours(k + 1 if piece.degree is None else 1 << 40):
+        masking, k = self._masking, len(neighbours)
+        most = masking.even_degree
+        if k < masking.min_clients - 1 or (most is not None and k > most):
             raise ProtocolError(
                 f"the server gives this client {k} neighbours; by the run's settings it has "
-                f"{'all others' if piece.degree is None else f'{piece.num_neighbours(1 << 40)} at most'}, and at least "
-                f"{piece.min_clients - 1}"
+                f"{'all others' if most is None else f'{most} at most'}, and at least {masking.min_clients - 1}"
             )
         value = math.nan if weight is None or weight.numel() != 1 else float(weight)
-        low, high = piece.weights or (0.0, math.inf)
+        low, high = masking.weights or (0.0, math.inf)
         if not (math.isfinite(value) and low <= value <= high):
             raise ProtocolError(f"the server gives this client the weight {value:g}, allowed are {low:g} to {high:g}")
         return value
 
-    def _mask(self, told: State) -> State:
+    def _mask(self, inputs: State) -> State:
         """Mask the vector."""
         assert self._round is not None
         secret, values = self._round[0], self._codes
-        senders = _clients(told, "senders")
-        sealed = _rows(told, "sealed", senders, SEALED_BYTES)
+        senders = _clients(inputs, "senders")
+        sealed = _rows(inputs, "sealed", senders, SEALED_BYTES)
         kind = CODES[values.dtype.itemsize]
         masked = torch.frombuffer(bytearray(secret.mask(values, sealed).tobytes()), dtype=kind)
         if secret.refused:
@@ -118,15 +120,15 @@ class VectorMasker:
         refused = torch.tensor([[sender in secret.refused for sender in senders]], dtype=torch.uint8)
         return {"masked": masked[None], "refused": refused}
 
-    def _open(self, told: State) -> State:
-        """Give the shares that were asked for, in the order in which they were."""
+    def _open(self, inputs: State) -> State:
+        """Return the requested shares, in the order of the request."""
         assert self._round is not None
-        there, gone = _clients(told, "there"), _clients(told, "gone")
-        piece = self._masking
-        if piece.degree is None and len(there) + 1 < piece.min_clients:  # of a graph, it does not see all
+        there, gone = _clients(inputs, "there"), _clients(inputs, "gone")
+        least = self._masking.min_clients
+        # With a degree, a client does not see all clients of the sum, so it cannot count them.
+        if self._masking.degree is None and len(there) + 1 < least:
             raise ProtocolError(
-                f"the server opens a sum of {len(there) + 1} clients, and by the run's settings it has {piece.min_clients} "
-                "at least"
+                f"the server opens a sum of {len(there) + 1} clients, and by the run's settings it has {least} at least"
             )
         opening = self._round[0].open(Request(frozenset(there), frozenset(gone)))
         shares_of = {
@@ -141,12 +143,12 @@ class VectorMasker:
 
 
 class Masker(VectorMasker):
-    """Take a client through the sum of updates of a round after the other.
+    """Mask the updates of a client, one round after another.
 
     Args:
         masking: the options of the sum.
-        summand: `Aggregation.summand`, which makes what is added up of a weight and an update.
-        nulls: whether an update that holds NaN or infinity is sent as zeros, so that the client takes part as any other.
+        summand: `Aggregation.summand`, which returns what is added to the sum for a weight and an update.
+        nulls: send an update with NaN or infinity as zeros, in place of dropping out.
     """
 
     def __init__(
@@ -159,7 +161,7 @@ class Masker(VectorMasker):
         self._summand, self._nulls = summand, nulls
 
     def announce(self, client: int, version: int, report: Report, memory: State) -> State | None:
-        """Return what is sent of an update that stays here: keys, and the numbers that weights are made of."""
+        """Return what is sent before the update is masked: keys, and the numbers from which weights are computed."""
         self._round = None
         if self._nulls:
             report = replace(report.nulled()[0], good=None)
@@ -168,36 +170,36 @@ class Masker(VectorMasker):
             return None
         keys = self.advertise(client, version, lambda weight: self._encoded(weight, report), memory)
         counts = {"num_examples": report.num_examples, "num_steps": report.num_steps}
-        found = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
-        return found | {f"seen.{name}": value for name, value in report.seen.items()} | keys
+        numbers = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
+        return numbers | {f"seen.{name}": value for name, value in report.seen.items()} | keys
 
     def _encoded(self, weight: float, report: Report) -> np.ndarray:
-        """Return the codes of what an update adds to the sum with its weight."""
+        """Return the codes of an update with its weight."""
         factors = torch.tensor([weight], dtype=torch.float64, device=report.delta.device)
         summand = self._summand(factors, report, None)
         assert summand is not None
         return self._masking.code.encode(summand[0].cpu().numpy())
 
 
-def _clients(told: State, name: str) -> list[int]:
-    """Return a list of clients that the server sent.
+def _clients(inputs: State, name: str) -> list[int]:
+    """Return a list of clients from the inputs of a task.
 
     Raises:
-        ProtocolError: where there is none, or a client is in it twice.
+        ProtocolError: if it is missing or has repeats.
     """
-    value = told.get(name)
+    value = inputs.get(name)
     if value is None or value.dtype != torch.int64 or value.dim() != 1 or len(value.unique()) != len(value):
         raise ProtocolError(f"the server's task has no list of different clients called {name}")
     return value.tolist()
 
 
-def _rows(told: State, name: str, clients: list[int], size: int) -> dict[int, bytes]:
-    """Return the bytes that the server sent for each of these clients.
+def _rows(inputs: State, name: str, clients: list[int], size: int) -> dict[int, bytes]:
+    """Return the bytes for each client from the inputs of a task.
 
     Raises:
-        ProtocolError: where there are none, or of another size.
+        ProtocolError: if they are missing or of another size.
     """
-    value = told.get(name)
+    value = inputs.get(name)
     if value is None or value.dtype != torch.uint8 or value.shape != (len(clients), size):
         raise ProtocolError(f"the server's task has no {name} of {size} bytes for each of {len(clients)} clients")
     return {client: row.tobytes() for client, row in zip(clients, value.numpy(), strict=True)}

@@ -1,4 +1,4 @@
-"""Masks out of keys: X25519 and HKDF agree on a seed, AES in counter mode expands it."""
+"""Derive masks from keys: X25519 and HKDF agree on a seed, and AES in counter mode expands it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SEED_BYTES = 32
 
 
 def word(bits: int) -> np.dtype[Any]:
-    """Return the least unsigned type that holds numbers modulo ``2^bits``, ``bits`` from 1 to 64."""
+    """Return the smallest unsigned type for numbers modulo ``2^bits``, with `bits` from 1 to 64."""
     return np.dtype(f"uint{next(size for size in (8, 16, 32, 64) if bits <= size)}")
 
 
 def reduce(values: np.ndarray, bits: int) -> np.ndarray:
-    """Take numbers of type `word` modulo ``2^bits``, in place."""
+    """Reduce numbers of type `word` modulo ``2^bits``, in place."""
     if bits < 8 * values.dtype.itemsize:
         values &= values.dtype.type(2**bits - 1)
     return values
@@ -28,7 +28,7 @@ def reduce(values: np.ndarray, bits: int) -> np.ndarray:
 def expand(seed: bytes, length: int, bits: int) -> np.ndarray:
     """Return a mask ``[length]`` of pseudorandom numbers modulo ``2^bits``: AES-256 in counter mode over zeros.
 
-    A seed must serve for one mask only, for its counter begins at 0.
+    The counter starts at 0, so a seed must be used for one mask only.
     """
     _required()
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -40,13 +40,14 @@ def expand(seed: bytes, length: int, bits: int) -> np.ndarray:
 
 
 def secret_uniform(length: int) -> np.ndarray:
-    """Draw numbers on (0, 1), float64 ``[length]``, from a secret of the operating system that is forgotten."""
+    """Draw uniform numbers on (0, 1), float64 ``[length]``, from a fresh secret seed that is not stored."""
     words = expand(secrets.token_bytes(SEED_BYTES), length, 64)
+    # 53 random bits, and half of the last one, so that neither 0 nor 1 occurs.
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54
 
 
 def new_key() -> bytes:
-    """Return a fresh X25519 private key, 32 bytes."""
+    """Return a new X25519 private key, 32 bytes."""
     _required()
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -54,7 +55,7 @@ def new_key() -> bytes:
 
 
 def public(key: bytes) -> bytes:
-    """Return the public key of a private one, 32 bytes."""
+    """Return the public key of a private key, 32 bytes."""
     _required()
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -65,12 +66,12 @@ def agree(key: bytes, other: bytes, purpose: bytes) -> bytes:
     """Return the 32 bytes that two clients agree on for a purpose: HKDF-SHA256 of their X25519 secret.
 
     Args:
-        key: one's own private key.
-        other: the other's public key.
-        purpose: what the bytes are for; other purposes give other bytes.
+        key: the private key of one client.
+        other: the public key of the other.
+        purpose: the purpose; each purpose yields different bytes.
 
     Raises:
-        ProtocolError: for a public key of low order, with which everybody would agree on zeros, or of another length.
+        ProtocolError: if the public key has another length, or a low order, which would make the secret known to all.
     """
     _required()
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -85,24 +86,24 @@ def agree(key: bytes, other: bytes, purpose: bytes) -> bytes:
 
 
 def check_public(*keys: bytes) -> None:
-    """Check public keys before anybody uses them.
+    """Validate public keys.
 
     Raises:
         ProtocolError: for a key of low order, or of another length than 32 bytes.
     """
-    mine = new_key()
+    private = new_key()
     for key in keys:
-        agree(mine, key, b"check")
+        agree(private, key, b"check")
 
 
-def pairwise(key: bytes, other: bytes, mine: int, theirs: int) -> bytes:
-    """Return the seed of the mask of two clients, the same for both."""
-    low, high = sorted((mine, theirs))
+def pairwise(key: bytes, other: bytes, number: int, other_number: int) -> bytes:
+    """Return the seed of the pairwise mask of two clients, the same for both."""
+    low, high = sorted((number, other_number))
     return agree(key, other, b"mask %d %d" % (low, high))
 
 
 def _required() -> None:
-    """Refuse to go on without cryptography.
+    """Check that the package cryptography is installed.
 
     Raises:
         ConfigurationError: naming the extra.

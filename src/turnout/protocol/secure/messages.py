@@ -1,4 +1,4 @@
-"""What clients and server of a secure sum send each other, and how a round of it fails."""
+"""Define the messages between clients and server of a secure sum, and its errors."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from dataclasses import dataclass, field
 from turnout.protocol.secure.shamir import SHARE_BYTES
 
 KEY_BYTES = 32
-"""Of a public key."""
+"""Bytes of a public key."""
 COMMITMENT_BYTES = 16
-"""Of the hash of a share, by which the server recognizes the share when a neighbour opens it."""
+"""Bytes of the commitment to a share, by which the server verifies the share when a neighbour opens it."""
 SEALED_BYTES = 2 * SHARE_BYTES + 28 + 2 * COMMITMENT_BYTES
-"""Of two shares that are encrypted for a neighbour, with nonce (12), tag (16), and a commitment to each of them."""
+"""Bytes of two shares that are encrypted for a neighbour, with nonce (12), tag (16) and two commitments."""
 
 
 def commitment(share: bytes) -> bytes:
-    """Return the hash of a share. It reveals nothing, because a share has 256 random bits."""
+    """Return the commitment to a share: its hash, which reveals nothing because a share has 256 random bits."""
     return hashlib.sha256(b"turnout share " + share).digest()[:COMMITMENT_BYTES]
 
 
 def commitments(sealed: bytes) -> tuple[bytes, bytes]:
-    """Return the commitments to the share of the self mask and to that of the masking key, which are not encrypted."""
+    """Return the commitments to the shares of the self mask and of the masking key, which are not encrypted."""
     both = sealed[-2 * COMMITMENT_BYTES :]
     return both[:COMMITMENT_BYTES], both[COMMITMENT_BYTES:]
 
 
 class ProtocolError(Exception):
-    """A message that does not belong where it came: the round ends without a sum."""
+    """An invalid message: the round ends without a sum."""
 
 
 class TooFewClients(ProtocolError):
-    """Fewer clients are left than the threshold asks for: the round ends without a sum."""
+    """Fewer clients are left than the threshold requires: the round ends without a sum."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """Hold the public keys (X25519, 32 bytes each) that a client advertises.
+    """The public keys (X25519, 32 bytes each) that a client advertises.
 
     Attributes:
-        sealing: under which shares for this client are encrypted.
-        masking: of which pairwise masks are made.
+        sealing: the key under which shares for this client are encrypted.
+        masking: the key from which pairwise masks are derived.
     """
 
     sealing: bytes
@@ -49,11 +49,11 @@ class Keys:
 
 @dataclass(frozen=True)
 class Request:
-    """Hold what the server asks of a client to take the masks off, of its neighbours alone.
+    """The server's request for shares that remove the masks of a client's neighbours.
 
     Attributes:
-        there: whose masked input arrived: the share of their self mask is asked for.
-        gone: who left between sharing and sending: the share of their masking key is asked for.
+        there: neighbours that sent a masked input: the shares of their self masks are requested.
+        gone: neighbours that left after sharing their secrets: the shares of their masking keys are requested.
     """
 
     there: frozenset[int] = frozenset()
@@ -62,7 +62,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Opening:
-    """Hold the shares with which a client answers a `Request`, by neighbour."""
+    """A client's answer to a `Request`: shares by neighbour."""
 
     self_masks: dict[int, bytes] = field(default_factory=dict)
     masking_keys: dict[int, bytes] = field(default_factory=dict)

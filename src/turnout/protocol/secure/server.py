@@ -1,4 +1,4 @@
-"""The server of a secure sum: it passes on what it cannot read, adds up, and takes the masks off the sum."""
+"""The server of a secure sum: it passes on encrypted shares, adds masked inputs, and removes the masks from the sum."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from turnout.protocol.secure.messages import (
 
 
 class SecureServer:
-    """Take the server through one round of SecAgg+, in four phases; each ends when the driver says so.
+    """Take the server through one round of SecAgg+, in four phases.
 
-    Of each phase, messages are taken one by one (`advertised`, `shared`, `masked`, `opened`), and what comes next is asked
-    for once (`keys`, `sealed`, `requests`, `total`), which ends it. A masked input is added to the sum and not kept.
+    In each phase, messages are passed one by one (`advertised`, `shared`, `masked`, `opened`), and the messages for the next
+    phase are requested once (`keys`, `sealed`, `requests`, `total`), which ends the phase. A masked input is added to the sum
+    and not stored.
 
-    Clients that cheat are found out: public keys of low order are refused on arrival, shares are held against the
-    commitments of who dealt them, and any t valid shares will do. Where the sum cannot be opened, `culprits` says whose fault
-    it is.
+    Cheating is detected: public keys of low order are rejected on arrival, shares are verified against the commitments of
+    their dealer, and any t valid shares suffice. If the sum cannot be opened, `culprits` names the clients at fault.
 
-    Any set of clients that leave after they shared does no harm as long as `threshold` neighbours of each client remain:
-    for a graph of degree k, any ``k - threshold`` clients. Below that the round ends by `TooFewClients`.
+    Clients may leave after sharing their secrets as long as `threshold` neighbours of each client remain; in a graph of
+    degree k that holds for any ``k - threshold`` clients. Otherwise the round ends with `TooFewClients`.
 
     Args:
-        length: P, of the vectors.
-        bits: of the modulus.
+        length: P, the length of the vectors.
+        bits: number of bits of the modulus.
         threshold: t.
-        degree: k, of the graph; None joins all to all.
-        seed: of the graph.
+        degree: k; None makes all clients neighbours of each other.
+        seed: the seed of the graph.
 
     Attributes:
-        culprits: clients that provably broke the protocol, and how.
+        culprits: clients that provably broke the protocol, with the violation.
 
     Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020, Algorithm 2.
     """
@@ -62,17 +62,17 @@ class SecureServer:
         self._phase = "advertise"
 
     def advertised(self, client: int, keys: Keys) -> None:
-        """Take the public keys of a client.
+        """Add the public keys of a client.
 
         Raises:
-            ProtocolError: for keys of low order, on which everybody would agree.
+            ProtocolError: for keys of low order, with which secrets would be known to all.
         """
         self._take("advertise", client, fresh=client not in self._keys)
         check_public(keys.sealing, keys.masking)
         self._keys[client] = keys
 
     def keys(self) -> dict[int, dict[int, Keys]]:
-        """Deal the graph, and return for every client the keys of its neighbours."""
+        """Build the graph, and return the keys of its neighbours for each client."""
         self._end("advertise", "share")
         if len(self._keys) <= self.threshold:
             raise TooFewClients(f"{len(self._keys)} clients came, and the threshold is {self.threshold} beside each")
@@ -86,7 +86,7 @@ class SecureServer:
         self._sealed[client] = dict(sealed)
 
     def sealed(self) -> dict[int, dict[int, bytes]]:
-        """Return for every client that shared what its neighbours encrypted for it."""
+        """Return the encrypted shares for each client that shared, by neighbour."""
         self._end("share", "mask")
         passed = {c: {o: self._sealed[o][c] for o in self._neighbours[c] if o in self._sealed} for c in self._sealed}
         self._enough({c: len(texts) for c, texts in passed.items()})
@@ -96,10 +96,10 @@ class SecureServer:
         """Add the masked input of a client to the sum.
 
         Args:
-            client: who sent it.
+            client: the client.
             values: its masked input.
-            refused: neighbours whose shares it could not read, and with whom it has no mask. Of two clients whose inputs are
-                added, neither may refuse the other: see `turnout.protocol.secure.attendance.disputed`.
+            refused: neighbours whose shares it could not read, and with which it has no pairwise mask. Of two clients in the
+                sum, neither may refuse the other: see `turnout.protocol.secure.attendance.disputed`.
         """
         fits = values.dtype == self._sum.dtype and values.shape == self._sum.shape
         fits = fits and not refused & self._there and not any(client in self._refused[o] for o in self._there)
@@ -109,7 +109,7 @@ class SecureServer:
         reduce(np.add(self._sum, values, out=self._sum), self.bits)
 
     def requests(self) -> dict[int, Request]:
-        """Return for every client that sent what it is asked for."""
+        """Return the request to each client that sent a masked input."""
         self._end("mask", "open")
         requests = {}
         for client in self._there:
@@ -120,7 +120,7 @@ class SecureServer:
         return requests
 
     def opened(self, client: int, opening: Opening) -> None:
-        """Take the shares with which a client answers its request; those that nobody dealt it are dropped."""
+        """Add the shares with which a client answers its request; shares that differ from their commitment are dropped."""
         self._take("open", client, fresh=client in self._there and client not in self._openings)
         valid = [
             {dealer: share for dealer, share in shares.items() if self._dealt(dealer, client, kind, share)}
@@ -131,18 +131,19 @@ class SecureServer:
         self._openings[client] = Opening(*valid)
 
     def _dealt(self, dealer: int, client: int, kind: int, share: bytes) -> bool:
-        """Return whether a dealer committed to this share for a client: 0 is of its self mask, 1 of its masking key."""
+        """Return True if a dealer committed to this share for a client; kind 0 is the self mask, 1 the masking key."""
         sealed = self._sealed.get(dealer, {}).get(client)
         return sealed is not None and commitments(sealed)[kind] == commitment(share)
 
     def total(self) -> np.ndarray:
-        """Return the sum over `clients` modulo ``2^bits``, ``[P]``, without masks."""
+        """Return the unmasked sum over `clients` modulo ``2^bits``, ``[P]``."""
         self._end("open", "nothing")
         total = self._sum.copy()
         for client in sorted(self._there):
             shares = {o: p.self_masks[client] for o, p in self._of(client) if client in p.self_masks}
             self._enough({client: len(shares)})
-            # Shares of no one secret give a mask that the client did not use: it could as well have sent another input.
+            # A client that deals shares of different secrets only changes its own input: the mask removed is not the one it
+            # used.
             total -= expand(self._secret(shares), self.length, self.bits)
         for client in sorted(set(self._sealed) - self._there):
             touched = [
@@ -153,26 +154,26 @@ class SecureServer:
             if touched:
                 shares = {o: p.masking_keys[client] for o, p in self._of(client) if client in p.masking_keys}
                 self._enough({client: len(shares)})
-                self._take_off(total, client, self._masking_key(client, shares), touched)
+                self._unmask(total, client, self._masking_key(client, shares), touched)
         return reduce(total, self.bits)
 
     @property
     def clients(self) -> list[int]:
-        """Return whose inputs are in the sum."""
+        """The clients whose inputs are in the sum."""
         return sorted(self._there)
 
-    def _take_off(self, total: np.ndarray, client: int, key: bytes, touched: list[int]) -> None:
-        """Take the masks that neighbours share with a client that left off the sum."""
+    def _unmask(self, total: np.ndarray, client: int, key: bytes, touched: list[int]) -> None:
+        """Remove from the sum the pairwise masks of neighbours with a client that left."""
         for other in touched:
             one = expand(pairwise(key, self._keys[other].masking, client, other), self.length, self.bits)
             (np.subtract if client > other else np.add)(total, one, out=total)
 
     def _of(self, client: int) -> list[tuple[int, Opening]]:
-        """Return what neighbours of a client opened."""
+        """Return the openings of a client's neighbours."""
         return [(other, self._openings[other]) for other in self._neighbours[client] if other in self._openings]
 
     def _secret(self, shares: dict[int, bytes], first: int = 0) -> bytes:
-        """Return the secret of t shares in a row; zeros where they give none, as shares of no one secret may."""
+        """Return the secret of t consecutive shares; zeros if they are not shares of one secret."""
         order = sorted(shares)
         points = (order[first:] + order[:first])[: self.threshold]
         try:
@@ -181,10 +182,10 @@ class SecureServer:
             return bytes(SEED_BYTES)
 
     def _masking_key(self, client: int, shares: dict[int, bytes]) -> bytes:
-        """Return the key of a client from t of the shares that it dealt, any that give it.
+        """Reconstruct the masking key of a client from t of its shares.
 
         Raises:
-            ProtocolError: where it dealt shares of something else.
+            ProtocolError: if no t consecutive shares yield the key that it advertised.
         """
         for first in range(len(shares)):
             key = self._secret(shares, first)
@@ -194,19 +195,19 @@ class SecureServer:
         raise ProtocolError(f"the shares of client {client} give another key than it advertised")
 
     def _enough(self, neighbours: Mapping[int, int]) -> None:
-        """End the round if a client has fewer neighbours left than the threshold."""
+        """Raise `TooFewClients` if a client has fewer neighbours left than the threshold."""
         short = {client: number for client, number in neighbours.items() if number < self.threshold}
         if short or not neighbours:
             client, number = next(iter(short.items()), (0, 0))
             raise TooFewClients(f"client {client} has {number} neighbours left, and the threshold is {self.threshold}")
 
     def _take(self, phase: str, client: int, *, fresh: bool) -> None:
-        """Refuse a message of another phase, of a client that is not in it, twice or of another form."""
+        """Reject a message of another phase, of a client that is not in the phase, a repeated or a malformed one."""
         if self._phase != phase or not fresh:
             raise ProtocolError(f"client {client}: this message does not belong to the phase {self._phase!r}")
 
     def _end(self, phase: str, after: str) -> None:
-        """Go on to the next phase."""
+        """End a phase and enter the next one."""
         if self._phase != phase:
             raise ProtocolError(f"the phase is {self._phase!r}, not {phase!r}")
         self._phase = after

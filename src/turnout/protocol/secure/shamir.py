@@ -8,23 +8,23 @@ from collections.abc import Mapping, Sequence
 from turnout.core.checks import count, refuse
 
 PRIME = 2**256 + 297
-"""The least prime above 2^256, so that every secret of 32 bytes is an element of the field."""
+"""The smallest prime above 2^256, so that every secret of 32 bytes is an element of the field."""
 
 SHARE_BYTES = 33
 
 
 def share(secret: bytes, threshold: int, points: Sequence[int]) -> dict[int, bytes]:
-    """Share a secret among points, so that any `threshold` shares give it and fewer say nothing of it.
+    """Share a secret among points: any `threshold` shares reconstruct it, and fewer reveal nothing about it.
 
     The share of point x is ``f(x) = s + a_1 x + ... + a_{t-1} x^{t-1} mod p`` with random coefficients a.
 
     Args:
         secret: 32 bytes.
         threshold: t, at most the number of points.
-        points: x, different whole numbers >= 1.
+        points: x, different integers >= 1.
 
     Returns:
-        33 bytes by point.
+        The share of each point, 33 bytes.
 
     Reference: Shamir, "How to share a secret", Communications of the ACM 22(11), 1979.
     """
@@ -40,7 +40,7 @@ def share(secret: bytes, threshold: int, points: Sequence[int]) -> dict[int, byt
 
 
 def value(coefficients: list[int], x: int) -> int:
-    """Return f(x), by Horner's scheme."""
+    """Evaluate f(x) by Horner's scheme."""
     total = 0
     for coefficient in reversed(coefficients):
         total = (total * x + coefficient) % PRIME
@@ -48,10 +48,11 @@ def value(coefficients: list[int], x: int) -> int:
 
 
 def reconstruct(shares: Mapping[int, bytes]) -> bytes:
-    """Return the secret that these shares are of: f(0) by Lagrange's formula. All that are given are used.
+    """Reconstruct the secret from shares: f(0) by Lagrange's formula. All shares are used.
 
     Raises:
-        ConfigurationError: where they give no secret, as shares of different secrets or too few almost surely do.
+        ConfigurationError: if the result is no secret, which shares of different secrets or too few of them make almost
+            certain.
     """
     total = 0
     for x, text in shares.items():

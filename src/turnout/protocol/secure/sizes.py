@@ -1,7 +1,8 @@
-"""How many neighbours a client needs, and how many of them have to help: a graph for so many bits of security."""
+"""Compute the number of neighbours and the threshold of a secure sum for given bits of security."""
 
 from __future__ import annotations
 
+import math
 from math import ceil, comb, floor
 from typing import NamedTuple
 
@@ -9,37 +10,37 @@ from turnout.core.checks import ConfigurationError, count, refuse
 
 
 class Sizes(NamedTuple):
-    """Of a graph: k, the neighbours of a client, and t, how many of them it takes to give a secret of it."""
+    """The size of a graph: k, the number of neighbours of a client, and t, the shares that reconstruct a secret."""
 
     degree: int
     threshold: int
 
 
 def sizes(num_clients: int, *, corrupt: float, dropout: float, security: int = 40, correctness: int = 20) -> Sizes:
-    """Return the least even degree, and a threshold, with which a round of n clients is secure and comes to its end.
+    """Return the least even degree, and a threshold, for which a round of n clients is secure and completes.
 
-    At most ``c = corrupt n`` clients tell the server all that they know, and at most ``d = dropout n`` leave; who they are
-    does not depend on the graph, which is dealt at random. Three things may go wrong, and are bounded by a sum over all
-    clients:
+    At most ``c = corrupt n`` clients collude with the server, and at most ``d = dropout n`` leave, independently of the
+    random graph. The probabilities of three events are bounded by a union bound over all clients:
 
-    - a server that tells some neighbours of a client that it stayed, and others that it left, gets t shares of both of its
-      secrets from 2t - k corrupt ones, who give it both: ``n P[H(n - 1, c, k) >= 2t - k] <= 2^-security``, where H is the
-      hypergeometric number of marked ones among k. So t is more than k/2, and fewer than t are corrupt;
-    - honest clients who stay fall into two parts, whose sums would be learnt apart: k/2 clients in a row around the circle
-      would have to be corrupt or gone, ``n prod_{i < k/2} (c + d - i) / (n - i) <= 2^-security``;
+    - a server that claims to some neighbours of a client that it stayed, and to others that it left, obtains t shares of both
+      of its secrets with the help of 2t - k corrupt neighbours, which reveal both:
+      ``n P[H(n - 1, c, k) >= 2t - k] <= 2^-security``, where H is the hypergeometric number of corrupt clients among k
+      neighbours. Hence t is more than k/2, and fewer than t are corrupt;
+    - the graph of honest clients that stay is disconnected, so that the server learns the sums of its components: k/2
+      consecutive clients of the circle are corrupt or leave, ``n prod_{i < k/2} (c + d - i) / (n - i) <= 2^-security``;
     - fewer than t neighbours of a client stay, and the round has no sum:
       ``n P[H(n - 1, n - 1 - d, k) < t] <= 2^-correctness``.
 
-    Where no graph will do, all are joined to all, where nothing is left to chance.
+    If no degree below n - 1 satisfies the bounds, the graph is complete, for which nothing is left to chance.
 
     Args:
-        num_clients: n, of a round.
-        corrupt: the share that works with the server, in [0, 1).
-        dropout: the share that leaves during the round, in [0, 1).
+        num_clients: n, the number of clients in a round.
+        corrupt: the fraction of clients that collude with the server, in [0, 1).
+        dropout: the fraction of clients that leave during the round, in [0, 1).
         security, correctness: bits.
 
     Raises:
-        ConfigurationError: where so many are corrupt or leave that not even all others are enough.
+        ConfigurationError: if so many clients are corrupt or leave that even a complete graph is insufficient.
 
     Example:
         >>> from turnout.protocol.secure import sizes
@@ -89,19 +90,17 @@ def _surely_fewer(num_clients: int, bad: int, degree: int, security: int) -> int
     return 1
 
 
-def _exactly(marked: int, all_of: int, marked_of: int, drawn: int) -> float:
-    """Return the hypergeometric probability of so many marked ones among those drawn."""
-    return comb(marked_of, marked) * comb(all_of - marked_of, drawn - marked) / comb(all_of, drawn)
+def _exactly(marked: int, population: int, num_marked: int, drawn: int) -> float:
+    """Return the hypergeometric probability of exactly `marked` marked clients among those drawn."""
+    return comb(num_marked, marked) * comb(population - num_marked, drawn - marked) / comb(population, drawn)
 
 
-def _at_most(marked: int, all_of: int, marked_of: int, drawn: int) -> float:
-    """Return the probability of at most so many marked ones."""
-    return sum(_exactly(i, all_of, marked_of, drawn) for i in range(max(0, drawn - all_of + marked_of), marked + 1))
+def _at_most(marked: int, population: int, num_marked: int, drawn: int) -> float:
+    """Return the hypergeometric probability of at most `marked` marked clients among those drawn."""
+    least = max(0, drawn - population + num_marked)
+    return sum(_exactly(i, population, num_marked, drawn) for i in range(least, marked + 1))
 
 
 def _run_of_gone(num_clients: int, gone: int, length: int) -> float:
-    """Return the probability that the clients at so many given places are all corrupt or gone."""
-    found = 1.0
-    for i in range(length):
-        found *= max(gone - i, 0) / (num_clients - i)
-    return found
+    """Return the probability that `length` consecutive clients are all corrupt or gone."""
+    return math.prod(max(gone - i, 0) / (num_clients - i) for i in range(length))

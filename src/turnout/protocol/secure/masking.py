@@ -1,0 +1,45 @@
+"""Describe how a secure sum masks vectors: the options that server and clients agree on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.protocol.secure.fixed_point import FixedPoint
+
+
+@dataclass(frozen=True)
+class Masking:
+    """The options of a secure sum, on which its server and its clients agree.
+
+    Attributes:
+        code: the fixed-point code of numbers.
+        threshold: fraction of a client's neighbours whose shares remove its masks, > 0.5 and at most 1.
+        min_clients: the least number of clients in a sum.
+        degree: number of neighbours of a client; None makes all clients neighbours of each other.
+        weights: least and largest weight that a client accepts; None accepts all weights that are not negative.
+
+    Example:
+        >>> Masking(FixedPoint(bits=32), threshold=0.6, min_clients=3, degree=5).num_neighbours(100)
+        6
+    """
+
+    code: FixedPoint
+    threshold: float
+    min_clients: int
+    degree: int | None = None
+    weights: tuple[float, ...] | None = None
+
+    @property
+    def bits(self) -> int:
+        """Number of bits of the modulus."""
+        return self.code.bits
+
+    @property
+    def even_degree(self) -> int | None:
+        """The largest number of neighbours: `degree`, rounded up to an even number; None is unbounded."""
+        return None if self.degree is None else 2 * ((self.degree + 1) // 2)
+
+    def num_neighbours(self, num_clients: int) -> int:
+        """Return the number of neighbours of a client among n clients."""
+        others = max(num_clients - 1, 0)
+        return others if self.even_degree is None else min(self.even_degree, others)
