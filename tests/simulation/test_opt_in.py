@@ -212,8 +212,8 @@ def test_finding_the_pool_is_one_pass_a_round(data, monkeypatch):
 
     monkeypatch.setattr(Objective, "evaluate", counted)
     for round in range(5):
-        simulation.presence.candidates(simulation.state.version)
-        simulation.presence.candidates(simulation.state.version).everyone()
+        simulation.pool.candidates(simulation.state.version)
+        simulation.pool.candidates(simulation.state.version).everyone()
         simulation.round()
         assert seen == [len(data.train.x)] * max(round - 1, 0)
     assert simulation.history.rounds["pool"].to_pylist()[:2] == [N, N]

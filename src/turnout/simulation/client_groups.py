@@ -1,4 +1,4 @@
-"""The clients by whom models are judged: those that train, and those that never do."""
+"""Score models on groups of clients: those that train, and those that never do."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ from turnout.pieces.base.tuning import tuned
 from turnout.simulation.workspace import nobody
 
 ClientScores = dict[str, np.ndarray]
-"""``train_loss``, ``train_accuracy`` (of numbers to predict ``train_rmse``) and, where clients have test examples, the same
-of ``test``: float64 ``[N]``; NaN for a client without examples."""
+"""``train_loss``, ``train_accuracy`` (``train_rmse`` for regression) and, if clients have test examples, the same of
+``test``: float64 ``[N]``; NaN for a client without examples."""
 
-_TIMES_TOLD, _LEAST_TOLD = 10, 10
-"""How often work on all clients tells how far it is, and the fewest clients after which it does."""
+_NUM_REPORTS, _MIN_CLIENTS = 10, 10
+"""The number of progress reports of work on all clients, and the least number of clients between two of them."""
 
-_WORST = np.finfo(np.float64).max  # of a model that has diverged: any other is better
+_WORST = np.finfo(np.float64).max  # the loss of a diverged model: any other model is better
 
 
 @dataclass(frozen=True, eq=False)
 class ClientGroup:
-    """Clients and what they hold.
+    """A group of clients and their data.
 
     Attributes:
-        train, test: their examples, on the objective's device; `test` is None where they have none.
+        train: training examples, on the objective's device.
+        test: test examples; None if there are none.
         objective: model and loss.
-        transforms: what happens to examples before the model sees them.
-        first: the number of the first of them; randomness depends on numbers.
+        transforms: transforms of examples.
+        first: the number of the first client, on which randomness depends.
     """
 
     train: Shards
@@ -49,17 +50,17 @@ class ClientGroup:
 
     @property
     def num_clients(self) -> int:
-        """How many there are."""
+        """The number of clients."""
         return self.train.num_clients
 
     @property
     def splits(self) -> dict[str, Shards]:
-        """Their examples, by what they are for."""
+        """Examples by split."""
         return {"train": self.train} if self.test is None else {"train": self.train, "test": self.test}
 
     @property
     def tested(self) -> np.ndarray:
-        """Who has test examples, bool ``[N]``."""
+        """The clients that have test examples, bool ``[N]``."""
         return np.zeros(self.num_clients, dtype=bool) if self.test is None else self.test.sizes > 0
 
     def scores_after(
@@ -71,16 +72,16 @@ class ClientGroup:
         lanes: int,
         watch: Callable[[str, int, int], None] = nobody,
     ) -> ClientScores:
-        """How well each of them does with a model after local steps of its own.
+        """Return the scores of each client with a model that it fits to its data by local steps.
 
         Args:
-            rule, task, purpose: see `tuned`; the task's model is not used.
-            models: what clients start from, ``[P]`` or ``[B, P]``, by their numbers among themselves.
-            lanes: how many take their steps side by side, at most.
-            watch: is told how far it is, a few times; see `Workspace`.
+            rule, task, purpose: see `tuned`; the model of the task is not used.
+            models: returns the models from which clients start, ``[P]`` or ``[B, P]``, by their rows in the group.
+            lanes: maximum number of clients that train side by side.
+            watch: receives the progress; see `Workspace`.
         """
         parts: list[ClientScores] = []
-        lanes = min(lanes, max(_LEAST_TOLD, -(-self.num_clients // _TIMES_TOLD)))
+        lanes = min(lanes, max(_MIN_CLIENTS, -(-self.num_clients // _NUM_REPORTS)))
         for low in range(0, self.num_clients, lanes):
             rows = np.arange(low, min(low + lanes, self.num_clients))
             clients = Clients(self.first + rows, rows, self.train, self.objective, self.transforms)
@@ -88,49 +89,55 @@ class ClientGroup:
             for split, shards in self.splits.items():
                 loss, score = (value.cpu().numpy() for value in full_scores(replace(clients, shards=shards), params))
                 diverged = (shards.sizes[rows] > 0) & ~np.isfinite(loss)
-                found = figures(metric_of(shards.y), np.where(diverged, _WORST, loss), score)
-                part |= {f"{split}_{name}": values for name, values in found.items()}
+                scores = figures(metric_of(shards.y), np.where(diverged, _WORST, loss), score)
+                part |= {f"{split}_{name}": values for name, values in scores.items()}
             parts.append(part)
             watch(purpose, low + len(rows), self.num_clients)
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def unseen_figures(
-    own: Personalization, local: Local, task: Task, first: torch.Tensor, group: ClientGroup, lanes: int
+    personal: Personalization, local: Local, task: Task, first: torch.Tensor, group: ClientGroup, lanes: int
 ) -> dict[str, float]:
-    """Return loss, and accuracy or root-mean-square error, of clients who never trained.
+    """Return loss, and accuracy or root-mean-square error, of clients that never trained.
 
-    They received the shared part and fitted their own to their data. Figures are over all their examples.
+    They receive the shared part, which is frozen, and fit a personal part to their data. Figures are over all their examples.
 
     Args:
-        own: what is personal, and how many local steps they may take on it; the shared part is frozen.
-        local: the steps.
+        personal: the personalization, with the number of local steps.
+        local: the local rule.
         task: the shared part, the version and the seed.
-        first: the personal part from which everyone starts, ``[P_v]``.
+        first: the initial personal part, ``[P_v]``.
         group: the clients.
-        lanes: how many of them to go through side by side.
+        lanes: number of clients that train side by side.
     """
-    if isinstance(own.adaptation_steps, tuple):
-        by_steps = {
-            f"unseen_after_{k}": _figures(own, local, k, task, first, group, lanes) for k in own.adaptation_steps
-        }
-    else:
-        by_steps = {"unseen": _figures(own, local, own.adaptation_steps, task, first, group, lanes)}
-    return {f"{kind}_{name}": value for kind, found in by_steps.items() for name, value in found.items()}
+    steps = personal.adaptation_steps
+    by_kind = {f"unseen_after_{k}": k for k in steps} if isinstance(steps, tuple) else {"unseen": steps}
+    return {
+        f"{kind}_{name}": value
+        for kind, number in by_kind.items()
+        for name, value in _figures(personal, local, number, task, first, group, lanes).items()
+    }
 
 
 def _figures(
-    own: Personalization, local: Local, steps: int, task: Task, first: torch.Tensor, group: ClientGroup, lanes: int
+    personal: Personalization,
+    local: Local,
+    steps: int,
+    task: Task,
+    first: torch.Tensor,
+    group: ClientGroup,
+    lanes: int,
 ) -> dict[str, float]:
-    """Return the same after so many steps, by split and figure."""
-    whole = own.newcomer(task.params, first)
-    rule, row = own.adapting(local, steps), {}
+    """Return the figures after this number of steps, by split and name."""
+    whole = personal.newcomer(task.params, first)
+    rule, row = personal.adapting(local, steps), {}
     scores = group.scores_after(rule, lambda _: whole, task, "personal parts of the unseen", lanes)
     for split, shards in group.splits.items():
-        held = shards.sizes > 0
-        share = shards.sizes[held] / max(shards.sizes.sum(), 1)
+        has_data = shards.sizes > 0
+        share = shards.sizes[has_data] / max(shards.sizes.sum(), 1)
         for name in ("loss", metric_of(shards.y)):
-            values, power = scores[f"{split}_{name}"][held], 2 if name == "rmse" else 1
+            values, power = scores[f"{split}_{name}"][has_data], 2 if name == "rmse" else 1
             row[f"{split}_{name}"] = float((share @ values**power) ** (1 / power))
-    # Without those of outputs that are not like the targets.
+    # The score is NaN if outputs do not have the shape of targets.
     return {name: value for name, value in row.items() if not np.isnan(value)}

@@ -1,4 +1,4 @@
-"""How good the present model is: for the table of rounds, for newcomers, and for the table of clients."""
+"""Evaluate the present model for the table of rounds, for clients that never train, and for the table of clients."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from turnout.simulation.workspace import Workspace
 
 
 class Judge:
-    """Loss, and accuracy or root-mean-square error, of present models.
+    """Evaluates loss, and accuracy or root-mean-square error, of present models.
 
     Args:
         workspace: model and data.
         models: the present models.
-        metrics: further figures of outputs and targets, by name.
+        metrics: further metrics of outputs and targets, by name.
     """
 
     def __init__(self, workspace: Workspace, models: PresentModels, metrics: Mapping[str, Metric]) -> None:
         self._workspace, self._models, self._metrics = workspace, models, metrics
 
     def scores(self, shards: Shards) -> Scores | OwnScores:
-        """Return how whoever holds these examples does, all with the shared model, or each with its own."""
-        space, models, outputs = self._workspace, self._models, bool(self._metrics)
+        """Evaluate the shared model, or each client's personal one, on these examples."""
+        workspace, models, outputs = self._workspace, self._models, bool(self._metrics)
         if models.personal is None:
-            return evaluate(space.objective, models.params, shards, space.data.transforms, outputs=outputs)
+            return evaluate(workspace.objective, models.params, shards, workspace.data.transforms, outputs=outputs)
         if outputs:
-            return evaluate_own_with_outputs(space.objective, models.serving, shards, space.data.transforms)
-        clients = partial(space.clients, shards=shards)
-        return evaluate_own(models.serving, clients, shards, space.lanes)
+            return evaluate_own_with_outputs(workspace.objective, models.serving, shards, workspace.data.transforms)
+        clients = partial(workspace.clients, shards=shards)
+        return evaluate_own(models.serving, clients, shards, workspace.lanes)
 
     def figures(
         self, most: int | None, groups: tuple[tuple[int, ...], ...] | None, gradients: float | None
@@ -49,41 +49,42 @@ class Judge:
         """Return loss, and accuracy or root-mean-square error, of the present model on each split.
 
         Args:
-            most: evaluate on at most so many examples; None is all.
-            groups: groups of labels whose accuracies are told apart; None is none.
-            gradients: the share of clients in a cohort, to say how far the model is from a stationary point; None is not.
+            most: maximum number of examples; None is all.
+            groups: groups of labels with accuracies of their own; None is none.
+            gradients: the fraction of clients in a cohort, for the norms of gradients; None leaves these out.
         """
         row, data = {}, self._workspace.data
-        for name, shards in (("train", data.train), ("validation", data.validation), ("test", data.test)):
-            if shards is not None and len(shards.x):
-                some = thinned(shards, most) if most else shards
-                scores = self.scores(some)
+        for name, whole in (("train", data.train), ("validation", data.validation), ("test", data.test)):
+            if whole is not None and len(whole.x):
+                shards = thinned(whole, most) if most else whole
+                scores = self.scores(shards)
                 row |= columns(scores.mean() | self._measured(scores), name)
                 if groups and isinstance(scores, Scores):
-                    of_groups = by_labels(scores, some.y.cpu().numpy(), groups)
-                    row |= {f"{name}_{metric}": value for metric, value in of_groups.items()}
+                    by_group = by_labels(scores, shards.y.cpu().numpy(), groups)
+                    row |= {f"{name}_{metric}": value for metric, value in by_group.items()}
         if gradients is not None:
             n, lanes = data.train.num_clients, self._workspace.lanes
             row |= gradient_figures(self._models.trained, self._workspace.clients, n, gradients, lanes)
         return row
 
     def newcomers(self, data: FederatedData, algorithm: Algorithm, version: int, seed: int) -> dict[str, float]:
-        """Return how well clients who never trained are served by personal parts that they fit to their data."""
-        space, params = self._workspace, self._models.params
+        """Return the scores of clients that never trained, with personal parts fitted to their data."""
+        workspace, params = self._workspace, self._models.params
         if algorithm.personal is None or data.unseen_train is None or not data.unseen_train.num_clients:
             return {}
-        test = None if data.unseen_test is None else space.data(data.unseen_test)
-        first = data.num_clients
-        group = ClientGroup(space.data(data.unseen_train), test, space.objective, space.data.transforms, first)
-        own = algorithm.personal.first(space.objective.initial, len(params))
-        return unseen_figures(algorithm.personal, algorithm.local, Task(params, version, seed), own, group, space.lanes)
+        on_device, objective = workspace.data, workspace.objective
+        test = None if data.unseen_test is None else on_device(data.unseen_test)
+        group = ClientGroup(on_device(data.unseen_train), test, objective, on_device.transforms, data.num_clients)
+        first = algorithm.personal.first(objective.initial, len(params))
+        task = Task(params, version, seed)
+        return unseen_figures(algorithm.personal, algorithm.local, task, first, group, workspace.lanes)
 
     def by_client(self, data: FederatedData) -> dict[str, np.ndarray]:
-        """Return how well each client is served, on its training and its own test examples."""
+        """Return the scores of each client, on its training, validation and test examples."""
         by_client: dict[str, np.ndarray] = {}
-        own_test = None if data.client_test is None else self._workspace.data(data.client_test)
-        here = self._workspace.data
-        for name, shards in (("train", here.train), ("validation", here.client_validation), ("test", own_test)):
+        on_device = self._workspace.data
+        test = None if data.client_test is None else on_device(data.client_test)
+        for name, shards in (("train", on_device.train), ("validation", on_device.client_validation), ("test", test)):
             if shards is not None:
                 scores = self.scores(shards)
                 figures = scores.by_client() | self._measured_by_client(scores, shards.num_clients)
@@ -108,7 +109,7 @@ class Judge:
 
 
 def client_weights(algorithm: Algorithm, state: ServerState, federation: Federation) -> np.ndarray | None:
-    """Return each client's weight in the round to come, before normalisation; None where it depends on reports."""
+    """Return each client's weight in the next round, before normalisation; None if it depends on reports."""
     weights = np.ones(federation.num_clients)
     for i, piece in enumerate(algorithm.weighting[:-1]):
         if not isinstance(piece, KnownInAdvance):
@@ -118,24 +119,24 @@ def client_weights(algorithm: Algorithm, state: ServerState, federation: Federat
 
 
 class PresentModels:
-    """The server's model with what each client keeps for itself, as far as it keeps something.
+    """The server's model, with the personal parameters of each client.
 
     Args:
-        params: the shared parameters, ``[P_u]``; to be replaced with every step.
-        memory: where personal ones are.
-        personal: what is personal; None is nothing.
+        params: the shared parameters, ``[P_u]``; replaced after every step.
+        memory: holds the personal parameters.
+        personal: the personalization; None if all parameters are shared.
     """
 
     def __init__(self, params: torch.Tensor, memory: ClientMemory, personal: Personalization | None) -> None:
         self.params, self.personal, self._memory = params, personal, memory
 
     def serving(self, ids: np.ndarray) -> torch.Tensor:
-        """Return the model that serves each of these clients, ``[B, P]``."""
+        """Return the model with which each client predicts, ``[B, P]``."""
         if self.personal is None:
             return self.params.expand(len(ids), -1)
         return self.personal.serving(self.params, self._memory.gather(ids))
 
     def trained(self, ids: np.ndarray) -> torch.Tensor:
-        """Return the model that each of these clients would train, ``[B, P]``."""
+        """Return the model that each client would train, ``[B, P]``."""
         params = self.params if self.personal is None else self.personal.join(self.params, self._memory.gather(ids))
         return params.expand(len(ids), -1)

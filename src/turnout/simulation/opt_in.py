@@ -1,4 +1,4 @@
-"""How the clients of a run stand to its model: what they require, whether they are content, who can be asked."""
+"""Compute the requirements of clients, whether a model meets them, and which clients opt in."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from turnout.simulation.workspace import Workspace, nobody
 
 
 class OptIn:
-    """What a simulation knows of its clients' requirements; nothing is computed that nobody asks for.
+    """The requirements of the clients of a run, computed only if they are used.
 
     Args:
-        data: who holds what.
-        algorithm: what clients run.
-        population: what they require, and whether they opt out.
-        appeal: what evaluations say of it; None is nothing.
-        seed: the run's seed.
+        data: the clients' data.
+        algorithm: the algorithm.
+        population: the requirements of clients, and whether they opt out.
+        appeal: the figures of evaluations about requirements; None is none.
+        seed: the seed of the run.
         workspace: model and data.
         models: the present models.
-        judge: how well these do.
-        attackers: who is in the pool whatever the model does, bool ``[N]``; None is nobody.
+        judge: evaluates the present models.
+        attackers: clients that opt in whatever the model is, bool ``[N]``; None is none.
     """
 
     def __init__(
@@ -55,25 +55,25 @@ class OptIn:
         self._local, self._opting, self._appeal = algorithm.local, population.opting, appeal
         self._workspace, self._models, self._judge = workspace, models, judge
         objective, transforms = workspace.objective, workspace.data.transforms
-        held: dict[str, tuple[Shards | None, Shards | None]] = {"seen": (data.train, data.client_test)}
-        if algorithm.personal is None:  # who never trained has no personal part
-            held["unseen"] = (data.unseen_train, data.unseen_test)
+        shards: dict[str, tuple[Shards | None, Shards | None]] = {"seen": (data.train, data.client_test)}
+        if algorithm.personal is None:  # clients that never train have no personal part
+            shards["unseen"] = (data.unseen_train, data.unseen_test)
 
         @cache
         def group(kind: str) -> ClientGroup | None:
-            train, test = held.get(kind, (None, None))
+            train, test = shards.get(kind, (None, None))
             if train is None or not train.num_clients:
                 return None
-            first, place = 0 if kind == "seen" else data.num_clients, workspace.data
-            return ClientGroup(place(train), None if test is None else place(test), objective, transforms, first)
+            first, on_device = 0 if kind == "seen" else data.num_clients, workspace.data
+            test = None if test is None else on_device(test)
+            return ClientGroup(on_device(train), test, objective, transforms, first)
 
         self._group = group
         self._present = Task(objective.initial, 0, seed)
-        measured = (*algorithm.measurements, *algorithm.selection.measurements)
-        self.asked = bool(population.opting or appeal or any(m.of_requirement for m in measured))
+        measurements = (*algorithm.measurements, *algorithm.selection.measurements)
         self._requirements: Requirements | None = None
         self._pool: Pool | None = None
-        if self.asked:
+        if population.opting or appeal or any(measurement.of_requirement for measurement in measurements):
             self._requirements = Requirements(
                 population.requirement or WarmUp(),
                 algorithm.local,
@@ -81,7 +81,7 @@ class OptIn:
                 objective.initial,
                 seed,
                 workspace.lanes,
-                lambda *told: workspace.watch(*told),
+                lambda *progress: workspace.watch(*progress),  # looked up late: `workspace.watch` is set after this
             )
         if population.opting is not None:
             if population.opting.split == "test" and data.client_test is None:
@@ -93,28 +93,28 @@ class OptIn:
 
     @property
     def requirement(self) -> BoundRequirement | None:
-        """What the clients that train require; None where nobody asks."""
+        """The requirement of the clients that train; None if it is not used."""
         return self._requirement("seen")
 
     def _requirement(self, kind: str) -> BoundRequirement | None:
         return None if self._requirements is None else self._requirements.of(kind)
 
     def pool(self, version: int) -> np.ndarray | None:
-        """Who is in the pool at the present model, which is of this version, bool ``[N]``; None is everyone."""
+        """Return the clients that opt in at the present model, whose version this is, bool ``[N]``; None is all."""
         return None if self._pool is None else self._pool.members(version, self._content)
 
     def _content(self) -> np.ndarray:
-        """Whose requirement the present model meets, bool ``[N]``: one pass over all examples."""
+        """Return the clients whose requirement the present model meets, bool ``[N]``, by one pass over all examples."""
         requirement, group, opting = self.requirement, self._group("seen"), self._opting
         assert requirement is not None
         assert group is not None
         assert opting is not None
         if opting.split == "train":
             return content(self._present_scores(group, "train"), requirement, "train")
-        happy = content(self._present_scores(group, "test"), requirement, "test")
+        by_test = content(self._present_scores(group, "test"), requirement, "test")
         if group.tested.all():
-            return happy
-        return np.where(group.tested, happy, content(self._present_scores(group, "train"), requirement, "train"))
+            return by_test
+        return np.where(group.tested, by_test, content(self._present_scores(group, "train"), requirement, "train"))
 
     def figures(self, version: int) -> dict[str, float]:
         """Return the columns of `AppealMetrics` at the present model, if the experiment has them."""
@@ -134,25 +134,22 @@ class OptIn:
         return row
 
     def _present_scores(self, group: ClientGroup, *splits: str) -> ClientScores:
-        """How well the present model does for each client on some of its examples."""
-        found: ClientScores = {}
-        for split in splits:
-            scores = self._judge.scores(group.splits[split]).by_client()
-            found |= {f"{split}_{name}": values for name, values in scores.items()}
-        return found
+        """Return the scores of the present model for each client on these splits."""
+        by_split = {split: self._judge.scores(group.splits[split]).by_client() for split in splits}
+        return {f"{split}_{name}": values for split, scores in by_split.items() for name, values in scores.items()}
 
     def client_columns(self) -> dict[str, Any]:
-        """Return the columns of the table of clients that are about requirements."""
+        """Return the columns of the table of clients about requirements."""
         requirement = self.requirement
         return {} if requirement is None else {"requirement": requirement.train}
 
     def state(self) -> State:
-        """Return what is worth saving."""
+        """Return the state, as tensors by name."""
         state = {} if self._requirements is None else self._requirements.state()
         return state if self._pool is None else state | {f"pool.{k}": v for k, v in self._pool.state().items()}
 
     def restore(self, state: State) -> None:
-        """Take over what `state` returned."""
+        """Restore what `state` returned."""
         pool = {name.removeprefix("pool."): value for name, value in state.items() if name.startswith("pool.")}
         if self._requirements is not None:
             self._requirements.restore({k: v for k, v in state.items() if not k.startswith("pool.")})
@@ -160,43 +157,43 @@ class OptIn:
             self._pool.restore(pool)
 
 
-class Presence:
-    """Availability and the pool of those who have opted in, together.
+class CandidatePool:
+    """The clients that are available and have opted in.
 
     Args:
-        availability: who is there in which round.
-        opt_in: who wants to be.
-        seed: of the selection's random choice.
+        availability: the availability of clients.
+        opt_in: the clients that opt in.
+        seed: the seed of selections.
     """
 
     def __init__(self, availability: BoundAvailability, opt_in: OptIn, seed: int) -> None:
         self._availability, self._opt_in, self._seed = availability, opt_in, seed
 
     def candidates(self, version: int) -> Candidates:
-        """Return whom the selection can choose from in the round that begins with a version of the model."""
+        """Return the candidates for the round that starts with a version of the model."""
         pool = self._opt_in.pool(version)
 
         def available(clients: np.ndarray) -> np.ndarray:
-            there = self._availability.available(clients, version)
-            return there if pool is None else there & pool[clients]
+            flags = self._availability.available(clients, version)
+            return flags if pool is None else flags & pool[clients]
 
         return Candidates(available, self._availability.num_clients, version, self._seed)
 
 
 class Requirements:
-    """A `Requirement` for the clients of one run, those that train (``"seen"``) and those that never do (``"unseen"``).
+    """A `Requirement` of the clients of one run: those that train (``"seen"``) and those that never do (``"unseen"``).
 
-    Own models start from the initial parameters and depend on (seed, client) alone, so that what they reach is the same
-    whenever it is asked for; it is saved with the run nevertheless, because training them takes time.
+    Local models start from the initial parameters and depend on (seed, client) alone, so that their scores are the same
+    whenever they are computed. They are saved with the run nevertheless, because training them takes time.
 
     Args:
-        requirement: what clients require.
-        local: the algorithm's local rule.
-        group: the clients of a kind; None where there are none.
+        requirement: the requirement.
+        local: the local rule of the algorithm.
+        group: returns the clients of a kind; None if there are none.
         initial: the parameters before the first round, ``[P]``.
-        seed: the run's seed.
-        lanes: how many clients train side by side.
-        watch: is told how far the training of own models is; see `Workspace`.
+        seed: the seed of the run.
+        lanes: number of clients that train side by side.
+        watch: receives the progress of training local models; see `Workspace`.
     """
 
     def __init__(
@@ -215,7 +212,7 @@ class Requirements:
         self._bound: dict[str, BoundRequirement | None] = {}
 
     def of(self, kind: str) -> BoundRequirement | None:
-        """Return what the clients of a kind require; None where there are none, or nothing is known of them."""
+        """Return the requirement of the clients of a kind; None if there are none, or if it is unknown."""
         if kind not in self._bound:
             group = self._group(kind)
             self._bound[kind] = None if group is None else self._bind(kind, group)
@@ -229,7 +226,7 @@ class Requirements:
         return self._requirement.bind(group.num_clients, self._solo.get(kind), unseen=kind == "unseen")
 
     def state(self) -> State:
-        """Return what own models reached, as far as it is known."""
+        """Return the scores of local models that were computed so far."""
         return {
             f"{kind}.{name}": torch.from_numpy(values)
             for kind, scores in self._solo.items()
@@ -237,7 +234,7 @@ class Requirements:
         }
 
     def restore(self, state: State) -> None:
-        """Take over what `state` returned."""
+        """Restore what `state` returned."""
         self._solo, self._bound = {}, {}
         for name, values in state.items():
             kind, _, score = name.partition(".")

@@ -1,4 +1,4 @@
-"""Take a run from its first round to its last: checkpoints, callbacks, signals, and one run in a folder at a time."""
+"""Run a simulation to its end, with checkpoints, callbacks, signals, and a lock on its folder."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from turnout.simulation.simulation import Simulation
 from turnout.simulation.trained import Trained
 
 STOPPED = "stopped.json"
-"""The file that says after how many rounds a callback ended a run, which is whole then and yet may go on."""
+"""The file with the number of rounds of a run that a callback, or the privacy budget, ended early."""
 
 
 class Interrupted(TurnoutError):
-    """The run was stopped by the user; its checkpoint is saved where the message says."""
+    """The user stopped the run; the message says where its checkpoint is."""
 
 
 def rounds_left(
@@ -36,9 +36,20 @@ def rounds_left(
     callbacks: Callbacks,
     stopped: signals.Flag,
 ) -> Iterator[int]:
-    """Yield the version before each round that is left; save checkpoints after rounds and at the end.
+    """Yield the version before each remaining round; save checkpoints after rounds and at the end.
 
-    The caller takes the round before it asks for the next one.
+    The caller takes the round before it requests the next version.
+
+    Args:
+        simulation: the run.
+        folder: the folder of the run; None saves nothing.
+        checkpoint_every: rounds between checkpoints; None saves once a minute.
+        ended: reports a round to callbacks, and returns True if it is to be the last.
+        callbacks: receive the progress of long work.
+        stopped: set to stop after the present round.
+
+    Raises:
+        Interrupted: if the run was stopped.
     """
     rounds, saved = simulation.experiment.rounds, time.monotonic()
 
@@ -48,7 +59,7 @@ def rounds_left(
 
     simulation.workspace.watch = _watch(folder, callbacks, stopped)
     if collectives.world_size() > 1 and not simulation.state.version:
-        save()  # so that there is something to go on from whenever another process is lost
+        save()  # the run can be resumed from here if another process is lost
     while (spent := simulation.coordinator.over) is None:
         yield simulation.state.version
         version = simulation.state.version
@@ -69,19 +80,19 @@ def rounds_left(
     simulation.finish()
     save(finished=True)
     if simulation.state.version < rounds:
-        if spent is not None:
-            warnings.warn(spent, RuntimeWarning, stacklevel=2)
-        _note_end(simulation.state.version, folder)
+        _record_early_end(simulation.state.version, folder, spent)
 
 
-def _note_end(version: int, folder: Path | None) -> None:
-    """Keep after how many rounds a callback, or the privacy budget, ended the run."""
+def _record_early_end(version: int, folder: Path | None, spent: str | None) -> None:
+    """Save the number of rounds of a run that ended early, and warn if the privacy budget is spent."""
+    if spent is not None:
+        warnings.warn(spent, RuntimeWarning, stacklevel=3)
     if folder is not None and collectives.rank() == 0:
         storage.save(folder, {STOPPED: storage.json_writer({"rounds": version})})
 
 
 def _stopped(version: int, rounds: int, folder: Path | None) -> str:
-    """Say where a run was stopped, and how it goes on."""
+    """Return the message of a stopped run: the round, and how to resume it."""
     where = f"stopped after round {version} of {rounds}"
     if folder is None:
         return f"{where}; without a folder nothing was saved"
@@ -89,7 +100,7 @@ def _stopped(version: int, rounds: int, folder: Path | None) -> str:
 
 
 def _watch(folder: Path | None, callbacks: Callbacks, stopped: signals.Flag) -> Callable[[str, int, int], None]:
-    """Make what is told of long work within a round: it tells callbacks, and ends the run where it was stopped."""
+    """Return a function that passes the progress of long work to callbacks, and ends the run if it was stopped."""
 
     def watch(what: str, done: int, total: int) -> None:
         callbacks.on_work(what, done, total)
@@ -105,7 +116,7 @@ def _watch(folder: Path | None, callbacks: Callbacks, stopped: signals.Flag) -> 
 
 @contextmanager
 def watching(simulation: Simulation, folder: Path | None, callbacks: Callbacks) -> Iterator[Callable[[], bool]]:
-    """Tell callbacks of a run; yields a function that tells them of a round, and returns whether it is to be the last."""
+    """Call callbacks at the start and the end of a run; yield a function that calls them after a round."""
     over = False
 
     def ended() -> bool:
@@ -128,19 +139,20 @@ def watching(simulation: Simulation, folder: Path | None, callbacks: Callbacks) 
 
 @contextmanager
 def alone_in(folder: Path | None) -> Iterator[bool]:
-    """Keep other runs out of a folder, if there is one; process 0 does so for all of this run.
+    """Lock a folder against other runs, if there is one; process 0 locks it for all processes of this run.
 
-    Yields whether this process created the folder.
+    Yields:
+        True if this process created the folder.
 
     Raises:
-        CheckpointError: on all processes, where another run is going on there.
+        CheckpointError: on all processes, if another run uses the folder.
     """
     refused: CheckpointError | None = None
     created = False
-    with ExitStack() as held:
+    with ExitStack() as stack:
         if folder is not None and collectives.rank() == 0:
             try:
-                created = held.enter_context(lock.locked(folder))
+                created = stack.enter_context(lock.locked(folder))
             except CheckpointError as error:
                 refused = error
         if (why := collectives.broadcast(refused and str(refused))) is not None:
@@ -150,9 +162,9 @@ def alone_in(folder: Path | None) -> Iterator[bool]:
 
 @contextmanager
 def stops_on_signal() -> Iterator[signals.Flag]:
-    """Yield a flag that Ctrl-C, SIGTERM and SIGHUP set, so that a round is never cut in the middle.
+    """Yield a flag that Ctrl-C, SIGTERM and SIGHUP set, so that a run stops between rounds.
 
-    A second Ctrl-C or SIGTERM stops at once. A second SIGHUP does not: a shell and the system both send one.
+    A second Ctrl-C or SIGTERM stops at once. A second SIGHUP does not, because both shell and system may send one.
     """
     stopped = signals.Flag()
 
@@ -166,7 +178,7 @@ def stops_on_signal() -> Iterator[signals.Flag]:
 
 
 def save_simulation(simulation: Simulation, folder: Path, finished: bool = False) -> None:
-    """Save what was recorded and a checkpoint."""
+    """Save the tables and a checkpoint of a run."""
     groups = simulation.coordinator.state_groups() | {"memory": simulation.memory.state()}
     groups["opt_in"] = simulation.opt_in.state()
     groups |= {f"time.{name}": as_tensors(arrays) for name, arrays in simulation.driver.state().items()}
@@ -182,13 +194,13 @@ def save_simulation(simulation: Simulation, folder: Path, finished: bool = False
 
 
 def restore(simulation: Simulation, folder: Path) -> None:
-    """Take over what was saved, so that the run goes on as if nothing had happened.
+    """Restore a run from its checkpoint. It continues as if it had not been interrupted.
 
     Raises:
-        CheckpointError: for a checkpoint of another experiment, naming what differs.
+        CheckpointError: for a checkpoint of another experiment, naming the differences.
     """
     tensors, facts = checkpoint.load(folder, or_previous=True)
-    # More rounds than first planned are the one change that changes nothing of what was done.
+    # The number of rounds may differ: it affects no round before.
     then, now = (d | {"rounds": None} for d in (facts.get("experiment", {}), simulation.description))
     if different := list(differences(then, now)):
         raise CheckpointError(
@@ -203,6 +215,6 @@ def restore(simulation: Simulation, folder: Path) -> None:
     groups = simulation.driver.state()
     simulation.driver.restore({name: as_arrays(checkpoint.unflatten(tensors, f"time.{name}")) for name in groups})
     history = History.load(folder, simulation.state.version)
-    if collectives.rank():  # the log is for process 0 to append to and to delete
+    if collectives.rank():  # process 0 alone appends to the log and deletes it
         history.rewind(history.last_round)
     simulation.recorder.history = history

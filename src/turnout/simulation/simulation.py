@@ -1,4 +1,4 @@
-"""One experiment in motion: a server, its clients, and what drives them from round to round."""
+"""Simulate an experiment: a server, its clients, and the driver that runs them round by round."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from turnout.simulation.divergence import check_updates
 from turnout.simulation.drivers import ByTheClock, Driver, InStep
 from turnout.simulation.memory import ClientMemory
 from turnout.simulation.metrics import Judge, PresentModels, client_weights
-from turnout.simulation.opt_in import OptIn, Presence
+from turnout.simulation.opt_in import CandidatePool, OptIn
 from turnout.simulation.sharding import check_agreement
 from turnout.simulation.virtual_time import VirtualTime, at_random
 from turnout.simulation.work_times import Effort, WorkTimes, round_seconds
@@ -41,17 +41,17 @@ class Simulation:
     """A federation that trains on this machine, round by round.
 
     Args:
-        experiment: the whole configuration.
+        experiment: the configuration.
 
     Attributes:
-        coordinator: the server; ``coordinator.state`` is the model and all that pieces remember.
+        coordinator: the server; ``coordinator.state`` holds the model and the state of all pieces.
         workers: the clients.
-        recorder: what was recorded so far.
-        row: what the last round recorded.
-        objective: model and loss, and the engine in use.
+        recorder: the tables recorded so far.
+        row: the row of the last round.
+        objective: model, loss and engine.
 
     Raises:
-        ConfigurationError: for whatever cannot work, before anything is trained.
+        ConfigurationError: if the configuration is invalid, before anything is trained.
     """
 
     def __init__(self, experiment: Configuration) -> None:
@@ -69,7 +69,7 @@ class Simulation:
         self.workspace = workspace_of(experiment)
         self.objective = self.workspace.objective
         self.availability = population.availability.bind(n, data.label_counts() if data.has_labels else None, seed)
-        federation, params, remembered = self._begin()
+        federation, params, remembered = self._initial()
         self.memory = ClientMemory(n, remembered, experiment.memory_budget)
         self.models = PresentModels(params, self.memory, algorithm.personal)
         self.recorder = Recorder(algorithm, experiment.evaluate_every, experiment.record_weights)
@@ -81,14 +81,14 @@ class Simulation:
         attackers = None if self.behaviour is None else self.behaviour.attackers
         if self.behaviour is not None:
             self.workspace.data.train = self.behaviour.poisoned(self.workspace.data.train, data.num_outputs)
-        self.workspace.lanes = self._tried()
+        self.workspace.lanes = self._try_model()
         self.judge = Judge(self.workspace, self.models, experiment.named_metrics())
         self.opt_in = OptIn(
             data, algorithm, population, experiment.appeal, seed, self.workspace, self.models, self.judge, attackers
         )
         self.workers = SimulatedClients(algorithm, self.workspace, self.memory, self.opt_in, self.speed, self.behaviour)
         self._check_workers(Task(params, 0, seed))
-        self.presence = Presence(self.availability, self.opt_in, seed)
+        self.pool = CandidatePool(self.availability, self.opt_in, seed)
         scheduler, choice = self._scheduled(clock)
         self.coordinator = Coordinator(
             algorithm,
@@ -105,9 +105,9 @@ class Simulation:
         self.driver: Driver = InStep(scheduler) if choice is None else self._by_the_clock(scheduler, choice)
 
     def _check_workers(self, task: Task) -> None:
-        """Refuse what is lacking for steps under a deadline, and attackers who see what nobody may."""
+        """Reject a deadline without what it needs, and attackers that would see updates which nobody sees."""
         algorithm = self.experiment.algorithm
-        if algorithm.local.deadline is not None:  # asked for nobody's steps, it says what is lacking
+        if algorithm.local.deadline is not None:  # raises an error if the population lacks a speed
             self.workers.num_steps(np.zeros(0, dtype=np.int64), task)
         if algorithm.aggregation.phases and self.workers.collude:
             name = type(algorithm.aggregation).__name__
@@ -116,8 +116,8 @@ class Simulation:
                 f"another attack, or leave {name} out"
             )
 
-    def _begin(self) -> tuple[Federation, torch.Tensor, State]:
-        """Return what the server knows of its clients, the first shared parameters, and what clients remember at first."""
+    def _initial(self) -> tuple[Federation, torch.Tensor, State]:
+        """Return the federation, the initial shared parameters, and what clients remember initially."""
         experiment, initial, num_shared = self.experiment, self.objective.initial, self.objective.layout.num_shared
         rates = self.availability.rates if experiment.everyone_available_takes_part else None
         n, personal = experiment.data.num_clients, experiment.algorithm.personal
@@ -131,18 +131,18 @@ class Simulation:
         )
 
     def _scheduled(self, clock: bool) -> tuple[Scheduler, Choice | None]:
-        """Return the pace and whom it asks; by a clock they are drawn from those who are there, by what comes with it."""
+        """Return the scheduler; in virtual time, also the choice that draws its clients."""
         experiment, selection = self.experiment, self.experiment.algorithm.selection
         if clock:
             seconds, algorithm = experiment.population.round_seconds, experiment.algorithm
             return at_random(experiment.pace, self.availability, seconds, selection, experiment.seed, algorithm)
         n = experiment.data.num_clients
-        cohorts = SelectedCohorts(selection, self.presence.candidates, partial(np.arange, n))
+        cohorts = SelectedCohorts(selection, self.pool.candidates, partial(np.arange, n))
         pace = experiment.pace.bind(n, experiment.algorithm)
         return Scheduler(pace, cohorts, None, patient=False), None
 
-    def _tried(self) -> int:
-        """Try the model on a minibatch and choose the engine; how many clients train side by side."""
+    def _try_model(self) -> int:
+        """Try the model on a minibatch, choose the engine, and return the number of clients that train side by side."""
         algorithm = self.experiment.algorithm
         measures = bool(algorithm.measurements or algorithm.selection.measurements)
         clients = self.workspace.clients(np.zeros(1, dtype=np.int64))
@@ -150,19 +150,19 @@ class Simulation:
         return lanes_per_chunk(self.objective, x, y, self.experiment.memory_budget)
 
     def _by_the_clock(self, scheduler: Scheduler, choice: Choice) -> ByTheClock:
-        """Return the driver of a run that goes by the clock; one client does its task, to see how large a report is."""
+        """Return the driver of a run in virtual time. One client does its task, to measure the size of a report."""
         algorithm, population, seed = self.experiment.algorithm, self.experiment.population, self.experiment.seed
         assert self.speed is not None
         dropout = None if population.dropout is None else population.dropout.bind(seed)
         task = Task(self.state.params, 0, seed)
 
         def num_steps(clients: np.ndarray, version: int, workers: SimulatedClients = self.workers) -> np.ndarray:
-            told = algorithm.per_client_inputs(clients, self.state, self.coordinator.federation)
-            return np.maximum(workers.num_steps(clients, replace(task, version=version, own=told)), 1)
+            inputs = algorithm.per_client_inputs(clients, self.state, self.coordinator.federation)
+            return np.maximum(workers.num_steps(clients, replace(task, version=version, own=inputs)), 1)
 
         everyone = np.arange(len(self.workspace.data.train.sizes))
         steps = num_steps if algorithm.local.varies else num_steps(everyone, 0)
-        gradient_alone = not any(each.of_training for each in algorithm.selection.measurements)
+        gradient_alone = not any(measurement.of_training for measurement in algorithm.selection.measurements)
         others = self._extra_efforts()
         for phase in algorithm.phases:
             if phase not in ("train", *algorithm.aggregation.phases):
@@ -172,18 +172,20 @@ class Simulation:
         return ByTheClock(VirtualTime(scheduler, choice, work, population.round_seconds))
 
     def _extra_efforts(self) -> dict[Phase, Effort]:
-        """Return what the phases after training take: nothing but messages, as long as with all clients in them."""
+        """Return the efforts of the phases after training: messages alone, of the size with all clients."""
         aggregation, num_params = self.experiment.algorithm.aggregation, len(self.state.params)
         n = self.experiment.pace.masks_together(self.coordinator.federation.num_clients)
         return {phase: Effort(0, *(aggregation.bytes(phase, n, num_params) or (0, 0))) for phase in aggregation.phases}
 
     def message_bytes(self, phase: Phase) -> tuple[int, int]:
-        """Return the size of a report of a phase, and of what a client receives; one client does its task, to see."""
+        """Return the size of a report of a phase, and of what a client receives. One client does its task, to measure it."""
         algorithm, state, seed = self.experiment.algorithm, self.state, self.experiment.seed
         smallest = np.array([self.workspace.data.train.sizes.argmin()])
-        told = algorithm.per_client_inputs(smallest, state, self.coordinator.federation)
+        inputs = algorithm.per_client_inputs(smallest, state, self.coordinator.federation)
         first = -1 if phase == "prepare" else 0
-        report, _ = self.workers.step(smallest, Task(state.params, first, seed, phase, self.coordinator.shared(), told))
+        report, _ = self.workers.step(
+            smallest, Task(state.params, first, seed, phase, self.coordinator.shared(), inputs)
+        )
         if phase == "train":
             n = self.experiment.pace.masks_together(self.coordinator.federation.num_clients)
             num_params = len(state.params)
@@ -192,72 +194,69 @@ class Simulation:
         return report.nbytes, self.bytes_down(phase)
 
     def bytes_down(self, phase: Phase = "train") -> int:
-        """Return the size of what a client receives in a phase: what is broadcast, and what it alone is told."""
+        """Return the size of what a client receives in a phase: the broadcast, the version, and its own inputs."""
         algorithm, state = self.experiment.algorithm, self.state
-        told = algorithm.per_client_inputs(np.zeros(1, dtype=np.int64), state, self.coordinator.federation)
-        return (
-            algorithm.broadcast_bytes(state, alone=phase == "prepare")
-            + 8
-            + sum(value.nbytes for value in told.values())
-        )
+        inputs = algorithm.per_client_inputs(np.zeros(1, dtype=np.int64), state, self.coordinator.federation)
+        broadcast = algorithm.broadcast_bytes(state, alone=phase == "prepare")
+        return broadcast + 8 + sum(value.nbytes for value in inputs.values())
 
     @property
     def history(self) -> History:
-        """What was recorded so far."""
+        """The tables recorded so far."""
         return self.recorder.history
 
     @property
     def state(self) -> ServerState:
-        """The server's state; ``state.version`` counts the rounds done."""
+        """The server's state; ``state.version`` is the number of completed rounds."""
         return self.coordinator.state
 
     def cohort(self, measured: Report | None = None) -> np.ndarray:
-        """Return who takes part in the round to come, int64 ``[B]``; who was drawn twice is in it twice."""
+        """Return the cohort of the next round, int64 ``[B]``; a client that was drawn twice is in it twice."""
         record = self.state.slots.get("selection", {})
-        candidates = replace(self.presence.candidates(self.state.version), measured=measured, record=record)
+        candidates = replace(self.pool.candidates(self.state.version), measured=measured, record=record)
         return self.experiment.algorithm.selection.select(candidates)
 
     def measure(self) -> Report | None:
-        """Return the measurements that the selection wants before it chooses; None if it wants none."""
+        """Return the measurements that the selection needs; None if it needs none."""
         selection = self.experiment.algorithm.selection
-        asked = selection.measuring(self.presence.candidates(self.state.version))
-        return self.ask(asked, "measure") if selection.measurements else None
+        clients = selection.measuring(self.pool.candidates(self.state.version))
+        return self.ask(clients, "measure") if selection.measurements else None
 
     def train(self, cohort: np.ndarray) -> Report:
-        """Train a cohort from the present model; a client that is in it twice trains once and reports twice."""
+        """Train a cohort from the present model, without a server step. A client that is in it twice trains once."""
         return self.ask(cohort, "train")
 
     def ask(self, cohort: np.ndarray, phase: Phase) -> Report:
-        """Return what a cohort reports of a phase, of which the server takes no notice."""
+        """Return the reports of a cohort on a phase, without passing them to the server."""
         clients = np.unique(cohort)
         reports = self.workers.reports_of(self.coordinator, self.coordinator.present_batch(clients, phase))
         return reports if len(clients) == len(cohort) else with_repeats(reports, np.sort(cohort))
 
     def round(self) -> None:
-        """Take one server step: train whoever is in it, step, evaluate where it is due, and record."""
+        """Take one server step, evaluate the model if due, and record a row."""
         with self.objective.threads.one_processor_each():
-            begin = time.perf_counter()
+            start = time.perf_counter()
             stepped = self.step()
-            figures = {"seconds": time.perf_counter() - begin} | self.driver.figures(stepped) | self._figures(stepped)
+            figures = {"seconds": time.perf_counter() - start} | self.driver.figures(stepped) | self._figures(stepped)
             self.row = self.recorder.step(self.coordinator, stepped, figures, self.evaluate)
             if self.recorder.published.data:
                 dropped = stepped.info["num_dropped"]
                 self._steps_lost = check_updates(self._steps_lost, len(stepped.reports), dropped, self.state.version)
 
     def step(self) -> Stepped:
-        """Take one server step, with whatever comes before it."""
+        """Take one server step, with the phases before it."""
         while (stepped := use(self.coordinator, self.workers, self.driver.advance())) is None:
             pass
         self.show()
         return stepped
 
     def show(self) -> None:
-        """Have the present model evaluated from now on."""
+        """Evaluate the present model from now on."""
         self.models.params = self.state.params
         self.objective.network.rebase(self.coordinator.shared())
 
     def _figures(self, stepped: Stepped) -> dict[str, Any]:
-        """Return the columns that only a round has, in which everybody reports."""
+        """Return the columns of rounds without virtual time."""
         row: dict[str, Any] = {}
         if not isinstance(self.driver, InStep):
             return row
@@ -271,7 +270,7 @@ class Simulation:
         return row
 
     def evaluate(self) -> dict[str, float]:
-        """Return loss and accuracy of the present model, and whatever else is looked at."""
+        """Return loss and score of the present model, and the other figures of evaluations."""
         check_agreement(self.state.params)
         run, gradients = self.experiment, None
         if run.gradients is not None:
@@ -283,7 +282,7 @@ class Simulation:
         return row
 
     def finish(self) -> None:
-        """Make the table of clients: what each holds, how often it was there, its weight, how well it is served."""
+        """Make the table of clients, with their data, participation, weights and scores."""
         data, coordinator = self.experiment.data, self.coordinator
         columns = {
             "name": data.client_names,

@@ -1,4 +1,4 @@
-"""The numbers of a trained model and of every client's own one, from a simulation or a checkpoint, as named tensors."""
+"""Read the parameters of a trained model and of clients' personal ones, from a simulation or a checkpoint."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from turnout.record import checkpoint
 from turnout.simulation.memory import ClientMemory
 from turnout.simulation.simulation import Simulation
 
-_OWN = "personal"  # what a client's own part is called in client memory
+_PERSONAL = "personal"  # the name of personal parameters in client memory
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """The numbers of a trained model, and how they become named tensors.
+    """The parameters of a trained model, and the layout by which they are named tensors.
 
     Attributes:
-        layout: which stretch of a vector ``[P]`` is which parameter.
+        layout: the names and shapes of the parameters in a vector ``[P]``.
         params: the shared parameters, ``[P_u]``.
-        first: the personal parameters before a client took part, ``[P - P_u]``; empty where all are shared.
-        own: what clients keep of the model, by client; None where they keep nothing.
+        first: the initial personal parameters, ``[P - P_u]``; empty if all are shared.
+        personal: the personal parameters of clients; None if there are none.
         num_clients: N.
-        names: the parameter that each trained tensor of the state dict is; two tensors may be one parameter (tied weights).
-        fixed: the other tensors of the state dict: frozen parameters and buffers, which training leaves as they are; none of
-            a ready-made model, which is made with them.
-        adapters: low-rank updates of the model, where something is added to the frozen weights below them; else none.
-        offset: what is added, end to end.
-        spec: class, options, sizes and seed of a ready-made model, as plain values; None of a module of one's own.
+        names: the parameter of each trained tensor of the state dict; tied tensors have the same parameter.
+        fixed: the other tensors of the state dict: frozen parameters and buffers. Empty for a built-in model, which is built
+            with them.
+        adapters: low-rank adapters of the model, if an offset is added to the frozen weights below them; else empty.
+        offset: the offset, as a vector.
+        spec: class, options, sizes and seed of a built-in model, as plain values; None for a user's module.
     """
 
     layout: Layout
     params: torch.Tensor
     first: torch.Tensor
-    own: ClientMemory | None
+    personal: ClientMemory | None
     num_clients: int
     names: Mapping[str, str]
     fixed: Mapping[str, torch.Tensor]
@@ -57,25 +57,25 @@ class Trained:
 
     @classmethod
     def of(cls, simulation: Simulation) -> Trained:
-        """Take the present model of a simulation."""
+        """Return the present model of a simulation."""
         experiment = simulation.experiment
-        own = simulation.memory if experiment.algorithm.personal is not None else None
-        trained = cls.of_parts(experiment, simulation.objective, simulation.state.params.clone(), own)
+        personal = simulation.memory if experiment.algorithm.personal is not None else None
+        trained = cls.of_parts(experiment, simulation.objective, simulation.state.params.clone(), personal)
         if (offset := simulation.coordinator.shared().get(BASE_OFFSET)) is None:
             return trained
         return replace(trained, offset=offset.detach().cpu().clone())
 
     @classmethod
     def of_parts(
-        cls, experiment: Configuration, objective: Objective, params: torch.Tensor, own: ClientMemory | None = None
+        cls, experiment: Configuration, objective: Objective, params: torch.Tensor, personal: ClientMemory | None = None
     ) -> Trained:
-        """Name the numbers of a model.
+        """Return the model of an experiment with these parameters.
 
         Args:
-            experiment: what is run.
+            experiment: the experiment.
             objective: its model.
             params: the shared parameters, ``[P_u]``.
-            own: what clients keep of the model; None where they keep nothing, or keep it to themselves.
+            personal: the personal parameters of clients; None if there are none, or if they do not leave the clients.
         """
         layout, spec = objective.layout, _spec(experiment)
         names, fixed = _state_dict(objective.network.module, keep_fixed=spec is None)
@@ -83,7 +83,7 @@ class Trained:
             layout,
             params.detach().cpu(),
             objective.initial[layout.num_shared :].detach().cpu().clone(),
-            own,
+            personal,
             experiment.data.num_clients,
             names,
             fixed,
@@ -92,24 +92,22 @@ class Trained:
         )
 
     def vector(self, client: int | None) -> torch.Tensor:
-        """Return all parameters ``[P]`` of the trained model, or of a client's own one.
-
-        A client's row is the model that serves it, or its personal part.
-        """
+        """Return all parameters ``[P]`` of the trained model, or of the personal model of a client."""
         if client is None:
             return torch.cat([self.params, self.first])
-        if self.own is None:
+        if self.personal is None:
             raise ConfigurationError(
                 "clients have no models of their own, for the algorithm has no personal part or, in a deployment, clients "
                 "keep theirs to themselves: leave client out"
             )
         if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < self.num_clients:
             raise refuse("client", given=client, needed=f"the number of a client, 0 to {self.num_clients - 1}")
-        row = self.own.gather(np.array([client]))[_OWN][0].cpu()
+        row = self.personal.gather(np.array([client]))[_PERSONAL][0].cpu()
+        # A row is the whole model of a client, or its personal part.
         return row if len(row) == self.layout.num_params else torch.cat([self.params, row])
 
     def tensors(self, client: int | None) -> dict[str, torch.Tensor]:
-        """Return the state dict, each tensor with memory of its own."""
+        """Return the state dict, with tensors that share no memory."""
         parameters = self.layout.split(self.vector(client))
         named = {name: parameters[parameter].clone() for name, parameter in self.names.items()}
         named |= {name: value.clone() for name, value in self.fixed.items()}
@@ -120,7 +118,8 @@ class Trained:
 
     def saved(self) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
         """Return what a checkpoint needs beside parameters and client memory: tensors by group, and plain values."""
-        first = {"parameters": self.first} | ({} if self.own is None else {"row": self.own.first[_OWN]})
+        row = {} if self.personal is None else {"row": self.personal.first[_PERSONAL]}
+        first = {"parameters": self.first} | row
         facts = {
             "names": self.layout.names, "shapes": self.layout.shapes, "num_shared": self.layout.num_shared,
             "num_clients": self.num_clients, "tensors": dict(self.names), "spec": self.spec,
@@ -130,10 +129,10 @@ class Trained:
 
     @classmethod
     def load(cls, folder: Path) -> tuple[Trained, int]:
-        """Read the model that the checkpoint of a run folder holds, and after which round it is.
+        """Return the model of the checkpoint of a run folder, and its version.
 
         Raises:
-            CheckpointError: where there is none, or it is damaged.
+            CheckpointError: if there is no checkpoint, or it is damaged.
         """
         tensors, facts = checkpoint.load(folder)
         if (model := facts.get("model")) is None:
@@ -141,15 +140,16 @@ class Trained:
                 f"{folder / checkpoint.FILE} does not say what its parameters are called: run it again, or start "
                 "`turnout serve` on this folder once more"
             )
-        first, memory, own = checkpoint.unflatten(tensors, "model.first"), checkpoint.unflatten(tensors, "memory"), None
+        first, memory = (checkpoint.unflatten(tensors, group) for group in ("model.first", "memory"))
+        personal = None
         if "row" in first:
-            own = ClientMemory(model["num_clients"], {_OWN: first["row"]})
-            own.restore({name: memory[name] for name in ("clients", f"table.{_OWN}")})
+            personal = ClientMemory(model["num_clients"], {_PERSONAL: first["row"]})
+            personal.restore({name: memory[name] for name in ("clients", f"table.{_PERSONAL}")})
         trained = cls(
             Layout(tuple(model["names"]), tuple(map(tuple, model["shapes"])), model["num_shared"]),
             tensors["model/params"],
             first["parameters"],
-            own,
+            personal,
             model["num_clients"],
             model["tensors"],
             checkpoint.unflatten(tensors, "model.fixed"),
@@ -161,7 +161,7 @@ class Trained:
 
 
 def _state_dict(module: nn.Module, keep_fixed: bool) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
-    """Which tensors of a module's state dict are which trainable parameter, and the others, if they are to be kept."""
+    """Return the trainable parameter of each tensor of a state dict, and the other tensors if `keep_fixed` is set."""
     trainable = {id(parameter): name for name, parameter in module.named_parameters() if parameter.requires_grad}
     names, fixed = {}, {}
     for key, value in module.state_dict(keep_vars=True).items():
@@ -173,7 +173,7 @@ def _state_dict(module: nn.Module, keep_fixed: bool) -> tuple[dict[str, str], di
 
 
 def _spec(experiment: Configuration) -> dict[str, Any] | None:
-    """Return what a ready-made model is made of, as plain values; None of any other."""
+    """Return class, options, sizes and seed of a built-in model, as plain values; None for a user's module."""
     model, data = experiment.model, experiment.data
     if type(model) not in MODELS.values():
         return None
