@@ -117,7 +117,7 @@ class AnswerLayout:
         """The scale of each sum: its maximum with noise, and 1 without."""
         if (noise := self.sums.noise) is None:
             return dict.fromkeys(self.shapes, 1.0)
-        largest = dict.fromkeys(_ONES, 1.0)
+        largest: dict[str, float] = dict.fromkeys(_ONES, 1.0)
         largest |= dict.fromkeys(
             _LOSSES if self.labelled else (*_LOSSES, *_SCORES), noise.examples * noise.largest_loss
         )

@@ -54,8 +54,18 @@ def gather_reports(report: Report, number: int) -> Report:
 
     values = columns | {name: rows(name, value) for name, value in vectors.items()}
     extra, seen = ({name: values[f"{kind}.{name}"] for name in getattr(report, kind)} for kind in ("extra", "seen"))
-    numbers = {name: columns[name].cpu().numpy() for name in (*_NUMBERS, "good")}
-    return Report(**numbers, delta=values["delta"], extra=extra, seen=seen, vector_bytes=report.vector_bytes)
+    client, version, num_examples, num_steps, good = (columns[name].cpu().numpy() for name in (*_NUMBERS, "good"))
+    return Report(
+        client,
+        version,
+        num_examples,
+        num_steps,
+        values["delta"],
+        extra,
+        seen,
+        good=good,
+        vector_bytes=report.vector_bytes,
+    )
 
 
 _NUMBERS = ("client", "version", "num_examples", "num_steps")

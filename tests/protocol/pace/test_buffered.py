@@ -200,7 +200,7 @@ def test_choosing_somebody_at_work_or_too_many_is_refused():
     pace = begun(3, [0, 1], buffer_size=1)
     with pytest.raises(ValueError, match=r"client 1 is at work on task 1: choose one that is idle"):
         pace.chosen(0.0, [1])
-    with pytest.raises(ValueError, match=r"clients: got 2, needed at most 1, the places that are free"):
+    with pytest.raises(ValueError, match=r"clients: got 2, needed at most 1, the number of free places"):
         pace.chosen(0.0, [1, 2])
 
 

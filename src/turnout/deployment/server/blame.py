@@ -18,8 +18,8 @@ from turnout.deployment.server.files import ReportLost
 from turnout.deployment.wire.messages import ReportFormat
 from turnout.protocol.batch import Batch
 from turnout.protocol.coordinator import Coordinator
-from turnout.protocol.loop import without
 from turnout.protocol.pace import Gather, Phase, Step
+from turnout.protocol.pace.actions import select
 
 
 class Unusable(Exception):
@@ -139,8 +139,8 @@ class Blame:
 
         def raises(some: Sequence[int]) -> bool:
             """Try some reports and measurements, of which the latter have negative numbers."""
-            kept = {tasks[number] for number in some if number >= 0}
-            part = without(action, [task not in kept for task in tasks])
+            tried = {tasks[number] for number in some if number >= 0}
+            part = select(action, [task in tried for task in tasks])
             return self._raises(lambda: self._check(part), [number for number in some if number < 0])
 
         bad = culprits([*range(len(tasks)), *range(-rows, 0)], raises)

@@ -178,7 +178,7 @@ class SetTimer(NamedTuple):
 Action = Choose | Ask | Gather | Step | Drop | Ignore | SetTimer
 
 
-_Reported = TypeVar("_Reported", Gather, Step)
+_Reported = TypeVar("_Reported", bound=Gather | Step)
 
 
 def select(action: _Reported, mask: Sequence[bool]) -> _Reported:

@@ -141,7 +141,7 @@ class BoundBuffered(BoundPace):
         """Send tasks with the present version to the clients, if any."""
         del time, group
         if len(clients) > self.num_free:
-            raise refuse("clients", given=len(clients), needed=f"at most {self.num_free}, the free places")
+            raise refuse("clients", given=len(clients), needed=f"at most {self.num_free}, the number of free places")
         if self.waiting and (waiting := self.waiting.keys() & clients):
             raise ConfigurationError(f"client {min(waiting)} waits for the next step: choose one that is idle")
         return [self.open.ask(clients, self.version)] if clients else []
