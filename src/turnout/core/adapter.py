@@ -1,4 +1,4 @@
-"""Where the factors of a low-rank update are in the vector of a model, and the name of what is added below them."""
+"""Locate the factors of a low-rank update in the vector of a model."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import NamedTuple
 import torch
 
 BASE_OFFSET = "base_offset"
-"""The name in ``task.shared`` of what is added to the frozen weights below adapters."""
+"""The name in ``task.shared`` of the offset that is added to the frozen weights below adapters."""
 
 
 class Adapter(NamedTuple):
-    """Locate the factors of a low-rank update ``W + s B A`` in the vector ``[P]``, see `turnout.engine.adapters`.
+    """The position of the factors of a low-rank update ``W + s B A`` in a vector ``[P]``; see `turnout.engine.adapters`.
 
     Attributes:
         layer: the name of the adapted layer.
-        down: where A ``[r, n]`` begins.
-        up: where B ``[m, r]`` begins.
+        down: the index of the first element of A ``[r, n]``.
+        up: the index of the first element of B ``[m, r]``.
         rank: r.
         inputs: n.
         outputs: m.
@@ -38,12 +38,12 @@ class Adapter(NamedTuple):
         return up.unflatten(1, (m, r)), down.unflatten(1, (r, k))
 
     def between(self, rows: torch.Tensor, begin: torch.Tensor, end: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return `factors` of which all but some columns of B and rows of A are zero.
+        """Return `factors` with zeros outside a range of columns of B and rows of A.
 
         Args:
             rows: vectors ``[n, P]``.
-            begin: the first column and row of each vector that stays, int64 ``[n]``.
-            end: the first one behind these, int64 ``[n]``.
+            begin: the first column and row of the range in each vector, int64 ``[n]``.
+            end: the end of the range, exclusive, int64 ``[n]``.
         """
         index = torch.arange(self.rank, device=rows.device)
         inside = (index >= begin[:, None]) & (index < end[:, None])

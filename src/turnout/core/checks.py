@@ -1,4 +1,4 @@
-"""Checks of what users give: each says what was given, what is needed and, where it can, what to write instead."""
+"""Check values of users: an error states the value, the requirement and, if possible, what to write instead."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import Any
 
 
 class TurnoutError(Exception):
-    """What every error of this package descends from; its message is meant for the user."""
+    """Base class of all errors of this package, with messages for users."""
 
 
 class ConfigurationError(TurnoutError, ValueError):
-    """A value or a combination of pieces that cannot be run."""
+    """An invalid value or combination of pieces."""
 
 
 class DataError(TurnoutError, ValueError):
-    """Data that are missing, damaged or do not mean what they should."""
+    """Data that are missing, damaged or inconsistent."""
 
 
 class CheckpointError(TurnoutError, RuntimeError):
-    """A checkpoint that is missing, damaged or belongs to something else."""
+    """A checkpoint that is missing, damaged or of another run."""
 
 
 class Diverged(TurnoutError, ArithmeticError):
-    """Training in which nothing but NaN and infinity reached the server, several times in a row."""
+    """Training in which several consecutive steps had no finite update."""
 
 
 class BudgetSpent(TurnoutError, RuntimeError):
-    """A step that would release more about clients than the privacy budget of the run allows."""
+    """A step that would exceed the privacy budget of the run."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -39,13 +39,13 @@ def counted(number: int, noun: str) -> str:
 
 
 def refuse(what: str, *, given: Any, needed: str, instead: str = "") -> ConfigurationError:
-    """Build the error for a bad value: ``raise refuse("cutoff", given=0, needed="a whole number >= 1, or None")``."""
+    """Return the error for an invalid value: ``raise refuse("cutoff", given=0, needed="a whole number >= 1, or None")``."""
     message = f"{what}: got {shown(given)}, needed {needed}"
     return ConfigurationError(message + (f". {instead}" if instead else ""))
 
 
 def shown(value: Any) -> str:
-    """Return a value as messages show it: as Python writes it, but in no more than 300 characters.
+    """Return the text of a value for messages: its `repr`, in at most 300 characters.
 
     >>> shown(0.5), shown("x"), shown(10**400)
     ('0.5', "'x'", 'a number of about 400 digits')
@@ -54,31 +54,31 @@ def shown(value: Any) -> str:
         return f"a number of about {round(value.bit_length() * math.log10(2))} digits"
     try:
         text = repr(value)
-    except (RecursionError, ValueError):  # values in values in values, or one of them a number of thousands of digits
+    except (RecursionError, ValueError):  # deeply nested values, or integers of thousands of digits
         return f"a {type(value).__name__} that is too large to show"
     return text if len(text) <= 300 else f"{text[:297]}..."
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint that names the nearest known name, or lists the known ones."""
+    """Return a hint with the most similar known name, or a list of the known names."""
     names = sorted(known)
     listed = f"known: {', '.join(names)}"
-    close = min(names, key=lambda other: _likeness(name, other), default="")
-    return f"did you mean {close!r}? ({listed})" if close and _likeness(name, close) <= 0.5 else listed
+    close = min(names, key=lambda other: _dissimilarity(name, other), default="")
+    return f"did you mean {close!r}? ({listed})" if close and _dissimilarity(name, close) <= 0.5 else listed
 
 
-def _likeness(given: str, known: str) -> float:
-    """Return how far a name is from a known one, or from its beginning or last words, as a share of its letters."""
+def _dissimilarity(name: str, known: str) -> float:
+    """Return the edit distance of a name to a known one, or to its beginning or last words, over the number of letters."""
     words = known.split("_")
-    parts = [known[: len(given)], *("_".join(words[i:]) for i in range(1, len(words)))]
-    whole = _distance(given, known) / max(len(given), len(known), 1)
-    return min([whole, *((_distance(given, part) + 1) / max(len(given), len(part), 1) for part in parts)])
+    parts = [known[: len(name)], *("_".join(words[i:]) for i in range(1, len(words)))]
+    whole = _distance(name, known) / max(len(name), len(known), 1)
+    return min([whole, *((_distance(name, part) + 1) / max(len(name), len(part), 1) for part in parts)])
 
 
 def _distance(one: str, other: str) -> int:
-    """Count the letters to put in, leave out, change or exchange with their neighbour to get from one word to another.
+    """Return the optimal string alignment distance: insertions, deletions, substitutions and transpositions of letters.
 
-    The optimal string alignment distance, by Wagner and Fischer's table: ``fedua`` is 1 from ``fedau``, 2 from ``fednu``.
+    By Wagner and Fischer's table: ``fedua`` is 1 from ``fedau``, 2 from ``fednu``.
     """
     before, row = [0] * (len(other) + 1), list(range(len(other) + 1))
     for i, letter in enumerate(one, start=1):
@@ -91,7 +91,7 @@ def _distance(one: str, other: str) -> int:
 
 
 def known_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return `name` if it is one of `known`; otherwise refuse it and name the nearest."""
+    """Return `name` if it is one of `known`; otherwise raise an error that suggests the most similar one."""
     names = list(known)
     if name not in names:
         raise ConfigurationError(f"unknown {kind} {name!r}: {nearest(name, names)}")
@@ -99,29 +99,29 @@ def known_name(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def is_finite(value: Any) -> bool:
-    """Return whether this is a number of Python, no truth value, that a float can hold."""
-    # Not math.isfinite, which raises for whole numbers that no float can hold.
+    """Return True for an int or float, not a bool, within the range of floats."""
+    # Not math.isfinite, which raises for integers beyond the range of floats.
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def positive(name: str, value: float) -> None:
-    """Refuse a number that is not finite and > 0."""
+    """Check that a number is finite and > 0."""
     if not is_finite(value) or value <= 0:
         raise refuse(name, given=value, needed="a finite number > 0")
 
 
 def not_negative(name: str, value: float) -> None:
-    """Refuse a number that is not finite and >= 0."""
+    """Check that a number is finite and >= 0."""
     if not is_finite(value) or value < 0:
         raise refuse(name, given=value, needed="a finite number >= 0")
 
 
 LARGEST_COUNT = 2**63 - 1
-"""The largest whole number that arrays hold."""
+"""The largest integer of int64 arrays."""
 
 
 def count(name: str, value: int, *, least: int = 1, most: int = LARGEST_COUNT, instead: str = "") -> None:
-    """Refuse what is not a whole number of at least `least` and at most `most`."""
+    """Check that a value is an integer of at least `least` and at most `most`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise refuse(name, given=value, needed=f"a whole number >= {least}", instead=instead)
     if value > most:
@@ -129,12 +129,12 @@ def count(name: str, value: int, *, least: int = 1, most: int = LARGEST_COUNT, i
 
 
 def check_seed(seed: int) -> None:
-    """Refuse what is no seed; keys of random numbers have 64 bits, so a larger number would be a smaller seed once more."""
+    """Check a seed. Keys of random numbers have 64 bits, so that a larger seed would repeat a smaller one."""
     count("seed", seed, least=0, most=2**64 - 1)
 
 
 def probability(name: str, value: float) -> None:
-    """Refuse a number outside [0, 1]."""
+    """Check that a number is in [0, 1]."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
         raise refuse(name, given=value, needed="a probability, 0 <= value <= 1")
 

@@ -1,4 +1,4 @@
-"""Where tensors are."""
+"""Check devices, and move values to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnout.core.checks import ConfigurationError, refuse
 
 
 def check_device(name: str) -> None:
-    """Refuse a device that does not exist here, or that holds no numbers (``"meta"``).
+    """Check that a device exists and can hold numbers (``"meta"`` cannot).
 
     Raises:
         ConfigurationError: with the first sentence of torch's reason.
@@ -30,28 +30,28 @@ def check_device(name: str) -> None:
 
 
 def gpus_of(name: str) -> tuple[str, ...]:
-    """Return the GPUs that a name stands for: those of ``"cuda:0,cuda:1"``, all of this machine for ``"cuda"``, or none."""
+    """Return the GPUs of a device string: those of ``"cuda:0,cuda:1"``, all of this machine for ``"cuda"``, else none."""
     if "," in name:
         return tuple(part.strip() for part in name.split(","))
     return tuple(f"cuda:{index}" for index in range(torch.cuda.device_count())) if name == "cuda" else ()
 
 
 def check_gpus(devices: Sequence[str]) -> None:
-    """Refuse GPUs that this machine does not have.
+    """Check that this machine has these GPUs.
 
     Raises:
         ConfigurationError: naming the first of them.
     """
-    there = gpus_of("cuda")
+    present = gpus_of("cuda")
     for device in devices:
-        if device not in there:
-            here = f"one of {', '.join(there)}" if there else "a GPU, of which this machine has none"
-            raise refuse("devices", given=device, needed=here)
+        if device not in present:
+            needed = f"one of {', '.join(present)}" if present else "a GPU, of which this machine has none"
+            raise refuse("devices", given=device, needed=needed)
 
 
 def to_device(
     values: np.ndarray | torch.Tensor, device: torch.device, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """Copy values to a device, unless they are there and of this type already; nobody waits until they have arrived."""
+    """Copy values to a device and type, unless they have both already, without waiting for the copy to complete."""
     tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
     return tensor.to(device, dtype, non_blocking=True)

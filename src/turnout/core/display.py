@@ -1,4 +1,4 @@
-"""Short texts and small HTML tables that say what an object is, for consoles and notebooks."""
+"""Format objects as short texts and small HTML tables, for consoles and notebooks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _STYLE = {
     "th": "text-align:left;font-weight:400;opacity:.75;padding:2px 16px 2px 0;vertical-align:top",
     "td": "text-align:left;padding:2px 0",
 }
-"""Colours are the notebook's own, so that a table can be read in light and in dark ones."""
+"""Styles without colours, so that a table is legible in light and dark notebooks."""
 
 _MOST = 80
-"""Characters of an option's value; longer ones are cut."""
+"""Maximum number of characters of an option's value."""
 
 
 def short(thing: Any) -> str:
-    """Return a piece as it is written, with the options that differ from its defaults.
+    """Return the expression of a piece, with the options that differ from its defaults.
 
     Example:
         >>> from turnout.pieces.weighting import Participation
@@ -52,19 +52,19 @@ def html_table(caption: str, rows: Mapping[str, str]) -> str:
 
 
 def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
-    """Whether an option was left as it is; what cannot be compared counts as changed."""
-    made = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+    """Return True if an option has its default; values that cannot be compared count as changed."""
+    default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
     try:
-        return value is made or bool(type(value) is type(made) and value == made)
+        return value is default or bool(type(value) is type(default) and value == default)
     except (TypeError, ValueError, RuntimeError):
         return False
 
 
 def _cut(text: str) -> str:
-    """Return the beginning of a long text."""
+    """Truncate a long text."""
     return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
 
 
 def printable(text: object, most: int = 2000) -> str:
-    """Return text as a terminal may show it, whoever wrote it: no control characters but line breaks, and not too long."""
+    """Return text from an untrusted source for a terminal: without control characters but line breaks, and truncated."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in str(text)[:most])

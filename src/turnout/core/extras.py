@@ -1,4 +1,4 @@
-"""Packages that only some users need, each part of an extra."""
+"""Import optional packages, which extras install."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ def imported(module: str, what: str, install: str, package: str | None = None) -
     """Import a module of a package that may be missing.
 
     Args:
-        module: such as ``"optuna"``.
-        what: what needs it, as the message begins: ``"a search"``.
-        install: what to install, such as ``"turnout[search]"``.
-        package: what the message calls the package; None is the module's name, or that of the module it misses.
+        module: the module, such as ``"optuna"``.
+        what: what needs it, the beginning of the message: ``"a search"``.
+        install: the requirement to install, such as ``"turnout[search]"``.
+        package: the name of the package in the message; None is that of the missing module.
 
     Raises:
-        ConfigurationError: where it is not installed, with what to install.
+        ConfigurationError: if it is not installed, with the command to install it.
     """
     try:
         return import_module(module)

@@ -1,8 +1,8 @@
-"""Counter-based random numbers: every draw is a pure function of integers such as (seed, version, client).
+"""Draw counter-based random numbers: every draw is a pure function of integers such as (seed, version, client).
 
-Nothing is carried from draw to draw, so a result cannot depend on the engine, on chunking, on the order of arrival, on the
-number of processes or on an interruption. The same code runs on NumPy arrays and on torch tensors (int64, wrapping
-arithmetic) and gives the same bits on both.
+There is no state between draws, so that results do not depend on the engine, on chunking, on the order of arrival, on the
+number of processes or on interruptions. The same code runs on NumPy arrays and on torch tensors (int64, wrapping arithmetic)
+and gives the same bits on both.
 
 The mixer is SplitMix64's finaliser; reference: Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
 OOPSLA 2014.
@@ -18,7 +18,7 @@ import torch
 
 Integers = TypeVar("Integers", np.ndarray, torch.Tensor)
 
-# 64-bit constants written as signed integers, because torch has no unsigned arithmetic worth the name.
+# 64-bit constants as signed integers, because torch has little unsigned arithmetic.
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _FIRST = 0xBF58476D1CE4E5B9 - 2**64
 _SECOND = 0x94D049BB133111EB - 2**64
@@ -32,16 +32,16 @@ def _wrap(value: int) -> int:
 
 
 def mix(state: Any) -> Any:
-    """Scramble 64-bit integers (SplitMix64's finaliser); a bijection of the 64-bit integers. Shape is kept."""
+    """Scramble 64-bit integers by SplitMix64's finaliser, a bijection, elementwise."""
     state = (state ^ ((state >> 30) & 0x3FFFFFFFF)) * _FIRST
     state = (state ^ ((state >> 27) & 0x1FFFFFFFFF)) * _SECOND
     return state ^ ((state >> 31) & 0x1FFFFFFFF)
 
 
 def stream(purpose: str, *parts: int) -> int:
-    """One 64-bit key for a purpose ("minibatches", "availability", ...) and integers such as the seed.
+    """Return a 64-bit key for a purpose ("minibatches", "availability", ...) and integers such as the seed.
 
-    Different purposes never share random numbers, so adding a use of randomness changes no other.
+    Different purposes have different random numbers, so that a new use of randomness does not change any other.
     """
     key = zlib.crc32(purpose.encode())
     for part in parts:
@@ -50,7 +50,7 @@ def stream(purpose: str, *parts: int) -> int:
 
 
 def _mixed(value: int) -> int:
-    """`mix` of a Python integer, of which one costs a tenth of an array of one."""
+    """Return `mix` of a Python integer, at a tenth of the time of an array with one element."""
     state = value & _ALL
     state = (state ^ (state >> 30)) * _FIRST & _ALL
     state = (state ^ (state >> 27)) * _SECOND & _ALL
@@ -58,12 +58,13 @@ def _mixed(value: int) -> int:
 
 
 def fold(key: int | Integers, *parts: Integers) -> Integers:
-    """Fold integer arrays (broadcast against each other) into a key: 64 random bits for each entry.
+    """Fold integer arrays, broadcast against each other, into a key, and return 64 random bits for each entry.
 
-    ``fold(stream("dropout", seed), version, client)`` has one entry per client.
+    >>> fold(stream("dropout", 0), np.array([3]), np.array([7, 8])).shape  # version 3, clients 7 and 8
+    (2,)
 
     Raises:
-        TypeError: for a part that is a plain integer, whose product would overflow.
+        TypeError: for a plain integer, whose product would overflow.
     """
     state: Any = _wrap(key) if isinstance(key, int) else key
     for part in parts:
@@ -96,11 +97,11 @@ def normal(bits: torch.Tensor) -> torch.Tensor:
 def below(bits: Integers, limit: Any) -> Integers:
     """Turn 64 random bits into integers uniform on {0, ..., limit - 1}; `limit` (< 2**31) broadcasts.
 
-    Multiplies 32 of the bits by the limit and keeps the upper part; the bias is below limit / 2**32.
+    Multiplies 32 of the bits by the limit and takes the upper 32 bits; the bias is below limit / 2**32.
     """
     return (((bits >> 31) & (2**32 - 1)) * limit) >> 32
 
 
 def generator(purpose: str, *parts: int) -> np.random.Generator:
-    """Return a NumPy generator for draws made once, at the start of a run (data partitions, participation rates)."""
+    """Return a NumPy generator for draws at the start of a run (data partitions, participation rates)."""
     return np.random.default_rng(stream(purpose, *parts) & _ALL)

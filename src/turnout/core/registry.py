@@ -1,4 +1,4 @@
-"""Pieces by name: a class that is defined with a name is registered, and every list of names is read from here.
+"""Register pieces by name: defining a class with a name registers it, and all lists of names read this registry.
 
 >>> class Walk(Registered):
 ...     family = Family("walk", "walks", packages=())
@@ -23,26 +23,26 @@ from typing import Any, ClassVar, TypeVar
 from turnout.core.checks import ConfigurationError
 
 GROUP = "turnout.pieces"
-"""Entry points of this group name modules of other distributions that define pieces."""
+"""The group of entry points that name modules of other distributions with pieces."""
 
 Piece = TypeVar("Piece", bound=Callable[..., Any])
 
 
 class Family(Mapping[str, Callable[..., Any]]):
-    """Pieces of one kind by name, such as all availabilities; a mapping that imports its packages when it is first read.
+    """A mapping of names to pieces of one kind, such as all availabilities. It imports its packages on first access.
 
-    Members are the pieces that are defined, with a name, in a module of `packages` or in a module that an entry point of
-    the group ``turnout.pieces`` names. A piece that is defined elsewhere, as in a script, has a name too but is no member,
-    so that a script cannot replace a built-in piece.
+    Members are the named pieces that are defined in a module of `packages`, or in a module that an entry point of the group
+    ``turnout.pieces`` names. Pieces that are defined elsewhere, as in a script, have names but are no members, so that a
+    script cannot replace a built-in piece.
 
     Args:
-        noun: what one of them is called, ``"guard"``.
-        plural: what several are called, ``"guards"``.
-        packages: packages, or single modules, that hold the built-in pieces.
-        returns: what functions return that may be members; None where only classes are.
+        noun: the noun for a piece, ``"guard"``.
+        plural: its plural, ``"guards"``.
+        packages: the packages, or single modules, of the built-in pieces.
+        returns: the type that functions return to be members; None if only classes are members.
 
     Attributes:
-        bases: the classes that pieces derive from: those in whose body the family is assigned.
+        bases: the base classes of pieces, i.e. the classes in whose body the family is assigned.
     """
 
     def __init__(self, noun: str, plural: str, packages: tuple[str, ...], returns: type | None = None) -> None:
@@ -54,21 +54,21 @@ class Family(Mapping[str, Callable[..., Any]]):
         self.bases += (owner,)
 
     def register(self, piece: Piece, name: str | None = None) -> Piece:
-        """Register a piece under a name, by default its own; a decorator of functions.
+        """Register a piece; usable as a decorator of functions.
 
         Args:
             piece: a class or a function.
-            name: what files and the command line call it.
+            name: its name in files and on the command line; None is the name of the piece.
         """
         self._defined[piece.__module__, name or piece.__name__] = piece
         return piece
 
     def name_of(self, piece: Callable[..., Any]) -> str | None:
-        """Return the name of a registered piece, member or not; None for one without a name."""
-        return next((name for (_, name), each in self._defined.items() if each is piece), None)
+        """Return the name of a registered piece, member or not; None if it has no name."""
+        return next((name for (_, name), other in self._defined.items() if other is piece), None)
 
     def takes(self, piece: object) -> bool:
-        """Tell whether an object could be a member: a concrete class of the family, or a function where those are made."""
+        """Return True if an object could be a member: a concrete class of the family, or a function if these are allowed."""
         if isinstance(piece, type):
             bases = (*self.bases, self.returns) if self.returns else self.bases
             return issubclass(piece, bases) and not inspect.isabstract(piece)
@@ -76,7 +76,7 @@ class Family(Mapping[str, Callable[..., Any]]):
 
     @property
     def needs(self) -> str:
-        """What a member is, in words: ``"a class that derives from Guard"``."""
+        """A description of members for messages: ``"a class that derives from Guard"``."""
         classes = " or ".join(base.__name__ for base in self.bases)
         words = [f"a class that derives from {classes}"] if classes else []
         if self.returns is not None:
@@ -96,6 +96,11 @@ class Family(Mapping[str, Callable[..., Any]]):
         return f"Family({self.noun!r})"
 
     def _members(self) -> dict[str, Callable[..., Any]]:
+        """Return the members by name, sorted.
+
+        Raises:
+            ConfigurationError: if two members have the same name.
+        """
         modules = {module for package in self.packages for module in _import_all(package)} | _plugins()
         members: dict[str, Callable[..., Any]] = {}
         for (module, name), piece in self._defined.items():
@@ -111,10 +116,10 @@ class Family(Mapping[str, Callable[..., Any]]):
 
 
 class Registered:
-    """Base of classes that a name registers in their family: ``class Median(Aggregation, name="median")``.
+    """Base class of pieces that are registered by a class argument: ``class Median(Aggregation, name="median")``.
 
     Attributes:
-        family: what it registers them in.
+        family: the family in which pieces are registered.
     """
 
     family: ClassVar[Family]
@@ -126,7 +131,7 @@ class Registered:
 
 
 def lookup(package: str) -> Callable[[str], Any]:
-    """Return a function `__getattr__` of a package (PEP 562) that finds what its modules define and it does not list."""
+    """Return a `__getattr__` of a package (PEP 562) that looks up names in its modules which the package does not list."""
 
     def find(name: str) -> Any:
         if not name.startswith("_"):
@@ -140,14 +145,15 @@ def lookup(package: str) -> Callable[[str], Any]:
 
 
 def _import_all(package: str) -> frozenset[str]:
-    """Import a package and the modules in its folders, and return their names."""
+    """Import a package and its modules, and return their names."""
     module = import_module(package)
     return _import_folders(package, tuple(getattr(module, "__path__", ())))
 
 
 @cache
 def _import_folders(package: str, folders: tuple[str, ...]) -> frozenset[str]:
-    names = {package, *(f"{package}.{each.name}" for each in pkgutil.iter_modules(folders))}
+    """Import the modules in the folders of a package, once."""
+    names = {package, *(f"{package}.{module.name}" for module in pkgutil.iter_modules(folders))}
     for name in sorted(names):
         import_module(name)
     return frozenset(names)
@@ -155,8 +161,8 @@ def _import_folders(package: str, folders: tuple[str, ...]) -> frozenset[str]:
 
 @cache
 def _plugins() -> frozenset[str]:
-    """Import the modules that entry points name, and return their names; one that fails is left out with a warning."""
-    from importlib.metadata import entry_points  # of no use to `turnout --help`
+    """Import the modules that entry points name, and return their names; modules that fail are left out with a warning."""
+    from importlib.metadata import entry_points  # imported here, because `turnout --help` does not need it
 
     modules = set()
     for point in entry_points(group=GROUP):
@@ -175,10 +181,10 @@ def _plugins() -> frozenset[str]:
 
 
 def names_in_source(package: str) -> list[str]:
-    """Return the names that a package registers, read from its source without importing it.
+    """Return the names that a package registers, by parsing its source.
 
-    It takes milliseconds where importing PyTorch takes seconds. A name is the keyword ``name`` of a class statement, or
-    the name of a function below a decorator ``X.register``; pieces of entry points are not among them.
+    Parsing takes milliseconds, where importing PyTorch takes seconds. A name is the keyword ``name`` of a class statement, or
+    the name of a function with a decorator ``X.register``. Pieces of entry points are not included.
     """
     folder = Path(__file__).parents[1].joinpath(*package.split(".")[1:])
     files = sorted(folder.glob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
@@ -188,9 +194,10 @@ def names_in_source(package: str) -> list[str]:
 
 
 def _names(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement registers."""
     if isinstance(node, ast.ClassDef):
         for keyword in node.keywords:
             if keyword.arg == "name" and isinstance(keyword.value, ast.Constant):
                 yield str(keyword.value.value)
     elif isinstance(node, ast.FunctionDef):
-        yield from (node.name for each in node.decorator_list if getattr(each, "attr", "") == "register")
+        yield from (node.name for decorator in node.decorator_list if getattr(decorator, "attr", "") == "register")

@@ -1,4 +1,4 @@
-"""Step sizes that change with the round, or with the local step."""
+"""Schedule step sizes by the round or by the local step."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Schedule(Registered, ABC):
         """Return the step size of each local step of B clients, float64 ``[S, B]``; the same in all steps of a round.
 
         Args:
-            version: of each client's task, int64 ``[B]``.
-            num_steps: of each client, int64 ``[B]``; S is the most of them.
+            version: the version of each client's task, int64 ``[B]``.
+            num_steps: the number of local steps of each client, int64 ``[B]``; S is the largest.
         """
         return np.broadcast_to(self.at(version), (int(num_steps.max(initial=0)), len(version)))
 
@@ -40,14 +40,18 @@ class Halving(Schedule, name="halving"):
 
     ``level = 0 before start, then min(most, (version - counted_from) // every + 1)``. FedAU's authors train CIFAR-100 with
     ``Halving(0.0562, start=10001, every=1000, most=10, counted_from=10000)``: their code halves in rounds 10001, 11000,
-    12000, ..., because the first of these is where a count that began in 10000 is greater than zero.
+    12000, ..., because it halves as soon as a count from round 10000 is greater than zero.
 
     Args:
         initial: the step size before `start`.
-        start: the first round with half of it; rounds are numbered from 0.
-        every: rounds between two halvings.
-        most: how often at most.
-        counted_from: the round from which `every` counts; None is `start`. At most `start`.
+        start: the first round with half of `initial`; rounds are numbered from 0.
+        every: number of rounds between two halvings.
+        most: maximum number of halvings.
+        counted_from: the round from which `every` counts, at most `start`; None is `start`.
+
+    Example:
+        >>> Halving(0.8, start=2, every=3).at(np.arange(8)).tolist()
+        [0.8, 0.8, 0.4, 0.4, 0.4, 0.2, 0.2, 0.2]
     """
 
     initial: float
@@ -75,7 +79,12 @@ class Halving(Schedule, name="halving"):
 
 @dataclass(frozen=True)
 class Cosine(Schedule, name="cosine"):
-    """Fall from `initial` to `final` along half a cosine over `rounds` rounds, then stay."""
+    """Decrease from `initial` to `final` along half a cosine over `rounds` rounds, then stay constant.
+
+    Example:
+        >>> Cosine(0.1, rounds=4).at(np.arange(6)).round(3).tolist()
+        [0.1, 0.085, 0.05, 0.015, 0.0, 0.0]
+    """
 
     initial: float
     rounds: int
@@ -89,17 +98,21 @@ class Cosine(Schedule, name="cosine"):
 
     def at(self, version: np.ndarray) -> np.ndarray:
         """Return the step size at each version."""
-        way = np.minimum(version / self.rounds, 1.0)
-        return self.final + 0.5 * (self.initial - self.final) * (1.0 + np.cos(math.pi * way))
+        progress = np.minimum(version / self.rounds, 1.0)
+        return self.final + 0.5 * (self.initial - self.final) * (1.0 + np.cos(math.pi * progress))
 
 
 @dataclass(frozen=True)
 class InverseRoot(Schedule, name="inverse_root"):
-    """Fall as the inverse square root of the round: ``initial / sqrt(1 + version / every)``.
+    """Decrease as the inverse square root of the round: ``initial / sqrt(1 + version / every)``.
 
     Args:
         initial: the step size of the first round.
-        every: rounds after which it has fallen to ``initial / sqrt(2)``.
+        every: number of rounds after which it is ``initial / sqrt(2)``.
+
+    Example:
+        >>> InverseRoot(0.1, every=1).at(np.array([0, 3])).tolist()
+        [0.1, 0.05]
     """
 
     initial: float
@@ -116,13 +129,13 @@ class InverseRoot(Schedule, name="inverse_root"):
 
 @dataclass(frozen=True)
 class LinearWarmup(Schedule, name="linear_warmup"):
-    """Rise linearly over the first rounds: ``min(1, version / rounds)`` times another step size.
+    """Increase linearly over the first rounds: ``min(1, version / rounds)`` times another step size.
 
-    With `ByStep` the rise goes on from local step to local step; without, the whole first round has a step size of 0.
+    With `ByStep` it increases from local step to local step; without, the step size of the whole first round is 0.
 
     Args:
-        lr: the step size, or another schedule, which counts rounds from the first one, too.
-        rounds: until the factor is 1, > 0; with `ByStep` it may be a part of a round.
+        lr: the step size, or another schedule, which also counts from the first round.
+        rounds: number of rounds after which the factor is 1, > 0; with `ByStep` it may be a fraction.
 
     Example:
         >>> LinearWarmup(0.1, rounds=4).at(np.arange(6)).round(3).tolist()
@@ -143,15 +156,14 @@ class LinearWarmup(Schedule, name="linear_warmup"):
 
 @dataclass(frozen=True)
 class ByStep(Schedule, name="by_step"):
-    """Change the step size from local step to local step, where another schedule changes it from round to round.
+    """Change the step size with every local step, where another schedule changes it with every round.
 
-    Step s = 0, ..., S - 1 of the S steps that a client takes in round t has the step size that `schedule` has at
-    ``t + s / S``, or at ``s / S`` if it `restarts` in every round. For local work alone: what the server steps by has no
-    local steps.
+    Step s = 0, ..., S - 1 of the S steps of a client in round t has the step size of `schedule` at ``t + s / S``, or at
+    ``s / S`` if it `restarts` in every round. It applies to local work alone: a server step has no local steps.
 
     Args:
-        schedule: as a function of the round, whole numbers or not.
-        restarts: whether every round begins it anew.
+        schedule: a schedule, evaluated at fractional rounds.
+        restarts: restart the schedule in every round.
 
     Example:
         Over 10 rounds of 500 steps, 1,000 steps of warm-up and half a cosine, as of a single run of 5,000 steps:
@@ -186,11 +198,11 @@ class ByStep(Schedule, name="by_step"):
 
 
 LARGEST = float(np.finfo(np.float32).max)
-"""The largest step size that models in single precision can be multiplied by."""
+"""The largest step size in single precision."""
 
 
 def check_step_size(name: str, value: Any) -> None:
-    """Refuse what is neither a positive number, of at most `LARGEST`, nor a schedule."""
+    """Check that a step size is a positive number of at most `LARGEST`, or a schedule."""
     if isinstance(value, Schedule):
         return
     positive(name, value)

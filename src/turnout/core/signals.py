@@ -1,4 +1,4 @@
-"""Handle the signals that ask a process to end: Ctrl-C, a scheduler's SIGTERM, and a terminal that is closed."""
+"""Handle the signals that ask a process to terminate: SIGINT, SIGTERM and SIGHUP."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 
 HANGUP = getattr(signal, "SIGHUP", None)
-"""What a process is sent when its terminal is closed; None where a system has no such signal."""
+"""The signal that a process receives when its terminal is closed; None if the system has no such signal."""
 
 
 class Flag:
-    """A flag that handlers of signals may set: `threading.Event` whose `set` never waits for a lock.
+    """A flag that signal handlers may set: a `threading.Event` whose `set` never waits for a lock.
 
-    Python runs a handler between two instructions of the main thread. Inside of `Event.wait`, or of `Event.set` in the
-    handler of an earlier signal, that thread holds the event's lock, and the handler's `set` would wait for it forever.
-    `queue.SimpleQueue.put` is made to be interrupted by itself.
+    Python runs a handler between two instructions of the main thread. If that thread is in `Event.wait`, or in `Event.set` of
+    an earlier handler, it holds the event's lock, and `set` in the handler would deadlock. `queue.SimpleQueue.put` is
+    reentrant.
     """
 
     def __init__(self) -> None:
@@ -27,34 +27,35 @@ class Flag:
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
     def is_set(self) -> bool:
-        """Return whether it is set."""
+        """Return True if it is set."""
         return self._is_set
 
     def set(self) -> None:
-        """Set it, and wake whoever waits for it."""
+        """Set it, and wake all waiting threads."""
         self._is_set = True
         self._wakes.put(None)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, or so many seconds; return whether it is."""
+        """Wait until it is set or the timeout in seconds expires; return True if it is set."""
         if not self._is_set:
             with suppress(Empty):
                 self._wakes.get(timeout=timeout)
-                self._wakes.put(None)  # for others who wait
+                self._wakes.put(None)  # for other waiting threads
         return self._is_set
 
 
 def asking_to_end() -> list[signal.Signals]:
-    """Return the signals that ask this process to end: without SIGHUP where it is ignored, as ``nohup`` has it."""
-    found = [signal.SIGINT, signal.SIGTERM]
-    return found if HANGUP is None or signal.getsignal(HANGUP) is signal.SIG_IGN else [*found, HANGUP]
+    """Return the signals that ask this process to terminate; SIGHUP is left out if it is ignored, as under ``nohup``."""
+    signals = [signal.SIGINT, signal.SIGTERM]
+    return signals if HANGUP is None or signal.getsignal(HANGUP) is signal.SIG_IGN else [*signals, HANGUP]
 
 
 @contextmanager
 def handled(handler: Callable[[int], object], *but: int) -> Iterator[None]:
-    """Call a function with the number of each signal that asks this process to end, except some; not in other threads.
+    """Call a function with the number of each signal that asks this process to terminate, except those in `but`.
 
-    Output goes nowhere once the terminal is closed, so that writing to it does not fail before everything is saved.
+    It has no effect outside the main thread. After SIGHUP, output to the closed terminal is discarded, so that writing to it
+    does not fail before everything is saved.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -74,7 +75,7 @@ def handled(handler: Callable[[int], object], *but: int) -> Iterator[None]:
 
 
 def _leave_terminal() -> None:
-    """Have output and error go nowhere where they go to a terminal."""
+    """Redirect standard output and error to the null device if they go to a terminal."""
     with open(os.devnull, "wb") as nowhere:
         for number in (1, 2):
             with suppress(OSError):

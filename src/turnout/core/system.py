@@ -1,7 +1,6 @@
-"""Flush and replace files, and read what the machine has, in ways that each operating system knows.
+"""Flush and replace files, and query memory and processors, portably.
 
-Windows flushes no file that was opened for reading, opens no folder, and neither replaces nor deletes a file that somebody
-has open.
+Windows cannot flush a file that was opened for reading, cannot open a folder, and cannot replace or delete an open file.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from typing import Any
 WINDOWS = sys.platform == "win32"
 
 BINARY: int = getattr(os, "O_BINARY", 0)
-"""The flag of `os.open` without which Windows writes other line ends than it is given."""
+"""The flag of `os.open` without which Windows converts line ends."""
 
 _PATIENCE, _PAUSE = 2.0, 0.02  # seconds
 
 
 def flush(file: int) -> None:
-    """Bring what was written through a file descriptor to the disk; on macOS also what the disk itself holds back."""
+    """Flush a file descriptor to the disk; on macOS also the cache of the disk."""
     if sys.platform == "darwin":
         import fcntl
 
-        with suppress(OSError):  # a file system that does not know it
+        with suppress(OSError):  # not supported by all file systems
             fcntl.fcntl(file, fcntl.F_FULLFSYNC)
             return
     os.fsync(file)
 
 
 def sync(path: Path) -> None:
-    """Bring a file to the disk, or the names in a folder, where a system can be asked to."""
+    """Flush a file, or the entries of a folder, to the disk if the system supports it."""
     if not path.is_dir():
         with path.open("r+b") as file:
             flush(file.fileno())
@@ -51,10 +50,9 @@ def sync(path: Path) -> None:
 
 
 def move(part: Path, path: Path) -> None:
-    """Put a file or folder where it belongs, in one step, over the file that is there.
+    """Move a file or folder atomically, replacing an existing file.
 
-    On Windows that fails while another process has the file open, as readers and virus scanners do, so it is tried again for
-    two seconds.
+    On Windows this fails while another process, such as a virus scanner, has the file open; it is retried for two seconds.
     """
     end = time.monotonic() + _PATIENCE
     while True:
@@ -69,10 +67,10 @@ def move(part: Path, path: Path) -> None:
 
 @contextmanager
 def same_directory() -> Iterator[None]:
-    """Go back to the working directory at the end: code of users may change it, and relative paths would lead elsewhere."""
+    """Restore the working directory at the end, which user code may change."""
     try:
         here = Path.cwd()
-    except FileNotFoundError:  # it was removed, and no relative path leads anywhere
+    except FileNotFoundError:  # it was removed, so that no relative path is valid
         yield
         return
     with chdir(here):
@@ -80,7 +78,7 @@ def same_directory() -> Iterator[None]:
 
 
 def remove_once_closed(path: Path) -> None:
-    """Delete a file that this process has open: now, or at its end where a system does not delete it before."""
+    """Delete a file that this process has open: now, or at the end of the process if the system does not allow it."""
     try:
         path.unlink()
     except PermissionError:
@@ -93,7 +91,7 @@ def _remove(path: Path) -> None:
 
 
 def memory_bytes() -> float:
-    """Return how much memory the machine has, in bytes; infinite where the system does not say."""
+    """Return the physical memory of the machine in bytes; infinite if unknown."""
     sysconf: Any = getattr(os, "sysconf", None)
     if sysconf is None or "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", ()):
         return math.inf
@@ -101,6 +99,6 @@ def memory_bytes() -> float:
 
 
 def allowed_processors() -> int:
-    """Return how many processors this process may run on; all of the machine where the system does not say."""
+    """Return the number of processors that this process may run on; all of the machine if unknown."""
     affinity: Any = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

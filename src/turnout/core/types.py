@@ -1,4 +1,4 @@
-"""The messages and records that all slots share. Shape letters: N clients, B reports, P parameters."""
+"""Define the messages and records that all slots share. Shape letters: N clients, B reports, P parameters."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from turnout.core.device import to_device
 from turnout.core.updates import Updates, join
 
 State = dict[str, torch.Tensor]
-"""What one piece carries from round to round: named tensors, so that every state can be saved without pickle."""
+"""The state of a piece between rounds: named tensors, so that every state can be saved without pickle."""
 
 
 Vectors = dict[str, Any]
-"""What reports hold beside the update, by name: tensors ``[B, ...]``, or on the server `Updates` ``[B, P]``."""
+"""Vectors of reports beside the update, by name: tensors ``[B, ...]``, or on the server `Updates` ``[B, P]``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What the server sends to a client.
+    """The task that the server sends to a client.
 
     Attributes:
-        params: the model to start from, ``[P]``, or ``[B, P]`` where lanes start from different versions.
-        version: number of server steps that made it; one number, or int64 ``[B]`` on the host.
-        seed: the run's seed; with version and client it determines all randomness.
-        phase: what is asked for: ``"train"``, or ``"measure"`` for the measurements alone.
-        shared: what else is broadcast, e.g. Scaffold's c.
-        own: what each of the B clients is told alone, ``[B]`` by name, e.g. how much work it is to do.
-        repeat_index: how often each had been given the same version before, int64 ``[B]`` on the host; None is never.
-        round: the server's version when the task is given, where clients go on from models that they kept; None is `version`.
+        params: the model to start from, ``[P]``, or ``[B, P]`` if clients start from different versions.
+        version: the version of the model, i.e. its number of server steps; one number, or int64 ``[B]`` on the host.
+        seed: the seed of the run; together with version and client it determines all randomness.
+        phase: the phase: ``"train"``, or ``"measure"`` for measurements alone.
+        shared: tensors that are broadcast beside the model, e.g. Scaffold's c.
+        own: inputs of each of the B clients, ``[B]`` by name, e.g. its amount of work.
+        repeat_index: how often each client had trained from the same version before, int64 ``[B]`` on the host; None is
+            never.
+        round: the server's version when the task is sent, if clients continue from models of their own; None is `version`.
     """
 
     params: torch.Tensor
@@ -47,18 +48,19 @@ class Task:
     round: int | None = None
 
     def draws(self, num_reports: int) -> np.ndarray:
-        """Return on what random numbers of B lanes depend beside seed and client, int64 ``[B]``: its version, and a
-        number of its own each time that a client comes back with the same one.
+        """Return the part of the random key of B clients beside seed and client, int64 ``[B]``.
+
+        It is the version, combined with the number of times that the client has trained from the same version before.
         """
         versions = self.versions(num_reports)
         return versions if self.repeat_index is None else versions + (self.repeat_index << 40)
 
     def rounds(self, num_reports: int) -> np.ndarray:
-        """Return the round of each of B lanes, by which step sizes change, int64 ``[B]``."""
+        """Return the round of each of B clients, on which step sizes depend, int64 ``[B]``."""
         return self.versions(num_reports) if self.round is None else np.full(num_reports, self.round)
 
     def versions(self, num_reports: int) -> np.ndarray:
-        """Return the version of each of B lanes, int64 ``[B]``."""
+        """Return the version of each of B clients, int64 ``[B]``."""
         if isinstance(self.version, int):
             return np.full(num_reports, self.version)
         return np.broadcast_to(np.asarray(self.version, dtype=np.int64), (num_reports,))
@@ -66,10 +68,10 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """The order in which a local rule has its B clients, e.g. by falling number of steps, and how many each does.
+    """The order in which a local rule processes B clients, e.g. by descending number of steps, and their numbers of steps.
 
     Attributes:
-        order: the client's row of each lane, int64 ``[B]``, on the host.
+        order: the row of the client in each lane, int64 ``[B]``, on the host.
         num_steps: the local steps of each lane, int64 ``[B]``, on the host.
     """
 
@@ -77,12 +79,12 @@ class Lanes:
     num_steps: np.ndarray
 
     def of(self, rows: torch.Tensor) -> torch.Tensor:
-        """Rows ``[B, ...]`` of the clients in the order of the lanes."""
+        """Return rows ``[B, ...]`` of clients in the order of the lanes."""
         return rows[to_device(self.order, rows.device)]
 
 
 class Seen(Vectors):
-    """What the server reads client by client, by name; an unknown name is an error that lists those that were sent."""
+    """Vectors that the server reads client by client; an unknown name raises an error that lists the known ones."""
 
     def __missing__(self, name: str) -> Any:
         raise ConfigurationError(
@@ -93,30 +95,31 @@ class Seen(Vectors):
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What comes back from a client; a batch of reports has the leading axis B everywhere.
+    """The report of a client; a batch of reports has the leading axis B everywhere.
 
     Attributes:
-        client: who sent it, int64 ``[B]``, on the host.
-        version: the version it was trained from, int64 ``[B]``, on the host.
+        client: the client, int64 ``[B]``, on the host.
+        version: the version that it was trained from, int64 ``[B]``, on the host.
         num_examples: size of the client's training data, int64 ``[B]``, on the host.
-        num_steps: local steps that were done, int64 ``[B]``, on the host.
-        delta: parameters after minus parameters before, ``[B, P]``.
-        extra: named tensors that the server only ever sums, ``[B, ...]``.
-        seen: named tensors that the server reads client by client, ``[B]`` or ``[B, P]``; so never private.
-        measured: reports of clients who were asked for measurements alone (their updates have no columns), or None.
-        model: the server's present model, ``[P]``; the server fills it in, for an aggregation that `reads_model`.
-        model_offset: what each was trained from minus the server's present model, ``[B, P]``; the server fills it in, for an
-            aggregation of models. None where all were trained from the present one, or nobody asks.
-        vector_bytes: bytes of the update and of `extra` on the wire, where a guard has coded them; None is as they are.
-        codes: what is sent in their place then, tensors ``[B, ...]`` by name (``""`` is the update) and name in the code.
-            They are for who sends, and stay behind when reports are put together.
-        good: which reports hold no NaN or infinity, bool ``[B]``, on the host, where that is known already; or None.
+        num_steps: number of local steps, int64 ``[B]``, on the host.
+        delta: the update: parameters after minus parameters before, ``[B, P]``.
+        extra: named tensors that the server only sums, ``[B, ...]``.
+        seen: named tensors that the server reads client by client, ``[B]`` or ``[B, P]``; they are therefore not private.
+        measured: reports of clients that only measured (their updates have no columns), or None.
+        model: the server's present model, ``[P]``; set by the server for an aggregation that `reads_model`.
+        model_offset: the model that each was trained from minus the server's present model, ``[B, P]``; set by the server for
+            an aggregation of models. None if all were trained from the present model.
+        vector_bytes: bytes of the update and of `extra` on the wire, if a guard has encoded them; None if they are not
+            encoded.
+        codes: the encoded tensors, ``[B, ...]``, by name (``""`` is the update) and by name within the code. They are for the
+            sender, and are left out when reports are joined.
+        good: the reports without NaN and infinity, bool ``[B]``, on the host; None if unknown.
 
-    On the server matrices ``[B, P]`` may be `Updates`, whose rows other processes hold or which are summed already: rules
-    write ``report.updates.norms()``, and ``Updates.of(report.seen["start_gradient"])`` for other matrices than the update.
+    On the server, matrices ``[B, P]`` may be `Updates`, whose rows are on other processes or already summed: rules write
+    ``report.updates.norms()``, and ``Updates.of(report.seen["start_gradient"])`` for other matrices than the update.
 
-    A client that was drawn twice has two rows, so that whatever counts reports counts it twice; what is only summed is in
-    the first of them, for it was sent once.
+    A client that was drawn twice has two rows, so that it counts twice; vectors that are only summed are in the first of
+    them, because they were sent once.
     """
 
     client: np.ndarray
@@ -142,7 +145,7 @@ class Report:
 
     @classmethod
     def of_nobody(cls, params: torch.Tensor) -> Report:
-        """Return a batch of no reports on a model ``[P]``."""
+        """Return an empty batch of reports on a model ``[P]``."""
         none = np.zeros(0, dtype=np.int64)
         return cls(none, none, none, none, params.new_zeros((0, len(params))))
 
@@ -152,7 +155,7 @@ class Report:
         return Updates.of(self.delta)
 
     def take(self, rows: np.ndarray) -> Report:
-        """Return the reports in `rows` (int64 positions), in that order."""
+        """Return the reports at these positions, int64, in this order."""
         index = to_device(rows, self.delta.device)
         return Report(
             self.client[rows],
@@ -170,13 +173,13 @@ class Report:
         )
 
     def summed_once(self, once: torch.Tensor) -> Report:
-        """Return the same reports, with zeros in what the server sums where `once`, bool ``[B]``, is False."""
+        """Return the reports with zeros in `extra` where `once`, bool ``[B]``, is False."""
         once = to_device(once, self.delta.device)
         return replace(self, extra={name: _zeroed(value, once) for name, value in self.extra.items()})
 
     @classmethod
     def cat(cls, reports: Iterable[Report]) -> Report:
-        """Several batches of reports as one batch."""
+        """Concatenate batches of reports."""
         parts = list(reports)
         if len(parts) == 1:
             return parts[0]
@@ -198,12 +201,12 @@ class Report:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one report on the wire: its tensors, its version and its numbers of examples and of steps."""
+        """Bytes of one report on the wire: its tensors, its version and its numbers of examples and steps."""
         vectors = _row_bytes(self.delta, *self.extra.values()) if self.vector_bytes is None else self.vector_bytes
         return 24 + vectors + _row_bytes(*self.seen.values())
 
     def finite(self) -> np.ndarray:
-        """Which reports hold no NaN or infinity anywhere, bool ``[B]``, on the host."""
+        """Return which reports hold no NaN or infinity, bool ``[B]``, on the host."""
         if self.good is not None:
             return self.good
         good = torch.ones(len(self), dtype=torch.bool, device=self.delta.device)
@@ -212,62 +215,63 @@ class Report:
         return good.cpu().numpy()
 
     def sums(self) -> list[torch.Tensor] | None:
-        """Return sums, float64 ``[]``, that are finite only if no report holds NaN or infinity, the measured ones included.
+        """Return sums, float64 ``[]``, that are finite only if no report, including `measured`, holds NaN or infinity.
 
-        Nobody waits for a device by asking for them. None where what is known of the reports is better than that.
+        Computing them does not synchronise with the device. None if `good` is known, or if a sum needs an exchange between
+        processes.
         """
         if self.good is not None:
             return None
         measured = [] if self.measured is None else self.measured.sums()
-        found = [Updates.of(value).total() for value in (self.delta, *self.extra.values(), *self.seen.values())]
-        known = [total.to(self.delta.device) for total in found if total is not None]
-        return None if measured is None or len(known) < len(found) else known + measured
+        totals = [Updates.of(value).total() for value in (self.delta, *self.extra.values(), *self.seen.values())]
+        known = [total.to(self.delta.device) for total in totals if total is not None]
+        return None if measured is None or len(known) < len(totals) else known + measured
 
     def nulled(self) -> tuple[Report, int]:
-        """Return the reports with zeros for the vectors and scalars of those that hold NaN or infinity; and their number.
+        """Return the reports with zeros in those that hold NaN or infinity, and the number of these.
 
-        ``good`` says which ones are left as they were. Numbers of examples and of steps stay.
+        ``good`` marks the unchanged reports. Numbers of examples and steps are kept.
         """
         good = self.finite()
         if good.all():
             return self, 0
-        kept = to_device(torch.from_numpy(good), self.delta.device)
-        delta = _zeroed(self.delta, kept)
-        extra, seen = ({name: _zeroed(value, kept) for name, value in each.items()} for each in (self.extra, self.seen))
+        mask = to_device(torch.from_numpy(good), self.delta.device)
+        delta = _zeroed(self.delta, mask)
+        extra, seen = ({name: _zeroed(value, mask) for name, value in of.items()} for of in (self.extra, self.seen))
         measured = None if self.measured is None else self.measured.screened()[0]
         return replace(self, delta=delta, extra=extra, seen=seen, measured=measured, good=good), int((~good).sum())
 
     def screened(self) -> tuple[Report, int]:
-        """Return the reports without those that hold NaN or infinity, also among the measured; and how many were left out."""
+        """Return the reports without those that hold NaN or infinity, and the number of these; so is `measured`."""
         good = self.finite()
-        kept = self if good.all() else self.take(good.nonzero()[0])
+        screened = self if good.all() else self.take(good.nonzero()[0])
         if self.measured is not None:
-            kept = replace(kept, measured=self.measured.screened()[0])
-        return kept, int((~good).sum())
+            screened = replace(screened, measured=self.measured.screened()[0])
+        return screened, int((~good).sum())
 
 
-def _zeroed(values: torch.Tensor | Updates, kept: torch.Tensor) -> torch.Tensor | Updates:
-    """Values of the same kind, with zeros in other rows."""
-    zeroed = Updates.of(values).where(kept)
+def _zeroed(values: torch.Tensor | Updates, mask: torch.Tensor) -> torch.Tensor | Updates:
+    """Return values of the same kind, with zeros in the rows where the mask is False."""
+    zeroed = Updates.of(values).where(mask)
     return zeroed.gathered() if isinstance(values, torch.Tensor) else zeroed
 
 
 def _row_bytes(*matrices: torch.Tensor | Updates) -> int:
-    """Bytes of a row of each."""
+    """Return the bytes of a row of all matrices together."""
     return sum(rows.shape[1:].numel() * rows.element_size() for rows in matrices)
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Whom a selection can choose from in a round, and what its random choice depends on.
+    """The clients that a selection can choose from in a round, and the key of its random choice.
 
     Attributes:
-        available: which of the clients with these numbers are there, bool ``[n]`` from int64 ``[n]``.
+        available: returns which clients are available, bool ``[n]`` from client numbers, int64 ``[n]``.
         num_clients: N.
-        round: rounds done so far.
-        seed: the run's seed.
-        measured: reports of those who were asked for measurements first; None before that, or if nobody was.
-        record: what the selection has noted of past rounds, if it does.
+        round: number of completed rounds.
+        seed: the seed of the run.
+        measured: reports of the clients that measured before the selection; None if none did, or not yet.
+        record: the selection's record of past rounds, if it has one.
     """
 
     available: Callable[[np.ndarray], np.ndarray]
@@ -278,27 +282,27 @@ class Candidates:
     record: State = field(default_factory=dict)
 
     def everyone(self) -> np.ndarray:
-        """All who are there, ascending, int64; asks all N."""
+        """Return all available clients, ascending, int64. Looks up all N."""
         return np.flatnonzero(self.available(np.arange(self.num_clients)))
 
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """What the server knows of its federation before the first round; every piece is initialised with it.
+    """What the server knows about its federation before the first round; every piece is initialised with it.
 
     Attributes:
         num_clients: N.
         num_params: P.
-        rates: how often each client is there, ``[N]``, if it is known; None if not.
-        device: where parameters and updates live.
+        rates: the known availability rate of each client, ``[N]``; None if unknown.
+        device: the device of parameters and updates.
         dtype: their type.
-        seed: the run's seed.
-        adapters: the low-rank updates of the shared part of the model.
-        secret: random bits that the server alone knows, which the noise of differential privacy is made of between real
-            machines; None, in a simulation, has it made of the seed.
-        lost_releases: noised releases that were made by a server whose run this one was restored from, as far as it does not
-            know them: (how many came before the first, how many with the last) for each such server.
-        noised_answers: evaluations and queries that spend the privacy budget beside the rounds, so far.
+        seed: the seed of the run.
+        adapters: the low-rank adapters of the shared part of the model.
+        secret: random bits that the server alone knows, from which the noise of differential privacy is derived between real
+            machines; None, in a simulation, derives it from the seed.
+        lost_releases: noised releases of a server whose run was restored from an earlier state, as (number of releases before
+            the first lost one, number up to the last lost one), one pair for each such server.
+        noised_answers: number of evaluations and queries so far that spend the privacy budget.
     """
 
     num_clients: int
@@ -315,12 +319,12 @@ class Federation:
 
 @dataclass(frozen=True, eq=False)
 class ServerState:
-    """All that the server carries from round to round, except what lives with the clients.
+    """The state of the server between rounds, without client memory.
 
     Attributes:
         params: the model, ``[P]``.
-        version: how many server steps were taken, empty ones included.
-        slots: the state of every piece that has one, by its place (``"weighting.0"``, ``"aggregation"``, ...).
+        version: number of server steps, including empty ones.
+        slots: the state of every piece that has one, by slot (``"weighting.0"``, ``"aggregation"``, ...).
     """
 
     params: torch.Tensor
@@ -329,4 +333,4 @@ class ServerState:
 
 
 Info = dict[str, Any]
-"""What one may look at after a server step; nothing of it is carried on."""
+"""Figures of a server step for logging; they are no part of the state."""

@@ -1,4 +1,4 @@
-"""The matrix of a step's updates ``[B, P]``, one row for each report, as server rules see it."""
+"""Define the matrix of the updates of a step, ``[B, P]``, with the operations of server rules."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ import torch
 from turnout.core.checks import ConfigurationError
 
 Columnwise = Callable[[torch.Tensor], torch.Tensor]
-"""From some columns of all rows, ``[B, p]``, to one number for each of these columns, ``[p]``."""
+"""A function from a block of columns of all rows, ``[B, p]``, to one number for each of these columns, ``[p]``."""
 
 _COLUMNS = 1 << 12  # columns converted to float64 at a time, so that a converted block stays in the cache
-_TINY = 2.0**-600  # of which the multiples of all float64 numbers can be squared and summed
+_TINY = 2.0**-600  # times this factor, all float64 numbers can be squared and summed without overflow
 _LEAST_FACTOR = 2.0**-64
-_BLOCK = 1 << 17  # numbers that it may always hold: of few rows more columns
+_BLOCK = 1 << 17  # numbers in a block at least: with few rows, a block has more columns
 
 
 def _gathered(value: Any) -> Any:
-    """Put tensors in place of updates, also inside of lists and tuples."""
+    """Replace updates by tensors, also inside lists and tuples."""
     if isinstance(value, list | tuple):
         return type(value)(map(_gathered, value))
     return value.gathered() if isinstance(value, Updates) else value
 
 
 def _on_all_rows(operator: str) -> Callable[..., Any]:
-    """Make an operator of updates of one of tensors."""
+    """Return an operator of updates that applies an operator of tensors."""
     return lambda self, *others: getattr(self.gathered(), operator)(*_gathered(others))
 
 
 class Updates(ABC):
     """A matrix ``[B, P]`` with the operations that a server rule needs, wherever its rows are.
 
-    Rows are in one tensor (`Dense`), in several processes, or summed already (see `turnout.distributed`). The
-    operations are the same for all of these, need no second matrix of that size, and compute in float64.
+    Rows are in one tensor (`Dense`), on several processes, or already summed (see `turnout.distributed`). The operations
+    below work for all of these, need no second matrix of this size, and compute in float64.
 
-    Whatever else a tensor can do works as well, on all rows gathered in one tensor: ``delta.median(dim=0)``,
-    ``torch.quantile(delta, 0.5, dim=0)``, ``delta - mean``. Of several processes each then holds the whole matrix.
+    All other operations of tensors work as well, on all rows gathered in one tensor: ``delta.median(dim=0)``,
+    ``torch.quantile(delta, 0.5, dim=0)``, ``delta - mean``. Each of several processes then holds the whole matrix.
 
     Example:
         >>> updates = Updates.of(torch.tensor([[3.0, 4.0], [6.0, 8.0], [0.0, 1.0]]))
@@ -55,16 +55,17 @@ class Updates(ABC):
     device: torch.device
 
     fixed: torch.Tensor | None = None
-    """What each row was multiplied by before it was summed, ``[B]``, where that is its weight but for its staleness."""
+    """The factors by which rows were multiplied before they were summed, ``[B]``, if these are their weights except for
+    staleness."""
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """How many rows each group has whose rows were summed apart from those of others: all, where there is one."""
+        """The number of rows of each group that was summed separately; one group of all rows by default."""
         return (len(self),)
 
     @staticmethod
     def of(rows: torch.Tensor | Updates) -> Updates:
-        """Return a matrix as `Updates`, which it may be already."""
+        """Return a matrix as `Updates`."""
         return rows if isinstance(rows, Updates) else Dense(rows)
 
     @abstractmethod
@@ -72,9 +73,9 @@ class Updates(ABC):
         """Return ``sum_b w_b rows_b``, ``[P]``, for weights ``[B]``.
 
         Args:
-            weights: one for each row.
-            dtype: of the result. The sum is float64 and is rounded once; of large rows, a narrower type never takes the
-                memory of the whole float64 sum.
+            weights: the weight of each row.
+            dtype: the type of the result. The sum is computed in float64 and rounded once, in blocks, so that a narrower
+                result does not need the memory of the whole float64 sum.
         """
 
     def mean(self) -> torch.Tensor:
@@ -87,11 +88,11 @@ class Updates(ABC):
 
     @abstractmethod
     def norms(self) -> torch.Tensor:
-        """Return the Euclidean length of every row, float64 ``[B]``."""
+        """Return the Euclidean norm of every row, float64 ``[B]``."""
 
     @abstractmethod
     def shortened(self, norm: float) -> Updates:
-        """Return the matrix with rows longer than `norm` brought down to it; the same where there is none."""
+        """Return the matrix with rows clipped to a Euclidean norm."""
 
     @abstractmethod
     def gram(self) -> torch.Tensor:
@@ -102,11 +103,11 @@ class Updates(ABC):
 
     @abstractmethod
     def columnwise(self, function: Columnwise) -> torch.Tensor:
-        """Apply a function to a block of columns after the other, and return its values end to end, ``[P]``.
+        """Apply a function to blocks of columns, and return its concatenated values, ``[P]``.
 
         Args:
-            function: takes some columns of all rows, ``[B, p]`` in the order of the reports, and gives ``[p]``. What it gives
-                of a column must not depend on the other columns.
+            function: takes a block of columns of all rows, ``[B, p]`` in the order of the reports, and returns ``[p]``. Its
+                value for a column must not depend on the other columns.
         """
 
     @abstractmethod
@@ -114,8 +115,8 @@ class Updates(ABC):
         """Return the rows at these positions, int64 ``[b]``."""
 
     @abstractmethod
-    def where(self, kept: torch.Tensor) -> Updates:
-        """Return the matrix with zeros in the rows where `kept`, bool ``[B]``, is False."""
+    def where(self, mask: torch.Tensor) -> Updates:
+        """Return the matrix with zeros in the rows where the mask, bool ``[B]``, is False."""
 
     @abstractmethod
     def finite(self) -> torch.Tensor:
@@ -123,14 +124,14 @@ class Updates(ABC):
 
     @abstractmethod
     def gathered(self) -> torch.Tensor:
-        """Return all rows in one tensor ``[B, P]``; of several processes each gets them all."""
+        """Return all rows in one tensor ``[B, P]``, on every process."""
 
     def total(self) -> torch.Tensor | None:
-        """Return a number, float64 ``[]``, that is finite only if all are; None where that takes an exchange."""
+        """Return a number, float64 ``[]``, that is finite only if all numbers are; None if that needs an exchange."""
         return None
 
     def joined(self, others: Sequence[Any]) -> Updates:
-        """Return these rows, and below them those of others that are of the same kind."""
+        """Return these rows followed by those of others of the same kind."""
         return Dense(torch.cat([self.gathered(), *(other.gathered() for other in others)]))
 
     def __len__(self) -> int:
@@ -172,13 +173,13 @@ class Updates(ABC):
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of torch with all rows in one tensor."""
+        """Call a function of torch on all rows in one tensor."""
         del types
         return function(*_gathered(args), **{name: _gathered(value) for name, value in (kwargs or {}).items()})
 
 
 class Dense(Updates):
-    """Rows that are all in one tensor.
+    """A matrix in one tensor.
 
     Args:
         rows: ``[B, P]``; or of any shape ``[B, ...]`` for `where` and `finite`.
@@ -204,12 +205,12 @@ class Dense(Updates):
         return total
 
     def norms(self) -> torch.Tensor:
-        """Return the lengths."""
+        """Return the norms."""
         return lengths(self.rows)
 
     def shortened(self, norm: float) -> Dense:
-        """Return the matrix with no row longer than `norm`."""
-        return Dense(clipped(self.rows, norm))  # asking whether any is longer would wait for a device
+        """Return the matrix with clipped rows."""
+        return Dense(clipped(self.rows, norm))  # checking first if any is longer would synchronise with the device
 
     def gram(self) -> torch.Tensor:
         """Return the products, computed a block of columns at a time."""
@@ -221,7 +222,7 @@ class Dense(Updates):
 
     def columnwise(self, function: Columnwise) -> torch.Tensor:
         """Return the function's values."""
-        # As a tensor of its own, as it is where several processes hold the rows: sums may be rounded by the order in memory.
+        # Contiguous, as on several processes: the rounding of sums may depend on the order in memory.
         blocks = self.rows.split(block_columns(len(self)), dim=1)
         return torch.cat([function(block.contiguous()) for block in blocks])
 
@@ -229,14 +230,14 @@ class Dense(Updates):
         """Return the rows at these positions."""
         return Dense(self.rows[index])
 
-    def where(self, kept: torch.Tensor) -> Dense:
-        """Return the matrix with zeros in other rows."""
-        return Dense(self.rows.where(kept.view(-1, *(1,) * (self.rows.dim() - 1)), 0))
+    def where(self, mask: torch.Tensor) -> Dense:
+        """Return the matrix with zeros in the other rows."""
+        return Dense(self.rows.where(mask.view(-1, *(1,) * (self.rows.dim() - 1)), 0))
 
     def finite(self) -> torch.Tensor:
         """Return which rows are finite."""
-        # A sum is finite only if every term is, and it needs no second matrix. One that overflows float32 is looked at
-        # again; an overflow beyond 1e300 is an update that no model survives either.
+        # A sum is finite only if every term is, and it needs no second matrix. Sums that overflow float32 are repeated in
+        # float64; updates that overflow that are unusable as well.
         rows = self.rows.reshape(len(self), self.shape[1:].numel())
         good = torch.isfinite(rows.sum(dim=1))
         return good if good.all() else torch.isfinite(rows.sum(dim=1, dtype=torch.float64))
@@ -246,34 +247,34 @@ class Dense(Updates):
         return self.rows
 
     def total(self) -> torch.Tensor:
-        """Return the sum of all numbers, which may be infinite where all are finite."""
+        """Return the sum of all numbers, which may overflow even if all are finite."""
         return self.rows.sum().double()
 
 
 def lengths(rows: torch.Tensor) -> torch.Tensor:
-    """Return the Euclidean length of every row ``[B, P]``, float64 ``[B]``, also where squares overflow float64."""
-    found = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    """Return the Euclidean norm of every row ``[B, P]``, float64 ``[B]``, also if squares overflow float64."""
+    norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     if rows.dtype != torch.float64:  # squares of other types do not overflow
-        return found
-    # Asking whether any is infinite would wait for a device.
-    return torch.where(found.isinf(), torch.linalg.vector_norm(rows * _TINY, dim=1) / _TINY, found)
+        return norms
+    # Without a branch on the values, which would synchronise with the device.
+    return torch.where(norms.isinf(), torch.linalg.vector_norm(rows * _TINY, dim=1) / _TINY, norms)
 
 
 def clipped(rows: torch.Tensor, norm: float) -> torch.Tensor:
-    """Return rows ``[B, P]`` of which those longer than `norm` are shortened to it."""
+    """Clip rows ``[B, P]`` to a Euclidean norm."""
     length = lengths(rows)[:, None]
     factor = torch.where(length > norm, norm / length, 1.0)
-    # Two factors, where one would be too small for float32 to hold it with all of its digits.
+    # A small factor is applied in two steps, because it would be subnormal in float32.
     first = torch.where(factor < _LEAST_FACTOR, _LEAST_FACTOR, 1.0)
     return rows * first.to(rows.dtype) * (factor / first).to(rows.dtype)
 
 
 def join(parts: Sequence[torch.Tensor | Updates]) -> torch.Tensor | Updates:
-    """Return some rows and then others, of the kind that they are; of vectors ``[B]`` too."""
+    """Concatenate matrices, or vectors ``[B]``, of one kind."""
     tensors = [part for part in parts if isinstance(part, torch.Tensor)]
     return torch.cat(tensors) if len(tensors) == len(parts) else Updates.of(parts[0]).joined(parts[1:])
 
 
 def block_columns(num_rows: int) -> int:
-    """Return how many columns to look at together: a function of the number of rows alone, wherever these are."""
+    """Return the number of columns in a block: a function of the number of rows alone, wherever these are."""
     return max(_COLUMNS, _BLOCK // max(1, num_rows))

@@ -1,7 +1,7 @@
-"""Several processes that run one experiment together (`torch.distributed`): which one this is, and how they add up.
+"""Exchange tensors between the processes of an experiment (`torch.distributed`).
 
-Everything is exchanged by sums. Where each process fills rows of its own and has zeros elsewhere, the sum of their bits is
-the whole, exactly; and a sum is the same on all of them, to the last bit, so that they take the same server steps.
+All exchanges are sums. To gather rows, each process fills its rows and has zeros elsewhere, so that the sum of their bits, as
+integers, is exact. A sum has the same bits on all processes, so that they take the same server steps.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class ProcessLost(TurnoutError):
-    """Another process of the same run has died or cannot be reached."""
+    """Another process of the run has died or is unreachable."""
 
 
 def world_size() -> int:
-    """How many processes run the experiment; 1 unless `torch.distributed` says otherwise."""
+    """Return the number of processes of the experiment; 1 without `torch.distributed`."""
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
 def rank() -> int:
-    """Which of them this is, from 0. Process 0 alone writes files and speaks."""
+    """Return the number of this process, from 0. Process 0 alone writes files and output."""
     return distributed.get_rank() if world_size() > 1 else 0
 
 
-def share(number_of_things: int) -> slice:
-    """Which of so many things are this process's: neighbours, as many as anybody's, or one less."""
-    each, rest = divmod(number_of_things, world_size())
-    return slice(*(each * r + min(r, rest) for r in (rank(), rank() + 1)))
+def share(number: int) -> slice:
+    """Return the consecutive items of this process, of `number` items that are divided evenly among processes."""
+    size, rest = divmod(number, world_size())
+    return slice(*(size * r + min(r, rest) for r in (rank(), rank() + 1)))
 
 
 def all_reduce(values: torch.Tensor) -> torch.Tensor:
-    """Return the sum of everybody's tensors, which all have the same shape; `values` is changed in place and returned.
+    """Sum tensors of the same shape over all processes, in place, and return the sum.
 
     Raises:
-        ProcessLost: where not everybody is there.
+        ProcessLost: if a process is missing.
     """
     if world_size() > 1 and values.numel():
         try:
@@ -56,43 +56,45 @@ def all_reduce(values: torch.Tensor) -> torch.Tensor:
     return values
 
 
-def all_gather(own: torch.Tensor, place: torch.Tensor, num_rows: int) -> torch.Tensor:
-    """All rows ``[num_rows, ...]``, of which everybody has some, to the last bit.
+def all_gather(rows: torch.Tensor, index: torch.Tensor, num_rows: int) -> torch.Tensor:
+    """Return all rows ``[num_rows, ...]``, bit for bit, on every process.
 
     Args:
-        own: rows of this process, ``[b, ...]``.
-        place: where they are in the whole, int64 ``[b]``.
+        rows: the rows of this process, ``[b, ...]``.
+        index: their indices among all rows, int64 ``[b]``.
+        num_rows: the number of all rows.
     """
-    return all_reduce(_bits(own, place, num_rows)).view(own.dtype)
+    return all_reduce(_bits(rows, index, num_rows)).view(rows.dtype)
 
 
-def gather(own: torch.Tensor, place: torch.Tensor, num_rows: int, rank_of_all: int) -> torch.Tensor | None:
-    """Return all rows as `all_gather` does, in one process; None in the others.
+def gather(rows: torch.Tensor, index: torch.Tensor, num_rows: int, destination: int) -> torch.Tensor | None:
+    """Return all rows as `all_gather` does, on one process; None on the others.
 
     Args:
-        rank_of_all: of the process that gets them.
+        rows, index, num_rows: see `all_gather`.
+        destination: the rank of the process that gets them.
 
     Raises:
-        ProcessLost: where not everybody is there.
+        ProcessLost: if a process is missing.
     """
-    bits = _bits(own, place, num_rows)
+    bits = _bits(rows, index, num_rows)
     if world_size() > 1 and bits.numel():
         try:
-            distributed.reduce(bits, rank_of_all)
+            distributed.reduce(bits, destination)
         except RuntimeError as error:
             raise lost(error) from error
-    return bits.view(own.dtype) if rank() == rank_of_all else None
+    return bits.view(rows.dtype) if rank() == destination else None
 
 
-def _bits(own: torch.Tensor, place: torch.Tensor, num_rows: int) -> torch.Tensor:
-    """Return the bits of some rows in their places, and zeros in those of others: integers, whose sum is all rows exactly."""
-    bits = own.new_zeros((num_rows, *own.shape[1:])).view(_INTEGERS[own.element_size()])
-    bits[place] = own.contiguous().view(bits.dtype)
+def _bits(rows: torch.Tensor, index: torch.Tensor, num_rows: int) -> torch.Tensor:
+    """Return all rows as integers with the same bits, with zeros for the rows of other processes."""
+    bits = rows.new_zeros((num_rows, *rows.shape[1:])).view(_INTEGERS[rows.element_size()])
+    bits[index] = rows.contiguous().view(bits.dtype)
     return bits
 
 
 def broadcast(value: Value) -> Value:
-    """Return what process 0 has here, for everybody: plain values."""
+    """Return the value of process 0, a plain value, on every process."""
     if world_size() == 1:
         return value
     box = [value]
@@ -104,7 +106,7 @@ def broadcast(value: Value) -> Value:
 
 
 def anyone(flag: bool) -> bool:
-    """Whether it is true of any process."""
+    """Return True if the flag is True on any process."""
     if world_size() == 1:
         return flag
     device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
@@ -113,10 +115,10 @@ def anyone(flag: bool) -> bool:
 
 @contextmanager
 def started(device: str) -> Iterator[None]:
-    """Join the processes that ``torchrun`` started this one with, if it did.
+    """Connect to the other processes that ``torchrun`` started, if any.
 
     Args:
-        device: where they compute: NCCL connects those on GPUs, each of which takes the next GPU of its machine.
+        device: the device that they compute on. On GPUs they communicate by NCCL, and each process uses one GPU.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
@@ -129,10 +131,10 @@ def started(device: str) -> Iterator[None]:
     except (RuntimeError, ValueError) as error:
         raise lost(error) from error
     yield
-    distributed.destroy_process_group()  # not after an error: it would wait for those who are lost
+    distributed.destroy_process_group()  # not after an error, where it would wait for lost processes
 
 
 def lost(error: Exception) -> ProcessLost:
     """Return the error for a collective operation that failed."""
-    said = re.sub(r"\[\S*\]", "", str(error)).strip() or type(error).__name__  # without places in gloo's source
+    said = re.sub(r"\[\S*\]", "", str(error)).strip() or type(error).__name__  # without positions in the source of gloo
     return ProcessLost(f"another process of this run was lost ({said.splitlines()[0].split('. ')[0].strip()})")

@@ -1,4 +1,4 @@
-"""Update matrices of which sums alone are left, because their rows were summed as they came in."""
+"""Update matrices whose rows were summed on arrival, so that only sums are available."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import torch
 from turnout.core.checks import ConfigurationError
 from turnout.core.updates import Dense, Updates, block_columns
 
-# A sum of floating-point numbers depends on how its terms are grouped. Rows are therefore added in groups of so many, counted
-# from the first row of the sum, whether they come one by one off a network or in chunks of any size: a chunk that ends within
-# a group waits for the rest of it. So neither lanes nor the cut of a cohort change a bit.
+# The rounding of a sum depends on how its terms are grouped. Rows are therefore added in groups of this size, counted from
+# the first row of the sum, whether they arrive one by one from a network or in chunks of any size: rows of an incomplete
+# group wait for the others. The bits of a sum thus depend neither on the number of lanes nor on the chunks of a cohort.
 _TOGETHER = 16
 
-_CHUNK = 1 << 22  # columns of rows that are not joined of which the float64 sums are in memory at a time
+_CHUNK = 1 << 22  # maximum number of columns of a float64 sum in memory
 
 
 def _refuse(what: str) -> NoReturn:
-    """Refuse what needs updates one by one."""
+    """Raise the error for an operation that needs single updates."""
     raise ConfigurationError(
         f"a server rule reads updates ({what}), which were summed as they came in and are not held any more, because the "
         "aggregation says only_sums = True: leave that out if it is the aggregation that reads them; if it is a weighting, "
@@ -29,7 +29,7 @@ def _refuse(what: str) -> NoReturn:
 
 
 def _refusing(what: str) -> Callable[..., NoReturn]:
-    """Return a method that refuses what needs updates one by one."""
+    """Return a method that raises the error for an operation that needs single updates."""
 
     def method(*_: object) -> NoReturn:
         _refuse(what)
@@ -38,27 +38,25 @@ def _refusing(what: str) -> Callable[..., NoReturn]:
 
 
 class OnlySums(Updates):
-    """Rows of which a weighted sum can be had, and nothing else.
+    """Rows of which only a weighted sum is available.
 
     Attributes:
-        weights: those that are known, up to one factor, float64 ``[B]``.
+        weights: the weights, known up to a common factor, float64 ``[B]``.
     """
 
     weights: torch.Tensor
 
     def _ratio(self, weights: torch.Tensor) -> torch.Tensor:
-        """Return the factor, float64 ``[1]``, by which these weights differ from those that are known.
+        """Return the common factor, float64 ``[1]``, between these weights and those that are known.
 
         Raises:
-            RuntimeError: where it is not one factor.
+            RuntimeError: if there is no common factor.
         """
-        largest = self.weights.abs().argmax(dim=0, keepdim=True)  # a number as an index would be read by the host
+        largest = self.weights.abs().argmax(dim=0, keepdim=True)  # a tensor, because an integer would synchronise
         times = (weights[largest] / self.weights[largest]).where(self.weights[largest] != 0, 0.0)
         difference = (weights - times * self.weights).abs().max()
-        unlike = (
-            difference > 1e-6 * weights.abs().max()
-        ) & times.isfinite()  # an overflow is what a server step is dropped for
-        if self.device.type != "cpu":  # where nobody is to wait, such a step is dropped as one that overflows
+        unlike = (difference > 1e-6 * weights.abs().max()) & times.isfinite()  # steps that overflow are dropped later
+        if self.device.type != "cpu":  # without synchronisation: such a step is dropped as one that overflows
             return times.where(~unlike, torch.nan)
         if unlike:
             raise RuntimeError("weights turned out not to be proportional to the factors that were announced for them")
@@ -66,7 +64,7 @@ class OnlySums(Updates):
 
     @abstractmethod
     def weighted_sum(self, weights: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-        """Return the sum for weights that are those which were known before, up to one factor."""
+        """Return the sum for weights that equal the known ones up to a common factor."""
 
     inner = _refusing("their inner products")
     norms = _refusing("their norms")
@@ -78,29 +76,29 @@ class OnlySums(Updates):
 
 
 class _Settled(OnlySums):
-    """Sums that are made: rows can be put in another order, and neither doubled nor taken out again."""
+    """Computed sums: rows can be permuted, but neither repeated nor removed."""
 
     def _weights_at(self, index: torch.Tensor) -> torch.Tensor:
-        """Return the weights of all rows that count, once each, in another order."""
+        """Return the permuted weights; rows with weight 0 may be left out."""
         weights = self.weights[index]
         if len(index.unique()) < len(index) or weights.count_nonzero() < self.weights.count_nonzero():
             raise RuntimeError("rows that were summed can be neither doubled nor taken out again")
         return weights
 
-    def where(self, kept: torch.Tensor) -> Self:
-        """Return the same sums, where the other rows are in them with weight 0."""
-        if self.weights.where(~kept, 0.0).any():
+    def where(self, mask: torch.Tensor) -> Self:
+        """Return the same sums; all other rows must have weight 0."""
+        if self.weights.where(~mask, 0.0).any():
             _refuse("some of them")
         return self
 
 
 class Summed(_Settled):
-    """Rows of which only a sum is left, with weights that are known up to one factor.
+    """Rows of which only a sum is available, with weights that are known up to a common factor.
 
     Args:
         total: ``sum_b u_b rows_b``, float64 ``[P]``.
-        weights: u, float64 ``[B]``; 0 for rows that are not in it.
-        dtype: of the rows.
+        weights: u, float64 ``[B]``; 0 for rows that are not in the sum.
+        dtype: the type of the rows.
     """
 
     def __init__(self, total: torch.Tensor, weights: torch.Tensor, dtype: torch.dtype) -> None:
@@ -108,28 +106,28 @@ class Summed(_Settled):
         self.shape, self.dtype, self.device = torch.Size((len(weights), *total.shape)), dtype, total.device
 
     def take(self, index: torch.Tensor) -> Summed:
-        """Return all rows that count, once each, in another order."""
+        """Return the rows in another order; rows with weight 0 may be left out."""
         return Summed(self.sum, self._weights_at(index), self.dtype)
 
     def weighted_sum(self, weights: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-        """Return the sum, times what these weights are of those that were known."""
+        """Return the sum, times the common factor of these weights."""
         if not len(weights):
             return torch.zeros_like(self.sum, dtype=dtype)
         return (self._ratio(weights) * self.sum).to(dtype)
 
     def joined(self, others: Sequence[Summed]) -> SumsOfGroups:
-        """Return the sums of several groups."""
+        """Return the sums of several groups as one matrix."""
         parts = (self, *others)
         group = torch.repeat_interleave(torch.tensor([len(part) for part in parts]))
         return SumsOfGroups(parts, group.to(self.device), torch.cat([part.weights for part in parts]))
 
 
 class SumsOfGroups(_Settled):
-    """Rows of which sums over groups are left, with weights that are final but for one factor of each group.
+    """Rows of which sums over groups are available, with weights that are known up to a factor for each group.
 
     Args:
         parts: the sum of each group.
-        group: which one each row is in, int64 ``[B]``, the rows of a group in the order of its own.
+        group: the group of each row, int64 ``[B]``; rows of a group are in its order.
         weights: u, float64 ``[B]``; 0 for rows that are in no sum.
     """
 
@@ -142,15 +140,15 @@ class SumsOfGroups(_Settled):
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """How many rows each group has."""
+        """The number of rows of each group."""
         return tuple(len(part) for part in self.parts)
 
     def take(self, index: torch.Tensor) -> SumsOfGroups:
-        """Return all rows that count, once each, in another order."""
+        """Return the rows in another order; rows with weight 0 may be left out."""
         return SumsOfGroups(self.parts, self.group[index], self._weights_at(index))
 
     def weighted_sum(self, weights: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-        """Return the sum of the groups' sums, each times what these weights are of its own."""
+        """Return the sum of the groups' sums, each times the factor of its weights."""
         total = torch.zeros_like(self.parts[0].sum)
         for number, part in enumerate(self.parts):
             rows = self.group == number
@@ -159,13 +157,12 @@ class SumsOfGroups(_Settled):
 
 
 class LazySum(OnlySums):
-    """Rows that are all here, with factors that their weights will be proportional to: summed when the sum is asked for.
+    """Rows with factors that are proportional to their weights, summed on access.
 
     Args:
-        rows: ``[B, P]``, or parts of it one below the other. Parts are not joined: large ones may be files that are mapped
-            into memory.
+        rows: ``[B, P]``, or consecutive parts of it, which are not concatenated: they may be memory-mapped files.
         factors: u, float64 ``[B]``.
-        dtype: of the rows, where they are ``u_b rows_b`` already, in a wider type; None where they are as they came.
+        dtype: the type of the rows, if they are given as ``u_b rows_b`` in a wider type; None if they are not multiplied.
     """
 
     def __init__(
@@ -184,30 +181,30 @@ class LazySum(OnlySums):
             rows = [row for i in index.tolist() for row in _cut(self.parts, i, i + 1)] or [self.parts[0][:0]]
         return LazySum(rows, self.weights[index], self._multiplied)
 
-    def where(self, kept: torch.Tensor) -> LazySum:
-        """Return the rows with zeros, and weight 0, in place of the others."""
-        rows = [Dense(part).where(some).rows for part, some in zip(self.parts, self._split(kept), strict=True)]
-        return LazySum(rows, self.weights.where(kept, 0.0), self._multiplied)
+    def where(self, mask: torch.Tensor) -> LazySum:
+        """Return the matrix with zeros and weight 0 in the other rows."""
+        rows = [Dense(part).where(rows).rows for part, rows in zip(self.parts, self._split(mask), strict=True)]
+        return LazySum(rows, self.weights.where(mask, 0.0), self._multiplied)
 
     def joined(self, others: Sequence[LazySum]) -> LazySum:
-        """Return these rows, and below them those of others, where they are."""
-        every = (self, *others)
-        factors = torch.cat([one.weights for one in every])
-        return LazySum([part for one in every for part in one.parts], factors, self._multiplied)
+        """Return these rows followed by those of others, without copying them."""
+        sums = (self, *others)
+        factors = torch.cat([rows.weights for rows in sums])
+        return LazySum([part for rows in sums for part in rows.parts], factors, self._multiplied)
 
     def weighted_sum(self, weights: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-        """Return the same bits as of rows that were summed as they came in."""
+        """Return the sum, with the same bits as if the rows were summed on arrival."""
         size = self.shape[1]
         if not len(weights):
             return torch.zeros(size, dtype=dtype, device=self.device)
         ratio, times = self._ratio(weights), self.weights if self._multiplied is None else torch.ones_like(self.weights)
         if size <= _CHUNK:
             return (ratio * _in_groups(times, self.parts)).to(dtype)
-        found = torch.empty(size, dtype=dtype, device=self.device)
+        total = torch.empty(size, dtype=dtype, device=self.device)
         for start in range(0, size, _CHUNK):
             stop = min(start + _CHUNK, size)
-            found[start:stop] = ratio * _in_groups(times, self.parts, columns=(start, stop))
-        return found
+            total[start:stop] = ratio * _in_groups(times, self.parts, columns=(start, stop))
+        return total
 
     def finite(self) -> torch.Tensor:
         """Return which rows are finite."""
@@ -218,21 +215,21 @@ class LazySum(OnlySums):
         return torch.stack([Dense(part).total() for part in self.parts]).sum()
 
     def _split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return one value of each row, ``[B]``, as those of each part."""
+        """Split one value for each row, ``[B]``, by parts."""
         return values.split([len(part) for part in self.parts])
 
 
 class RunningSum:
-    """``sum_b w_b rows_b``, float64, of rows that come in parts; the same bits however they are cut into parts."""
+    """Compute ``sum_b w_b rows_b``, float64, of rows that arrive in parts, with bits that do not depend on the parts."""
 
     def __init__(self) -> None:
         self._total: torch.Tensor | None = None
-        self._weights: list[torch.Tensor] = []  # of what waits for a full group
+        self._weights: list[torch.Tensor] = []  # of rows that wait for a full group
         self._rows: list[torch.Tensor] = []
 
     def add(self, weights: torch.Tensor, rows: torch.Tensor) -> None:
         """Add the next rows ``[b, P]`` with their weights ``[b]``."""
-        # The first ones complete the group that waits, so that the others need not be copied behind it.
+        # The first rows complete the waiting group, so that the others need not be copied to join it.
         first = -self._waiting % _TOGETHER
         for part in (slice(0, first), slice(first, None)):
             self._weights.append(weights[part])
@@ -242,18 +239,19 @@ class RunningSum:
 
     @property
     def _waiting(self) -> int:
+        """The number of rows that wait for a full group."""
         return sum(map(len, self._weights))
 
     def _take(self, number: int) -> None:
-        """Sum the first of those that wait."""
+        """Add the first waiting rows to the sum."""
         weights, waiting = torch.cat(self._weights), self._waiting
         self._total = _in_groups(weights[:number], self._rows, self._total)
-        # Copies, because a slice would keep all of the part that it is of.
+        # Copies, because slices would keep their whole parts in memory.
         rest = [part.clone() for part in _cut(self._rows, number, waiting)]
         self._weights, self._rows = [weights[number:].clone()], rest or [self._rows[0][:0].clone()]
 
     def total(self) -> torch.Tensor:
-        """Return the sum ``[P]`` of all that came; nothing may come any more."""
+        """Return the sum ``[P]`` of all rows; none may be added afterwards."""
         if self._waiting or self._total is None:
             self._take(self._waiting)
         assert self._total is not None
@@ -266,14 +264,14 @@ def _in_groups(
     total: torch.Tensor | None = None,
     columns: tuple[int, int] | None = None,
 ) -> torch.Tensor:
-    """``sum_b w_b rows_b``, group after group, added to what there is already (which is changed).
+    """Return ``sum_b w_b rows_b``, group by group, added to a total in place.
 
     Args:
         weights: ``[b]``.
-        parts: rows ``[., P]`` one below the other, of which the first b are summed. They are not joined: large ones may be
-            files that are mapped into memory.
-        total: what there is already.
-        columns: the first one of the sum and the one behind the last; None is all of them.
+        parts: consecutive rows ``[., P]``, of which the first b are summed. They are not concatenated: they may be
+            memory-mapped files.
+        total: the total; None is zero.
+        columns: the range of columns; None is all columns.
     """
     for start in range(0, max(1, len(weights)), _TOGETHER):
         group = weights[start : start + _TOGETHER]
@@ -285,10 +283,10 @@ def _in_groups(
 
 
 def _sum_of_columns(weights: torch.Tensor, parts: Sequence[torch.Tensor], start: int, stop: int) -> torch.Tensor:
-    """Return what `_sum` returns from the column `start` to `stop`, bit for bit.
+    """Return the columns from `start` to `stop` of `_sum`, bit for bit.
 
-    The bits of a product may depend on how wide a block of columns is, so the blocks are those of `_sum`, and what they have
-    beside these columns is computed in vain.
+    The bits of a product may depend on the width of a block of columns. The blocks are therefore those of `_sum`, and their
+    other columns are discarded.
     """
     width = block_columns(len(weights))
     low, high = start - start % width, -(-stop // width) * width
@@ -296,23 +294,23 @@ def _sum_of_columns(weights: torch.Tensor, parts: Sequence[torch.Tensor], start:
 
 
 def _sum(weights: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the bits of `Dense.weighted_sum` of the rows of all parts, which are joined a block of columns at a time."""
+    """Return `Dense.weighted_sum` of the rows of all parts, bit for bit, concatenating one block of columns at a time."""
     columns, size = block_columns(len(weights)), parts[0].shape[1]
     if len(parts) == 1 or size <= columns:
         return Dense(parts[0] if len(parts) == 1 else torch.cat(list(parts))).weighted_sum(weights)
-    found = weights.new_empty(size, dtype=torch.float64)
+    total = weights.new_empty(size, dtype=torch.float64)
     for start in range(0, size, columns):
         block = torch.cat([part[:, start : start + columns] for part in parts])
-        found[start : start + columns] = weights.double() @ block.double()
-    return found
+        total[start : start + columns] = weights.double() @ block.double()
+    return total
 
 
 def _cut(parts: Sequence[torch.Tensor], start: int, stop: int) -> list[torch.Tensor]:
-    """Return the rows from `start` to `stop` of parts one below the other."""
-    found, at = [], 0
+    """Return the rows from `start` to `stop` of consecutive parts."""
+    rows, offset = [], 0
     for part in parts:
-        low, high = max(start - at, 0), min(stop - at, len(part))
+        low, high = max(start - offset, 0), min(stop - offset, len(part))
         if low < high:
-            found.append(part[low:high])
-        at += len(part)
-    return found
+            rows.append(part[low:high])
+        offset += len(part)
+    return rows

@@ -1,6 +1,6 @@
-"""How evenly a model serves its clients: figures over client-wise accuracies (or any other value per client).
+"""Compute figures of fairness over clients, from accuracies or other values of each client.
 
-A client without a value (NaN: it has no test examples) is left out, and `fairness` says how many were.
+Clients without a value (NaN, e.g. without test examples) are left out; `fairness` returns their number.
 """
 
 from __future__ import annotations
@@ -14,39 +14,51 @@ from turnout.core.checks import ConfigurationError, refuse
 
 
 def worst(values: Any, fraction: float = 0.1) -> float:
-    """Mean over the worst-served clients, the lowest `fraction` of ``values [N]``.
+    """Return the mean over the lowest `fraction` of ``values [N]``.
 
-    That many clients are ``ceil(fraction * n)`` of the n that have a value, so always at least one; NaN if none has.
+    The mean is over ``ceil(fraction * n)`` of the n clients with a value, at least one; NaN if no client has a value.
 
     Raises:
-        ConfigurationError: where `fraction` is not in (0, 1] or `values` is not one row of numbers.
+        ConfigurationError: if `fraction` is not in (0, 1], or `values` has more than one axis.
+
+    Example:
+        >>> worst([0.5, 0.9, 0.7, 0.8], fraction=0.5)
+        0.6
     """
     if not 0.0 < fraction <= 1.0:
         raise refuse("fraction", given=fraction, needed="a share of the clients, 0 < fraction <= 1")
     known = _known(values)
-    # 0.07 * 100 is a little more than 7 in floating point: it must not become 8 clients.
+    # 0.07 * 100 is slightly more than 7 in floating point, and must not become 8 clients.
     number = math.ceil(fraction * len(known) - 1e-9)
     return float(np.sort(known)[:number].mean()) if number else math.nan
 
 
 def spread(values: Any) -> float:
-    """Return the standard deviation over the clients, ``sqrt(mean_k (v_k - mean v)^2)`` of ``values [N]``.
+    """Return the standard deviation over clients, ``sqrt(mean_k (v_k - mean v)^2)`` of ``values [N]``.
 
-    It divides by n: the clients are all there are, not a sample. NaN if no client has a value.
+    It divides by n, because the clients are the whole population. NaN if no client has a value.
+
+    Example:
+        >>> spread([1.0, 3.0])
+        1.0
     """
     known = _known(values)
     return float(known.std()) if len(known) else math.nan
 
 
 def jain(values: Any) -> float:
-    """Jain's fairness index of ``values [N]``, all >= 0::
+    """Return Jain's fairness index of ``values [N]``, all >= 0::
 
         J = (sum_k v_k)^2 / (n sum_k v_k^2)
 
-    1 where all are equal (all zero included), 1/n where one client has everything; NaN if no client has a value.
+    It is 1 if all values are equal, including zero, and 1/n if one client has all; NaN if no client has a value.
 
     Raises:
-        ConfigurationError: where a value is negative or infinite.
+        ConfigurationError: if a value is negative or infinite.
+
+    Example:
+        >>> jain([1.0, 1.0]), jain([1.0, 0.0])
+        (1.0, 0.5)
 
     Reference: Jain, Chiu and Hawe, "A quantitative measure of fairness and discrimination for resource allocation in
     shared computer systems", DEC-TR-301, 1984.
@@ -61,15 +73,15 @@ def jain(values: Any) -> float:
     largest = known.max()
     if largest == 0.0:
         return 1.0
-    share = known / largest  # the index has no unit; without this, squares of tiny values vanish
+    share = known / largest  # the index is scale-free; squares of tiny values would underflow
     return float(share.sum() ** 2 / (len(share) * (share**2).sum()))
 
 
 def fairness(accuracies: Any) -> dict[str, float]:
-    """All figures over client-wise ``accuracies [N]``: a dictionary of plain numbers.
+    """Return all figures of ``accuracies [N]`` of clients, as plain numbers by name.
 
-    ``mean`` (every client counts once), ``spread``, ``worst`` (mean of the worst 10 %), ``jain``, ``clients`` (how many
-    have a value) and ``missing`` (how many have none).
+    They are ``mean`` (every client counts once), ``spread``, ``worst`` (mean of the worst 10 %), ``jain``, ``clients``
+    (number of clients with a value) and ``missing`` (number of clients without).
     """
     known = _known(accuracies)
     return {

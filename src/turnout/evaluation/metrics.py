@@ -13,18 +13,18 @@ from turnout.core.checks import ConfigurationError, known_name, refuse
 __all__ = ["auc", "balanced_accuracy", "calibration_error", "f1", "mae", "perplexity", "r2", "worst_class_accuracy"]
 
 Metric = Callable[[torch.Tensor, torch.Tensor], float | torch.Tensor]
-"""From outputs ``[n, ...]`` and targets ``[n, ...]`` to a figure; NaN where there is none, such as AUC with one class. Or to
-one number for each example, ``[n]``, whose mean is the figure: clients of a server can give its sum."""
+"""A function from outputs ``[n, ...]`` and targets ``[n, ...]`` to a number; NaN if it is undefined, such as AUC with one
+class. Or to one number for each example, ``[n]``, whose mean is the metric: clients of a server can send their sum."""
 
-_BINS = 15
+_BINS = 15  # of the calibration error
 
 
 def auc(outputs: torch.Tensor, targets: torch.Tensor) -> float:
     """Return the area under the ROC curve, from logits ``[n, C]`` and labels ``[n]``.
 
-    The share of pairs of a positive and a negative example in which the positive one has the larger score, ties counting
-    half. With two classes the score is the difference of the logits. With more it is the probability of a class, and the
-    result the mean over the classes that some examples have and others have not (macro, one against the rest).
+    It is the fraction of pairs of a positive and a negative example in which the positive one has the larger score; ties
+    count half. With two classes, the score is the difference of the logits. With more, it is the probability of a class, and
+    the result is the mean over classes, one against the rest (macro), without classes that all or no examples have.
 
     >>> auc(torch.tensor([[0.0, 0.1], [0.0, 0.3], [0.0, 0.2]]), torch.tensor([0, 1, 1]))
     1.0
@@ -48,18 +48,18 @@ def _auc(scores: torch.Tensor, positive: torch.Tensor) -> float:
 def f1(outputs: torch.Tensor, targets: torch.Tensor) -> float:
     """Return the F1 score, from logits ``[n, C]`` and labels ``[n]``, as a mean over classes (macro).
 
-    ``2 TP / (2 TP + FP + FN)`` of each class that is a label or a prediction of some example.
+    It is ``2 TP / (2 TP + FP + FN)`` for each class that is the label or the prediction of an example.
 
     >>> round(f1(torch.eye(2)[[0, 1, 1]], torch.tensor([0, 0, 1])), 3)
     0.667
     """
     right, predicted, labelled = _counts(outputs, targets)
-    some = predicted + labelled > 0
-    return float((2 * right[some] / (predicted + labelled)[some]).mean()) if some.any() else math.nan
+    occurs = predicted + labelled > 0
+    return float((2 * right[occurs] / (predicted + labelled)[occurs]).mean()) if occurs.any() else math.nan
 
 
 def balanced_accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> float:
-    """Return the mean over classes of the share of their examples that are predicted right, of classes with examples.
+    """Return the mean recall over classes with examples.
 
     >>> balanced_accuracy(torch.eye(2)[[0, 0, 0, 1]], torch.tensor([0, 0, 1, 1]))
     0.75
@@ -69,7 +69,7 @@ def balanced_accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> float:
 
 
 def worst_class_accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> float:
-    """Return the smallest share of the examples of a class that are predicted right, of classes with examples.
+    """Return the smallest recall of a class with examples.
 
     >>> worst_class_accuracy(torch.eye(2)[[0, 0, 0, 1]], torch.tensor([0, 0, 1, 1]))
     0.5
@@ -79,7 +79,8 @@ def worst_class_accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> float:
 
 
 def perplexity(outputs: torch.Tensor, targets: torch.Tensor) -> float:
-    """Return the exponential of the mean cross-entropy over all labels, or all tokens that count, from logits ``[..., C]``.
+    """Return the exponential of the mean cross-entropy over all labels or tokens, without ignored ones, from logits ``[...,
+    C]``.
 
     >>> perplexity(torch.zeros(3, 4), torch.tensor([0, 1, 2]))
     4.0
@@ -91,8 +92,8 @@ def perplexity(outputs: torch.Tensor, targets: torch.Tensor) -> float:
 def calibration_error(outputs: torch.Tensor, targets: torch.Tensor) -> float:
     """Return the expected calibration error, from logits ``[n, C]`` and labels ``[n]``.
 
-    The mean over examples of ``|accuracy - confidence|`` of their bin, with 15 bins of equal width over the probability of
-    the predicted class.
+    It is the mean over examples of ``|accuracy - confidence|`` of their bin, with 15 bins of equal width over the probability
+    of the predicted class.
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", equation 3.
 
@@ -108,7 +109,7 @@ def calibration_error(outputs: torch.Tensor, targets: torch.Tensor) -> float:
 
 
 def mae(outputs: torch.Tensor, targets: torch.Tensor) -> float:
-    """Return the mean absolute error of numbers.
+    """Return the mean absolute error.
 
     >>> mae(torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 3.0]))
     0.5
@@ -117,7 +118,7 @@ def mae(outputs: torch.Tensor, targets: torch.Tensor) -> float:
 
 
 def r2(outputs: torch.Tensor, targets: torch.Tensor) -> float:
-    """Return the coefficient of determination of numbers, ``1 - sum (y - f)^2 / sum (y - mean y)^2``; NaN for equal targets.
+    """Return the coefficient of determination, ``1 - sum (y - f)^2 / sum (y - mean y)^2``; NaN for equal targets.
 
     >>> r2(torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 4.0]))
     0.75
@@ -130,24 +131,24 @@ def r2(outputs: torch.Tensor, targets: torch.Tensor) -> float:
 
 
 def _recalls(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the share of right predictions of each class that has examples."""
+    """Return the recall of each class with examples."""
     right, _, labelled = _counts(outputs, targets)
     return right[labelled > 0] / labelled[labelled > 0]
 
 
 def _counts(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return how often each class is predicted right, is predicted, and is the label, ``[C]`` each."""
+    """Return the numbers of correct predictions, predictions and labels of each class, ``[C]`` each."""
     num_classes, predicted = outputs.shape[1], outputs.argmax(dim=1)
     numbers = (targets[predicted == targets], predicted, targets)
-    right, predictions, labels = (torch.bincount(each, minlength=num_classes).double() for each in numbers)
+    right, predictions, labels = (torch.bincount(classes, minlength=num_classes).double() for classes in numbers)
     return right, predictions, labels
 
 
 METRICS: Mapping[str, Metric] = {
-    each.__name__: each
-    for each in (auc, f1, balanced_accuracy, worst_class_accuracy, perplexity, calibration_error, mae, r2)
+    metric.__name__: metric
+    for metric in (auc, f1, balanced_accuracy, worst_class_accuracy, perplexity, calibration_error, mae, r2)
 }
-"""Metrics by name. All but `mae`, `r2` and `perplexity` are of one label for each example; `mae` and `r2` are of numbers."""
+"""Metrics by name. `mae` and `r2` are for regression, `perplexity` is for labels or tokens, the others are for one label."""
 
 _OF_NUMBERS, _OF_SEQUENCES = ("mae", "r2"), ("perplexity",)
 
@@ -156,12 +157,12 @@ def named(metrics: Any, has_labels: bool, has_numbers: bool) -> dict[str, Metric
     """Return metrics by the names of their columns.
 
     Args:
-        metrics: names of `METRICS`, and functions of outputs and targets, whose names they have.
-        has_labels: whether each example has one label.
-        has_numbers: whether targets are numbers to predict.
+        metrics: names of `METRICS`, or functions of outputs and targets, which are named as the functions.
+        has_labels: True if each example has one label.
+        has_numbers: True if targets are numbers (regression).
 
     Raises:
-        ConfigurationError: for an unknown name, what is no function, two of one name, and metrics of other targets.
+        ConfigurationError: for an unknown or repeated name, an object that is no function, and a metric of other targets.
     """
     if isinstance(metrics, str) or not isinstance(metrics, Iterable):
         raise refuse("metrics", given=metrics, needed="a sequence of names and functions, such as ('auc', 'f1')")
@@ -173,28 +174,34 @@ def named(metrics: Any, has_labels: bool, has_numbers: bool) -> dict[str, Metric
             raise refuse("metrics", given=metric, needed="a function with a name, of outputs and targets")
         if name in functions or name in ("loss", "accuracy", "rmse"):
             raise refuse("metrics", given=name, needed="names that no other column has")
-        fits = has_numbers if name in _OF_NUMBERS else not has_numbers if name in _OF_SEQUENCES else has_labels
-        if METRICS.get(name) is function and not fits:
-            raise ConfigurationError(
-                f"metrics: {name} is about {'numbers to predict' if name in _OF_NUMBERS else 'class labels'}, and the "
-                "targets of these data are others: leave it out"
-            )
+        if METRICS.get(name) is function:
+            _check_targets(name, has_labels, has_numbers)
         functions[name] = cast(Metric, function)
     return functions
 
 
+def _check_targets(name: str, has_labels: bool, has_numbers: bool) -> None:
+    """Reject a metric that does not fit the targets."""
+    fits = has_numbers if name in _OF_NUMBERS else not has_numbers if name in _OF_SEQUENCES else has_labels
+    if not fits:
+        raise ConfigurationError(
+            f"metrics: {name} is about {'numbers to predict' if name in _OF_NUMBERS else 'class labels'}, and the "
+            "targets of these data are others: leave it out"
+        )
+
+
 def measured(functions: Mapping[str, Metric], outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
-    """Return the figures of metrics, by name.
+    """Compute metrics, by name.
 
     Raises:
-        ConfigurationError: for a metric that returns no number.
+        ConfigurationError: if a metric does not return a number.
     """
     figures = {}
     for name, function in functions.items():
         value = function(outputs, targets)
         try:
-            each = isinstance(value, torch.Tensor) and value.shape == (len(targets),)
-            figures[name] = float(value.double().mean() if each else value)  # type: ignore[union-attr]
+            by_example = isinstance(value, torch.Tensor) and value.shape == (len(targets),)
+            figures[name] = float(value.double().mean() if by_example else value)  # type: ignore[union-attr]
         except (TypeError, ValueError, RuntimeError) as error:
             raise refuse(
                 f"metric {name}", given=value, needed="a number for all examples together, or one for each"

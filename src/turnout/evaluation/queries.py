@@ -1,4 +1,4 @@
-"""Ask clients for counts, means, variances and quantiles of their data, as sums that a server adds up."""
+"""Query counts, means, variances and quantiles of clients' data, as sums that a server adds."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ KINDS: tuple[Kind, ...] = ("count", "mean", "variance", "histogram", "quantiles"
 _BINNED, _MOMENTS = ("histogram", "quantiles"), ("mean", "variance")
 _OF_VALUES = (*_MOMENTS, *_BINNED)
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""The quantiles that are given."""
+"""The levels of quantiles."""
 
 _MOST_EDGES = 128
-_ROWS = 4096  # examples that are summed at a time
+_ROWS = 4096  # examples in a block
 
 
 @dataclass(frozen=True)
 class Question:
-    """Describe a query about the training examples of clients.
+    """A query about the training examples of clients.
 
     Attributes:
-        kind: ``"count"`` of examples; ``"mean"`` or ``"variance"``; ``"histogram"`` or ``"quantiles"`` by bins that all
-            clients share; or ``"label_histogram"``, examples of each class.
-        of: ``"features"``, as the model gets them; ``"targets"``; or the name of a function at the clients that gives a
+        kind: ``"count"`` of examples; ``"mean"`` or ``"variance"``; ``"histogram"`` or ``"quantiles"`` by common bins; or
+            ``"label_histogram"``, the number of examples of each class.
+        of: ``"features"``, the inputs of the model; ``"targets"``; or the name of a function at the clients that returns a
             number for each example.
-        column: of these alone; None is each.
-        edges: of the bins, ascending. Values below the first and from the last one on are counted by themselves.
-        center: a number near the mean, by which less of a variance is lost in rounding.
-        bound: of a mean or variance, the distance from `center` to which clients clip each value; None clips nothing. Sums
-            with noise need it.
+        column: the column of these; None is all columns.
+        edges: the edges of the bins, ascending. Two further bins count values below the first edge and from the last one on.
+        center: a number near the mean, which is subtracted from values to avoid cancellation in a variance.
+        bound: maximum distance from `center` to which clients clip values for a mean or variance; None does not clip. Sums
+            with noise require it.
 
     Raises:
-        ConfigurationError: for an unknown kind, and bins that are missing, do not ascend or are not used.
+        ConfigurationError: for an unknown kind, or edges that are missing, not ascending or unused.
     """
 
     kind: Kind
@@ -61,6 +61,14 @@ class Question:
             positive("bound", self.bound)
             if self.kind not in _MOMENTS:
                 raise ConfigurationError(f"bound: {self.kind} sums no values: leave it out")
+        self._check_edges()
+
+    def _check_edges(self) -> None:
+        """Check the edges of bins.
+
+        Raises:
+            ConfigurationError: if they are missing, not ascending or unused.
+        """
         if self.kind not in _BINNED:
             if self.edges:
                 raise ConfigurationError(f"edges: {self.kind} has no bins: leave them out")
@@ -74,7 +82,7 @@ class Question:
             raise refuse("edges", given=list(self.edges), needed="two finite numbers or more that ascend")
 
     def table(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the query as plain values."""
         values = {**asdict(self), "edges": list(self.edges)}
         if self.bound is None:
             del values["bound"]
@@ -87,10 +95,11 @@ class Question:
         {'num_examples': (), 'counts': (1, 4)}
 
         Args:
-            widths: numbers of an example by what they are of, and of ``"classes"``, 0 where targets are no labels.
+            widths: the number of columns of ``"features"`` and ``"targets"``, and of ``"classes"``, 0 if targets are no
+                labels.
 
         Raises:
-            ConfigurationError: for a column that does not exist, or labels where there are none.
+            ConfigurationError: if the column does not exist, or if there are no labels.
         """
         if self.kind == "label_histogram" and not widths["classes"]:
             raise ConfigurationError("label_histogram: the targets are no class labels: write histogram")
@@ -112,67 +121,68 @@ class Question:
         """Return the sums of one client.
 
         Args:
-            values: numbers of its examples, ``[n]`` or ``[n, ...]``; of a label histogram, the labels.
-            num_classes: of labels; 0 where targets are none.
+            values: the numbers of its examples, ``[n]`` or ``[n, ...]``; for a label histogram, the labels.
+            num_classes: number of classes; 0 if targets are no labels.
         """
-        found: dict[str, Any] = {"num_examples": len(values)}
+        sums: dict[str, Any] = {"num_examples": len(values)}
         if self.kind == "label_histogram":
-            return found | {"counts": [torch.bincount(values, minlength=num_classes).tolist()]}
+            return sums | {"counts": [torch.bincount(values, minlength=num_classes).tolist()]}
         for rows in self._columns(values) if self.kind in _OF_VALUES else ():
             for name, part in self._of(rows).items():
-                found[name] = found[name] + part if name in found else part
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
+                sums[name] = sums[name] + part if name in sums else part
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in sums.items()}
 
     def _columns(self, values: torch.Tensor) -> Iterator[np.ndarray]:
-        """Yield the values that are asked for, float64 ``[n, D]``, some examples at a time."""
+        """Yield the values of the query, float64 ``[n, D]``, in blocks of examples."""
         for rows in values.reshape(len(values), -1).split(_ROWS):
             numbers = rows.double().cpu().numpy()
             yield numbers if self.column is None else numbers[:, self.column : self.column + 1]
 
     def _of(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the sums of a block of examples, ``[n, D]``."""
         if self.kind in _BINNED:
-            places, bins = np.digitize(rows, self.edges), len(self.edges) + 1
-            flat = places + bins * np.arange(rows.shape[1])
-            return {"counts": np.bincount(flat.ravel(), minlength=bins * rows.shape[1]).reshape(-1, bins)}
-        off = rows - self.center
+            bins, number = np.digitize(rows, self.edges), len(self.edges) + 1
+            flat = bins + number * np.arange(rows.shape[1])  # one bincount for all columns
+            return {"counts": np.bincount(flat.ravel(), minlength=number * rows.shape[1]).reshape(-1, number)}
+        centred = rows - self.center
         if self.bound is not None:
-            off = off.clip(-self.bound, self.bound)
-        squares = {"squares": np.square(off).sum(axis=0)} if self.kind == "variance" else {}
-        return {"sums": off.sum(axis=0), **squares}
+            centred = centred.clip(-self.bound, self.bound)
+        squares = {"squares": np.square(centred).sum(axis=0)} if self.kind == "variance" else {}
+        return {"sums": centred.sum(axis=0), **squares}
 
     def figures(self, total: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Return what the sums over all clients say, as plain values: lists have a number for each column.
+        """Return the answer from the sums over all clients, as plain values; lists have a number for each column.
 
-        Variances divide by the number of examples. Quantiles are interpolated within their bin; those that lie beyond the
-        bins are the outermost edge.
+        Variances divide by the number of examples. Quantiles are interpolated within their bin; those beyond the bins are the
+        outermost edge.
         """
-        number = max(float(total["num_examples"]), 1.0)  # noise may have made it smaller
-        found: dict[str, Any] = {"num_examples": round(float(total["num_examples"]))}
+        number = max(float(total["num_examples"]), 1.0)  # noise may decrease it
+        answer: dict[str, Any] = {"num_examples": round(float(total["num_examples"]))}
         if self.kind in _MOMENTS:
-            off = total["sums"] / number
-            found["mean"] = (self.center + off).tolist()
+            centred = total["sums"] / number
+            answer["mean"] = (self.center + centred).tolist()
             if self.kind == "variance":
-                found["variance"] = np.maximum(total["squares"] / number - np.square(off), 0.0).tolist()
+                answer["variance"] = np.maximum(total["squares"] / number - np.square(centred), 0.0).tolist()
         if "counts" in total:
-            found["counts"] = np.rint(total["counts"]).astype(np.int64).tolist()
+            answer["counts"] = np.rint(total["counts"]).astype(np.int64).tolist()
         if self.kind == "label_histogram":
-            found["counts"] = found["counts"][0]
+            answer["counts"] = answer["counts"][0]
         if self.kind == "quantiles":
-            at = [_quantiles(row, np.array(self.edges)) for row in total["counts"]]
-            found["quantiles"] = {f"{level:g}": [row[i] for row in at] for i, level in enumerate(LEVELS)}
-        return found
+            columns = [_quantiles(row, np.array(self.edges)) for row in total["counts"]]
+            answer["quantiles"] = {f"{level:g}": [row[i] for row in columns] for i, level in enumerate(LEVELS)}
+        return answer
 
 
 def _quantiles(counts: np.ndarray, edges: np.ndarray) -> list[float]:
-    """Return quantiles of one column from the counts below, between and beyond edges."""
-    counts = np.maximum(counts, 0.0)  # noise may have made some of them negative
-    reached = np.cumsum(counts)[:-1] / max(counts.sum(), 1.0)  # the share of values below each edge
-    found = []
+    """Return the quantiles of one column from its counts below, between and beyond edges."""
+    counts = np.maximum(counts, 0.0)  # noise may make them negative
+    below = np.cumsum(counts)[:-1] / max(counts.sum(), 1.0)  # the fraction of values below each edge
+    quantiles = []
     for level in LEVELS:
-        at = int(np.searchsorted(reached, level))
-        if at == 0 or at == len(edges):
-            found.append(float(edges[min(at, len(edges) - 1)]))
+        i = int(np.searchsorted(below, level))
+        if i == 0 or i == len(edges):
+            quantiles.append(float(edges[min(i, len(edges) - 1)]))
             continue
-        low, high = reached[at - 1], reached[at]
-        found.append(float(edges[at - 1] + (level - low) / (high - low) * (edges[at] - edges[at - 1])))
-    return found
+        low, high = below[i - 1], below[i]
+        quantiles.append(float(edges[i - 1] + (level - low) / (high - low) * (edges[i] - edges[i - 1])))
+    return quantiles

@@ -1,4 +1,4 @@
-"""Compute the figures of an evaluation from sums that clients give of their own test examples."""
+"""Compute the figures of an evaluation from clients' sums over their test examples."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class SumsForm:
-    """Describe the sums that each client gives in an evaluation.
+    """The form of the sums that each client sends in an evaluation.
 
     Attributes:
-        groups: groups of labels whose examples are summed by themselves.
-        metrics: further sums by name, of functions that return one number for each example.
-        appeal: whether clients say if the model meets what they require of it.
-        alone: whether they have models of their own, which they prefer to one that does not.
-        personal: whether clients are served by models of their own, beside which they judge the shared one.
-        metric: ``"accuracy"``, or ``"rmse"`` of numbers to predict.
-        bins: of a histogram of the clients' accuracies, from which figures over clients are derived where the server learns
-            sums alone; 0 is none.
+        groups: groups of labels with sums of their own.
+        metrics: further metrics by name, functions that return one number for each example.
+        appeal: clients send if the model meets their requirement.
+        alone: clients have local models, which they prefer to a model that does not meet their requirement.
+        personal: clients predict with personal models, and evaluate the shared model as well.
+        metric: ``"accuracy"``, or ``"rmse"`` for regression.
+        bins: number of bins of a histogram of clients' accuracies, from which figures over clients are derived if the server
+            learns sums alone; 0 is none.
     """
 
     groups: Groups = ()
@@ -51,10 +51,10 @@ class SumsForm:
         names += ["shared_loss", "shared_score"] if self.personal else []
         names += ["appeal_train", "appeal_test"] if self.appeal else []
         names += ["preferred"] if self.appeal and self.alone else []
-        found: dict[str, tuple[int, ...]] = dict.fromkeys([*names, *(f"metric.{name}" for name in self.metrics)], ())
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys([*names, *(f"metric.{name}" for name in self.metrics)], ())
         if self.groups:
-            found |= dict.fromkeys(("group_examples", "group_score"), (len(self.groups),))
-        return found | ({"client_bins": (self.bins,)} if self.bins else {})
+            shapes |= dict.fromkeys(("group_examples", "group_score"), (len(self.groups),))
+        return shapes | ({"client_bins": (self.bins,)} if self.bins else {})
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class SumsForm:
 
 
 def scored(scores: Scores, labels: np.ndarray, groups: Groups, bins: int = 0) -> dict[str, Any]:
-    """Sum the scores of one client's examples; with bins, count the client in that of its accuracy."""
+    """Sum the scores of one client's examples; with bins, include the one-hot bin of its accuracy."""
     sums: dict[str, Any] = {
         "num_examples": len(scores.loss),
         "loss": float(scores.loss.sum()),
@@ -83,7 +83,7 @@ def metric_sums(metrics: Mapping[str, Metric], outputs: torch.Tensor, targets: t
     """Sum the metrics of one client's examples.
 
     Raises:
-        ConfigurationError: for a metric that does not return one number for each example.
+        ConfigurationError: if a metric does not return one number for each example.
     """
     sums = {}
     for name, function in metrics.items():
@@ -99,14 +99,14 @@ def metric_sums(metrics: Mapping[str, Metric], outputs: torch.Tensor, targets: t
 
 @dataclass(frozen=True, eq=False)
 class ClientSums:
-    """Sums over the test examples of clients, one row each.
+    """Sums over the test examples of clients, with a row for each client.
 
-    Figures have the names that they have in the table of rounds of a simulation, and are the same for the same sums.
+    Figures have the names of the table of rounds of a simulation, and the same values.
 
     Attributes:
-        clients: who answered, ascending, int64 ``[n]``.
-        seen: who had been in a server step before the model was made, bool ``[n]``.
-        sums: those of `SumsForm`, float64 ``[n]`` or ``[n, G]`` by name.
+        clients: the clients that answered, ascending, int64 ``[n]``.
+        seen: the clients that had contributed to the model, bool ``[n]``.
+        sums: the sums of `SumsForm`, float64 ``[n]`` or ``[n, G]`` by name.
         facts: `SumsForm.facts`.
     """
 
@@ -117,40 +117,40 @@ class ClientSums:
 
     @property
     def num_examples(self) -> int:
-        """Examples of all clients."""
+        """The number of examples of all clients."""
         return int(self.sums["num_examples"].sum()) if len(self.clients) else 0
 
     def by_client(self) -> dict[str, np.ndarray]:
-        """Return mean loss, the metric, and whatever else is a mean over examples, of each client, float64 ``[n]``."""
+        """Return mean loss, score and metrics of each client, float64 ``[n]`` by name."""
         sums, number = self.sums, self.sums["num_examples"]
-        found = figures(self.facts["metric"], sums["loss"] / number, sums["score"] / number)
-        found |= {name.removeprefix("metric."): sums[name] / number for name in sums if name.startswith("metric.")}
-        return {f"test_{name}": values for name, values in found.items()}
+        means = figures(self.facts["metric"], sums["loss"] / number, sums["score"] / number)
+        means |= {name.removeprefix("metric."): sums[name] / number for name in sums if name.startswith("metric.")}
+        return {f"test_{name}": values for name, values in means.items()}
 
     def figures(self) -> dict[str, float]:
-        """Return figures over all clients who answered, and by themselves over those that never were in a step.
+        """Return figures over all clients that answered, and over those that never contributed to the model.
 
-        How evenly clients are served has the names of `turnout.reporting`: ``client_test_mean``, ``client_test_worst``, ....
+        Figures of fairness have the names of `turnout.reporting`: ``client_test_mean``, ``client_test_worst``, ....
         """
         if not len(self.clients):
             return {}
-        found = self._of(self.seen | True)
+        row = self._over(np.ones(len(self.clients), dtype=bool))
         if (never := ~self.seen).any():
-            # A personal part that was never fitted: after 0 steps of adaptation, as a simulation calls it.
+            # These clients have not fitted their personal parts, which a simulation calls "after 0 steps".
             prefix = "unseen_after_0_" if self.facts["personal"] else "unseen_"
-            found |= {f"{prefix}{name}": value for name, value in self._of(never).items()}
+            row |= {f"{prefix}{name}": value for name, value in self._over(never).items()}
         values = self.by_client()[f"test_{self.facts['metric']}"]
-        even = fairness(values) if self.facts["metric"] == "accuracy" else {"spread": spread(values)}
-        return found | {f"client_test_{name}": float(value) for name, value in even.items()}
+        of_clients = fairness(values) if self.facts["metric"] == "accuracy" else {"spread": spread(values)}
+        return row | {f"client_test_{name}": float(value) for name, value in of_clients.items()}
 
-    def _of(self, rows: np.ndarray) -> dict[str, float]:
-        """Return figures over some of the clients."""
+    def _over(self, rows: np.ndarray) -> dict[str, float]:
+        """Return figures over the clients in these rows, bool ``[n]``."""
         sums = {name: values[rows] for name, values in self.sums.items()}
         total = {name: values.sum(axis=0) for name, values in sums.items()}
         return _of_totals(total, self.facts) | self._appeal(sums)
 
     def _appeal(self, sums: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return the columns of `turnout.evaluation.appeal.AppealMetrics` over some of the clients."""
+        """Return the columns of `turnout.evaluation.appeal.AppealMetrics` over the clients of these sums."""
         if "appeal_test" not in sums:
             return {}
         row = {name: float(sums[name].mean()) for name in ("appeal_train", "appeal_test")}
@@ -162,7 +162,7 @@ class ClientSums:
 
 
 def _of_totals(total: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> dict[str, float]:
-    """Return figures that follow from sums over the examples of all clients."""
+    """Return the figures that are functions of sums over all clients."""
     number, metric = total["num_examples"], facts["metric"]
     row = columns(figures(metric, total["loss"] / number, total["score"] / number), "test")
     for name in total:
@@ -180,14 +180,14 @@ def _of_totals(total: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> dic
 
 @dataclass(frozen=True, eq=False)
 class TotalSums:
-    """Sums over the test examples of all clients who answered, of which the server knows no single client's.
+    """Sums over the test examples of all clients, of which the server knows no single client's.
 
     Attributes:
-        clients: who answered, ascending, int64 ``[n]``.
-        seen: who had been in a server step before the model was made, bool ``[n]``.
-        total: the sums of `SumsForm`, float64, maybe with noise.
+        clients: the clients that answered, ascending, int64 ``[n]``.
+        seen: the clients that had contributed to the model, bool ``[n]``.
+        total: the sums of `SumsForm` over clients, float64, possibly with noise.
         facts: `SumsForm.facts`.
-        least: examples that are divided by at least, where noise may have made their number smaller.
+        least: lower bound of the number of examples by which sums are divided, as noise may decrease it.
     """
 
     clients: np.ndarray
@@ -197,20 +197,19 @@ class TotalSums:
     least: float = 1.0
 
     def by_client(self) -> dict[str, np.ndarray]:
-        """Return nothing: figures of single clients are no sums."""
+        """Return no figures: those of single clients are unknown."""
         return {}
 
     @property
     def num_examples(self) -> int:
-        """Examples of all clients, maybe with noise."""
+        """The number of examples of all clients, possibly with noise."""
         return max(0, round(float(self.total["num_examples"]))) if len(self.clients) else 0
 
     def figures(self) -> dict[str, float]:
-        """Return the figures of `ClientSums` that follow from sums.
+        """Return the figures of `ClientSums` that are functions of sums over all clients.
 
-        Those over clients are derived from a histogram of their accuracies, in which each counts as the middle of its bin:
-        they are off by half a bin at most, and by what noise there is. Figures over clients that were never in a step are
-        missing.
+        Figures of fairness are derived from a histogram of accuracies, in which each client counts as the middle of its bin:
+        without noise their error is at most half a bin. Figures over clients that never contributed are not available.
         """
         if not len(self.clients):
             return {}
@@ -226,12 +225,12 @@ class TotalSums:
         return row | self._over_clients()
 
     def _over_clients(self) -> dict[str, float]:
-        """Return how evenly clients are served, from the histogram of their accuracies."""
+        """Return figures of fairness, from the histogram of clients' accuracies."""
         if "client_bins" not in self.total:
             return {}
         counts = np.maximum(np.rint(self.total["client_bins"]), 0.0).astype(np.int64)
         if not counts.sum():
             return {}
         middles = (np.arange(len(counts)) + 0.5) / len(counts)
-        even = fairness(np.repeat(middles, counts))
-        return {f"client_test_{name}": float(even[name]) for name in ("mean", "spread", "worst", "jain")}
+        of_clients = fairness(np.repeat(middles, counts))
+        return {f"client_test_{name}": float(of_clients[name]) for name in ("mean", "spread", "worst", "jain")}

@@ -13,7 +13,7 @@ from turnout.data.federated import FederatedData, Shards
 from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, thinned
 from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.metrics import Metric, measured
-from turnout.evaluation.own import OwnScores, evaluate_own, evaluate_own_with_outputs
+from turnout.evaluation.personal import PersonalScores, evaluate_personal, evaluate_personal_with_outputs
 from turnout.pieces.base import KnownInAdvance, Personalization
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.simulation.client_groups import ClientGroup, unseen_figures
@@ -33,15 +33,17 @@ class Judge:
     def __init__(self, workspace: Workspace, models: PresentModels, metrics: Mapping[str, Metric]) -> None:
         self._workspace, self._models, self._metrics = workspace, models, metrics
 
-    def scores(self, shards: Shards) -> Scores | OwnScores:
+    def scores(self, shards: Shards) -> Scores | PersonalScores:
         """Evaluate the shared model, or each client's personal one, on these examples."""
         workspace, models, outputs = self._workspace, self._models, bool(self._metrics)
         if models.personal is None:
             return evaluate(workspace.objective, models.params, shards, workspace.data.transforms, outputs=outputs)
         if outputs:
-            return evaluate_own_with_outputs(workspace.objective, models.serving, shards, workspace.data.transforms)
+            return evaluate_personal_with_outputs(
+                workspace.objective, models.serving, shards, workspace.data.transforms
+            )
         clients = partial(workspace.clients, shards=shards)
-        return evaluate_own(models.serving, clients, shards, workspace.lanes)
+        return evaluate_personal(models.serving, clients, shards, workspace.lanes)
 
     def figures(
         self, most: int | None, groups: tuple[tuple[int, ...], ...] | None, gradients: float | None
@@ -91,7 +93,7 @@ class Judge:
                 by_client |= {f"{name}_{figure}": values for figure, values in figures.items()}
         return by_client
 
-    def _measured(self, scores: Scores | OwnScores) -> dict[str, float]:
+    def _measured(self, scores: Scores | PersonalScores) -> dict[str, float]:
         """Return the metrics over all examples."""
         if not self._metrics:
             return {}
@@ -99,7 +101,7 @@ class Judge:
             return measured(self._metrics, scores.outputs, scores.targets)
         return measured(self._metrics, *map(torch.cat, zip(*scores.pairs.values(), strict=True)))
 
-    def _measured_by_client(self, scores: Scores | OwnScores, num_clients: int) -> dict[str, np.ndarray]:
+    def _measured_by_client(self, scores: Scores | PersonalScores, num_clients: int) -> dict[str, np.ndarray]:
         """Return the metrics of each client, float64 ``[N]``; NaN for a client without examples."""
         table = {name: np.full(num_clients, np.nan) for name in self._metrics}
         for client, pair in scores.pairs.items() if self._metrics else ():

@@ -240,7 +240,7 @@ class BoundAttack:
 def _replaced(rows: Any, which: torch.Tensor, vector: torch.Tensor) -> Any:
     """Return the rows, with `vector` in place of those in `which`, bool ``[B]``."""
     if isinstance(rows, Sharded):
-        return Sharded(_replaced(rows.own, which[rows.place], vector), rows.place, len(rows))
+        return Sharded(_replaced(rows.local, which[rows.index], vector), rows.index, len(rows))
     return torch.where(which[:, None], torch.nan_to_num(vector.to(rows.dtype)), rows)
 
 
