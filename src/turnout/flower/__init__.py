@@ -1,11 +1,10 @@
-"""Train with the rules of turnout in a Flower app: `Rule` takes the place of a strategy in its ServerApp.
+"""Train with the algorithms of turnout in a Flower app: `Rule` replaces the strategy of a ServerApp.
 
-A grid is a transport beneath the deployment's server, and no third loop beside those of simulation and deployment: nodes are
-its clients, so that the journal, recovery, leases, noise and tables of `turnout serve` hold over a grid without being written
-again. An implementation of the loop's interface over a grid would need all of them to resume a ServerApp that was killed.
+A grid is a transport of the deployment's server, and nodes are its clients: journal, recovery, leases, noise and tables of
+`turnout serve` apply to a grid as well, so that a ServerApp that was killed can resume a run.
 
-`options`, `rule`, `grid` and `replies` are the server's side, `client_mod` and `loop` are the mod, and both use `arrays`. The
-extra ``flower`` installs what they need.
+`options`, `rule`, `grid` and `replies` are the server side, `client_mod` and `loop` the client side, and both use `arrays`.
+The extra ``flower`` installs the requirements.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ __all__ = ["Rule", "mod", "refusal"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "mod":  # which needs Flower
+    if name == "mod":  # imported late, because it needs Flower
         from turnout.flower.client_mod import mod
 
         return mod

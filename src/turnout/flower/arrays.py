@@ -1,4 +1,4 @@
-"""Name the numbers of a vector as the arrays of a Flower model."""
+"""Convert between the arrays of a Flower model and a vector."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from turnout.simulation.trained import Trained
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """The arrays of a model as a vector ``[P]``, in the smallest type that holds all of them.
+    """The arrays of a model as a vector ``[P]``, in the smallest type that can represent all of them.
 
-    Floating-point arrays are in the vector: parameters, and running statistics of BatchNorm, which are averaged like them.
-    Others, such as counts of batches, stay as they were. The vector begins with what is shared, ``[P_u]``.
+    The vector holds floating-point arrays: parameters, and running statistics of BatchNorm, which are averaged like them.
+    Other arrays, such as counts of batches, keep their initial values. The shared part ``[P_u]`` comes first in the vector.
 
     Attributes:
-        first: the first model.
-        personal: names of arrays that stay with their client.
+        first: the initial model.
+        personal: the names of arrays that do not leave their client.
     """
 
     first: dict[str, torch.Tensor]
@@ -41,10 +41,10 @@ class Arrays:
 
     @classmethod
     def of(cls, algorithm: Algorithm, record: Any) -> Arrays:
-        """Return the arrays of an ``ArrayRecord``, as an algorithm divides them between server and clients.
+        """Return the arrays of an ``ArrayRecord``, divided into a shared and a personal part by an algorithm.
 
-        A personalization chooses parameters of a module: here one with layers as the names of the arrays have them. A layer
-        whose weight is a vector is a normalisation, because linear layers, convolutions and embeddings have matrices.
+        A personalization selects parameters of a module. The module is reconstructed from the names of the arrays. A layer
+        whose weight is a vector is a normalisation layer, because linear layers, convolutions and embeddings have matrices.
         """
         first = dict(record.to_torch_state_dict())
         if algorithm.personal is None:
@@ -64,17 +64,17 @@ class Arrays:
 
     @cached_property
     def layout(self) -> Layout:
-        """Which stretch of the vector is which array."""
+        """The names and shapes of the arrays in the vector."""
         shapes = {name: tuple(value.shape) for name, value in self.first.items() if value.is_floating_point()}
         names = sorted(shapes, key=self.personal.__contains__)  # stable: the model's order within each part
         num_shared = sum(self.first[name].numel() for name in names if name not in self.personal)
         return Layout(tuple(names), tuple(shapes[name] for name in names), num_shared)
 
     def vector(self, arrays: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return arrays of this model as a vector.
+        """Return the arrays of a model as a vector.
 
         Raises:
-            WireError: where names or shapes are others.
+            WireError: if names or shapes differ from those of this model.
         """
         wrong = self.first.keys() ^ arrays.keys()
         wrong |= {name for name in arrays.keys() - wrong if arrays[name].shape != self.first[name].shape}
@@ -86,21 +86,21 @@ class Arrays:
 
     @cached_property
     def initial(self) -> torch.Tensor:
-        """The first model, ``[P]``."""
+        """The initial model, ``[P]``."""
         return self.vector(self.first)
 
     @property
     def shared(self) -> torch.Tensor:
-        """The shared part of the first model, ``[P_u]``."""
+        """The shared part of the initial model, ``[P_u]``."""
         return self.initial[: self.layout.num_shared]
 
     def tensors(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return a vector as arrays in the types of the first model, whose personal part is added to a shared ``[P_u]``."""
+        """Return a vector as arrays in the types of the initial model, which completes a shared part ``[P_u]``."""
         whole = torch.cat([vector, self.initial[len(vector) :]])
         return self.first | {name: part.to(self.first[name].dtype) for name, part in self.layout.split(whole).items()}
 
     def trained(self) -> Trained:
-        """Return what names the numbers in a checkpoint."""
+        """Return the model and its layout for a checkpoint."""
         names, personal = self.layout.names, self.initial[self.layout.num_shared :]
         fixed = {name: self.first[name] for name in self.first.keys() - {*names}}
         return Trained(self.layout, self.shared, personal, None, 0, {name: name for name in names}, fixed, None)

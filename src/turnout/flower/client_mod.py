@@ -1,4 +1,4 @@
-"""Have a Flower ClientApp do the client's part of an algorithm, by a mod around it."""
+"""Run the client side of an algorithm in a Flower ClientApp, as a mod."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ App = Callable[[Message, Context], Message]
 
 
 def mod(algorithm: Algorithm, folder: str | Path = "turnout-client") -> Callable[[Message, Context, App], Message]:
-    """Return a mod that does the client's part of an algorithm: ``ClientApp(mods=[mod(to.scaffold())])``.
+    """Return a mod that runs the client side of an algorithm: ``ClientApp(mods=[mod(to.scaffold())])``.
 
-    The ClientApp trains by its own loop, with an optimizer of ``torch.optim`` on the parameters that it was sent. Before each
-    of its steps, the mod changes the gradients as the algorithm's corrections say (`Scaffold`, `Prox`, `DynamicRegularizer`).
-    It joins the personal part of the model, counts steps, measures the gradient at the received model by a run of the loop
-    that does not move, and clips or compresses the update. The server has ``Rule(algorithm, mod=True)``. Messages that do not
-    come from `Rule` pass through; where they ask for an evaluation, the model gets the personal part of the node's last run.
+    The ClientApp trains by its own loop, with an optimizer of ``torch.optim`` on the received parameters. Before each step,
+    the mod applies the algorithm's corrections to the gradients (`Scaffold`, `Prox`, `DynamicRegularizer`). It inserts the
+    personal part of the model, counts steps, measures the gradient at the received model by a run of the loop that does not
+    change parameters, and clips or compresses the update. The server has ``Rule(algorithm, mod=True)``. Messages that are not
+    from `Rule` pass through; for evaluations, the personal part of the node's last run is inserted into their model.
 
     Args:
-        algorithm: that of the server; its local rule is not used.
-        folder: where the memory of each node is, which moves once the server has taken the report that it belongs to.
+        algorithm: the algorithm of the server; its local rule is not used.
+        folder: the folder of the memory of each node, which is updated when the server has accepted the report.
 
     Raises:
-        ConfigurationError: for an algorithm that a ClientApp cannot carry out, and, of a message, for another one.
+        ConfigurationError: for an algorithm that a ClientApp cannot carry out; for a message, if the server has another one.
     """
     if (why := refusal(algorithm, mod=True)) is not None:
         raise ConfigurationError(f"{algorithm.name} does not run in a ClientApp: {why}")
@@ -71,7 +71,7 @@ def mod(algorithm: Algorithm, folder: str | Path = "turnout-client") -> Callable
 
 
 def _serve(algorithm: Algorithm, folder: Path, message: Message, node: int) -> None:
-    """Put the node's personal part of its last run into the model of a message that does not come from `Rule`."""
+    """Insert the personal part of the node's last run into the model of a message that is not from `Rule`."""
     folders = sorted(folder.glob(f"*-{node}"), key=lambda path: path.stat().st_mtime)
     for key, record in list(message.content.array_records.items()) if folders else ():
         with closing(ClientFolder(folders[-1])) as state:
@@ -79,7 +79,7 @@ def _serve(algorithm: Algorithm, folder: Path, message: Message, node: int) -> N
 
 
 def _served(algorithm: Algorithm, arrays: Arrays, state: ClientFolder) -> ArrayRecord:
-    """Return the model that serves a client, who received these arrays."""
+    """Return the model with which a client predicts, given the received arrays."""
     params = arrays.shared
     if algorithm.personal is not None:
         memory = state.memory or first_memory(algorithm, arrays)
@@ -88,7 +88,7 @@ def _served(algorithm: Algorithm, arrays: Arrays, state: ClientFolder) -> ArrayR
 
 
 class _Node:
-    """One message to a node, and its app as a training loop (`turnout.flower.loop.Loop`); arguments as those of the mod."""
+    """A message to a node, with its app as a training loop (`turnout.flower.loop.Loop`). Arguments are those of the mod."""
 
     examples = 0
 
@@ -103,14 +103,14 @@ class _Node:
         message.content = RecordDict({key: value for key, value in content.items() if key not in (ORDER, SHARED)})
 
     def reply(self) -> Message:
-        """Settle what the server has taken, do what it asks for, and reply."""
+        """Update the memory by the server's decision on the last report, do the task, and reply."""
         state, order = self._state, self._order
         if state.pending is not None and state.pending.task.task != order["task"]:
             (state.settle if state.pending.task.task <= order["taken"] else state.drop)()
         if self._message.metadata.message_type == MessageType.EVALUATE:
             self._message.content[order["arrays"]] = _served(self._algorithm, self._arrays, state)
             return self._app(self._message, self._context)
-        if state.pending is None:  # otherwise, the server was restarted, and asks for the same report once more
+        if state.pending is None:  # otherwise the server was restarted, and requests the same report again
             state.hold(self._work())
         assert state.pending is not None
         records = {ORDER: ConfigRecord({"report": state.pending.body}), "metrics": self._metrics}
@@ -126,7 +126,7 @@ class _Node:
         return Pending(Assignment(task_number, version, phase, repeat, "0" * 64, 0, 1.0), report_body(report), memory)
 
     def __call__(self, params: torch.Tensor, direction: Direction, stay: bool = False) -> tuple[torch.Tensor, int]:
-        """Have the app train from parameters ``[P]``, as `turnout.flower.loop.Loop` says."""
+        """Let the app train from parameters ``[P]``; see `turnout.flower.loop.Loop`."""
         steps, content = Steps(self._arrays, params, direction, stay), RecordDict(dict(self._message.content))
         self._message.content[self._order["arrays"]] = ArrayRecord(self._arrays.tensors(params))
         with register_optimizer_step_pre_hook(steps.before), register_optimizer_step_post_hook(steps.after):
@@ -147,17 +147,17 @@ class _Node:
 
 
 class Steps:
-    """The optimizer steps of a training loop, whose gradients are changed by two hooks of ``torch.optim``.
+    """The optimizer steps of a training loop, whose gradients are modified by two hooks of ``torch.optim``.
 
     Args:
-        arrays: of the model.
-        start: where the loop starts, ``[P]``.
-        direction: what a step descends in place of the gradient.
-        stay: whether parameters go back after each step.
+        arrays: the arrays of the model.
+        start: the initial parameters of the loop, ``[P]``.
+        direction: returns the direction to descend in place of the gradient.
+        stay: reset parameters after each step.
 
     Attributes:
-        number: of steps so far.
-        stepped: which numbers some optimizer moves, bool ``[P]``.
+        number: number of steps so far.
+        stepped: the parameters that an optimizer updates, bool ``[P]``.
     """
 
     def __init__(self, arrays: Arrays, start: torch.Tensor, direction: Direction, stay: bool) -> None:
@@ -166,36 +166,36 @@ class Steps:
         self.number, self.stepped = 0, torch.zeros(len(start), dtype=torch.bool)
 
     def before(self, stepping: torch.optim.Optimizer, *_: Any) -> None:
-        """Replace the gradients by the direction; called before a step."""
+        """Replace the gradients by the direction; a pre-hook of steps."""
         parameters = [parameter for group in stepping.param_groups for parameter in group["params"]]
         if not self._slices:
             self._slices = self._matched(parameters)
-        if len(parameters) != len(self._slices) or any(parameter not in self._slices for parameter in parameters):
+        if {*map(id, parameters)} != {*map(id, self._slices)}:
             raise ConfigurationError(
                 "the ClientApp steps other parameters than before: train one model by one optimizer"
             )
         gradient, params = torch.zeros_like(self._start), self._start.clone()
-        for parameter, numbers in self._slices.items():
-            params[numbers] = parameter.detach().reshape(-1).to(params)
+        for parameter, part in self._slices.items():
+            params[part] = parameter.detach().reshape(-1).to(params)
             if parameter.grad is not None:
-                gradient[numbers] = parameter.grad.reshape(-1).to(params)
+                gradient[part] = parameter.grad.reshape(-1).to(params)
         direction = self._direction(gradient, params)
-        for parameter, numbers in self._slices.items():
-            if direction[numbers].any():
-                parameter.grad = direction[numbers].view_as(parameter).to(parameter)
-            elif gradient[numbers].any():  # frozen: not even weight decay and momentum move it
+        for parameter, part in self._slices.items():
+            if direction[part].any():
+                parameter.grad = direction[part].view_as(parameter).to(parameter)
+            elif gradient[part].any():  # frozen: without a gradient, not even weight decay and momentum change it
                 parameter.grad = None
         self.number += 1
 
     def after(self, *_: Any) -> None:
-        """Put the parameters back where they started, if they are to stay; called after a step."""
+        """Reset the parameters if they are to stay; a post-hook of steps."""
         if self._stay:
             with torch.no_grad():
-                for parameter, numbers in self._slices.items():
-                    parameter.copy_(self._start[numbers].view_as(parameter))
+                for parameter, part in self._slices.items():
+                    parameter.copy_(self._start[part].view_as(parameter))
 
     def _matched(self, parameters: list[torch.Tensor]) -> dict[torch.Tensor, slice]:
-        """Return which numbers of the vector each parameter is: the first array that it still equals, as none has moved."""
+        """Return the slice of the vector of each parameter: the first array that it equals, because none has changed yet."""
         layout, slices = self._arrays.layout, dict[torch.Tensor, slice]()
         ends = np.cumsum(layout.sizes).tolist()
         free = {name: slice(end - size, end) for name, size, end in zip(layout.names, layout.sizes, ends, strict=True)}

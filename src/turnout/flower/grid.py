@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -31,7 +31,7 @@ log = logging.getLogger("turnout.flower")
 
 @dataclass(frozen=True, eq=False)
 class _Sent:
-    """A task that a node works on, and its replies by the type of message."""
+    """A task of a node, and its replies by the type of message."""
 
     client: int
     node: int
@@ -44,15 +44,15 @@ class GridServer(Service):
 
     Args:
         rule: the options of the run.
-        grid: of the ServerApp.
-        arrays: of the model.
-        driver: the coordinator in motion, after all that is in the journal.
-        last: the last entry of the journal; None where it is empty.
-        timeout: longest time of a task, in seconds; the grid answers with an error then.
-        configs: by type of message, what is sent with it.
+        grid: the grid of the ServerApp.
+        arrays: the arrays of the model.
+        driver: the driver, after it has replayed the journal.
+        last: the last entry of the journal; None if it is empty.
+        timeout: maximum duration of a task in seconds, after which the grid replies with an error.
+        configs: the configuration that is sent with each type of message.
 
     Attributes:
-        metrics: the means of what clients said of their training, by version.
+        metrics: the means of clients' metrics of training, by version.
     """
 
     def __init__(
@@ -69,55 +69,46 @@ class GridServer(Service):
         options = ServerOptions(leases=Leases(timeout), min_clients=rule.min_nodes, max_clients=most)
         super().__init__(driver, driver.store, last, options)
         self._rule, self._grid, self._arrays, self._timeout, self._configs = rule, grid, arrays, timeout, configs
-        self._nodes = dict[int, int]()  # of each client that is connected
-        self._away = dict[int, float]()  # until when clients whose task failed count as gone
-        self._sent = dict[int, _Sent]()  # by task, until it ends: one that is lost is not sent again meanwhile
+        self._nodes = dict[int, int]()  # the node of each connected client
+        self._retry_at = dict[int, float]()  # when clients whose task failed count as available again
+        self._sent = dict[int, _Sent]()  # by task, until it ends; lost tasks stay, so that they are not sent again
         self._messages = dict[str, tuple[int, str]]()  # task and type of each message without a reply
         self._taken, self._version = driver.store.taken(), driver.version
-        # Numbers of examples and metrics: of tasks whose report is not written yet, and of reports since the last step.
+        # Numbers of examples and metrics, of reports that are not yet written, and of reports since the last step.
         self._unused, self._used = dict[int, tuple[int, MetricRecord]](), list[tuple[int, MetricRecord]]()
         self.metrics: dict[int, MetricRecord] = {}
 
     def run_in_this_thread(self) -> None:
-        """Go on until the run is over; raise what ended it before."""
+        """Serve until the run is over; raise the error that ends it early."""
         self._work()
         if self.failure is not None:
             raise self.failure
         self.stop()
 
     def tick(self) -> float:
-        """Take replies, note who came and went, and send tasks; return in how many seconds to do so again."""
+        """Collect replies, update the connected nodes, and send tasks; return the seconds until the next call."""
         self.stopping = self.driver.over is not None
         if not self.stopping:
             self._collect()
-            self._look()
-            self._give()
+            self._update_nodes()
+            self._send()
         return min(super().tick(), self._rule.poll)
 
-    def _look(self) -> None:
-        """Enrol nodes that are new, and note who came and went."""
+    def _update_nodes(self) -> None:
+        """Enrol new nodes, and record which nodes connected or disconnected."""
         before, self._nodes = {*self._nodes, *self.driver.present()}, {}
         for node in sorted(self._grid.get_node_ids()):
             if (client := self.enrolment.client_of(f"node {node}")) is None:
                 self.enrol(f"node {node}", name=str(node))
-            elif self._away.get(client, 0.0) <= self.clock():
+            elif self._retry_at.get(client, 0.0) <= self.clock():
                 self._nodes[client] = node
-                self.work_of(client, wait=math.inf)  # a lease that does not end: the grid says who is connected
+                self.work_of(client, wait=math.inf)  # an endless lease: the grid knows which nodes are connected
         for client in sorted(before - self._nodes.keys()):
             self.leave(client)
 
-    def _give(self) -> None:
-        """Send the tasks that are not yet sent, in the order in which they were given; after a restart, all open ones."""
-        tasks = {} if self.driver.run is None else self.driver.run.tasks
-        broadcast, messages = dict[int, dict[str, Any]](), list[tuple[_Sent, str, Message]]()
-        for client, task in tasks.items():
-            if task.task in self._sent or client not in self._nodes:
-                continue
-            if task.version not in broadcast:
-                broadcast[task.version] = self._records(task)
-            sent, records = _Sent(client, self._nodes[client], task), broadcast[task.version]
-            self._sent[task.task] = sent
-            messages += [(sent, kind, self._message(sent, kind, records)) for kind in self._rule.kinds(task.phase)]
+    def _send(self) -> None:
+        """Send the open tasks that are not yet sent, in order; after a restart, these are all open tasks."""
+        messages = list(self._new_messages())
         names = self._grid.push_messages([message for *_, message in messages]) if messages else ()
         for (sent, kind, _), name in zip_longest(messages, names):
             if name:
@@ -125,20 +116,33 @@ class GridServer(Service):
             elif sent.client in self._nodes:
                 self._lose(sent, "the grid takes no message for it")
 
+    def _new_messages(self) -> Iterator[tuple[_Sent, str, Message]]:
+        """Yield the messages of open tasks that are not yet sent, with their types."""
+        tasks = {} if self.driver.run is None else self.driver.run.tasks
+        broadcast = dict[int, dict[str, Any]]()
+        for client, task in tasks.items():
+            if task.task in self._sent or client not in self._nodes:
+                continue
+            if task.version not in broadcast:
+                broadcast[task.version] = self._records(task)
+            sent = self._sent[task.task] = _Sent(client, self._nodes[client], task)
+            for kind in self._rule.kinds(task.phase):
+                yield sent, kind, self._message(sent, kind, broadcast[task.version])
+
     def _model(self, task: Assignment) -> torch.Tensor:
         """Return the model of an open task, ``[P_u]``."""
         assert self.driver.run is not None
         return self.driver.run.coordinator.models[max(task.version, 0)]
 
     def _records(self, task: Assignment) -> dict[str, Any]:
-        """Return what all nodes get that train from the version of a task."""
+        """Return the records that are common to all tasks of a version."""
         assert self.driver.run is not None
         records = {self._rule.arrays: ArrayRecord(self._arrays.tensors(self._model(task)))}
         shared = dict(self.driver.run.coordinator.shared())
         return records | ({SHARED: ArrayRecord(shared)} if shared else {})
 
     def _message(self, sent: _Sent, kind: str, records: Mapping[str, Any]) -> Message:
-        """Return the message of a type by which a node gets its task."""
+        """Return the message of a task, of this type."""
         task, rule, round_ = sent.task, self._rule, sent.task.version + 1
         content = {**records, rule.config: ConfigRecord({**self._configs[kind], "server-round": round_})}
         if rule.mod:
@@ -149,27 +153,31 @@ class GridServer(Service):
         return Message(RecordDict(content), sent.node, kind, ttl=self._timeout, group_id=str(round_))
 
     def _collect(self) -> None:
-        """Take the replies that have arrived; those that nobody waits for, such as second ones, are left out."""
+        """Process the replies that have arrived; unexpected ones, such as second replies, are ignored."""
         self._messages = {name: (task, kind) for name, (task, kind) in self._messages.items() if task in self._sent}
         for reply in self._grid.pull_messages([*self._messages]) if self._messages else ():
             number, kind = self._messages.get(name := reply.metadata.reply_to_message_id, (-1, ""))
             sent, node = self._sent.get(number), reply.metadata.src_node_id
-            if sent is None or not (reply.has_error() or node == sent.node):  # an error may be one of the grid's
+            if sent is None or not (reply.has_error() or node == sent.node):  # errors may come from the grid itself
                 log.warning("node %s: a reply to no message of its own", node)
                 continue
             del self._messages[name]
             if reply.has_error():
                 self._lose(sent, reply.error.reason)
-                continue
-            try:
-                sent.replies[kind] = reply.content
-                if sent.replies.keys() == {*self._rule.kinds(sent.task.phase)}:
-                    self._take(sent)
-            except ValueError as error:  # a `WireError`, or a message without content
-                self._lose(sent, str(error))
+            else:
+                self._add_reply(sent, kind, reply)
+
+    def _add_reply(self, sent: _Sent, kind: str, reply: Message) -> None:
+        """Add a reply to a task, and take its report when all replies have arrived."""
+        try:
+            sent.replies[kind] = reply.content
+            if sent.replies.keys() == {*self._rule.kinds(sent.task.phase)}:
+                self._take(sent)
+        except ValueError as error:  # a `WireError`, or a message without content
+            self._lose(sent, str(error))
 
     def _take(self, sent: _Sent) -> None:
-        """Queue a report for the journal; raise `WireError` where it cannot be used."""
+        """Queue a report for the journal; raise `WireError` if it is unusable."""
         task = sent.task
         body = body_of(self._rule, self._arrays, task.phase, self._model(task), sent.replies)
         report = self.driver.setting.reports[task.phase].read(body, sent.client, task.version, task.repeat)
@@ -180,15 +188,20 @@ class GridServer(Service):
         self.report(sent.client, task.task, digest(body), part)
 
     def _lose(self, sent: _Sent, why: str) -> None:
-        """Give up a task for a reason that its node may have written, and leave its client alone for a while."""
+        """Drop a task, and treat its client as unavailable for a while.
+
+        Args:
+            sent: the task.
+            why: the reason, possibly untrusted text of the node.
+        """
         why = printable(why, 500).replace("\n", " ")
         log.warning("node %s: task %d is lost: %s", sent.node, sent.task.task, why)
-        self._away[sent.client] = self.clock() + self._rule.retry
+        self._retry_at[sent.client] = self.clock() + self._rule.retry
         self._nodes.pop(sent.client, None)
         self.leave(sent.client)
 
     def _note(self, applied: Applied) -> None:
-        """Take up what has followed: which reports were taken, and what they say of training once there is a step."""
+        """Record the outcomes of tasks, and average the metrics of training after a step."""
         super()._note(applied)
         for outcome in applied.outcomes:
             self._sent.pop(outcome.task, None)

@@ -1,4 +1,4 @@
-"""Do the client's part of an algorithm around the training loop of somebody else."""
+"""Run the client side of an algorithm around a foreign training loop."""
 
 from __future__ import annotations
 
@@ -25,47 +25,48 @@ from turnout.pieces.local.closure import outcome, sent
 from turnout.record.describe import describe
 
 ORDER, SHARED = "turnout", "turnout.shared"
-"""The records of a message that the mod reads: what is asked for, and vectors that are broadcast beside the model."""
+"""The records of a message for the mod: the order of the task, and vectors that are broadcast beside the model."""
 
 Direction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Return the direction to descend, ``[P]``, from the gradient and where the client is, ``[P]`` each."""
+"""A function from gradient and parameters, ``[P]`` each, to the direction to descend, ``[P]``."""
 
 
 class Loop(Protocol):
     """A training loop.
 
     Attributes:
-        examples: how many examples it trained on, the last time.
+        examples: number of examples of its last run.
     """
 
     examples: int
 
     def __call__(self, params: torch.Tensor, direction: Direction, stay: bool = False) -> tuple[torch.Tensor, int]:
-        """Train from parameters ``[P]``; return those afterwards, and the number of steps.
+        """Train from parameters ``[P]``; return the final parameters and the number of steps.
 
         Args:
-            params: where it starts.
-            direction: what a step descends in place of the gradient.
-            stay: whether the parameters go back to the start after each step.
+            params: the initial parameters.
+            direction: returns the direction to descend in place of the gradient.
+            stay: reset the parameters after each step.
         """
         ...
 
 
 @dataclass(frozen=True)
 class LoopSteps(Local):
-    """A training loop as a local rule: its own minibatches, optimizer and number of steps."""
+    """A training loop as a local rule, with its own minibatches, optimizer and number of steps."""
 
-    gives: ClassVar[tuple[str, ...]] = ("loss", *LOSSES)  # the server reads these of the metrics
+    gives: ClassVar[tuple[str, ...]] = ("loss", *LOSSES)  # the server reads these from metrics
 
     def alone(self, steps: int) -> Local:
-        """Return the rule itself: the loop says how many steps it takes."""
+        """Return the rule itself, because the loop determines the number of steps."""
         del steps
         return self
 
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
         """Run the loop once, with corrected gradients."""
         loop, start, steps = cast("LoopClient", clients).loop, task.params.reshape(-1), 0
-        if any(getattr(piece, "alternate", 0.0) for piece in corrections):  # which halves of the steps depend on
+        # An alternating correction depends on the total number of steps, so a run that changes nothing counts them first.
+        if any(getattr(piece, "alternate", 0.0) for piece in corrections):
             steps = loop(start, lambda gradient, _: gradient, stay=True)[1]
         lanes = Lanes(np.zeros(1, dtype=np.int64), np.array([steps]))
         begun = [piece.begin(task, memory, clients, lanes) for piece in corrections]
@@ -88,13 +89,13 @@ class LoopSteps(Local):
 
 
 class LoopStart(Start):
-    """Loss and gradient at the received model, from a run of the client's loop that does not move."""
+    """The gradient at the received model, from a run of the client's loop that does not change parameters."""
 
     @cached_property
     def gradient(self) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The mean gradient of the minibatches of one run of the loop, ``[1, P]``.
 
-        It is that of all examples where each is in one minibatch and these are equally large.
+        It equals the gradient over all examples if each is in one minibatch and minibatches have equal size.
         """
         total = torch.zeros(self.params.shape[-1], dtype=self.params.dtype)
 
@@ -111,17 +112,17 @@ class LoopStart(Start):
 
 @dataclass(frozen=True, eq=False)
 class LoopClient(Clients):
-    """One client whose examples its own loop alone sees: the lane of a client step without data and objective."""
+    """A client whose examples only its own loop sees: the client of a step without data and objective."""
 
     loop: Loop = field(kw_only=True)
 
     @property
     def num_examples(self) -> np.ndarray:
-        """Of the last run of the loop, int64 ``[1]``."""
+        """The number of examples of the last run of the loop, int64 ``[1]``."""
         return np.array([self.loop.examples], dtype=np.int64)
 
     def at(self, task: Task) -> tuple[LoopClient, Start]:
-        """Return the client with what it finds at the model of a task, and that."""
+        """Return the client with its `Start` at the model of a task, and this `Start`."""
         start = LoopStart(task, self)
         return replace(self, start=start), start
 
@@ -129,14 +130,14 @@ class LoopClient(Clients):
 def work(
     algorithm: Algorithm, arrays: Arrays, loop: Loop, client: int, task: Task, memory: State
 ) -> tuple[Report, State]:
-    """Do a task around a training loop: the report as it is sent, and what the client remembers if the server takes it.
+    """Do a task by a training loop; return the report, and what the client remembers if the server accepts it.
 
     Args:
-        algorithm: of which the clients' part is done here.
-        arrays: of the model.
-        loop: trains it.
-        client: its number.
-        task: with the shared parameters, ``[P_u]``.
+        algorithm: the algorithm.
+        arrays: the arrays of the model.
+        loop: the training loop.
+        client: the number of the client.
+        task: the task, with the shared parameters, ``[P_u]``.
         memory: what the client remembers; empty before its first task.
     """
     measured = tuple(piece for piece in algorithm.measurements if not set(piece.gives) <= {*LOSSES})
@@ -149,7 +150,7 @@ def work(
 
 
 def example(algorithm: Algorithm, arrays: Arrays, phase: str, seed: int) -> Report:
-    """Return the report of a client whose loop does not move."""
+    """Return the report of a client whose loop changes nothing, as an example of its form."""
 
     def still(params: torch.Tensor, direction: Direction, stay: bool = False) -> tuple[torch.Tensor, int]:
         del stay
@@ -170,7 +171,7 @@ def first_memory(algorithm: Algorithm, arrays: Arrays) -> State:
 
 
 def client_part(algorithm: Algorithm) -> str:
-    """Return a digest of the pieces that a client carries out, by which both sides see that they have the same."""
+    """Return a digest of the client side of an algorithm, by which server and client check that they agree."""
     names = ("corrections", "guard", "personal", "measurements")
     parts = [describe(getattr(algorithm, name)) for name in names]
     return digest(json.dumps([*parts, describe(algorithm.selection.measurements)], default=str).encode())

@@ -1,4 +1,4 @@
-"""Check the options of a run over a Flower grid: which algorithms a ClientApp can take part in, and what it is asked for."""
+"""Check the options of a run over a Flower grid, and derive the messages that an algorithm needs of a ClientApp."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from turnout.protocol.fits import check_machines, check_pace
 from turnout.protocol.pace import Pace, Rounds
 
 LOSSES = ("start_loss", "start_loss_rms", "appeal_gap")
-"""Inputs of pieces that are made of the metrics that a ClientApp sends when it evaluates the received model."""
+"""Inputs of pieces that are computed from the metrics of a ClientApp's evaluation of the received model."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Hold the options of `turnout.flower.Rule`, which describes them, and derive what is read of its clients."""
+    """The options of `turnout.flower.Rule`; see there."""
 
     algorithm: Algorithm
     pace: Pace = field(default_factory=Rounds)
@@ -63,14 +63,14 @@ class Options:
             )
 
     def losses(self, phase: str) -> tuple[str, ...]:
-        """Return what is read in a phase that follows from the metrics of an evaluation, or of training."""
+        """Return the inputs of pieces in a phase that are computed from metrics of evaluation or training."""
         measurements = {"train": self.algorithm.measurements, "measure": self.algorithm.selection.measurements}
         names = tuple(name for piece in measurements.get(phase, ()) for name in piece.gives if name in LOSSES)
         readers = (*self.algorithm.weighting, self.algorithm.selection) if phase == "train" else ()
         return (*names, "loss") if any("loss" in piece.needs for piece in readers) else names
 
     def kinds(self, phase: str) -> tuple[str, ...]:
-        """Return the types of messages by which clients are asked for a report of a phase."""
+        """Return the types of messages that a client gets in a phase."""
         evaluates = bool({*LOSSES} & {*self.losses(phase)})
         names = {name for piece in self.algorithm.selection.measurements for name in piece.gives}
         trains = phase != "measure" or names > {*LOSSES} & names
@@ -78,10 +78,10 @@ class Options:
 
 
 def refusal(algorithm: Algorithm, mod: bool = False) -> str | None:
-    """Return why an algorithm cannot run with a ClientApp; None where it can.
+    """Return why an algorithm cannot run with a ClientApp; None if it can.
 
-    An unchanged ClientApp sends its parameters after training, its number of examples, and metrics. With `mod`, it keeps a
-    memory, corrects gradients before each step of its optimizer, and changes its update before it is sent.
+    A plain ClientApp sends its parameters after training, its number of examples, and metrics. With `mod`, it also has a
+    memory, corrects gradients before each optimizer step, and modifies its update before it is sent.
 
     >>> import turnout as to
     >>> refusal(to.fedau()) is None
@@ -100,18 +100,14 @@ def refusal(algorithm: Algorithm, mod: bool = False) -> str | None:
 
 
 def _reasons(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
-    """Yield pieces that a ClientApp does not carry out, with the mod or without, and why."""
+    """Yield pieces that a ClientApp cannot carry out, with or without the mod, with the reason."""
     aggregation = algorithm.aggregation
     if Solver.family.name_of(type(algorithm.local)) is None:
         yield algorithm.local, "is how clients train in this method, and a ClientApp trains by its own loop"
     for piece in algorithm.weighting:
         if isinstance(piece, InformsClients):
             yield piece, "has the server say how much work a client does, and a ClientApp decides that"
-    for piece in (*algorithm.measurements, *algorithm.selection.measurements):
-        if isinstance(piece, Inexactness):
-            yield piece, "needs a gradient after training, and a ClientApp computes none then"
-        if getattr(piece, "tuning", None) is not None:
-            yield piece, "tunes the model before it is scored (tuning=...), and a ClientApp scores it as it comes"
+    yield from _reasons_of_measurements(algorithm)
     for piece in algorithm.corrections:
         if piece.of_minibatch:
             yield piece, "is a term of the loss on each minibatch, and a ClientApp has a loss of its own"
@@ -121,8 +117,17 @@ def _reasons(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
         yield aggregation, f"asks clients for more after training ({', '.join(phases)})"
 
 
+def _reasons_of_measurements(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
+    """Yield measurements that a ClientApp cannot carry out, with the reason."""
+    for piece in (*algorithm.measurements, *algorithm.selection.measurements):
+        if isinstance(piece, Inexactness):
+            yield piece, "needs a gradient after training, and a ClientApp computes none then"
+        if getattr(piece, "tuning", None) is not None:
+            yield piece, "tunes the model before it is scored (tuning=...), and a ClientApp scores it as it comes"
+
+
 def _without_mod(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
-    """Yield pieces that need the mod, and why."""
+    """Yield pieces that need the mod, with the reason."""
     if algorithm.personal is not None:
         yield algorithm.personal, "keeps a part of the model with every client, and a ClientApp sends all of it"
     for piece in algorithm.corrections:

@@ -20,35 +20,36 @@ from turnout.flower.options import Options
 
 
 def formats(rule: Options, arrays: Arrays, max_norm: float | None) -> dict[str, ReportFormat]:
-    """Return what reports look like, by phase."""
-    objective: Any = arrays  # of which a coding reads the layout and the first model
+    """Return the format of reports by phase."""
+    objective: Any = arrays  # a coding reads its layout and initial model alone
     coding, nulls = Coding.of(rule.algorithm, rule.seed, objective), rule.algorithm.aggregation.nulls_dropped
     bodies = {phase: report_body(_example(rule, arrays, phase)) for phase in rule.algorithm.phases}
     return {phase: ReportFormat(manifest(load(body)), coding, nulls, max_norm) for phase, body in bodies.items()}
 
 
 def _example(rule: Options, arrays: Arrays, phase: str) -> Report:
-    """Return a report of a phase as a client sends it that did not move."""
+    """Return an example report of a phase, with a zero update."""
     trains = "train" in rule.kinds(phase)
     report = example(rule.algorithm, arrays, phase, rule.seed) if trains else _report(arrays.shared[:0], 1, 1, {})
     return replace(report, seen=report.seen | _seen(dict.fromkeys(rule.losses(phase), 0.0)))
 
 
 def body_of(rule: Options, arrays: Arrays, phase: str, model: torch.Tensor, replies: Mapping[str, RecordDict]) -> bytes:
-    """Return the report of a client, of its replies by the type of message.
+    """Return the body of a report from the replies of a client, by the type of message.
 
     Raises:
-        WireError: where the replies lack what the algorithm reads, or cannot be read.
+        WireError: if the replies cannot be read, or lack inputs of the algorithm.
     """
     try:
         return _body(rule, arrays, phase, model, replies)
     except WireError:
         raise
-    except Exception as error:  # records are bytes that a client wrote, and whatever these make raise is its own loss
+    except Exception as error:  # the bytes of a client may raise anything; only its own report is lost
         raise WireError(f"the reply cannot be read: {error!r}") from error
 
 
 def _body(rule: Options, arrays: Arrays, phase: str, model: torch.Tensor, replies: Mapping[str, RecordDict]) -> bytes:
+    """Return the body of a report, see `body_of`; raises any error for malformed replies."""
     losses, train = _losses(rule, phase, replies), replies.get("train")
     if rule.mod and train is not None:
         body = train.config_records.get(ORDER, {}).get("report")
@@ -66,18 +67,18 @@ def _body(rule: Options, arrays: Arrays, phase: str, model: torch.Tensor, replie
 
 
 def _report(delta: torch.Tensor, num_examples: float, num_steps: float, losses: Mapping[str, float]) -> Report:
-    """Return the report of one client, whose number and version the server knows."""
+    """Return the report of one client, without its number and version, which the server knows."""
     examples, steps, zero = (np.array([round(value)], dtype=np.int64) for value in (num_examples, num_steps, 0))
     return Report(zero, zero, examples, steps, delta[None], seen=_seen(losses))
 
 
 def _seen(losses: Mapping[str, float]) -> dict[str, torch.Tensor]:
-    """Return numbers as the server reads them client by client."""
+    """Return numbers as `Report.seen`."""
     return {name: torch.tensor([value], dtype=torch.float64) for name, value in losses.items()}
 
 
 def _losses(rule: Options, phase: str, replies: Mapping[str, RecordDict]) -> dict[str, float]:
-    """Return what follows from the metrics of a client, by name."""
+    """Return the inputs of pieces from the metrics of a client, by name."""
     others, values = {"loss": ("train", rule.train_loss), "start_loss_rms": ("evaluate", f"{rule.loss}_rms")}, {}
     for name in rule.losses(phase):
         kind, metric = others.get(name, ("evaluate", rule.loss))
@@ -97,7 +98,7 @@ def number(metrics: MetricRecord, name: str) -> float:
     """Return one number of a record of metrics.
 
     Raises:
-        WireError: where there is none of this name.
+        WireError: if there is no number of this name.
     """
     value = metrics.get(name)
     if not isinstance(value, int | float):
@@ -107,13 +108,14 @@ def number(metrics: MetricRecord, name: str) -> float:
 
 
 def mean(metrics: Sequence[tuple[int, MetricRecord]], examples: str) -> MetricRecord:
-    """Return the mean of metrics by numbers of examples, of the numbers that all have.
+    """Return the means of the metrics that all clients have, weighted by their numbers of examples.
 
     Args:
-        metrics: of each client, beside the number of examples in its report.
-        examples: the name of that number, which is left out.
+        metrics: the number of examples and the metrics of each client.
+        examples: the name of the metric of that number, which is left out.
     """
-    metrics = [(weight, record) for weight, record in metrics if weight and record]  # one sent again has no metrics
+    # A report that was sent again after a restart has no metrics.
+    metrics = [(weight, record) for weight, record in metrics if weight and record]
     numbers = [{name: v for name, v in record.items() if isinstance(v, int | float)} for _, record in metrics]
     names = set[str]().union(*numbers).intersection(*numbers) - {examples}
     total = sum(weight for weight, _ in metrics)

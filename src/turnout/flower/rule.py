@@ -1,4 +1,4 @@
-"""Train with an algorithm of turnout where a Flower ServerApp has a strategy."""
+"""Train with an algorithm of turnout in place of the strategy of a Flower ServerApp."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from turnout.record.environment import environment
 
 @dataclass(frozen=True)
 class Rule(Options):
-    """An algorithm of turnout in the place of a strategy: ``Rule(to.fedau(cutoff=50)).start(grid, arrays, num_rounds=100)``.
+    """An algorithm of turnout in place of a strategy: ``Rule(to.fedau(cutoff=50)).start(grid, arrays, num_rounds=100)``.
 
-    Every node of the grid is a client, numbered in the order in which nodes were seen first; one that comes again is the same
-    client as long as Flower gives it the same id. Who is connected is there, so that participation intervals are those of
-    nodes. Clients train by their own ClientApp: of the algorithm's local rule nothing is used but the step size that q-FFL
-    refers to. Reports and a journal are in the folder: a ServerApp that was killed goes on with the run when it is started
-    again, bit for bit.
+    Every node of the grid is a client, numbered in the order in which nodes are first seen; a node that reconnects is the
+    same client as long as Flower assigns it the same id. Connected nodes are available clients, so that participation
+    intervals are those of nodes. Clients train by their own ClientApp: the algorithm's local rule is not used, except for the
+    step size that q-FFL reads. Reports and a journal are in the folder: a ServerApp that was killed resumes the run when it
+    is started again, bit for bit.
 
     Args:
-        algorithm: what the server does with updates.
-        pace: when it asks and steps. `Rounds` without a deadline has the `timeout` of `start`.
-        folder: of the run. One that holds a run goes on with it.
-        mod: whether every ClientApp has ``mods=[turnout.flower.mod(algorithm)]``, which does what needs more of clients than
-            parameters and metrics.
-        min_nodes: so many nodes are connected before the first task is given.
-        seed: of the selection of clients.
-        evaluate_every: server steps from one call of `evaluate_fn` to the next.
-        requirement: rho_k of MaxFL, a loss; or the name of the metric by which a client says its own when it evaluates.
-        loss: the name of the loss in the metrics of an evaluation, for MaxFL, q-FFL and power of choice. With ``_rms`` behind
-            it, that of ``sqrt(mean_i loss_i^2)``, for Oort.
+        algorithm: the algorithm of the server.
+        pace: the pace. `Rounds` without a deadline has the `timeout` of `start`.
+        folder: the folder of the run; a run in it is resumed.
+        mod: True if every ClientApp has ``mods=[turnout.flower.mod(algorithm)]``, for algorithms that need more of clients
+            than parameters and metrics.
+        min_nodes: number of connected nodes before the first task is sent.
+        seed: the seed of the selection of clients.
+        evaluate_every: server steps between calls of `evaluate_fn`.
+        requirement: rho_k of MaxFL, a loss; or the name of the metric of a client's evaluation with its requirement.
+        loss: the name of the loss in the metrics of an evaluation, for MaxFL, q-FFL and power of choice. With the suffix
+            ``_rms``, that of ``sqrt(mean_i loss_i^2)``, for Oort.
         train_loss: the name of the mean loss in the metrics of training, for selections by the last loss.
-        arrays, config, examples, steps: keys of records and metrics; `steps` is read for FedNova without the mod alone.
-        retry: seconds until the node of a task that failed counts as there again.
-        poll: seconds between two looks for replies and for who is connected.
-        max_norm: the greatest norm of an update that counts; None takes any. ``"auto"`` is 100 times the norm of the first
-            model, and at least 100 times the root of its number of parameters.
+        arrays, config, examples, steps: keys of records and metrics; `steps` is read only for FedNova without the mod.
+        retry: seconds until the node of a failed task counts as available again.
+        poll: seconds between polls for replies and connected nodes.
+        max_norm: maximum norm of an update; None is unlimited. ``"auto"`` is 100 times the norm of the initial model, and at
+            least 100 times the square root of its number of parameters.
 
     Raises:
         ConfigurationError: for an algorithm that needs more of clients than a ClientApp sends, or options out of range.
@@ -66,23 +66,23 @@ class Rule(Options):
         evaluate_config: Any = None,
         evaluate_fn: Callable[[int, Any], Any] | None = None,
     ) -> Any:
-        """Train, or go on with the run in the folder.
+        """Train, or resume the run in the folder.
 
         Args:
-            grid: of the ServerApp.
-            initial_arrays: the first model, an ``ArrayRecord``; a run that goes on has its own.
-            num_rounds: server steps.
-            timeout: longest time of a round, or of a task where there are no rounds, in seconds.
-            train_config: a ``ConfigRecord`` for training; ``server-round`` is added.
-            evaluate_config: the same for the evaluation of received models (MaxFL, q-FFL).
-            evaluate_fn: scores a model, ``(round, ArrayRecord) -> MetricRecord``; called before the first round, too.
+            grid: the grid of the ServerApp.
+            initial_arrays: the initial model, an ``ArrayRecord``; a resumed run has its own.
+            num_rounds: number of server steps.
+            timeout: maximum duration of a round, or of a task if there are no rounds, in seconds.
+            train_config: a ``ConfigRecord`` for training, to which ``server-round`` is added.
+            evaluate_config: the same for evaluations of received models (MaxFL, q-FFL).
+            evaluate_fn: evaluates a model, ``(round, ArrayRecord) -> MetricRecord``; also called before the first round.
 
         Returns:
-            A ``Result`` of Flower: the last model, and metrics by round.
+            A ``Result`` of Flower with the last model, and metrics by round.
 
         Raises:
-            CheckpointError: for a folder that holds another run, or cannot be written.
-            Diverged: where ten steps in a row had no report that can be used.
+            CheckpointError: if the folder holds another run, or cannot be written.
+            Diverged: if ten consecutive steps had no usable report.
         """
         from flwr.app import ArrayRecord  # pyright: ignore[reportMissingImports]
         from flwr.serverapp.strategy import Result  # pyright: ignore[reportMissingImports]
@@ -101,12 +101,12 @@ class Rule(Options):
             return {f"test_{k}": float(v) for k, v in (metrics or {}).items() if isinstance(v, int | float)}
 
         with lock.locked(folder):
-            arrays = self._first(folder, initial_arrays)
+            arrays = self._initial(folder, initial_arrays)
             reports = formats(self, arrays, norm_limit(arrays.shared, self.max_norm))
             setting = self._setting(arrays, num_rounds, timeout, reports, score)
             with opened(folder, setting) as (driver, last):
                 files = {"config.json": setting.description, "environment.json": environment()}
-                # By these, `turnout report` and `to.load` know a run.
+                # These files mark a run for `turnout report` and `to.load`.
                 storage.save(folder, {name: storage.json_writer(table) for name, table in files.items()})
                 if not driver.started:
                     if (plan := self.algorithm.privacy) is not None:
@@ -119,8 +119,8 @@ class Rule(Options):
         result.arrays, result.train_metrics_clientapp = ArrayRecord(arrays.tensors(driver.params)), server.metrics
         return result
 
-    def _first(self, folder: Path, record: Any) -> Arrays:
-        """Return the first model of the run in a folder: that in its file, or this one, which is written there."""
+    def _initial(self, folder: Path, record: Any) -> Arrays:
+        """Return the initial model of the run in a folder; for a new run, write this one there."""
         path, arrays = folder / "initial.safetensors", Arrays.of(self.algorithm, record)
         if not path.exists():
             storage.replace_files({path: lambda part: part.write_bytes(encode(arrays.first))})
@@ -135,14 +135,14 @@ class Rule(Options):
     def _setting(
         self, arrays: Arrays, rounds: int, timeout: float, reports: dict[Any, ReportFormat], score: Any
     ) -> RunSetting:
-        """Return what the server needs to know of the run; of its options, those in the description stay as they are."""
+        """Return the settings of the run for the server. Options in the description must not change when it is resumed."""
         pace, names = self.pace, ("algorithm", "pace", "seed", "requirement", "loss")
         if isinstance(pace, Rounds) and pace.deadline is None:
             pace = replace(pace, deadline=timeout)
-        about = {"kind": "flower", "rounds": rounds, "arrays": describe(arrays.layout)}
+        description = {"kind": "flower", "rounds": rounds, "arrays": describe(arrays.layout)}
         return RunSetting(
             algorithm=self.algorithm, pace=pace, rounds=rounds, seed=self.seed, evaluate_every=self.evaluate_every,
             record_weights=False, initial=arrays.shared, reports=reports, heartbeat=timeout,
-            description=about | {name: describe(getattr(self, name)) for name in names},
+            description=description | {name: describe(getattr(self, name)) for name in names},
             trained=arrays.trained(), score=score,
         )  # fmt: skip
