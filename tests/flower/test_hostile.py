@@ -20,6 +20,7 @@ from flwr.app import Array, Error, Message, Metadata, RecordDict
 from tests.flower.grids import SHAPES, OneProcess, app, first
 
 from turnout.flower import mod
+from turnout.flower.grid import GridServer
 
 NODES = {11: 0, 22: 1, 33: 2, 44: 3}
 ROUNDS = 3
@@ -212,3 +213,25 @@ def test_a_report_of_the_mod_that_cannot_be_used_costs_its_node_alone(body, tmp_
     model(grid, tmp_path / "run", mod=True)
     assert to.load(tmp_path / "run").clients["participations"].to_pylist() == [ROUNDS, 0, ROUNDS, ROUNDS]
     assert "node 22: task 1 is lost: " in caplog.text
+
+
+@pytest.mark.parametrize("times", [2, 99])
+def test_a_report_whose_file_is_damaged_before_the_journal_has_it_is_written_again(
+    times, tmp_path, of_all, of_others, monkeypatch, caplog
+):
+    """The server has the reply still; a disk that damages it each time costs the task, at once and not at its deadline."""
+    receive, left = GridServer.report, [times]
+
+    def damaged(self, client, task, digest, file):
+        if client == 1 and task == 1 and left[0]:
+            left[0] -= 1
+            file.write_bytes(b"other bytes")
+        return receive(self, client, task, digest, file)
+
+    monkeypatch.setattr(GridServer, "report", damaged)
+    found = model(OneProcess(NODES, app()), tmp_path)
+    assert torch.equal(found, of_all if times == 2 else of_others)
+    lost = [record.getMessage() for record in caplog.records if record.name == "turnout.flower"]
+    assert [line.split(": ", 2)[-1] for line in lost] == (
+        [] if times == 2 else ["its report was damaged 3 times on the disk of the server"]
+    )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -20,6 +23,7 @@ from turnout.deployment.server.options import Options as ServerOptions
 from turnout.deployment.server.served import Applied
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.store import Entry
+from turnout.deployment.server.verdicts import Verdict
 from turnout.deployment.wire.format import Assignment, digest
 from turnout.flower.arrays import Arrays
 from turnout.flower.loop import ORDER, SHARED, client_part
@@ -27,6 +31,8 @@ from turnout.flower.options import Options
 from turnout.flower.replies import body_of, mean, metrics_of
 
 log = logging.getLogger("turnout.flower")
+
+_WRITES = 3  # of a report whose file is damaged
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +79,7 @@ class GridServer(Service):
         self._retry_at = dict[int, float]()  # when clients whose task failed count as available again
         self._sent = dict[int, _Sent]()  # by task, until it ends; lost tasks stay, so that they are not sent again
         self._messages = dict[str, tuple[int, str]]()  # task and type of each message without a reply
+        self._damaged = Counter[int]()  # how often the report of a task was damaged
         self._taken, self._version = driver.store.taken(), driver.version
         # Numbers of examples and metrics, of reports that are not yet written, and of reports since the last step.
         self._unused, self._used = dict[int, tuple[int, MetricRecord]](), list[tuple[int, MetricRecord]]()
@@ -185,7 +192,18 @@ class GridServer(Service):
         self.store.until_done(lambda: part.write_bytes(body))
         if task.phase == "train":
             self._unused[task.task] = int(report.num_examples[0]), metrics_of(sent.replies["train"])
-        self.report(sent.client, task.task, digest(body), part)
+        self.report(sent.client, task.task, digest(body), part).add_done_callback(partial(self._rewrite, sent))
+
+    def _rewrite(self, sent: _Sent, answered: Future[Verdict]) -> None:
+        """Queue a report again whose file was damaged before the journal had it: no client would send it again."""
+        number = sent.task.task
+        if answered.exception() is not None or "offset" not in answered.result().body or number not in self._sent:
+            return
+        self._damaged[number] += 1
+        if self._damaged[number] < _WRITES:
+            self._take(sent)
+        else:
+            self._lose(sent, f"its report was damaged {_WRITES} times on the disk of the server")
 
     def _lose(self, sent: _Sent, why: str) -> None:
         """Drop a task, and treat its client as unavailable for a while.
@@ -205,6 +223,7 @@ class GridServer(Service):
         super()._note(applied)
         for outcome in applied.outcomes:
             self._sent.pop(outcome.task, None)
+            self._damaged.pop(outcome.task, None)
             metrics = self._unused.pop(outcome.task, None)
             if outcome.outcome == "taken":
                 self._taken[outcome.client] = outcome.task
