@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 
+from turnout.pieces.aggregation import SecureSum
 from turnout.protocol.secure import (
+    FixedPoint,
     Keys,
     Opening,
     ProtocolError,
@@ -14,7 +17,8 @@ from turnout.protocol.secure import (
     shamir,
     sizes,
 )
-from turnout.protocol.secure.attendance import disputed
+from turnout.protocol.secure.attendance import Attendance, disputed
+from turnout.protocol.secure.masker import VectorMasker
 from turnout.protocol.secure.masks import expand, new_key, pairwise, public, reduce
 from turnout.protocol.secure.messages import SEALED_BYTES, commitment
 
@@ -316,6 +320,74 @@ def test_a_client_is_no_neighbour_of_itself():
     keys = client.advertise()
     with pytest.raises(ProtocolError, match="client 1 got itself"):
         client.share({1: keys, 2: SecureClient(2, 2, BITS).advertise(), 3: SecureClient(3, 2, BITS).advertise()})
+
+
+def test_a_key_that_is_announced_twice_is_refused():
+    """The attack: a server whose sybils share a key, that shows a client its own one, or one for sealing and masking."""
+    others = [SecureClient(c, 1, BITS).advertise() for c in range(2, 6)]
+    one, two = others[:2]
+    for turn in range(4):
+        client = SecureClient(1, 3, BITS)
+        own = client.advertise()
+        attack = [one, own, Keys(two.sealing, one.masking), Keys(two.sealing, two.sealing)][turn]
+        with pytest.raises(ProtocolError, match="got a public key twice"):
+            client.share(dict(enumerate([one, *others[2:], attack], 2)))
+    client = SecureClient(1, 3, BITS)
+    client.advertise()
+    assert len(client.share(dict(enumerate(others, 2)))) == 4
+
+
+def told(**values):
+    return {name: torch.as_tensor(value) for name, value in values.items()}
+
+
+def test_a_server_gets_one_kind_of_share_over_repeats_restarts_and_groups_that_are_formed_again():
+    """The attack: after the share of the self mask of client 1, the server asks client 0 for that of its key, by all ways."""
+    masking, codes = SecureSum(bits=16, fraction_bits=4), np.full(LENGTH, 3, np.uint16)
+    clients = [VectorMasker(masking) for _ in range(4)]
+    keys = [client.advertise(c, 7, lambda _: codes, {})["keys"][0] for c, client in enumerate(clients)]
+    sealed = {}
+    for c, client in enumerate(clients):
+        others = [o for o in range(4) if o != c]
+        message = told(neighbours=[o + 1 for o in others], keys=torch.stack([keys[o] for o in others]), weight=1.0)
+        shared = client.answer("share", 7, message, {})
+        assert shared is not None
+        sealed |= {(c, other): text for other, text in zip(others, shared[0]["sealed"][0], strict=True)}
+    passed = told(senders=[2, 3, 4], sealed=torch.stack([sealed[o, 0] for o in (1, 2, 3)]))
+    assert clients[0].answer("mask", 7, passed, {}) is not None
+    there, gone = told(there=[2, 3, 4], gone=[]), told(there=[3, 4], gone=[2])
+    there["gone"] = there["gone"].long()
+    assert clients[0].answer("open", 8, there, {}) is None  # another version, or another task
+    opened = clients[0].answer("open", 7, there, {})
+    assert opened is not None
+    assert opened[0]["self_masks"].shape == (1, 3, 33)
+    for phase, message in (("open", gone), ("open", there), ("mask", passed), ("open", gone)):
+        assert clients[0].answer(phase, 7, message, {}) is None
+    restarted = VectorMasker(masking)
+    assert restarted.answer("open", 7, gone, {}) is None
+    # The group is formed again from the same version, and the others show the keys and shares that they had.
+    for client in (clients[0], restarted):
+        client.advertise(0, 7, lambda _: codes, {})
+        old = told(neighbours=[2, 3, 4], keys=torch.stack(keys[1:]), weight=1.0)
+        assert client.answer("share", 7, old, {}) is not None
+        assert client.answer("mask", 7, passed, {}) is None  # which nobody sealed for its new key
+        assert client.answer("open", 7, gone, {}) is None
+
+
+def test_a_sum_takes_no_more_clients_than_it_has_room_for():
+    """The attack: clients enrol until the sum overflows, or a cohort is larger than was declared; nobody would notice."""
+    code = FixedPoint(bits=10, fraction_bits=4, largest=8.0)
+    assert code.capacity == 3
+    asked = [Attendance(0.6, None, 2, (0, version), code.capacity).share(range(50)) for version in range(20)]
+    assert {len(clients) for clients in asked} == {3}
+    assert len({client for clients in asked for client in clients}) > 20
+    assert Attendance(0.6, None, 2, (0, 0), code.capacity).share([4, 1, 7]) == [1, 4, 7]
+    piece = SecureSum(bits=10, fraction_bits=4, cohort=3, min_clients=2)
+    largest = torch.full((8, 2), 8.0, dtype=torch.float64)
+    attendance = piece.attendance(0, 0)
+    rows = piece.code.encode(largest[attendance.share(range(8))].numpy())
+    total = piece.code.decode(reduce(rows.sum(axis=0, dtype=np.uint16), 10))
+    np.testing.assert_array_equal(total, 24.0)
 
 
 def test_commitments_say_nothing_of_a_share():

@@ -41,7 +41,9 @@ class SummedSurvey:
         self._setting, self._read = setting, read
         masking = self.layout.masking
         seed = (setting.seed, FIRST_TASK + asked.number)
-        self._attendance = Attendance(masking.threshold, masking.degree, masking.min_clients, seed)
+        self._attendance = Attendance(
+            masking.threshold, masking.degree, masking.min_clients, seed, masking.code.capacity
+        )
         self._messages = StoredMessages(setting, read)
 
     @property

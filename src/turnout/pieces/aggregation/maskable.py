@@ -58,7 +58,9 @@ class MaskableSum(Aggregation):
     def attendance(self, seed: int, version: int) -> Attendance:
         """Follow the sum of the round from `version`."""
         masking = self._masking
-        return Attendance(masking.threshold, masking.degree, masking.min_clients, (seed, version))
+        return Attendance(
+            masking.threshold, masking.degree, masking.min_clients, (seed, version), masking.code.capacity
+        )
 
     def server_side(
         self,

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from turnout.core.random import generator
 from turnout.protocol.secure import graph
 
 
@@ -52,6 +53,8 @@ class Attendance:
         degree: k; None makes all clients neighbours of each other.
         min_clients: the least number of clients in a sum.
         seed: the seed of the graph, with the version of the round.
+        most: the number of clients that the sum has room for. Of more clients, that many are drawn: the sum would overflow
+            unnoticed, because the server sees no summand.
 
     Attributes:
         neighbours: the neighbours of each client.
@@ -62,8 +65,11 @@ class Attendance:
         opens: True if the masks can be removed; known after `opened`.
     """
 
-    def __init__(self, threshold: float, degree: int | None, min_clients: int, seed: Sequence[int]) -> None:
-        self._share, self._degree, self._least, self.seed = threshold, degree, min_clients, seed
+    def __init__(
+        self, threshold: float, degree: int | None, min_clients: int, seed: Sequence[int], most: int | None = None
+    ) -> None:
+        self._share, self._degree, self._least, self._most = threshold, degree, min_clients, most
+        self.seed = seed
         self.neighbours: dict[int, tuple[int, ...]] = {}
         self.threshold = 0
         self.shared: list[int] = []
@@ -74,6 +80,9 @@ class Attendance:
     def share(self, clients: Sequence[int]) -> list[int]:
         """Build the graph of the clients that trained."""
         clients = sorted(clients)
+        if self._most is not None and len(clients) > self._most:
+            drawn = generator("clients of a sum", *self.seed).choice(clients, self._most, replace=False)
+            clients = sorted(drawn.tolist())
         if len(clients) < self._least:
             return []
         self.neighbours = graph.neighbours(clients, self._degree, self.seed)
