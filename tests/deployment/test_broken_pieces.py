@@ -18,7 +18,7 @@ from turnout.deployment.wire.format import digest, encode
 from turnout.models import Logistic
 from turnout.pieces.aggregation import PrivateSum, SecureSum
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
-from turnout.pieces.base import Weighting
+from turnout.pieces.base import RecordingSelection, Weighting
 from turnout.pieces.local import GradientNorm
 from turnout.pieces.selection import AllAvailable, Uniform
 from turnout.pieces.server_optimizer import ServerSgd
@@ -117,6 +117,26 @@ class Broken(AllAvailable):
 
 
 @dataclass(frozen=True)
+class Records(Uniform, RecordingSelection):
+    """Raises on what it recorded of the step before."""
+
+    client_rows = ("recorded",)
+
+    def init(self, federation):
+        return {"recorded": torch.zeros(federation.num_clients)}
+
+    def apply(self, report, version, state):
+        del version
+        state["recorded"][torch.from_numpy(report.client)] = torch.from_numpy(report.num_examples).float()
+        return state
+
+    def select(self, candidates):
+        broken(candidates.round)
+        odd(candidates.record["recorded"], 1000.0)
+        return super().select(candidates)
+
+
+@dataclass(frozen=True)
 class Measures(Selects):
     def select(self, candidates):
         return Uniform.select(self, candidates)
@@ -140,6 +160,7 @@ def recipe(kind):
         "steps": (Steps(), DivideByParticipants()),
         "steps of masked updates": (Steps(), DivideByParticipants(), SecureSum(largest=1e4, fraction_bits=10)),
         "selects": (Selects(4), DivideByParticipants()),
+        "records": (Records(DATA.num_clients), DivideByParticipants()),
         "measures": (Measures(4), ByMeasurements(), DivideByParticipants()),
     }[kind]
     return compose(*pieces, LOCAL)
@@ -149,7 +170,7 @@ def run(kind, data=DATA):
     return Experiment(data, Logistic(), recipe(kind), Population(Everyone()), rounds=ROUNDS)
 
 
-KINDS = ["factors", "applies", "sums", "steps", "selects", "measures"]
+KINDS = ["factors", "applies", "sums", "steps", "selects", "records", "measures"]
 
 
 @pytest.fixture(autouse=True)
@@ -236,6 +257,7 @@ def test_a_piece_that_raises_whatever_clients_send_stops_the_run_and_costs_nothi
     deployed = world(run(kind), folder=folder / "b")
     SWITCH["version"] = version
     name = {"factors": "Factors.factors", "applies": "Applies.apply", "sums": "Sums.apply", "selects": "Selects.select"}
+    name["records"] = "Records.select"
     name["measures"] = "ByMeasurements.apply"
     where = rf"{name.get(kind, 'Steps.apply')} \(.*test_broken_pieces.py:\d+\)"
     said = rf"{where} raised LookupError\('broken'\) at step {version}"

@@ -30,6 +30,9 @@ class Cohorts:
     def recall(self, record: Callable[[], State]) -> None:
         """Use the selection's record of past rounds."""
 
+    def check(self, record: State, version: int) -> None:
+        """Raise the error of a selection with this record of past rounds, if there is one; no cohort is selected."""
+
 
 class SelectedCohorts(Cohorts):
     """Select cohorts by an algorithm's selection.
@@ -55,6 +58,10 @@ class SelectedCohorts(Cohorts):
     def recall(self, record: Callable[[], State]) -> None:
         """Pass the record to the selection."""
         self._record = record
+
+    def check(self, record: State, version: int) -> None:
+        """Run the selection with a record."""
+        self.selection.select(replace(self.candidates(version), measured=self._measured, record=record))
 
     def __call__(self, choose: Choose, version: int) -> np.ndarray:
         """Return the clients of a phase."""

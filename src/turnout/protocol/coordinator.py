@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -232,7 +233,7 @@ class Coordinator:
             reports = self._attack(self, reports)
         needed = self.scheduler.pace.versions()
         before = self.state
-        self.state, info = server_step(self.algorithm, before, reports, self.federation, refuses_overflow=self._blames)
+        self.state, info = self._stepped(reports)
         info |= early
         if early:
             self._took_part.note(reports.client, before.version)
@@ -249,11 +250,33 @@ class Coordinator:
         try:
             if batch.phase == "train":
                 reports, _ = self._in_time(self._complete(self._counted(reports)))
-                server_step(self.algorithm, self.state, reports, self.federation, refuses_overflow=self._blames)
+                self._stepped(reports)
             elif batch.phase == "prepare":
                 server_prepares(self.algorithm, self.state, reports, self.federation)
         finally:
             undo()
+
+    def _stepped(self, reports: Report) -> tuple[ServerState, Info]:
+        """Return the state after a step and its info. If a piece raises, the state is unchanged.
+
+        A selection may raise because of its record of a report only when it selects the next cohort, where the report is no
+        longer known. Drivers that blame reports therefore try the selection with the step.
+        """
+        step = partial(server_step, self.algorithm, self.state, reports, self.federation, refuses_overflow=self._blames)
+        if not (isinstance(self.algorithm.selection, RecordingSelection) and self._blames):
+            return step()
+        undo, check = Rollback.of(self.algorithm, self.state, reports), self.scheduler.cohorts.check
+        state, info = step()
+        try:
+            check(state.slots["selection"], state.version)
+        except Exception as error:
+            undo()
+            try:
+                check(self.state.slots["selection"], state.version)
+            except Exception:  # whatever the reports are: the next choice raises
+                return step()
+            raise error
+        return state, info
 
     def measure_by(self, measured: Report) -> None:
         """Use these measurements to select the next cohort and to take the next step."""
@@ -354,7 +377,21 @@ class Coordinator:
         if self.influence is not None and "contributions" in arrays:  # checkpoints of earlier versions may lack it
             self.influence.restore(arrays)
         self.scheduler.restore({name: as_arrays(group(f"schedule.{name}")) for name in self.scheduler.state()})
+        self._check_schedule()
         self.attendances.restore(arrays, self.state.version)
         self.measured = None
         if measured := group("measured"):
             self.measure_by(report_of_tensors(measured, device))
+
+    def _check_schedule(self) -> None:
+        """Refuse a schedule with clients or versions that do not exist, as a damaged file may have.
+
+        Raises:
+            ValueError: for the first of them.
+        """
+        pace = self.scheduler.pace
+        clients = {*pace.engaged(), *(client for _, client, _ in pace.in_hand()), *self.scheduler.cohort.tolist()}
+        if unknown := [client for client in clients if not 0 <= client < self._enrolled]:
+            raise ValueError(f"schedule: client {unknown[0]} of {self._enrolled} clients")
+        if missing := sorted(pace.versions() - self.models.keys()):
+            raise ValueError(f"schedule: a task with version {missing[0]} of the model, which is missing")
