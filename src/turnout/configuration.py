@@ -130,6 +130,13 @@ class Configuration:
         if (plan := self.algorithm.privacy) is None:
             return
         plan.check_correlation(self.rounds)
+        if plan.is_noised and (self.class_weights is not None or self.data.train.weights is not None):
+            name = "weights of examples" if self.class_weights is None else "class_weights"
+            raise ConfigurationError(
+                f"{name}: they are divided by their mean over the examples of all clients, so that the data of one client "
+                "change the updates of all others, which PrivateSum takes not to: leave them out, or give a loss that weighs "
+                "classes by fixed numbers"
+            )
         if self.population.opting is not None and plan.is_noised:
             raise ConfigurationError(
                 "opting: whether a client opts in follows from what the model does on its data, so that who takes part, "

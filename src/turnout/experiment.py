@@ -16,6 +16,7 @@ from turnout.distributed import collectives
 from turnout.distributed.collectives import ProcessLost
 from turnout.models import ModelSpec
 from turnout.pieces.base.algorithm import Algorithm
+from turnout.protocol.published import Published
 from turnout.record import checkpoint, storage
 from turnout.record.environment import environment
 from turnout.reporting.progress import Progress
@@ -137,6 +138,8 @@ class Experiment(Configuration):
     def _warn_of_step_sizes(self) -> None:
         """Warn of step sizes beyond the theorems, where these cover the algorithm and the smoothness L is known."""
         if self.algorithm.personal is None or not isinstance(self.model, ModelSpec):
+            return
+        if not Published(self.algorithm).data:  # L is computed from what clients hold
             return
         smoothness = self.model.smoothness(self.data.train)
         if smoothness is not None:

@@ -20,7 +20,7 @@ from turnout.pieces.guard import NoiseShare
 from turnout.pieces.weighting import DivideByNoisyCurvature, DivideByNoisySum
 from turnout.privacy import Release, epsilon, noise_multiplier_for, rounds_within
 from turnout.privacy.accounting import at_most
-from turnout.privacy.mechanisms import gaussian
+from turnout.privacy.mechanisms import _replaced, gaussian
 
 
 def test_rounds_without_sampling_cost_what_one_gaussian_mechanism_costs():
@@ -167,3 +167,16 @@ def test_the_extra_declares_what_counting_imports():
     settings = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
     declared = {re.split("[>=<]", each)[0] for each in settings["project"]["optional-dependencies"]["privacy"]}
     assert declared == {"dp-accounting", "scipy"}
+
+
+@pytest.mark.parametrize("rate", [1e-3, 0.5, 1.0])
+def test_little_noise_over_very_many_sampled_rounds_is_counted_at_once(rate):
+    """The attack: settings whose distribution of losses took minutes or all memory, at an epsilon of thousands."""
+    spent = epsilon(Release(0.05, sampling_rate=rate), 10**6, 1e-5)
+    assert 200.0 < spent <= epsilon(Release(0.05), 10**6, 1e-5)
+
+
+def test_a_sample_of_one_client_among_billions_costs_something():
+    """A share below 1e-9 was rounded to none."""
+    costs = [_replaced(1.0, 1 / n)[1][0] for n in (2**20, 2**31, 2**33)]
+    assert costs[0] > costs[1] > costs[2] > 0.0

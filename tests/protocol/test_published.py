@@ -3,9 +3,11 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.tiny import classification
 
 import turnout as to
@@ -153,3 +155,29 @@ def test_clients_who_opt_in_by_the_model_are_refused():
     population = to.Population(requirement=to.requirement.WarmUp(2), opting=to.behaviour.Opting())
     with pytest.raises(ConfigurationError, match="opting: whether a client opts in follows from what the model does"):
         to.Experiment(classification(), to.models.Logistic(), PRIVATE, population, rounds=2)
+
+
+def test_durations_tell_no_numbers_of_examples():
+    """The attack: two federations that differ in how many examples one client has, which trains for epochs or for steps."""
+    slow = to.Population(speed=to.speed.Speed(compute=to.delay.Constant(1.0)))
+    more = classification(sizes=(40, 5, 1600, 33, 48, 20, 9, 64))
+    for local, told in ((to.Sgd(steps=2), True), (to.Sgd(steps=None, epochs=1), False)):
+        algorithm = to.average_all(local, also=(PrivateSum(noise_multiplier=2.0),))
+        one, other = (run(algorithm, data, population=slow)[0].rounds for data in (classification(), more))
+        assert ("simulated_seconds" in known(one)) == told
+        assert ("seconds" in known(one)) == told
+        if told:
+            assert one["simulated_seconds"].to_pylist() == other["simulated_seconds"].to_pylist()
+
+
+def test_weights_that_depend_on_the_examples_of_all_clients_are_refused():
+    """The attack: all labels of one client change, and with balanced weights the updates of all others do."""
+    data = classification()
+    options: dict[str, Any] = {"model": to.models.Logistic(), "algorithm": PRIVATE, "rounds": 2}
+    for weights in ("balanced", (1.0, 2.0, 3.0, 4.0)):
+        with pytest.raises(ConfigurationError, match="class_weights: they are divided by their mean over the examples"):
+            to.Experiment(data, class_weights=weights, **options)
+    train = replace(data.train, weights=torch.ones(len(data.train.x), dtype=torch.float64))
+    with pytest.raises(ConfigurationError, match="weights of examples: they are divided by their mean"):
+        to.Experiment(replace(data, train=train), **options)
+    to.Experiment(data, class_weights="balanced", **options | {"algorithm": to.fedavg()})

@@ -25,6 +25,7 @@ from turnout.comparison.run import Listener, Resources, Run
 from turnout.core.checks import ConfigurationError, DataError, counted
 from turnout.data.federated import FederatedData
 from turnout.experiment import Experiment
+from turnout.protocol.published import Published
 from turnout.record import lock, storage
 from turnout.reporting.progress import dropped
 from turnout.reporting.records import RunRecord
@@ -140,15 +141,19 @@ class Plan:
 
 
 def introduce(what: str, settings: Iterable[Settings], data: FederatedData) -> None:
-    """Say what is about to run, and which clients were asked for but have nothing to train on."""
-    tables = [run.table for run in settings]
+    """Say what is about to run, and which clients were asked for but have nothing to train on.
+
+    The number of examples is left out where a run has differential privacy: the console shows what is published of it.
+    """
+    several = list(settings)
+    tables, published = [run.table for run in several], all(Published(run.algorithm()).data for run in several)
     parts = ", ".join(
         f"{section} {' and '.join(dict.fromkeys(table[section]['name'] for table in tables))}"
         for section in ("model", "availability", "pace")
     )
-    holders, examples = counted(data.num_clients, "client"), counted(len(data.train.x), "training example")
-    say(f"{what} on {data.name}: {holders}, {examples}, {parts}")
-    if empty := data.recipe.get("dropped_clients"):
+    held = [counted(data.num_clients, "client"), *[counted(len(data.train.x), "training example")] * published]
+    say(f"{what} on {data.name}: {', '.join([*held, parts])}")
+    if published and (empty := data.recipe.get("dropped_clients")):
         say(f"{empty} more got no examples and are left out; data.empty=refuse refuses them instead")
 
 

@@ -226,5 +226,5 @@ def _of_samples(
     if multiplier < 0.05 or not rounds:  # of so little noise, the distributions of the loss do not fit into memory
         return plain
     if release.sampling == "poisson":
-        return of_poisson(multiplier, release.sampling_rate, rounds, delta, accountant, beside)
+        return min(of_poisson(multiplier, release.sampling_rate, rounds, delta, accountant, beside), plain)
     return min(of_fixed_size(multiplier, release.sampling_rate, rounds, delta, beside), plain)

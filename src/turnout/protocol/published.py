@@ -12,9 +12,12 @@ _OF_MODELS = {"round", "update_norm", "epsilon", "poisson_rate", "fixed_size_rat
 
 _OF_PARTICIPATION = {
     *("num_participants", "num_too_early", "num_unused", "staleness_mean", "staleness_max"),
-    *("seconds", "simulated_seconds", "bytes_up", "bytes_down", "bytes_measured"),
+    *("bytes_up", "bytes_down", "bytes_measured"),
 }
-"""Figures of participation and durations."""
+"""Figures of participation."""
+
+_OF_TIME = {"seconds", "simulated_seconds"}
+"""Figures of durations."""
 
 _OF_WEIGHTS = {"weight_min", "weight_mean", "weight_max", "weight_sum"}
 
@@ -42,7 +45,8 @@ class Published:
     """Filters of the tables of a run, which also feed consoles, trackers, status and metrics.
 
     Without differential privacy everything is published. With it, participation is published unless its randomness amplifies
-    privacy, weights are published if they depend on participation alone, and no other figure of clients' data is published.
+    privacy, durations are published with it unless clients with more examples take more local steps, weights are published if
+    they depend on participation alone, and no other figure of clients' data is published.
 
     Args:
         algorithm: the algorithm of the run.
@@ -50,6 +54,7 @@ class Published:
     Attributes:
         data: True if figures of clients' data are published.
         participation: True if figures of participation are published.
+        time: True if durations are published.
         weights: True if weights are published.
     """
 
@@ -57,12 +62,13 @@ class Published:
         plan = algorithm.privacy
         self.data = plan is None or not plan.is_noised
         self.participation = self.data or (plan is not None and plan.sampling is None)
+        self.time = self.data or (self.participation and not algorithm.local.steps_by_examples)
         public = all(piece.reads == "timing" for piece in algorithm.weighting)
         self.weights = self.data or (self.participation and public)
 
     def row(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         """Return the published columns of a round. Test examples are public data."""
-        published = self._published(_OF_MODELS, _OF_PARTICIPATION, _OF_WEIGHTS)
+        published = self._published(_OF_MODELS, _OF_PARTICIPATION, _OF_WEIGHTS) | (_OF_TIME if self.time else set())
         return {
             name: value for name, value in figures.items() if self.data or name in published or name.startswith("test_")
         }

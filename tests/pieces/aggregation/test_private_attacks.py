@@ -177,7 +177,7 @@ def test_adaptive_clipping_loses_no_more_than_is_claimed():
     # An update of the length 1 is not clipped: both numbers move as far as they may, the direction by 1, the count by 1/2.
     found = lower_bound(statistics(1.0, 0), statistics(math.nan, runs), delta)
     claimed = to.privacy.epsilon(piece.release(), 1, delta)
-    assert 0.2 * claimed < found <= claimed
+    assert 0.15 * claimed < found <= claimed
 
 
 def test_a_weight_that_is_not_finite_adds_nothing():

@@ -49,6 +49,11 @@ class Local(Piece, ABC):
         return False
 
     @property
+    def steps_by_examples(self) -> bool:
+        """Whether the number of a client's local steps, and so its time, follows from how many examples it has."""
+        return False
+
+    @property
     def plain(self) -> dict[str, Any] | None:
         """The rule in plain values, for clients in other languages; None where it is not plain minibatch SGD."""
         return None

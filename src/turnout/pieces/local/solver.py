@@ -144,6 +144,11 @@ class Solver(Local, ABC):
         return isinstance(self._work, Work)
 
     @property
+    def steps_by_examples(self) -> bool:
+        """Whether the number of local steps follows from how many examples a client has: true of epochs."""
+        return self.epochs is not None
+
+    @property
     def deadline(self) -> float | None:
         """Seconds that a round lasts by the amount of steps, if it says so."""
         return self.steps.deadline if isinstance(self.steps, Work) else None
