@@ -1,5 +1,6 @@
 """The model that a run hands out is the one it trained and judged."""
 
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -105,14 +106,24 @@ def test_a_module_of_ones_own_is_asked_for(tmp_path):
         to.load(tmp_path, model="mlp")  # type: ignore[arg-type]
 
 
-def test_an_exported_model_is_loaded_by_torch_alone(tmp_path):
+def test_an_exported_model_is_loaded_by_torch_alone(tmp_path, monkeypatch):
     result = experiment(Net()).run()
     path = result.export(tmp_path / "new" / "model.safetensors")
     model = Net()
     model.load_state_dict(load_file(path))
     assert equal(model.state_dict(), result.state_dict())
-    with pytest.raises(to.CheckpointError, match="cannot be written"):
+    before = path.read_bytes()
+    with pytest.raises(to.CheckpointError, match=r"cannot write .*What was there before is unchanged"):
         result.export(tmp_path)
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(to.CheckpointError, match=r"cannot write .*No space left"):
+        result.export(path, card=True)
+    assert path.read_bytes() == before
+    assert [it.name for it in path.parent.iterdir()] == ["model.safetensors"]
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])

@@ -14,11 +14,12 @@ from safetensors.torch import save
 from torch import nn
 
 from turnout import model_files, models
-from turnout.core.checks import CheckpointError, ConfigurationError, counted, known_name, refuse
+from turnout.core.checks import ConfigurationError, counted, known_name, refuse
 from turnout.core.display import html_table
 from turnout.engine.adapters import add_offsets
 from turnout.models.peft_adapter import save_adapter
-from turnout.record import storage
+from turnout.record import checkpoint, contents, storage
+from turnout.record.contents import RunConfig
 from turnout.record.query import History
 from turnout.reporting.plot import plot
 from turnout.reporting.progress import BY_IMPORTANCE, quality
@@ -161,30 +162,25 @@ class Result:
         Raises:
             ConfigurationError: where clients have nothing of their own, or there is no such client; where an extra is
                 missing, or the model cannot be exported.
-            CheckpointError: where a file cannot be written.
+            CheckpointError: where a file cannot be written; what was there before is unchanged then.
         """
         target = Path(path)
         if format is None:
             format = {".onnx": "onnx", ".pte": "executorch"}.get(target.suffix, "safetensors")
         known_name("format", format, ("safetensors", "onnx", "executorch", "peft"))
-        files = dict[Path, bytes]()
+        files = dict[Path, storage.Write]()
         if format == "peft":
             save_adapter(self._with(client), target)
         else:
-            files[target] = (
-                self._safetensors(client) if format == "safetensors" else self._traced(client, format, example)
-            )
+            data = self._safetensors(client) if format == "safetensors" else self._traced(client, format, example)
+            files[target] = partial(Path.write_bytes, data=data)
         if card:
             text = model_files.card(
                 self.name, self.history, self.state_dict(client), self.config, target.name, format, client
             )
-            files[(target if format == "peft" else target.parent) / model_files.CARD] = text.encode()
-        for file, data in files.items():
-            try:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(data)
-            except OSError as error:
-                raise CheckpointError(f"{file} cannot be written: {error}. Give another file") from error
+            card_file = (target if format == "peft" else target.parent) / model_files.CARD
+            files[card_file] = partial(Path.write_text, data=text, encoding="utf-8")
+        storage.replace_files(files)
         return target
 
     def _safetensors(self, client: int | None) -> bytes:
@@ -272,17 +268,31 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Result:
     storage.check_all(folder)
     if model is not None and not isinstance(model, nn.Module):
         raise refuse("model", given=model, needed="a torch.nn.Module, or None where the run trained a ready-made model")
-    build = _build(trained.spec) if model is None else lambda: model
-    config = (
-        storage.read_json(folder / CONFIG, instead="give the folder of a run") if (folder / CONFIG).exists() else None
-    )
+    build = _build(folder, trained) if model is None else lambda: model
+    config = None
+    if (folder / CONFIG).exists():
+        config = storage.read_json(folder / CONFIG, instead="give the folder of a run", form=RunConfig)
     shape = None if trained.spec is None else trained.spec["input_shape"]
     return Result(History.load(folder, version), trained, build, folder.resolve().name, config, shape)
 
 
-def _build(spec: Mapping[str, Any] | None) -> Callable[[], nn.Module] | None:
-    """Return a function that builds a model by its specification, before its parameters are loaded."""
-    if spec is None:
+def _build(folder: Path, trained: Trained) -> Callable[[], nn.Module] | None:
+    """Return a function that builds a ready-made model by its specification, before its parameters are loaded."""
+    if (spec := trained.spec) is None:
         return None
-    made = models.model(spec["name"], **spec["options"])
-    return partial(made.build, tuple(spec["input_shape"]), spec["num_outputs"], spec.get("seed", 0))
+    file = folder / checkpoint.FILE
+    with contents.restoring(file, "model.spec"):
+        made = models.model(spec["name"], **spec["options"])
+
+    def build() -> nn.Module:
+        with contents.restoring(file, "model.spec"):
+            module = made.build(tuple(spec["input_shape"]), spec["num_outputs"], spec.get("seed", 0))
+            shapes = dict(zip(trained.layout.names, trained.layout.shapes, strict=True))
+            for name, tensor in module.state_dict().items():
+                if name in trained.names and tuple(tensor.shape) != shapes[trained.names[name]]:
+                    raise ValueError(
+                        f"{name} would have shape {tuple(tensor.shape)}, not {shapes[trained.names[name]]}"
+                    )
+        return module
+
+    return build

@@ -2,11 +2,13 @@
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
 
+from turnout.core.checks import CheckpointError
 from turnout.deployment.client import state as states
 from turnout.deployment.client.state import ClientFolder, Pending
 from turnout.deployment.server import files
@@ -90,3 +92,41 @@ def test_a_report_replaces_an_earlier_one(folder):
     (kept.folder / "pending/left").write_bytes(b"x")
     kept.hold(REPORT)
     assert {path.name for path in (kept.folder / "pending").iterdir()} == FILES
+
+
+def until_full(original, left):
+    """A function that writes as long as there is room."""
+
+    def write(*arguments):
+        if not left[0]:
+            raise OSError(28, "No space left on device")
+        left[0] -= 1
+        original(*arguments)
+
+    return write
+
+
+@pytest.mark.parametrize("method", ["enrolled", "hold", "settle", "drop"])
+@pytest.mark.parametrize("at", range(7))
+def test_a_client_on_a_full_disk_says_so_and_has_one_state_or_the_next(folder, monkeypatch, method, at):
+    """The attack: the disk is full at each write of each method; a later start goes on from before it, or from behind it."""
+    kept = ClientFolder(folder / "state")
+    kept.enrolled(3, "run")
+    if method in ("settle", "drop"):
+        kept.hold(REPORT)
+    (kept.folder / "pending.part").mkdir()  # of a process that was killed
+    (kept.folder / "pending.part/half").write_bytes(b"x")
+    before, left = {"client": 3, "pending": kept.pending is not None, "memory": None}, [at]
+    for name in ("move", "_write", "sync"):
+        monkeypatch.setattr(states, name, until_full(getattr(states, name), left))
+    arguments = {"enrolled": (4, "run"), "hold": (REPORT,)}.get(method, ())
+    with suppress(CheckpointError):
+        getattr(kept, method)(*arguments)
+    monkeypatch.undo()
+    kept.close()
+    again = ClientFolder(folder / "state")
+    now = {"client": again.client, "pending": again.pending is not None, "memory": again.memory and [*again.memory]}
+    behind = {"enrolled": {"client": 4}, "hold": {"pending": True}, "settle": {"pending": False, "memory": ["w"]}}
+    assert now in (before, before | behind.get(method, {"pending": False}))
+    again.hold(REPORT)
+    again.drop()

@@ -257,3 +257,13 @@ def test_a_server_refuses_them() -> None:
     for run in (experiment(classification(), class_weights="balanced"), experiment(weighted_data())):
         with pytest.raises(ConfigurationError, match="weights: "):
             check(run)
+
+
+def test_weights_whose_mean_no_number_holds_are_refused() -> None:
+    """They were divided by infinity, and nothing was learnt."""
+    data = classification(dtype=torch.float64)
+    with pytest.raises(DataError, match=r"weights: the mean over examples.* divide them by the largest"):
+        Simulation(experiment(data, class_weights=(1e308,) * 4))
+    full = replace(data.train, weights=torch.full((len(data.train.x),), 1e308, dtype=torch.float64))
+    with pytest.raises(DataError, match="weights: the mean over examples"):
+        Simulation(experiment(replace(data, train=full)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,7 @@ from turnout.comparison.folders import run_folder
 from turnout.core.checks import CheckpointError, count, refuse
 from turnout.core.extras import imported
 from turnout.record import lock
+from turnout.record.contents import OF_VALUES
 from turnout.reporting.grid import written
 from turnout.reporting.measure import Measure
 from turnout.reporting.range import Range
@@ -46,7 +48,7 @@ class Study:
 
     Raises:
         ConfigurationError: where optuna is missing, or for an unknown sampler.
-        CheckpointError: where the folder holds another study.
+        CheckpointError: where the folder holds another study, or its file cannot be used, which methods raise, too.
     """
 
     def __init__(
@@ -76,7 +78,8 @@ class Study:
         written_axes = {
             axis: str(among) if isinstance(among, Range) else list(map(written, among)) for axis, among in space.items()
         }
-        with lock.locked(folder, patience=lock.PATIENCE):  # another worker may be creating it, too
+        # Another worker may be creating it, too.
+        with lock.locked(folder, patience=lock.PATIENCE), self._stored():
             self._study = optuna.create_study(
                 storage=str(URL.create("sqlite", database=str((folder / FILE).resolve()))),
                 study_name="turnout",
@@ -89,6 +92,27 @@ class Study:
                     "sampler_seed": sampler_seed, "trials_at_once": trials_at_once,
                 },
             )  # fmt: skip
+
+    @contextmanager
+    def _stored(self) -> Iterator[None]:
+        """Name the file in place of an error of its database: it is damaged, holds something else, or cannot be written.
+
+        Raises:
+            CheckpointError: with the first line of that error.
+        """
+        from optuna.exceptions import OptunaError
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except (OptunaError, SQLAlchemyError, *OF_VALUES) as error:
+            if isinstance(error, CheckpointError):
+                raise
+            cause = str(getattr(error, "orig", None) or error.__cause__ or error) or repr(error)
+            raise CheckpointError(
+                f"{self.folder / FILE} cannot be used ({cause.splitlines()[0]}): free some space, restore it from a copy, "
+                "or give another folder"
+            ) from error
 
     def _same(self, question: dict[str, Any]) -> None:
         """Keep what was asked; refuse another question in the same folder."""
@@ -104,21 +128,23 @@ class Study:
 
     def next(self, num_trials: int) -> dict[str, dict[str, Any]]:
         """Return the points to try now, by name: what is left of a batch, or a new one; none once there are so many."""
-        known = self._study.get_trials(deepcopy=False)
-        waiting = any(not trial.state.is_finished() for trial in known)
-        end = -(-len(known) // self._trials_at_once) * self._trials_at_once
-        if not waiting and end == len(known):
-            end += self._trials_at_once
-        for number in range(len(known), min(end, num_trials)):
-            self._study.sampler = self._sampler_of(number)
-            self._study.ask(dict(self._axes))
+        with self._stored():
+            known = self._study.get_trials(deepcopy=False)
+            waiting = any(not trial.state.is_finished() for trial in known)
+            end = -(-len(known) // self._trials_at_once) * self._trials_at_once
+            if not waiting and end == len(known):
+                end += self._trials_at_once
+            for number in range(len(known), min(end, num_trials)):
+                self._study.add_trial(self._drawn(number))
         return self._points(finished=False)
 
     def tell(self, name: str, value: float | None, failure: str = "") -> None:
         """Take in the figure of a trial; None, NaN or a failure counts as the worst."""
-        if failure:
-            self._study.set_user_attr("failures", {**self.failures, name: failure})
-        self._study.tell(int(name.removeprefix("trial-")), self._worst if value is None or math.isnan(value) else value)
+        with self._stored():
+            if failure:
+                self._study.set_user_attr("failures", {**self.failures, name: failure})
+            figure = self._worst if value is None or math.isnan(value) else value
+            self._study.tell(int(name.removeprefix("trial-")), figure)
 
     def runs(self, name: str) -> list[Path]:
         """Return the folders of a trial's runs, seed by seed."""
@@ -132,12 +158,31 @@ class Study:
     @property
     def failures(self) -> dict[str, str]:
         """The reasons why trials failed, by name."""
-        return dict(self._study.user_attrs.get("failures", {}))
+        with self._stored():
+            return dict(self._study.user_attrs.get("failures", {}))
 
     def _points(self, finished: bool) -> dict[str, dict[str, Any]]:
         """Return the trials that are told, or those that are not, by name."""
-        trials = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished() == finished]
-        return {f"trial-{trial.number}": self._point(trial.params) for trial in trials}
+        with self._stored():
+            trials = [
+                trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished() == finished
+            ]
+            return {f"trial-{trial.number}": self._point(trial.params) for trial in trials}
+
+    def _drawn(self, number: int) -> optuna.trial.FrozenTrial:
+        """Return a trial, to be stored in one transaction.
+
+        Optuna stores a trial that it is asked for parameter by parameter, and a kill or a full disk would leave half of one.
+        So it is asked in memory, with the same trials before, for the same trial.
+        """
+        import optuna
+
+        scratch = optuna.create_study(direction=self._study.direction, sampler=self._sampler_of(number))
+        scratch.add_trials(self._study.get_trials(deepcopy=False))
+        drawn = scratch.ask(dict(self._axes))
+        return optuna.trial.create_trial(
+            state=optuna.trial.TrialState.RUNNING, params=drawn.params, distributions=drawn.distributions
+        )
 
     def _sampler_of(self, number: int) -> optuna.samplers.BaseSampler:
         """Return the sampler of one trial: fresh, so that no state of it is lost with a process."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -94,6 +95,9 @@ class ExampleWeights:
         """Return the rule for training targets `y` ``[n]`` and their weights ``[n]``.
 
         Balanced weights are those of scikit-learn's ``compute_class_weight``, ``n / (C n_c)``, of the C classes that occur.
+
+        Raises:
+            DataError: for weights so large or so small that their mean is no number > 0.
         """
         classes = None
         if class_weights == "balanced":
@@ -102,7 +106,13 @@ class ExampleWeights:
         elif class_weights is not None:
             classes = torch.tensor(class_weights, dtype=torch.float64)
         products = cls(classes, 1.0)(y, weights)
-        return cls(classes, 1.0 if products is None else float(products.mean()))
+        mean = 1.0 if products is None else float(products.mean())
+        if not 0.0 < mean < math.inf:
+            raise DataError(
+                f"weights: the mean over examples, with the weights of their classes, is {mean:g}, because they are beyond "
+                "what a number can hold: divide them by the largest"
+            )
+        return cls(classes, mean)
 
     def __call__(self, y: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor | None:
         """Return the weights of examples with these targets, float64 ``[n]``; None where all are equal."""

@@ -6,11 +6,12 @@ import json
 import os
 import secrets
 import shutil
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any
+from typing import Concatenate, ParamSpec
 
 from safetensors import SafetensorError
 from safetensors.torch import load
@@ -19,7 +20,17 @@ from turnout.core.checks import CheckpointError
 from turnout.core.system import flush, move, sync
 from turnout.core.types import State
 from turnout.deployment.wire.format import Assignment, digest, encode
-from turnout.record import lock
+from turnout.record import contents, lock
+
+Arguments = ParamSpec("Arguments")
+
+
+class _Identity(contents.Contents):
+    """``identity.json``: who a client is."""
+
+    token: str
+    client: contents.Whole | None
+    run: str | None
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,19 @@ class ClientState:
         self.pending = None
 
 
+def _writes(
+    method: Callable[Concatenate[ClientFolder, Arguments], None],
+) -> Callable[Concatenate[ClientFolder, Arguments], None]:
+    """Have a method name the folder in place of an error of the system, such as a full disk; a later start goes on."""
+
+    @wraps(method)
+    def named(self: ClientFolder, *arguments: Arguments.args, **options: Arguments.kwargs) -> None:
+        with lock.writable([self.folder]):
+            method(self, *arguments, **options)
+
+    return named
+
+
 class ClientFolder(ClientState):
     """State of a client in a folder, which survives the process; every change is on the disk before it counts.
 
@@ -85,7 +109,7 @@ class ClientFolder(ClientState):
     client's in another; a waiting report without memory is one that was answered.
 
     Raises:
-        CheckpointError: for a folder that another process uses, or that is damaged.
+        CheckpointError: for a folder that another process uses, or that is damaged; by all methods, where the disk is full.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -113,6 +137,7 @@ class ClientFolder(ClientState):
         super().enrolled(client, run)
         self._write_identity()
 
+    @_writes
     def hold(self, pending: Pending) -> None:
         """Keep a report until the server has answered it."""
         part = self.folder / "pending.part"
@@ -127,6 +152,7 @@ class ClientFolder(ClientState):
         sync(self.folder)
         super().hold(pending)
 
+    @_writes
     def settle(self) -> None:
         """Remember what the report says, because the server took it."""
         # This move is the moment at which the report counts: before it, the client sends the report again, and the server
@@ -136,8 +162,10 @@ class ClientFolder(ClientState):
         super().settle()
         shutil.rmtree(self._waiting)
 
+    @_writes
     def drop(self) -> None:
         """Forget the report, and remember what was remembered before."""
+        shutil.rmtree(self.folder / "pending.part", ignore_errors=True)  # of a process that was killed
         move(self._waiting, self.folder / "pending.part")  # in one move, so that half of one is never found
         sync(self.folder)
         shutil.rmtree(self.folder / "pending.part")
@@ -146,21 +174,22 @@ class ClientFolder(ClientState):
     def _read(self) -> None:
         """Take up what is in the folder."""
         try:
-            identity: dict[str, Any] = json.loads(self._identity.read_text())
-            self.token, self.client, self.run = identity["token"], identity["client"], identity["run"]
+            identity = contents.check(self._identity, _Identity, contents.parse(self._identity.read_bytes()))
+            self.token, self.client, self.run = identity.token, identity.client, identity.run
             if self._memory.exists():
                 self.memory = load(self._memory.read_bytes())
             if (self._waiting / "memory.safetensors").exists():
-                task = Assignment.read(json.loads((self._waiting / "task.json").read_text()))
+                task = Assignment.read(contents.parse((self._waiting / "task.json").read_bytes()))
                 body = (self._waiting / "report.safetensors").read_bytes()
                 self.pending = Pending(task, body, load((self._waiting / "memory.safetensors").read_bytes()))
             else:
                 shutil.rmtree(self._waiting, ignore_errors=True)
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
+        except (OSError, ValueError, SafetensorError) as error:
             raise CheckpointError(
                 f"{self.folder} is damaged ({error}): restore it from a copy, or give another --state to enrol anew"
             ) from error
 
+    @_writes
     def _write_identity(self) -> None:
         part = self._identity.with_suffix(".part")
         facts = {"token": self.token, "client": self.client, "run": self.run}
