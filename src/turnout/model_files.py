@@ -251,8 +251,10 @@ def _data(data: Mapping[str, Any]) -> str | None:
     """Return a description of the training data."""
     if not data:
         return None
-    examples = f"{data['num_examples']:,} examples of " if "num_examples" in data else ""  # left out of private runs
-    return f"{data.get('name')}: {examples}{data.get('num_clients'):,} clients"
+    known = data.get("num_examples") is not None  # it is left out of private runs
+    examples = f"{data['num_examples']:,} examples of " if known else ""
+    clients = f"{data['num_clients']:,} clients" if data.get("num_clients") is not None else "unknown clients"
+    return f"{data.get('name')}: {examples}{clients}"
 
 
 def _kind(value: Any) -> str | None:

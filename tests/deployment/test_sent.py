@@ -1,10 +1,13 @@
 """The log of what leaves a client: what a server received, on the disk before it is sent, through kills and full disks."""
 
+import json
+
 import pytest
 from safetensors.torch import load
 
 import turnout as to
 from turnout import ConfigurationError
+from turnout.cli.sent import inspect
 from turnout.deployment.client import join, sent
 from turnout.deployment.client.join import Connection, Joined
 from turnout.deployment.client.sent import SentLog, Unlogged, read_log
@@ -230,3 +233,15 @@ def test_files_that_cannot_be(tmp_path):
     with pytest.raises(ConfigurationError, match="another client writes to"):
         SentLog(tmp_path / "log", None, URL)  # type: ignore[arg-type]
     first.close()
+
+
+def test_lines_with_fields_of_any_kind_are_shown(tmp_path, capsys):
+    """The attack: a log that somebody sent, whose lines are such lines by their first two fields."""
+    odd = [None, [], {}, -1, float("nan"), "\ud800", 10**300, True]
+    fields = ("name", "code", "data", "task", "norm", "tensors", "scalars", "guards", "reason", "question", "version")
+    lines = [{}, *({field: value} for field in fields for value in odd)]
+    start = {"time": "2026", "bytes": 1}
+    written = [json.dumps({**start, "what": what, **line}) for what in ("enrolment", "report") for line in lines]
+    (tmp_path / "log").write_text("\n".join([*written, ""]))
+    inspect(tmp_path / "log")
+    assert capsys.readouterr().out.count("enrolment") > len(lines)

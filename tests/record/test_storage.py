@@ -360,6 +360,11 @@ def test_nothing_is_written_through_links_of_a_folder_that_somebody_sent(tmp_pat
     with pytest.raises(CheckpointError, match=r"history.journal is a link, and runs write within their folder"):
         experiment(6).run(folder, resume=True, checkpoint_every=1)
     assert [path.read_text() for path in mine.iterdir()] == ["mine"]
+    for name in ("report.html", "codes.txt"):
+        (folder / f".{name}.part").symlink_to(mine / "config.json")
+        storage.replace_files({folder / name: lambda path: path.write_text("page")})
+        assert (folder / name).read_text() == "page"
+    assert [path.read_text() for path in mine.iterdir()] == ["mine"]
 
 
 def test_files_have_the_permissions_of_new_files(tmp_path):

@@ -32,6 +32,7 @@ from turnout.comparison.reproduction.tabulated import Tabulated
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError
 from turnout.data.catalogue import inventory
+from turnout.record.contents import Environment
 from turnout.record.environment import environment
 from turnout.record.storage import read_json
 from turnout.reporting.page import save_figure
@@ -115,7 +116,9 @@ def run_details(seconds: float, folder: Path | None = None, rounds: Sequence[int
         folder: where a run noted version and commit; without, those of this process.
         rounds: the different numbers of rounds.
     """
-    noted = environment() if folder is None else read_json(folder / "environment.json", instead="make the run anew")
+    noted = environment()
+    if folder is not None:
+        noted = read_json(folder / "environment.json", instead="make the run anew", form=Environment)
     return {
         "command": command(sys.argv[1:]),
         "turnout": noted["turnout"],

@@ -76,7 +76,7 @@ def _holds(line: Mapping[str, Any]) -> str:
     if line.get("reason") or line.get("question"):
         return str(line.get("reason") or line["question"])
     if line["what"] == "enrolment":
-        named = [str(line["name"])] * bool(line.get("name")) + ["a code"] * bool(line.get("code"))
+        named = [str(line.get("name"))] * bool(line.get("name")) + ["a code"] * bool(line.get("code"))
         shape = line["data"] if isinstance(line.get("data"), dict) else {}
         return ", ".join([*named, *(f"{name} {value}" for name, value in shape.items())])
     return ", ".join([*_names(line, "tensors"), *_names(line, "scalars")])

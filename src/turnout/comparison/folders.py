@@ -4,18 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
 
 from turnout.core.checks import CheckpointError, DataError
 from turnout.core.display import printable
 from turnout.experiment import Experiment
 from turnout.record import checkpoint, lock, storage
+from turnout.record.contents import Contents, RunConfig, Whole
 from turnout.record.describe import describe, differences
 from turnout.record.query import History
 from turnout.reporting.records import RunRecord
 from turnout.simulation.running import STOPPED
 
 CONFIG, TABLE, ORDER = "config.json", "rounds.parquet", "comparison.json"
+
+
+class _Stopped(Contents):
+    """``stopped.json``: after how many rounds a callback ended the run."""
+
+    rounds: Whole
+
+
+def _check_below(name: str) -> str:
+    path = Path(name)
+    if path.is_absolute() or path.drive or ".." in path.parts:
+        raise ValueError("needed a folder below that of the comparison")
+    return name
+
+
+class _Order(Contents):
+    """``comparison.json``: the folders of the runs of a comparison, in its order, none of them outside of its folder."""
+
+    runs: tuple[Annotated[str, AfterValidator(_check_below)], ...] = ()
 
 
 def run_folder(folder: Path, name: str, seed: int) -> Path:
@@ -74,7 +96,7 @@ def load_record(folder: str | Path) -> RunRecord:
 def _stopped_after(folder: Path) -> int | None:
     """Return after how many rounds a callback ended the run; None where none did."""
     path = folder / STOPPED
-    return storage.read_json(path, instead="run again")["rounds"] if path.exists() else None
+    return storage.read_json(path, instead="run again", form=_Stopped)["rounds"] if path.exists() else None
 
 
 def load_records(folders: Iterable[str | Path]) -> list[RunRecord]:
@@ -118,7 +140,7 @@ def ordered_names(folder: Path) -> list[str]:
     planned = [
         str((order.parent / name).relative_to(folder))
         for order in sorted(folder.rglob(ORDER))
-        for name in storage.read_json(order, instead="compare again").get("runs", [])
+        for name in _order(order)
     ]
     begun = sorted(str(path.parent.relative_to(folder)) for path in folder.rglob(CONFIG))
     if not planned and not begun:
@@ -131,18 +153,18 @@ def rounds_of(folder: Path) -> int:
     return _config(folder)["rounds"] if (folder / CONFIG).exists() else 0
 
 
+def _order(path: Path) -> list[str]:
+    """Return the names of the runs of a comparison in its order."""
+    return storage.read_json(path, instead="compare again", form=_Order).get("runs", [])
+
+
 def _position(folder: Path, run: Path) -> tuple[int, str]:
     """Return the position of a run in the order of its comparison, those of none last."""
     name, order = str(run.relative_to(folder)), folder / ORDER
-    names = storage.read_json(order, instead="compare again").get("runs", []) if order.exists() else []
+    names = _order(order) if order.exists() else []
     return (names.index(name) if name in names else len(names), name)
 
 
 def _config(folder: Path) -> dict[str, Any]:
     """Return the configuration of the run in a folder, as it was when the run began or went on."""
-    config = storage.read_json(folder / CONFIG, instead="give the folder of a run")
-    if missing := {"algorithm", "rounds", "seed"} - config.keys():
-        raise CheckpointError(
-            f"{folder / CONFIG} is damaged (it lacks {', '.join(sorted(missing))}): restore it from a copy, or run again"
-        )
-    return config
+    return storage.read_json(folder / CONFIG, instead="give the folder of a run", form=RunConfig)

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from turnout.comparison.folders import load_record, ordered_names, rounds_of
 from turnout.comparison.run import Listener, Run, Update
 from turnout.core.checks import CheckpointError
 from turnout.core.system import move
-from turnout.record import checkpoint, lock
+from turnout.record import checkpoint, contents, lock
 from turnout.reporting.records import RunRecord
 
 WORKERS = ".workers"
@@ -29,6 +29,13 @@ _EVERY = 1.0
 
 _SILENT = 60.0
 """Seconds after which a worker whose file was not written again is no longer shown."""
+
+
+class _Worker(contents.Contents):
+    """The file of a worker."""
+
+    host: str
+    running: tuple[Update, ...]
 
 
 class Worker:
@@ -197,9 +204,8 @@ def running(folder: Path, but: str = "") -> Iterator[tuple[str, Update]]:
         but: the name of a worker's file to leave out.
     """
     for path in sorted((folder / WORKERS).glob("*.json")):
-        with suppress(OSError, ValueError, TypeError, KeyError):
+        with suppress(OSError, ValueError, CheckpointError):
             if path.name == but or time.time() - path.stat().st_mtime > _SILENT:
                 continue
-            content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            for update in content["running"]:
-                yield content["host"], Update(**update)
+            worker = contents.check(path, _Worker, contents.parse(path.read_bytes()))
+            yield from ((worker.host, update) for update in worker.running)

@@ -6,7 +6,10 @@ import math
 import sys
 from collections.abc import Iterable
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class TurnoutError(Exception):
@@ -59,6 +62,39 @@ def shown(value: Any) -> str:
     return text if len(text) <= 300 else f"{text[:297]}..."
 
 
+def wrong_field(error: ValidationError, whole: str) -> str:
+    """Return which field is missing or wrong in values that pydantic refused, and what it holds.
+
+    Args:
+        error: of pydantic; its first field counts.
+        whole: what to call all values together.
+    """
+    first = error.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"])) or whole
+    if first["type"] == "missing":
+        return f"{where} is missing"
+    wrong = first["msg"].removeprefix("Value error, ")
+    if first["type"] in ("dict_type", "model_type", "model_attributes_type"):
+        wrong = "needed an object"
+    return f"{where} is {shown(first['input'])[:80]}: {wrong[0].lower()}{wrong[1:]}"
+
+
+def check_plain(value: Any, depth: int) -> None:
+    """Refuse parsed JSON that is nested more than `depth` levels deep, and texts that no UTF-8 can hold.
+
+    Raises:
+        ValueError: which of the two it is.
+    """
+    if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError("holds half of a surrogate pair")
+    elif isinstance(value, dict | list):
+        if depth == 0:
+            raise ValueError("is nested too deeply")
+        for inner in (*value, *value.values()) if isinstance(value, dict) else value:
+            check_plain(inner, depth - 1)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint with the most similar known name, or a list of the known names."""
     names = sorted(known)
@@ -93,6 +129,8 @@ def _distance(one: str, other: str) -> int:
 def known_name(kind: str, name: str, known: Iterable[str]) -> str:
     """Return `name` if it is one of `known`; otherwise raise an error that suggests the most similar one."""
     names = list(known)
+    if not isinstance(name, str):
+        raise refuse(kind, given=name, needed=f"one of {', '.join(map(repr, names))}")
     if name not in names:
         raise ConfigurationError(f"unknown {kind} {name!r}: {nearest(name, names)}")
     return name

@@ -32,5 +32,13 @@ class ClientArrays:
         return dict(self.arrays)
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore the arrays that `state` returned; other arrays are ignored."""
+        """Restore the arrays that `state` returned; other arrays are ignored.
+
+        Raises:
+            KeyError, ValueError: if an array is missing, or has another shape or type.
+        """
+        for name, array in self.arrays.items():
+            if state[name].shape != array.shape or state[name].dtype != array.dtype:
+                got, needed = (f"{it.dtype} {list(it.shape)}" for it in (state[name], array))
+                raise ValueError(f"{name}: got {got}, needed {needed}")
         self.arrays = {name: state[name].copy() for name in self._initial}

@@ -7,16 +7,25 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from turnout.core.checks import CheckpointError
-from turnout.record import storage
+from turnout.record import contents, storage
+from turnout.record.contents import Contents, Whole
 
 FILE, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
+
+
+class Facts(Contents):
+    """The plain values of any checkpoint; a driver has others beside them."""
+
+    version: Whole | None = None
+    experiment: dict[str, Any] | None = None
+    engine: Literal["vectorised", "one_by_one"] | None = None
 
 
 def save(folder: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> Path:
@@ -107,11 +116,12 @@ def _read(path: Path, tensors: bool = True) -> tuple[dict[str, torch.Tensor], di
     try:
         storage.check(path)
         with safe_open(path, framework="pt") as file:
-            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
+            facts = contents.parse((file.metadata() or {}).get("facts", "{}"))
+            contents.check(path, Facts, facts)
             names = file.keys() if tensors else ()
             return {name: file.get_tensor(name) for name in names}, facts
     except (OSError, SafetensorError, ValueError) as error:
-        raise CheckpointError(f"{path} is damaged ({error}): delete it to start the run anew") from error
+        raise contents.damaged(path, error, "delete it to start the run anew") from error
 
 
 def flatten(states: Mapping[str, Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:

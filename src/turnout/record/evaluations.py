@@ -6,13 +6,14 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from turnout.evaluation.sums import ClientSums, TotalSums
-from turnout.record import storage
+from turnout.record import contents, storage
+from turnout.record.contents import Contents, Whole
 from turnout.record.schema import ANSWERED, EVALUATION_COLUMNS
 from turnout.record.tables import build, damaged, read, write
 
@@ -22,6 +23,26 @@ FOLDER = "evaluations"
 _OF_SUMS = ("epsilon", "unopened")
 
 _NAME = re.compile(r"[0-9]{8}\.parquet")
+
+
+class _Form(Contents):
+    """The form of the sums of an evaluation."""
+
+    groups: tuple[tuple[Whole, ...], ...]
+    metric: Literal["accuracy", "rmse"]
+    personal: bool
+
+
+class _Evaluation(Contents):
+    """What the file of an evaluation says beside its table."""
+
+    version: Whole
+    asked: Whole
+    form: _Form
+    total: dict[str, Any] | None = None
+    least: float = 1.0
+    epsilon: float | None = None
+    unopened: str | None = None
 
 
 class Evaluations:
@@ -129,13 +150,16 @@ class Evaluations:
                 continue
             table = read(path, {"client": pa.int64(), "seen": pa.int64()})
             try:
-                facts = json.loads((table.schema.metadata or {})[b"evaluation"])
-                form, total, least = facts.pop("form"), facts.pop("total", None), facts.pop("least", 1.0)
-            except (KeyError, ValueError) as error:
+                facts = contents.parse((table.schema.metadata or {}).get(b"evaluation", b""))
+            except ValueError as error:
                 raise damaged(path, str(error)) from error
+            contents.check(path, _Evaluation, facts)
+            form, total, least = facts.pop("form"), facts.pop("total", None), facts.pop("least", 1.0)
             if last is None or facts["version"] <= last:
-                answers = _answers(table, form) if total is None else _of_total(table, form, total, least)
-                evaluations.add(int(path.stem), facts, answers)
+                with contents.restoring(path, "its sums"):
+                    answers = _answers(table, form) if total is None else _of_total(table, form, total, least)
+                    evaluations.add(int(path.stem), facts, answers)
+                    answers.by_client()
         return evaluations
 
 

@@ -14,7 +14,7 @@ from turnout.core.checks import CheckpointError
 from turnout.core.system import flush
 from turnout.record import lock
 from turnout.record.schema import PARTICIPATION_COLUMNS, ROUND_COLUMNS
-from turnout.record.tables import concatenated, schema_of
+from turnout.record.tables import check, concatenated, damaged, schema_of
 
 FILE = "history.journal"
 """The file of the log in the folder of a run."""
@@ -213,10 +213,16 @@ class Log:
 
 def _entries(path: Path) -> Iterator[tuple[Rounds, int]]:
     """Yield all whole entries of a file, each with the byte behind it."""
-    if path.exists():
-        with path.open("rb") as file:
-            while (entry := _next(path, file)) is not None:
-                yield entry, file.tell()
+    if not path.exists():
+        return
+    last = 0
+    with path.open("rb") as file:
+        while (entry := _next(path, file)) is not None:
+            rounds = entry.table["round"].to_numpy()
+            if not len(rounds) or rounds[0] <= last or (np.diff(rounds) <= 0).any():
+                raise damaged(path, "its rounds do not ascend")
+            last = entry.last
+            yield entry, file.tell()
 
 
 def _next(path: Path, file: BinaryIO) -> Rounds | None:
@@ -230,8 +236,16 @@ def _next(path: Path, file: BinaryIO) -> Rounds | None:
         raise CheckpointError(
             f"{path} is damaged (an entry does not have its digest): restore it from a copy, or run again"
         )
-    source = pa.BufferReader(tables)
-    return Rounds(*(pa.ipc.open_stream(source).read_all() for _ in Rounds._fields))
+    try:
+        source = pa.BufferReader(tables)
+        entry = Rounds(*(pa.ipc.open_stream(source).read_all() for _ in Rounds._fields))
+        for part in entry:
+            part.validate(full=True)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise damaged(path, str(error)) from error
+    for part, types in zip(entry, (ROUND_COLUMNS, PARTICIPATION_COLUMNS), strict=True):
+        check(path, part, types, may_be_null=True)
+    return entry
 
 
 def _packed(entry: Rounds) -> bytes:

@@ -13,6 +13,7 @@ from typing import Any
 
 from turnout.core.checks import CheckpointError
 from turnout.core.system import move, sync
+from turnout.record import contents
 from turnout.record.lock import PARTS, create, writable
 
 DIGESTS = "SHA256SUMS"
@@ -120,27 +121,28 @@ def is_whole(path: Path) -> bool:
     return path.exists() and path.name in _digests(path.parent) and _matches(path)
 
 
-def read_json(path: Path, instead: str) -> dict[str, Any]:
+def read_json(path: Path, instead: str, form: type[contents.Contents] | None = None) -> dict[str, Any]:
     """Read an object from a JSON file of a run.
 
     Args:
         path: the file.
         instead: what to give in place of a folder without it.
+        form: what the object has to hold; None is any.
 
     Raises:
-        CheckpointError: where it is missing or damaged.
+        CheckpointError: where it is missing or damaged, or a field of it is missing or wrong.
     """
     try:
         text = path.read_bytes()
         check(path)
-        value = json.loads(text)
-        if not isinstance(value, dict):
-            raise ValueError("it is no object")
-        return value
+        value = contents.parse(text)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path.parent} holds no {path.name}: {instead}") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is damaged ({error}): restore it from a copy, or run again") from error
+    except (OSError, ValueError) as error:
+        raise contents.damaged(path, error) from error
+    if form is not None:
+        contents.check(path, form, value)
+    return value
 
 
 def json_writer(value: Any) -> Write:
@@ -192,8 +194,12 @@ def _list_digests(folder: Path, digests: Mapping[str, list[str]]) -> None:
 
 
 def _write(part: Path, write: Write) -> None:
-    """Write a file with the permissions of new files, and bring it to the disk."""
-    part.touch()
+    """Write a file with the permissions of new files, and bring it to the disk.
+
+    A link in its place, which a folder that somebody sent may hold, is removed and not followed.
+    """
+    part.unlink(missing_ok=True)
+    part.touch(exist_ok=False)
     mode = part.stat().st_mode
     write(part)
     part.chmod(mode)

@@ -15,6 +15,7 @@ from turnout.record import storage
 
 Types = Mapping[str, pa.DataType]
 
+_NUMBERS = ("round", "client", "evaluation")
 _GROUP = 1 << 16  # rows that are written together
 
 
@@ -50,12 +51,32 @@ def read(path: Path, types: Types) -> pa.Table:
         ) from error
     except (OSError, ValueError, pa.ArrowException) as error:
         raise damaged(path, str(error)) from error
-    for name in {*types, *table.column_names}:
-        if name not in table.column_names:
-            raise damaged(path, f"it has no column {name!r}")
-        if (actual := table.schema.field(name).type) != (needed := types.get(name, pa.float64())):
-            raise damaged(path, f"its column {name!r} is {actual}, not {needed}")
+    check(path, table, types)
     return table
+
+
+def check(path: Path, table: pa.Table, types: Types, *, may_be_null: bool = False) -> None:
+    """Refuse a table without the columns of `types`, each once, or with others than float64 beside them.
+
+    Rounds, clients and evaluations are numbered from 0 on.
+
+    Args:
+        path: the file, as errors name it.
+        table: what it holds.
+        types: of the columns that it needs.
+        may_be_null: whether a column without any number may have the type null.
+
+    Raises:
+        CheckpointError: naming the file and the column.
+    """
+    for name in {*types, *table.column_names}:
+        if (number := table.column_names.count(name)) != 1:
+            raise damaged(path, f"it has {number or 'no'} column{'s' * (number > 1)} {name!r}")
+        actual, needed = table.schema.field(name).type, types.get(name, pa.float64())
+        if actual != needed and not (may_be_null and pa.types.is_null(actual)):
+            raise damaged(path, f"its column {name!r} is {actual}, not {needed}")
+        if name in _NUMBERS and (table[name].null_count or table[name].to_numpy().min(initial=0) < 0):
+            raise damaged(path, f"its column {name!r} holds nulls, or numbers below 0")
 
 
 def damaged(path: str | Path, why: str) -> CheckpointError:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, known_name
+from turnout.core.checks import ConfigurationError, known_name, refuse
 from turnout.record.query import History
 from turnout.record.schema import less_is_better
 from turnout.reporting.records import RunRecord
@@ -59,6 +59,8 @@ class Measure:
     @classmethod
     def read(cls, text: str) -> Measure:
         """Return the measure that a text names."""
+        if not isinstance(text, str):
+            raise refuse("measure", given=text, needed="a text, such as 'final test_accuracy'")
         kind, _, metric = text.strip().partition(" ")
         return cls(kind, metric.strip() or None)
 

@@ -18,7 +18,7 @@ def environment(noted: Mapping[str, Any] | None = None) -> dict[str, str]:
     values = noted
     if values is None:  # the same runs give the same page, whenever and by whatever command it is written
         values = {name: value for name, value in this_environment().items() if name not in ("date", "command")}
-    words = {name: shlex.join(value) if isinstance(value, list) else value for name, value in values.items()}
+    words = {name: shlex.join(map(str, value)) if isinstance(value, list) else value for name, value in values.items()}
     return {name: str(value) for name, value in words.items() if value is not None}
 
 

@@ -124,10 +124,26 @@ class ClientMemory:
         return {"clients": torch.from_numpy(clients)} | tables
 
     def restore(self, state: State) -> None:
-        """Restore what `state` returned."""
+        """Restore what `state` returned.
+
+        Raises:
+            KeyError, ValueError: if tensors are missing or do not fit, as in a damaged file.
+        """
         if not self._tables:
             return
         clients = state["clients"].numpy()
+        if clients.dtype != np.int64 or clients.ndim != 1 or len(np.unique(clients)) < len(clients):
+            raise ValueError(f"clients: needed different whole numbers [R], got {clients.dtype} {list(clients.shape)}")
+        if len(clients) and not 0 <= clients.min() <= clients.max() < len(self._row):
+            raise ValueError(
+                f"clients: needed numbers from 0 to {len(self._row) - 1}, got {clients.min()} and {clients.max()}"
+            )
+        for name, row in self._first.items():
+            table, shape = state[f"table.{name}"], (len(clients), *row.shape)
+            if table.shape != shape or table.dtype != row.dtype:
+                raise ValueError(
+                    f"table.{name}: needed {row.dtype} {list(shape)}, got {table.dtype} {list(table.shape)}"
+                )
         self._row[:] = -1
         self._row[clients] = np.arange(len(clients))
         self._used = len(clients)

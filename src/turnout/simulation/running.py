@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import torch
+
 from turnout.callbacks import Callbacks
 from turnout.core import signals
 from turnout.core.checks import CheckpointError, TurnoutError
+from turnout.core.types import State
 from turnout.distributed import collectives
 from turnout.engine.choice import Choice
 from turnout.protocol.tensors import as_arrays, as_tensors
-from turnout.record import checkpoint, lock, storage
+from turnout.record import checkpoint, contents, lock, storage
 from turnout.record.describe import differences
 from turnout.record.query import History, save_run
 from turnout.simulation.simulation import Simulation
@@ -177,20 +180,25 @@ def stops_on_signal() -> Iterator[signals.Flag]:
         yield stopped
 
 
-def save_simulation(simulation: Simulation, folder: Path, finished: bool = False) -> None:
-    """Save the tables and a checkpoint of a run."""
+def _tensors(simulation: Simulation) -> dict[str, torch.Tensor]:
+    """Return the state of a simulation as one flat mapping, except the trained model."""
     groups = simulation.coordinator.state_groups() | {"memory": simulation.memory.state()}
     groups["opt_in"] = simulation.opt_in.state()
     groups |= {f"time.{name}": as_tensors(arrays) for name, arrays in simulation.driver.state().items()}
+    return checkpoint.flatten(groups)
+
+
+def save_simulation(simulation: Simulation, folder: Path, finished: bool = False) -> None:
+    """Save the tables and a checkpoint of a run."""
     tensors, model = Trained.of(simulation).saved()
-    groups |= tensors
     facts = {
         "model": model,
         "version": simulation.state.version,
         "experiment": simulation.description,
         "engine": simulation.objective.engine,
     }
-    save_run(folder, simulation.history, checkpoint.flatten(groups), facts, finished)
+    whole = _tensors(simulation) | checkpoint.flatten(tensors)
+    save_run(folder, simulation.history, whole, facts, finished)
 
 
 def restore(simulation: Simulation, folder: Path) -> None:
@@ -208,13 +216,38 @@ def restore(simulation: Simulation, folder: Path) -> None:
         )
     if (engine := facts.get("engine", simulation.objective.engine)) != simulation.objective.engine:
         simulation.objective.use(Choice(engine, "as this run began"))
-    simulation.coordinator.restore(lambda group: checkpoint.unflatten(tensors, group))
-    simulation.show()
-    simulation.memory.restore(checkpoint.unflatten(tensors, "memory"))
-    simulation.opt_in.restore(checkpoint.unflatten(tensors, "opt_in"))
-    groups = simulation.driver.state()
-    simulation.driver.restore({name: as_arrays(checkpoint.unflatten(tensors, f"time.{name}")) for name in groups})
+    file = folder / checkpoint.FILE
+    _check_forms(file, tensors, _tensors(simulation))
+    with contents.restoring(file, "coordinator"):
+        simulation.coordinator.restore(lambda group: checkpoint.unflatten(tensors, group))
+        simulation.show()
+    with contents.restoring(file, "memory"):
+        simulation.memory.restore(checkpoint.unflatten(tensors, "memory"))
+    with contents.restoring(file, "opt_in"):
+        simulation.opt_in.restore(checkpoint.unflatten(tensors, "opt_in"))
+    with contents.restoring(file, "time"):
+        groups = simulation.driver.state()
+        simulation.driver.restore({name: as_arrays(checkpoint.unflatten(tensors, f"time.{name}")) for name in groups})
     history = History.load(folder, simulation.state.version)
     if collectives.rank():  # process 0 alone appends to the log and deletes it
         history.rewind(history.last_round)
     simulation.recorder.history = history
+
+
+def _check_forms(file: Path, tensors: State, fresh: State) -> None:
+    """Refuse tensors whose type or shape differs from those of the simulation before its first round.
+
+    The state of the server keeps its shapes. Tables of the pace, of client memory and of the clock gain rows and keep their
+    columns.
+
+    Raises:
+        CheckpointError: naming the tensor.
+    """
+    for name, first in fresh.items():
+        if (tensor := tensors.get(name)) is None:
+            continue  # restoring refuses it, unless earlier versions did not save it
+        grows = not name.startswith(("model/", "server."))
+        shapes = [tuple(it.shape[1:] if grows and it.dim() else it.shape) for it in (tensor, first)]
+        if tensor.dtype != first.dtype or tensor.dim() != first.dim() or shapes[0] != shapes[1]:
+            got, needed = (f"{it.dtype} {list(it.shape)}" for it in (tensor, first))
+            raise contents.damaged(file, f"{name}: got {got}, needed {needed}")

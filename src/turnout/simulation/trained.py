@@ -15,15 +15,46 @@ from torch import nn
 from turnout.configuration import Configuration
 from turnout.core.adapter import BASE_OFFSET, Adapter
 from turnout.core.checks import CheckpointError, ConfigurationError, refuse
+from turnout.core.system import memory_bytes
+from turnout.core.types import State
 from turnout.engine.adapters import split_offset
 from turnout.engine.objective import Objective
 from turnout.engine.parameters import Layout
 from turnout.models import MODELS
-from turnout.record import checkpoint
+from turnout.record import checkpoint, contents
+from turnout.record.contents import Contents, Whole
 from turnout.simulation.memory import ClientMemory
 from turnout.simulation.simulation import Simulation
 
 _PERSONAL = "personal"  # the name of personal parameters in client memory
+
+
+class _SpecFacts(Contents):
+    """The specification of a built-in model."""
+
+    name: str
+    options: dict[str, Any]
+    input_shape: tuple[Whole, ...]
+    num_outputs: Whole
+
+
+class _ModelFacts(Contents):
+    """The description of the model in a checkpoint."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[Whole, ...], ...]
+    num_shared: Whole
+    num_clients: Whole
+    tensors: dict[str, str]
+    spec: _SpecFacts | None
+    adapters: tuple[Adapter, ...] = ()
+
+
+class _Saved(Contents):
+    """The values of a checkpoint that `load` needs."""
+
+    version: Whole
+    model: _ModelFacts
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,29 +166,72 @@ class Trained:
             CheckpointError: if there is no checkpoint, or it is damaged.
         """
         tensors, facts = checkpoint.load(folder)
-        if (model := facts.get("model")) is None:
+        file = folder / checkpoint.FILE
+        if facts.get("model") is None:
             raise CheckpointError(
-                f"{folder / checkpoint.FILE} does not say what its parameters are called: run it again, or start "
-                "`turnout serve` on this folder once more"
+                f"{file} does not say what its parameters are called: run it again, or start `turnout serve` on this folder "
+                "once more"
             )
-        first, memory = (checkpoint.unflatten(tensors, group) for group in ("model.first", "memory"))
-        personal = None
-        if "row" in first:
-            personal = ClientMemory(model["num_clients"], {_PERSONAL: first["row"]})
-            personal.restore({name: memory[name] for name in ("clients", f"table.{_PERSONAL}")})
-        trained = cls(
-            Layout(tuple(model["names"]), tuple(map(tuple, model["shapes"])), model["num_shared"]),
-            tensors["model/params"],
-            first["parameters"],
-            personal,
-            model["num_clients"],
-            model["tensors"],
-            checkpoint.unflatten(tensors, "model.fixed"),
-            model["spec"],
-            tuple(Adapter(*adapter) for adapter in model.get("adapters", ())),
-            checkpoint.unflatten(tensors, "server.aggregation").get(BASE_OFFSET),
-        )
-        return trained, facts["version"]
+        saved = contents.check(file, _Saved, facts)
+        model = saved.model
+        with contents.restoring(file, "memory"):
+            personal = _personal(tensors, model.num_clients)
+        with contents.restoring(file, "model"):
+            trained = cls(
+                Layout(model.names, model.shapes, model.num_shared),
+                tensors["model/params"],
+                tensors["model.first/parameters"],
+                personal,
+                model.num_clients,
+                model.tensors,
+                checkpoint.unflatten(tensors, "model.fixed"),
+                facts["model"]["spec"],
+                model.adapters,
+                checkpoint.unflatten(tensors, "server.aggregation").get(BASE_OFFSET),
+            )
+            trained.check()
+        return trained, saved.version
+
+    def check(self) -> None:
+        """Refuse tensors that do not fit the layout.
+
+        Raises:
+            ValueError: with the tensor.
+        """
+        layout, length = self.layout, len(self.first) + len(self.params)
+        sizes = f"{len(self.params):,} shared and {len(self.first):,} personal numbers"
+        if len(layout.names) != len(layout.shapes) or len(set(layout.names)) < len(layout.names):
+            raise ValueError(f"{len(layout.names)} names, some of them the same, and {len(layout.shapes)} shapes")
+        if not self.params.is_floating_point() or self.params.dtype != self.first.dtype:
+            raise ValueError(f"parameters of the types {self.params.dtype} and {self.first.dtype}")
+        if (self.params.shape, self.first.dim(), length) != ((layout.num_shared,), 1, layout.num_params):
+            raise ValueError(f"{sizes}, of {layout.num_params:,} parameters of which {layout.num_shared:,} are shared")
+        if unknown := set(self.names.values()) - set(layout.names):
+            raise ValueError(f"tensors of the parameter {min(unknown)!r}, which is none")
+        if self.personal is not None and self.personal.first[_PERSONAL].shape not in (
+            (layout.num_params,),
+            self.first.shape,
+        ):
+            raise ValueError(
+                f"rows of shape {tuple(self.personal.first[_PERSONAL].shape)} in client memory, and {sizes}"
+            )
+        if self.offset is not None and len(self.offset) != sum(it.inputs * it.outputs for it in self.adapters):
+            raise ValueError(f"{BASE_OFFSET} has {len(self.offset):,} numbers, other than its adapters")
+
+
+def _personal(tensors: State, num_clients: int) -> ClientMemory | None:
+    """Return the personal parameters of clients in a checkpoint; None if there are none.
+
+    Raises:
+        KeyError, ValueError: if tensors are missing or do not fit each other.
+    """
+    if (row := tensors.get("model.first/row")) is None:
+        return None
+    if 4 * num_clients > memory_bytes():
+        raise ValueError(f"model.num_clients is {num_clients:,}, more than there is memory for")
+    personal, saved = ClientMemory(num_clients, {_PERSONAL: row}), checkpoint.unflatten(tensors, "memory")
+    personal.restore({name: saved[name] for name in ("clients", f"table.{_PERSONAL}")})
+    return personal
 
 
 def _state_dict(module: nn.Module, keep_fixed: bool) -> tuple[dict[str, str], dict[str, torch.Tensor]]:

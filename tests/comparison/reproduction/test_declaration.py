@@ -83,8 +83,31 @@ def test_what_is_wrong_is_told_with_its_place(declared, old, new, message):
 def test_a_panel_is_a_table(tmp_path):
     path = tmp_path / "x.toml"
     path.write_text('title = "t"\nreference = "r"\nalgorithms.fedavg = {}\npanels.a = 3\n')
-    with pytest.raises(ConfigurationError, match=r"x.toml: panels.a: got 3, needed a table"):
+    with pytest.raises(ConfigurationError, match=r"x.toml: panels.a is 3: needed an object"):
         read(path, "x")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ('about = "Nothing is left open."', "about = 4", "about"),
+        ("seeds = 4", "also = 4", "also"),
+        ('text = "Fast is faster"', "text = []", "claims.0.text"),
+        ('panels = ["easy", "hard"]', "panels = 3", "claims.1.panels"),
+        ('measure = "final test_accuracy"', "measure = [1]", "claims.1.measure"),
+        ('measures = ["rounds", "final', 'measures = [3, "final', "measure"),
+        ('measures = ["rounds", "final test_accuracy"]', "measures = 3", "measures"),
+        ('log = "y"', "log = [1]", "log"),
+        ('against = "bytes"', "against = 3", "against"),
+        ('only = ["fast"]', "only = 3", "panels.rare.only"),
+        ("paper = { fast", "paper = 3 # { fast", "panels.easy.paper"),
+        ('title = "Fast against slow"\n', "title = 3\n", "title"),
+        ("seeds = 4", "seeds = " + "[" * 5000 + "]" * 5000, "cannot be read"),
+    ],
+)
+def test_values_of_another_type_are_told_with_their_key(declared, old, new, field):
+    with pytest.raises(ConfigurationError, match=rf"made\.toml: .*{field}"):
+        declared((old, new))
 
 
 def test_names_are_told_and_a_file_of_ones_own_is_read(declared, tmp_path):

@@ -52,7 +52,8 @@ def test_what_runs_show_is_read_back_from_their_record(outcome, tmp_path):
 
 def test_other_files_are_refused(outcome, tmp_path):
     path = tmp_path / "findings.json"
-    for text in ("{", "[]", '{"values": {}}'):
+    huge = {**outcome.as_plain(), "values": {"easy": {"rounds": {"fast": {"0": 10**400}}}}}
+    for text in ("{", "[]", '{"values": {}}', '{"a":' * 5000, json.dumps(huge)):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(DataError, match=r"needed findings\.json of `turnout reproduce`"):
             Tabulated.read(outcome.reproduction, path)

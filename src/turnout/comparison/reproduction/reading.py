@@ -8,10 +8,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, Field, StrictBool, ValidationError
+
 from turnout.comparison.reproduction.checks import CHECKS, check_of
 from turnout.comparison.reproduction.declaration import Claim, Curve, Drawing, Panel, Reproduction
 from turnout.comparison.reproduction.tabulated import Quantity
-from turnout.core.checks import ConfigurationError, known_name, nearest, refuse
+from turnout.core.checks import ConfigurationError, known_name, nearest, refuse, wrong_field
 from turnout.reporting.measure import Measure
 from turnout.reporting.target import check_accuracy
 
@@ -55,7 +57,7 @@ def _declarations(folder: Path) -> dict[str, dict[str, Any]]:
     for path in sorted(folder.glob("*/*.toml")):
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             table = {"reference": ""}
         if "reference" in table:
             tables[path.relative_to(folder).with_suffix("").as_posix()] = table
@@ -70,7 +72,7 @@ def read(path: Path, name: str) -> Reproduction | Drawing:
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path}: cannot be read as a TOML file: {error}") from error
     try:
         computed = "figure" in table or "numbers" in table
@@ -106,6 +108,7 @@ def _reproduction(name: str, table: dict[str, Any], measure: Callable[[str], Mea
     keys = {part.name for part in fields(Reproduction)} | {"algorithms", "to_accuracy"}
     _known("the reproduction", table, keys - {"name"})
     _complete(table)
+    _check(_Declared, table)
     algorithms, measures = table["algorithms"], tuple(map(measure, table.get("measures", ["final test_accuracy"])))
     shared = {key: table[key] for key in ("to_accuracy",) if key in table}
     panels = {key: _panel(key, settings, shared, measures, algorithms) for key, settings in table["panels"].items()}
@@ -124,6 +127,60 @@ def _reproduction(name: str, table: dict[str, Any], measure: Callable[[str], Mea
     )
 
 
+class _Panel(BaseModel):
+    """A panel, beside its settings."""
+
+    title: str | None = None
+    paper: dict[str, Any] = Field(default_factory=dict)
+    only: tuple[str, ...] | None = None
+    algorithms: dict[str, dict[str, Any]] | None = None
+    optional: StrictBool = False
+
+
+class _Curve(BaseModel):
+    """A picture."""
+
+    metric: str | None = None
+    against: str = ""
+    log: str = ""
+    band: StrictBool = True
+
+
+class _Claim(BaseModel):
+    """A claim, beside its check."""
+
+    text: str | None = None
+    panels: tuple[str, ...] | None = None
+    measure: str | None = None
+
+
+class _Declared(BaseModel):
+    """The types of a declaration, each of which is looked at by itself."""
+
+    title: str
+    reference: str
+    about: str = ""
+    algorithms: dict[str, dict[str, Any]]
+    panels: dict[str, _Panel]
+    common: dict[str, Any] = Field(default_factory=dict)
+    measures: list[Any] = Field(default_factory=list)
+    curves: list[Any] = Field(default_factory=list)
+    claims: list[_Claim] = Field(default_factory=list)
+    also: tuple[str, ...] = ()
+
+
+def _check(form: type[BaseModel], table: Any, within: str = "the declaration") -> None:
+    """Refuse a table whose values are of other types than declared.
+
+    Raises:
+        ConfigurationError: with the first of them.
+    """
+    try:
+        form.model_validate(table)
+    except ValidationError as error:
+        raise ConfigurationError(wrong_field(error, within)) from None
+
+
 def _complete(table: Mapping[str, Any]) -> None:
     """Refuse a table that lacks what every reproduction has."""
     if missing := [key for key in _NEEDED if key not in table]:
@@ -136,8 +193,6 @@ def _panel(
     name: str, table: Any, shared: Mapping[str, Any], measures: tuple[Measure, ...], algorithms: Mapping[str, Any]
 ) -> Panel:
     """Return one panel: its own keys, over those that all panels share, and settings."""
-    if not isinstance(table, Mapping):
-        raise refuse(f"panels.{name}", given=table, needed="a table")
     keys = {part.name for part in fields(Panel)} - {"name", "settings"}
     values: dict[str, Any] = {**shared, **{key: value for key, value in table.items() if key in keys}}
     settings = {key: value for key, value in table.items() if key not in keys}
@@ -171,6 +226,7 @@ def _paper(key: str, table: Mapping[str, Any], most: int) -> dict[str, tuple[Any
 def _curve(table: Any) -> Curve:
     if isinstance(table, str):
         return Curve(table)
+    _check(_Curve, table, "curves")
     _known("curves", table, {field.name for field in fields(Curve)})
     if "metric" not in table:
         raise ConfigurationError("curves: metric is missing")

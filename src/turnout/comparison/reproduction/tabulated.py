@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from turnout.comparison.reproduction.checks import Figures
 from turnout.comparison.reproduction.declaration import Panel, Reproduction
 from turnout.comparison.reproduction.outcome import Outcome
 from turnout.core.checks import ConfigurationError, DataError, known_name
+from turnout.record.contents import OF_VALUES, parse
 from turnout.reporting.measure import Measure
 
 Values = Mapping[str, Mapping[str, Figures]]
@@ -102,13 +102,13 @@ class Tabulated(Outcome):
             ConfigurationError: where it has figures that the declaration lacks.
         """
         try:
-            plain = json.loads(path.read_text(encoding="utf-8"))
+            plain = parse(path.read_bytes())
             values = {
                 panel: {measure: _figures(reproduction, measure, table) for measure, table in measures.items()}
                 for panel, measures in plain["values"].items()
             }
             name, changes = plain["reproduction"], tuple(plain["changes"])
-        except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
+        except (OSError, *OF_VALUES) as error:
             raise DataError(f"{path}: needed findings.json of `turnout reproduce`: {error!r}") from error
         if name != reproduction.name:
             raise DataError(f"{path}: holds the figures of {name}, needed those of {reproduction.name}")

@@ -21,7 +21,8 @@ from turnout.core.types import Report
 from turnout.deployment.server.store import Entry
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.privacy.accounting import Windows
-from turnout.record import storage
+from turnout.record import contents, storage
+from turnout.record.contents import Contents, Whole
 
 RELEASES = "releases.json"
 
@@ -87,6 +88,16 @@ class Noise:
         return int.from_bytes(hmac.digest(bytes.fromhex(self.secret), self.steps.encode(), "sha256"))
 
 
+class _Made(Contents):
+    """``releases.json``: the releases that a server has made."""
+
+    run: str
+    releases: Whole
+    steps: str
+    lost: tuple[tuple[Whole, Whole], ...]
+    answers: Whole = 0
+
+
 class Releases:
     """A file beside the journal that says how many releases the server has made, so that an older journal shows.
 
@@ -114,18 +125,17 @@ class Releases:
             CheckpointError: for a file that cannot be read.
         """
         try:
-            facts = json.loads(self._path.read_text())
-            if facts["run"] != self._run:
-                return None, "", (), None
-            lost = tuple((int(first), int(last)) for first, last in facts["lost"])
-            return int(facts["releases"]), str(facts["steps"]), lost, int(facts.get("answers", 0))
+            facts = contents.check(self._path, _Made, contents.parse(self._path.read_bytes()))
         except FileNotFoundError:
             return None, "", (), None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, CheckpointError) as error:
             raise CheckpointError(
-                f"{self._path} cannot be read ({error!r}): delete it, and all releases that are left of the run are counted "
+                f"{self._path} cannot be read ({error}): delete it, and all releases that are left of the run are counted "
                 "as spent"
             ) from None
+        if facts.run != self._run:
+            return None, "", (), None
+        return facts.releases, facts.steps, facts.lost, facts.answers
 
     def compare(self, number: int, steps: str) -> None:
         """Note whether the last release of the file is made of the reports that it was made of before."""

@@ -19,6 +19,7 @@ from turnout.deployment.server.retention import anchors
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Entry, Store, read_json
 from turnout.record import checkpoint
+from turnout.record.contents import restoring
 from turnout.record.describe import differences
 from turnout.record.lock import locked
 
@@ -133,7 +134,8 @@ def _restore(driver: Driver, store: Store, folder: Path) -> None:
                 log.warning("a checkpoint is not whole", extra={"reason": str(error)})
                 continue
         if _of_this_journal(facts, store):
-            driver.restore(tensors, facts, folder)
+            with restoring(path / checkpoint.FILE, "the run"):
+                driver.restore(tensors, facts, folder)
             return
         log.warning("a checkpoint is of another copy of the journal", extra={"folder": str(path)})
     if store.begins:

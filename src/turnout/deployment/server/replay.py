@@ -22,6 +22,7 @@ from turnout.deployment.server.store import SQLITE, Entry, Store
 from turnout.protocol.pace import BoundRounds
 from turnout.protocol.survey import FIRST_TASK, ClosedSurvey
 from turnout.record import checkpoint
+from turnout.record.contents import restoring
 
 _OF_THE_PACE = ("taken", "late", OVER)  # outcomes that a simulation of the same pace has by itself
 
@@ -116,19 +117,21 @@ def replay(setting: Setting, folder: Path, database: str | None = None, whole: b
             (lambda at: _compare(at, folder, comparison)),
             (closed := list[ClosedSurvey]()).append,
         )
-        comparison: dict[str, bool] = {}
+        comparison: dict[str, Any] = {}
         if (anchor := whole_from(folder, store)) is not None:
             if whole:
                 raise CheckpointError(
                     f"the journal of {folder} begins at step {anchor.version}, for the server was told to keep no more "
                     "(--keep-reports): a trace needs all of it"
                 )
-            driver.restore(*checkpoint.load(anchor.path), folder)
+            with restoring(anchor.path / checkpoint.FILE, "the run"):
+                driver.restore(*checkpoint.load(anchor.path), folder)
             _compare(driver, folder, comparison)
         begins, applied = driver.version, driver.applied
         for entry in store.entries(applied):
             version, running = driver.version, _running(driver)
-            visits.note(driver, entry, driver.apply(entry), version, running)
+            with restoring(f"entry {entry.number} of the journal of {folder}", entry.kind):
+                visits.note(driver, entry, driver.apply(entry), version, running)
             first, last = entry.time if first is None else first, entry.time
         visits.end(driver, last)
         seconds = last - (first or 0.0)
@@ -199,14 +202,15 @@ def _running(driver: Driver) -> bool:
     return pace.running if isinstance(pace, BoundRounds) else False
 
 
-def _compare(driver: Driver, folder: Path, comparison: dict[str, bool]) -> None:
+def _compare(driver: Driver, folder: Path, comparison: dict[str, Any]) -> None:
     """Hold the model against that of the run's checkpoint, where it is of the same version."""
     if not checkpoint.exists(folder):
         return
     if "version" not in comparison:
-        comparison |= {"version": checkpoint.load(folder)[1]["version"]}
+        comparison |= {"version": checkpoint.load(folder)[1].get("version")}
     if driver.version == comparison["version"]:
-        comparison["same"] = torch.equal(driver.params, checkpoint.load(folder)[0]["model/params"])
+        with restoring(folder / checkpoint.FILE, "model/params"):
+            comparison["same"] = torch.equal(driver.params, checkpoint.load(folder)[0]["model/params"])
 
 
 def _write(path: Path, names: tuple[str, ...], rows: Iterable[tuple[float, ...]]) -> None:

@@ -35,6 +35,7 @@ from turnout.deployment.server.database import (
 )
 from turnout.deployment.server.files import Files
 from turnout.protocol.survey import FIRST_TASK
+from turnout.record.contents import parse
 
 SQLITE = "journal.sqlite"
 _SHAPE = "shape"  # the fact that has the shape of clients' examples, as the first of them told it
@@ -181,11 +182,11 @@ class Store:
     def shape(self) -> dict[str, Any] | None:
         """The shape of clients' examples, where the first client told it; None where it was declared, or is not known."""
         noted = self.fact(_SHAPE)
-        return None if noted is None else json.loads(noted)
+        return None if noted is None else read_json(noted, "the shape of examples in the journal")
 
     def note_shape(self, shape: dict[str, Any]) -> dict[str, Any]:
         """Note the shape of clients' examples before any entry; return that which was noted first."""
-        return json.loads(self.fact(_SHAPE, json.dumps(shape)) or "{}")
+        return read_json(self.fact(_SHAPE, json.dumps(shape)) or "{}", "the shape of examples in the journal")
 
     @property
     def begins(self) -> int:
@@ -388,6 +389,6 @@ def read_json(text: str, name: str) -> dict[str, Any]:
         CheckpointError: where it is damaged, with the name of what it is.
     """
     try:
-        return json.loads(text)
+        return parse(text)
     except ValueError:
         raise CheckpointError(f"{name} is damaged: restore the journal from a copy") from None

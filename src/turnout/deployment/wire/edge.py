@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
-from turnout.core.checks import TurnoutError
+from turnout.core.checks import TurnoutError, check_plain, wrong_field
 
 Read = TypeVar("Read")
 
@@ -46,7 +46,10 @@ def read_json(body: bytes | bytearray | memoryview, depth: int = 4) -> Any:
         raise
     except (ValueError, RecursionError):
         raise Malformed("the body is no JSON") from None
-    _check(value, depth)
+    try:
+        check_plain(value, depth)
+    except ValueError as error:
+        raise Malformed(f"the body {error}") from None
     return value
 
 
@@ -75,12 +78,7 @@ def read(validate: Callable[[Any], Read], value: Any) -> Read:
     try:
         return validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the body"
-        if first["type"] == "missing":
-            raise Malformed(f"{where} is missing") from None
-        wrong = first["msg"].removeprefix("Value error, ")
-        raise Malformed(f"{where} is {repr(first['input'])[:80]}: {wrong[0].lower()}{wrong[1:]}") from None
+        raise Malformed(wrong_field(error, "the body")) from None
 
 
 def _as_whole(value: Any) -> Any:
@@ -131,15 +129,3 @@ def _float(digits: str) -> float:
 
 def _constant(name: str) -> Any:
     raise Malformed(f"the body holds {name}, which is no JSON")
-
-
-def _check(value: Any, depth: int) -> None:
-    """Refuse documents that are nested deeper, and texts that no UTF-8 can hold."""
-    if isinstance(value, str):
-        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            raise Malformed("the body holds half of a surrogate pair")
-    elif isinstance(value, dict | list):
-        if depth == 0:
-            raise Malformed("the body is nested too deeply")
-        for inner in (*value, *value.values()) if isinstance(value, dict) else value:
-            _check(inner, depth - 1)

@@ -1,0 +1,223 @@
+"""Folders of runs that people send each other may hold anything: each reader names the file and the field."""
+
+import json
+import re
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from tests.tiny import classification
+
+import turnout as to
+from turnout import CheckpointError
+from turnout.comparison.folders import is_finished, load_record, ordered_names
+from turnout.comparison.sharing import running, standings
+from turnout.record import contents
+from turnout.record.checkpoint import FILE
+from turnout.record.log import FILE as LOG
+from turnout.record.log import _packed
+from turnout.record.query import History
+
+
+def experiment(rounds):
+    return to.Experiment(
+        classification(), to.models.Logistic(), to.ditto(to.Sgd(steps=1), cohort_size=4), rounds=rounds
+    )
+
+
+@pytest.fixture(scope="module")
+def sent(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sent") / "run"
+    experiment(2).run(folder)
+    (folder / "SHA256SUMS").unlink()
+    (folder / "checkpoint.previous.safetensors").unlink(missing_ok=True)
+    return folder
+
+
+@pytest.fixture
+def copy(sent, tmp_path):
+    return shutil.copytree(sent, tmp_path / "run")
+
+
+def put(values, path, value):
+    """Set a value below dotted keys, or delete it for None."""
+    *parents, last = path.split(".")
+    for key in parents:
+        values = values[key]
+    if value is None:
+        del values[last]
+    else:
+        values[last] = value
+
+
+def load(folder):
+    result = to.load(folder)
+    for show in (repr, to.Result.summary, to.Result._repr_html_, lambda it: it.model, lambda it: it.personal_model(0)):
+        show(result)
+    result.export(folder / "model.safetensors", card=True)
+
+
+FACTS = {
+    "version": ["x", -1, 2.5, True, None, 10**30],
+    "model": [[], 3, "x"],
+    "model.names": [[1], "x", None, ["a", "a"]],
+    "model.shapes": [[[-1]], [["x"]], [[2**62, 2**62]], None],
+    "model.num_shared": [7, "x", None],
+    "model.num_clients": [2**62, -1, 3, None],
+    "model.tensors": [{"output.weight": "nothing"}, {"output.weight": 3}, [], None],
+    "model.adapters": [[["layer", 0]], 5, [["layer", -1, 0, 1, 1, 1, "x"]]],
+    "model.spec": [[], 5],
+    "model.spec.name": ["nothing", 5, None],
+    "model.spec.options": [{"hidden": "x"}, {"nothing": 1}, 5],
+    "model.spec.input_shape": [[], ["x"], [0], [3, 3], None],
+    "model.spec.num_outputs": [0, -1, 2**62, "x"],
+}
+
+
+@pytest.mark.parametrize("path", FACTS)
+def test_values_of_a_checkpoint_that_are_no_such_values_are_named(copy, path):
+    tensors = load_file(copy / FILE)
+    with safe_open(copy / FILE, framework="pt") as file:
+        text = file.metadata()["facts"]
+    for value in FACTS[path]:
+        facts = json.loads(text)
+        put(facts, path, value)
+        save_file(tensors, copy / FILE, metadata={"facts": json.dumps(facts)})
+        field = path.split(".")[0]
+        with pytest.raises(CheckpointError, match=rf"{re.escape(str(copy / FILE))} is damaged \(.*({field}|memory)"):
+            load(copy)
+
+
+EARLIER = ("coordinator/clients", "schedule.pace/reports", "schedule.scheduler/of")
+ALLOWED = {("schedule.scheduler/cohort", "empty"), *((name, "missing") for name in EARLIER)}
+"""A cohort of nobody, and what earlier versions did not save."""
+
+
+def other(tensor, form):
+    """A tensor in place of another one, None for no tensor."""
+    return {
+        "shape": torch.zeros(3, 3),
+        "empty": tensor.new_zeros(0),
+        "whole": torch.full(tensor.shape, -7),
+        "missing": None,
+    }[form]
+
+
+@pytest.mark.parametrize("form", ["shape", "empty", "whole", "missing"])
+def test_tensors_of_a_checkpoint_that_are_no_such_tensors_are_named(sent, tmp_path, form):
+    with safe_open(sent / FILE, framework="pt") as file:
+        metadata = file.metadata()
+    tensors, refused = load_file(sent / FILE), set()
+    for number, (name, tensor) in enumerate(tensors.items()):
+        value = other(tensor, form)
+        if value is not None and (value.shape, value.dtype) == (tensor.shape, tensor.dtype):
+            continue
+        if (name, form) in ALLOWED:
+            continue
+        copy = shutil.copytree(sent, tmp_path / str(number))
+        changed = {key: it for key, it in (tensors | {name: value}).items() if it is not None}
+        save_file(changed, copy / FILE, metadata=metadata)
+        group, _, leaf = name.replace("row", "personal").partition("/")
+        part = group if group.startswith(("model", "memory")) else "coordinator"
+        named = rf"{re.escape(str(copy / FILE))} is damaged \(.*({leaf}|{group}|{part})"
+        with pytest.raises(CheckpointError, match=named):
+            load(copy) if name.startswith("model.") else experiment(3).run(copy, resume=True)
+        refused.add(name)
+    assert len(refused) >= 5
+
+
+def test_tasks_of_clients_that_do_not_exist_are_refused(copy):
+    with safe_open(copy / FILE, framework="pt") as file:
+        metadata = file.metadata()
+    kept = load_file(copy / FILE)
+    for name, value in {
+        "schedule.scheduler/cohort": torch.tensor([-1, 99]),
+        "schedule.pace/open": torch.tensor([[0, 99, 0]]),
+        "memory/clients": torch.zeros(len(kept["memory/clients"]), dtype=torch.int64),
+    }.items():
+        save_file({**kept, name: value}, copy / FILE, metadata=metadata)
+        with pytest.raises(CheckpointError, match=r"is damaged .*client"):
+            experiment(3).run(copy, resume=True)
+
+
+CONFIG = {
+    "algorithm": [5, "x", None],
+    "algorithm.name": [[1], None],
+    "rounds": ["x", -1, 1e3, None, 10**30],
+    "seed": [[], -1, None, 2**64],
+    "data": [5, [1]],
+    "data.num_clients": ["x", -3],
+    "data.num_examples": [{}],
+    "data.name": [["\ud800"]],
+}
+
+
+@pytest.mark.parametrize("path", CONFIG)
+def test_a_configuration_that_is_none_is_named(copy, path):
+    text = (copy / "config.json").read_text()
+    for value in CONFIG[path]:
+        config = json.loads(text)
+        put(config, path, value)
+        (copy / "config.json").write_text(json.dumps(config))
+        for read in (load, load_record, lambda it: is_finished(it, experiment(2)), lambda it: standings(it.parent)):
+            with pytest.raises(CheckpointError, match=rf"config.json is damaged \((it|{path.split('.')[0]})"):
+                read(copy)
+
+
+def test_json_that_is_too_deep_or_holds_half_of_a_surrogate_pair_is_refused(copy):
+    deep = '{"a":' * 50_000, '{"a":' * 200 + "1" + "}" * 200
+    for text in (*deep, '{"\\ud800": 1}', "[]", "", '{"a": 1' + "0" * 5000 + "}"):
+        (copy / "config.json").write_text(text)
+        with pytest.raises(CheckpointError, match=r"config\.json is damaged"):
+            load(copy)
+        with pytest.raises(ValueError, match=r"."):
+            contents.parse(text)
+
+
+def test_a_comparison_lists_runs_below_its_folder_alone(copy):
+    for runs in (["/etc"], ["../other"], [5], "x", {"a": 1}):
+        (copy.parent / "comparison.json").write_text(json.dumps({"runs": runs}))
+        with pytest.raises(CheckpointError, match=r"comparison.json is damaged \(runs"):
+            ordered_names(copy.parent)
+
+
+def test_files_of_workers_that_are_none_are_passed_over(tmp_path):
+    (tmp_path / ".workers").mkdir()
+    odd = [], {"running": 5}, {"host": [], "running": []}, {"host": "a", "running": [{"name": 1}]}
+    for number, value in enumerate(odd):
+        (tmp_path / ".workers" / f"{number}.json").write_text(json.dumps(value))
+    assert list(running(tmp_path)) == []
+
+
+def test_tables_whose_numbers_are_none_are_named(copy):
+    for name, column, change in (
+        ("rounds.parquet", "round", lambda it: it.set_column(0, "round", pa.array([None, 2], pa.int64()))),
+        ("rounds.parquet", "round", lambda it: it.set_column(0, "round", pa.array([-2, -1], pa.int64()))),
+        ("rounds.parquet", "round", lambda it: it.append_column("round", it["round"])),
+        ("clients.parquet", "client", lambda it: it.set_column(0, "client", pa.nulls(len(it), pa.int64()))),
+    ):
+        kept = (copy / name).read_bytes()
+        pq.write_table(change(pq.read_table(copy / name)), copy / name)
+        with pytest.raises(CheckpointError, match=f"{name} is damaged .*{column}"):
+            load(copy)
+        (copy / name).write_bytes(kept)
+
+
+def test_a_journal_whose_digest_fits_may_hold_anything(tmp_path):
+    history = History()
+    history.record(round=1, participants=[0], train_loss=1.0)
+    whole = history._log.whole()
+    for table in (
+        whole.table.set_column(0, "round", pa.array(["x"])),
+        whole.table.set_column(0, "round", pa.nulls(1)),
+        whole.table.drop_columns(["seconds"]),
+        whole.table.slice(0, 0),
+        pa.concat_tables([whole.table, whole.table]),
+    ):
+        (tmp_path / LOG).write_bytes(_packed(whole._replace(table=table)))
+        with pytest.raises(CheckpointError, match=f"{LOG} is damaged"):
+            History.load(tmp_path)
