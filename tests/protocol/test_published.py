@@ -180,4 +180,5 @@ def test_weights_that_depend_on_the_examples_of_all_clients_are_refused():
     train = replace(data.train, weights=torch.ones(len(data.train.x), dtype=torch.float64))
     with pytest.raises(ConfigurationError, match="weights of examples: they are divided by their mean"):
         to.Experiment(replace(data, train=train), **options)
-    to.Experiment(data, class_weights="balanced", **options | {"algorithm": to.fedavg()})
+    options["algorithm"] = to.fedavg()
+    to.Experiment(data, class_weights="balanced", **options)

@@ -390,7 +390,7 @@ class Coordinator:
             ValueError: for the first of them.
         """
         pace = self.scheduler.pace
-        clients = {*pace.engaged(), *(client for _, client, _ in pace.in_hand()), *self.scheduler.cohort.tolist()}
+        clients = {*pace.busy(), *(client for _, client, _ in pace.pending()), *self.scheduler.cohort.tolist()}
         if unknown := [client for client in clients if not 0 <= client < self._enrolled]:
             raise ValueError(f"schedule: client {unknown[0]} of {self._enrolled} clients")
         if missing := sorted(pace.versions() - self.models.keys()):

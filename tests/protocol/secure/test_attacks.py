@@ -343,7 +343,7 @@ def told(**values):
 
 def test_a_server_gets_one_kind_of_share_over_repeats_restarts_and_groups_that_are_formed_again():
     """The attack: after the share of the self mask of client 1, the server asks client 0 for that of its key, by all ways."""
-    masking, codes = SecureSum(bits=16, fraction_bits=4), np.full(LENGTH, 3, np.uint16)
+    masking, codes = SecureSum(bits=16, fraction_bits=4).masking, np.full(LENGTH, 3, np.uint16)
     clients = [VectorMasker(masking) for _ in range(4)]
     keys = [client.advertise(c, 7, lambda _: codes, {})["keys"][0] for c, client in enumerate(clients)]
     sealed = {}
