@@ -1,5 +1,10 @@
 """What processes of one run tell each other, as far as one process can say; the laws have two of them."""
 
+import importlib
+import sys
+from functools import partial
+from pathlib import Path
+
 import pytest
 import torch
 from torch import distributed
@@ -65,6 +70,23 @@ def test_processes_that_do_not_meet_are_lost(monkeypatch):
     monkeypatch.setattr(distributed, "init_process_group", fails)
     with pytest.raises(ProcessLost, match=r"lost \(no gloo here\)"), collectives.started("cpu"):
         pass
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs the names of threads that Linux has")
+def test_no_thread_outlives_the_processes_group(monkeypatch, tmp_path):
+    """One that does aborts the process at its end. Functions imported inside would have the group as a default argument."""
+    alone = partial(distributed.init_process_group, init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    monkeypatch.setattr(distributed, "init_process_group", alone)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delitem(sys.modules, "torch.distributed.nn.functional", raising=False)
+    with collectives.started("cpu"):
+        assert any("gloo" in name for name in _threads())
+        importlib.import_module("torch.distributed.nn.functional")
+    assert not [name for name in _threads() if "gloo" in name]
+
+
+def _threads():
+    return [(thread / "comm").read_text() for thread in Path("/proc/self/task").iterdir()]
 
 
 def test_without_torchrun_nothing_is_started(monkeypatch):

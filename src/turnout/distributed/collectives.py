@@ -6,6 +6,7 @@ integers, is exact. A sum has the same bits on all processes, so that they take 
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from collections.abc import Iterator
@@ -126,6 +127,9 @@ def started(device: str) -> Iterator[None]:
     on_gpu = torch.device(device).type == "cuda"
     if on_gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    # Functions of this module have the default group as a default argument. If tracing imported it later, they would keep the
+    # group alive after it was destroyed, and gloo's threads abort a process whose interpreter they outlive.
+    importlib.import_module("torch.distributed.nn.functional")
     try:
         distributed.init_process_group("nccl" if on_gpu else "gloo")
     except (RuntimeError, ValueError) as error:
