@@ -28,9 +28,9 @@ from turnout.deployment.server.verdicts import hashed
 from turnout.deployment.wire.administrator import read_token
 from turnout.pieces.aggregation import SecureSum
 
-from ..laws.recipes import DATA, LOCAL
+from ..laws.recipes import DATA
 from .test_crashes import Reaper
-from .world import ADMINISTRATOR, Killed, World
+from .world import ADMINISTRATOR, LOCAL, Killed, World
 
 MODEL = to.models.Mlp(hidden=(8,))
 POPULATION = to.Population(to.availability.Everyone())

@@ -26,7 +26,8 @@ from turnout.pieces.weighting import DivideByClients, DivideByParticipants
 from turnout.population.availability import Everyone
 from turnout.protocol.pace import Buffered
 
-from ..laws.recipes import DATA, LOCAL
+from ..laws.recipes import DATA
+from .world import LOCAL
 
 HOSTILE = 3  # the client
 ODD = {"num_examples": 7770, "seen.start_gradient_norm": 7770.0, "delta": 50.0}

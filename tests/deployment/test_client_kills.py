@@ -27,9 +27,9 @@ from turnout.models import Logistic
 from turnout.pieces.aggregation import SecureSum
 from turnout.population.availability import Everyone
 
-from ..laws.recipes import LOCAL
 from .test_crashes import KILLS, RUN, check, free_port, server_setting, started, undisturbed
 from .test_evaluate import held_out
+from .world import LOCAL
 
 __all__ = ["undisturbed"]
 N = 8

@@ -20,8 +20,9 @@ from turnout.population.behaviour import Byzantine
 from turnout.protocol.pace import Buffered
 from turnout.simulation import Simulation
 
-from ..laws.recipes import DATA, LOCAL
+from ..laws.recipes import DATA
 from .test_hostile import put, task_of, waiting
+from .world import LOCAL
 
 GUARDS = [TopK(share=0.1), RandomK(share=0.1), Sign(), Qsgd(bits=2), BFloat16(), PowerSgd(rank=2)]
 

@@ -27,8 +27,8 @@ from turnout.population.availability import Everyone
 from turnout.record import checkpoint
 from turnout.simulation import Simulation
 
-from ..laws.recipes import DATA, LOCAL
-from .world import Home, Killed
+from ..laws.recipes import DATA
+from .world import LOCAL, Home, Killed
 
 KILLS = int(os.environ.get("TURNOUT_KILLS", "10"))
 

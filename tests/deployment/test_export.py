@@ -15,9 +15,10 @@ from turnout.models import Mlp
 from turnout.population.availability import Everyone
 from turnout.record import checkpoint, storage
 
-from ..laws.recipes import DATA, LOCAL
+from ..laws.recipes import DATA
 from .test_hostile import auth
 from .test_network import cli
+from .world import LOCAL
 
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=6, evaluate_every=2)
 

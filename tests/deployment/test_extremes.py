@@ -12,8 +12,9 @@ from turnout.deployment.wire.format import digest, encode
 from turnout.models import Mlp
 from turnout.population.availability import Everyone
 
-from ..laws.recipes import DATA, LOCAL, RECIPES
+from ..laws.recipes import DATA, RECIPES
 from ..tiny import adapted
+from .world import LOCAL
 
 KINDS = (
     lambda value: torch.full_like(value, torch.finfo(value.dtype).max),

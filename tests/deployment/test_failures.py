@@ -35,8 +35,9 @@ from turnout.protocol.pace import Buffered, Rounds
 from turnout.record import checkpoint
 from turnout.simulation import Simulation
 
-from ..laws.recipes import DATA, LOCAL, RECIPES
+from ..laws.recipes import DATA, RECIPES
 from .test_hostile import put, task_of, waiting
+from .world import LOCAL
 
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=4, evaluate_every=2)
 

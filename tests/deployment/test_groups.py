@@ -8,8 +8,8 @@ import turnout as to
 from turnout.deployment.server.replay import replay
 from turnout.pieces.aggregation import SecureSum
 
-from ..laws.recipes import DATA, LOCAL
-from .world import simulated_in_order
+from ..laws.recipes import DATA
+from .world import LOCAL, simulated_in_order
 
 SECURE = SecureSum(largest=64.0, min_clients=2, threshold=0.51)
 UNEQUAL = to.Population(speed=to.speed.Speed(compute=to.delay.Constant(1.0), spread=1.0, per="task"))

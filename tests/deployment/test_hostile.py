@@ -20,9 +20,9 @@ from turnout.models import Mlp
 from turnout.population.availability import Everyone
 from turnout.simulation import Simulation
 
-from ..laws.recipes import DATA, LOCAL
+from ..laws.recipes import DATA
 from .conftest import scratch
-from .world import World
+from .world import LOCAL, World
 
 EXAMPLES = int(os.environ.get("TURNOUT_FUZZ", "150"))
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=2, evaluate_every=2)

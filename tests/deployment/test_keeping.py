@@ -26,10 +26,10 @@ from turnout.protocol.pace import Buffered, Rounds
 from turnout.record import checkpoint, lock, storage
 from turnout.simulation import Simulation
 
-from ..laws.recipes import DATA, LOCAL
+from ..laws.recipes import DATA
 from .test_hostile import put, waiting
 from .test_network import cli
-from .world import Killed
+from .world import LOCAL, Killed
 
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=5, evaluate_every=5)
 

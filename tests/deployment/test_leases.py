@@ -9,8 +9,8 @@ from turnout.deployment.server.replay import replay
 from turnout.models import Mlp
 from turnout.population.availability import Everyone
 
-from ..laws.recipes import DATA, LOCAL
-from .world import Clock
+from ..laws.recipes import DATA
+from .world import LOCAL, Clock
 
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=3, evaluate_every=3)
 

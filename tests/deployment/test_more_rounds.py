@@ -18,7 +18,8 @@ from turnout.population.availability import Everyone
 from turnout.protocol.pace import Buffered, Rounds
 from turnout.simulation import Simulation
 
-from ..laws.recipes import DATA, LOCAL
+from ..laws.recipes import DATA
+from .world import LOCAL
 
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=2, evaluate_every=2)
 COHORTS = to.fedavg(LOCAL, also=(to.selection.Uniform(4),))

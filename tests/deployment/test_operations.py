@@ -36,9 +36,9 @@ from turnout.population.availability import Everyone
 from turnout.population.behaviour import Opting
 from turnout.protocol.pace import Buffered
 
-from ..laws.recipes import DATA, LOCAL, RECIPES
+from ..laws.recipes import DATA, RECIPES
 from .test_crashes import free_port
-from .world import Home, World
+from .world import LOCAL, Home, World
 
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=4, evaluate_every=2)
 

@@ -34,10 +34,11 @@ from turnout.privacy.noise import gaussian
 from turnout.privacy.plan import _together
 from turnout.simulation import Simulation
 
-from ..laws.recipes import DATA, LOCAL
+from ..laws.recipes import DATA
 from ..tiny import report
 from .test_evaluate import held_out
 from .test_hostile import put, task_of
+from .world import LOCAL
 
 ROUNDS = 4
 

@@ -18,11 +18,11 @@ from turnout.pieces.aggregation import PrivateSum, SecureSum, private_secure, pr
 from turnout.privacy.noise import gaussian
 from turnout.simulation import Simulation
 
-from ..laws.recipes import DATA, LOCAL
+from ..laws.recipes import DATA
 from ..tiny import report
 from .test_privacy import advance, backup, restored
 from .test_secure_sum import run_without
-from .world import turn_without
+from .world import LOCAL, turn_without
 
 Z, ROUNDS = 0.5, 3
 SECURE = SecureSum(fraction_bits=20, largest=1.0)

@@ -29,12 +29,13 @@ from turnout.evaluation.queries import Question
 from turnout.pieces.aggregation import PrivateSum
 from turnout.population.availability import Everyone
 
-from ..laws.recipes import DATA, LOCAL
+from ..laws.recipes import DATA
 from .test_administration import token_of
 from .test_crashes import KILLS, live_all, reaper
 from .test_evaluate import experiment
 from .test_network import cli
 from .test_privacy import private
+from .world import LOCAL
 
 __all__ = ["reaper"]
 RUN = Experiment(DATA, models.Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=3)

@@ -12,7 +12,8 @@ from turnout.population.availability import Everyone
 from turnout.record.query import History
 from turnout.simulation import Simulation
 
-from ..laws.recipes import DATA, LOCAL, experiment
+from ..laws.recipes import DATA, experiment
+from .world import LOCAL
 
 TIMES = {"seconds", "simulated_seconds"}
 RUN = Experiment(DATA, models.Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=4, evaluate_every=3)

@@ -11,7 +11,8 @@ from turnout.pieces.selection import Uniform, WithReplacement
 from turnout.population.availability import Everyone
 from turnout.protocol.pace import Rounds
 
-from ..laws.recipes import DATA, LOCAL
+from ..laws.recipes import DATA
+from .world import LOCAL
 
 
 def run_with(algorithm, pace):

@@ -21,8 +21,8 @@ from turnout.pieces.aggregation import SecureSum
 from turnout.protocol.secure import SecureClient, shamir
 from turnout.protocol.secure.masks import new_key, public
 
-from ..laws.recipes import DATA, LOCAL
-from .world import Home
+from ..laws.recipes import DATA
+from .world import LOCAL, Home
 
 ROUNDS = 3
 SECURE = SecureSum(largest=64.0)

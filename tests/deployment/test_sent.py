@@ -17,8 +17,8 @@ from turnout.evaluation.queries import Question
 from turnout.pieces.aggregation import PrivateSum, SecureSum
 from turnout.pieces.guard import Clip, TopK
 
-from ..laws.recipes import DATA, LOCAL
-from .world import Killed
+from ..laws.recipes import DATA
+from .world import LOCAL, Killed
 
 URL = "http://127.0.0.1:9"
 SHARES = PrivateSum(
@@ -153,7 +153,7 @@ def test_all_messages_of_a_masked_answer_are_logged_as_such(world, tmp_path):
 
 
 def test_a_kill_between_the_line_and_its_bytes_loses_nothing(world, tmp_path):
-    """The line is there, cut anywhere or whole; the client that starts again sends the same report, and it is logged."""
+    """The line is there, cut anywhere, or whole; the client that starts again sends the same report, and it is logged."""
     deployed, path = world(run(rounds=1), homes=tmp_path / "homes"), tmp_path / "sent.jsonl"
     home = deployed.homes[0]
     for _ in range(3):
@@ -170,7 +170,7 @@ def test_a_kill_between_the_line_and_its_bytes_loses_nothing(world, tmp_path):
     assert whole.endswith(b"\n")
     body = home.state.pending.body
     home = deployed.homes[0] = home.reborn()
-    for length in range(0, len(whole) + 1, 7):
+    for length in range(0, len(whole), 7):
         path.write_bytes(whole[:length])
         assert len(read_log(path)) == 0
         SentLog(path, deployed.computer, URL).close()

@@ -18,10 +18,10 @@ from turnout.models import Mlp
 from turnout.population.availability import Everyone
 from turnout.protocol.pace import Buffered
 
-from ..laws.recipes import DATA, LOCAL
+from ..laws.recipes import DATA
 from .conftest import scratch
 from .test_hostile import auth, put, task_of, waiting
-from .world import World
+from .world import LOCAL, World
 
 RUN = Experiment(
     DATA, Mlp(hidden=(4,)), fedstaleweight(LOCAL), Population(Everyone()), pace=Buffered(3, max_staleness=2), rounds=30

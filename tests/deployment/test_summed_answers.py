@@ -26,11 +26,10 @@ from turnout.pieces.aggregation import PrivateSum, SecureSum
 from turnout.privacy import Answers
 from turnout.protocol.answer_sum import AnswerSum
 
-from ..laws.recipes import LOCAL
 from .test_crashes import KILLS, live_all, reaper, revive
 from .test_evaluate import experiment, hinge
 from .test_privacy import backup, restored
-from .world import Killed, turn_without
+from .world import LOCAL, Killed, turn_without
 
 __all__ = ["reaper"]
 

@@ -17,9 +17,9 @@ from turnout.protocol.pace import Buffered
 from turnout.protocol.survey import FIRST_TASK
 from turnout.simulation import Simulation
 
-from ..laws.recipes import DATA, LOCAL
+from ..laws.recipes import DATA
 from .test_hostile import auth
-from .world import Clock
+from .world import LOCAL, Clock
 
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=3, evaluate_every=3)
 BUFFERED = replace(RUN, algorithm=to.fedbuff(LOCAL), pace=Buffered(3), rounds=3)

@@ -20,11 +20,11 @@ from turnout.population.availability import Everyone
 from turnout.simulation import Simulation
 
 from ..children import Child
-from ..laws.recipes import LOCAL, experiment
+from ..laws.recipes import experiment
 from .test_crashes import free_port
 from .test_laws import NAMES
 from .test_network import cli
-from .world import World
+from .world import LOCAL, World
 
 SERVED = Path(__file__).parents[2] / "examples" / "served.toml"
 

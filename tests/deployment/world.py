@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 from turnout.deployment.client.calls import Answer, Call, Sleep, Transfer, Work
@@ -22,12 +23,16 @@ from turnout.deployment.server.store import Store
 from turnout.deployment.server.verdicts import hashed
 from turnout.simulation import Simulation
 
+from ..laws.recipes import LOCAL as SEVERAL_STEPS
 from . import agreement
 
 ANNOUNCEMENT = {
     "protocol": 2, "run": "r", "algorithm": "a", "engine": None, "settings": None, "describes": {}, "num_classes": None,
     "input_shape": [1], "enrolment": "open", "sees": [], "training": {"reason": "nobody asks"},
 }  # fmt: skip
+
+LOCAL = replace(SEVERAL_STEPS, steps=1)
+"""One local step: what clients compute is for tests/laws, and it would take most of the time of these tests."""
 
 ADMINISTRATOR = "administrator-" + "x" * 30
 

@@ -10,6 +10,7 @@ import math
 import ssl
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import httpcore2
@@ -20,6 +21,12 @@ from turnout.deployment.client.calls import Answer, Call, JoinError
 
 _STEP = 0.25  # seconds between two looks
 _PIECE = 1 << 16  # bytes that are written between two looks
+
+
+@cache
+def system_trust() -> ssl.SSLContext:
+    """Return how certificates are checked against those that the system trusts; reading these takes 20 ms."""
+    return httpx2.create_ssl_context()
 
 
 class Watch:
@@ -61,14 +68,15 @@ class WatchedClient(httpx2.Client):
     """An HTTP client of one thread.
 
     Args:
-        options: as those of `httpx2.Client`; its timeout is that of the headers of an answer, too.
+        options: as those of `httpx2.Client`; its timeout is that of the headers of an answer, too, and without ``verify`` it
+            trusts whom the system trusts.
 
     Attributes:
         watch: says when an exchange is over.
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(**{"verify": system_trust(), **options})
         self.watch = Watch(self.timeout.read or math.inf)
         for transport in (self._transport, *self._mounts.values()):
             if isinstance(transport, httpx2.HTTPTransport):

@@ -17,7 +17,7 @@ from turnout.core.checks import ConfigurationError, TurnoutError, positive
 from turnout.core.display import printable
 from turnout.core.signals import Flag
 from turnout.deployment.client.calls import Answer, Call, JoinError, Sleep, Transfer, Work
-from turnout.deployment.client.exchange import WatchedClient, send
+from turnout.deployment.client.exchange import WatchedClient, send, system_trust
 from turnout.deployment.client.newcomer import Newcomer
 from turnout.deployment.client.session import Client
 from turnout.deployment.wire.bodies import Run
@@ -58,10 +58,10 @@ class Connection:
         """True where a server that ends a connection without an answer may ask for a certificate that this client lacks."""
         return self.url.startswith("https") and self.certificate is None
 
-    def trust(self) -> ssl.SSLContext | bool:
+    def trust(self) -> ssl.SSLContext:
         """Return how certificates are checked."""
         if self.ca is None and self.certificate is None:
-            return True
+            return system_trust()
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.certificate is not None:

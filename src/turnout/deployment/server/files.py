@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from turnout.core.checks import CheckpointError
 from turnout.core.system import move, sync
@@ -134,14 +135,14 @@ class Files:
             except FileNotFoundError:
                 return True
 
-        results = self._pool.map(differs, reports)
+        results = self._map(differs, reports)
         return {path for (path, _), differs in zip(reports, results, strict=True) if differs}
 
     def bring(self, arrived: Iterable[tuple[Path, str]]) -> None:
         """Sync files of reports to the disk and move them to the path of their digest."""
         paths = [(part, self.report(digest)) for part, digest in arrived]
         waiting = [(part, path) for part, path in paths if part.exists()]  # an earlier attempt may have moved some
-        list(self._pool.map(sync, [part for part, _ in waiting]))
+        self._map(sync, [part for part, _ in waiting])
         for part, path in waiting:
             move(part, path)
         for directory in {path.parent for _, path in waiting}:
@@ -170,6 +171,10 @@ class Files:
 
     def release(self, digests: Iterable[str]) -> None:
         """Take note that the next steps read these reports no more."""
+
+    def _map(self, function: Callable[[Any], Any], files: Sequence[Any]) -> list[Any]:
+        """Apply a function to files side by side; to a single one in this thread, since handing it over takes longer."""
+        return list(self._pool.map(function, files) if len(files) > 1 else map(function, files))
 
     def _fetched(self, digest: str) -> Path:
         """Return the path of a report that is about to be read."""

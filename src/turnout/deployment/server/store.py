@@ -11,6 +11,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -238,10 +239,7 @@ class Store:
                     _tabulate(connection, entry)
                 if outcomes:
                     rows = {outcome.task: vars(outcome) for outcome in outcomes}
-                    insert = upsert_of(self.engine)(TASKS)
-                    changed = {name: insert.excluded[name] for name in ("client", "outcome", "digest")}
-                    newest = insert.on_conflict_do_update(index_elements=["task"], set_=changed)
-                    connection.execute(newest, list(rows.values()))
+                    connection.execute(_upsert_outcomes(upsert_of(self.engine)), list(rows.values()))
         except OSError as error:
             raise StoreUnavailable(f"{self.folder} cannot be written: {error}") from error
 
@@ -337,9 +335,17 @@ def forgotten(client: int) -> str:
     return f"removed {client}"
 
 
+@cache
+def _upsert_outcomes(insert: Any) -> Any:
+    """Return the statement that adds outcomes or replaces those of the same tasks; building it takes as long as a commit."""
+    statement = insert(TASKS)
+    changed = {name: statement.excluded[name] for name in ("client", "outcome", "digest")}
+    return statement.on_conflict_do_update(index_elements=["task"], set_=changed)
+
+
 def _tabulate(connection: sa.Connection, entry: Entry) -> None:
     """Change the tables of clients and of one-time codes as an entry says."""
-    client, data = CLIENTS.c.client == entry.client, entry.data
+    data = entry.data
     match entry.kind:
         case "enrol":
             row = {"client": entry.client, "token": entry.digest, "name": data.get("name")}
@@ -347,10 +353,11 @@ def _tabulate(connection: sa.Connection, entry: Entry) -> None:
             if (code := data.get("code")) is not None:
                 connection.execute(CODES.update().where(CODES.c.code == code).values(client=entry.client))
         case "name":
-            connection.execute(CLIENTS.update().where(client).values(name=data["text"]))
+            connection.execute(CLIENTS.update().where(CLIENTS.c.client == entry.client).values(name=data["text"]))
         case "remove":
             assert entry.client is not None
-            connection.execute(CLIENTS.update().where(client).values(token=forgotten(entry.client), name=None))
+            nobody = {"token": forgotten(entry.client), "name": None}
+            connection.execute(CLIENTS.update().where(CLIENTS.c.client == entry.client).values(nobody))
         case "codes" if "add" in data:
             connection.execute(CODES.insert(), [{"code": code} for code in data["add"]])
         case "codes":
