@@ -122,9 +122,9 @@ class Federation(RuleBasedStateMachine):
         """Tasks of the pace and of the clients are the same."""
         driver = self.world.host.driver
         if driver.coordinator is not None and driver.over is None:
-            of = driver.coordinator.scheduler.pace.open.of
+            task_of = driver.coordinator.scheduler.pace.open.task_of
             held = {client: driver.task_of(client) for client in range(8)}
-            assert of == {client: task.task for client, task in held.items() if task is not None}
+            assert task_of == {client: task.task for client, task in held.items() if task is not None}
 
 
 def task_of_or_none(world, client):
