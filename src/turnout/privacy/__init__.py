@@ -1,4 +1,4 @@
-"""What differential privacy costs: noise that is correlated over rounds, and the epsilon that a run has spent."""
+"""Account for differential privacy: the epsilon of a run, and noise that is correlated over rounds."""
 
 from turnout.privacy.accounting import Release, epsilon, noise_multiplier_for, rounds_within
 from turnout.privacy.answers import Answers

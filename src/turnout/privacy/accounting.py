@@ -1,21 +1,20 @@
-"""The epsilon that a run has spent, and the noise that keeps it within a budget: by the package dp-accounting.
+"""Compute the epsilon of a run, and the noise that keeps it within a budget, by the package dp-accounting.
 
-Neighbours are two federations of N clients of which one client has no data in the second (zero-out): it takes part in the
-same rounds and adds nothing, neither to a sum of updates nor to a count. A client with an update adds a vector of length
-C at most to a sum of updates, 1/2 or -1/2 to the count of a quantile, and up to its bound to a divisor, and so has these
-sensitivities. A report that holds NaN or infinity is that of a client without data. N is public, and without sampling who
-takes part when is public, too.
+Neighbouring federations have the same N clients, but one client has no data in the second (zero-out): it participates in the
+same rounds and contributes nothing, neither to a sum of updates nor to a count. A client with an update adds a vector of norm
+at most C to a sum of updates, 1/2 or -1/2 to the count of a quantile, and up to its bound to a divisor, which are the
+sensitivities. A report with NaN or infinity counts as that of a client without data. N is public and, without sampling, so is
+participation.
 
-Without sampling, what is spent after t rounds is that of one Gaussian mechanism, since the noise is that of a matrix
-mechanism: its multiplier over the sensitivity of t rounds. Where the server draws each client by a coin (`Poisson`), each
-round is a Gaussian mechanism of a Poisson sample. As a client that was drawn and has no data adds as much as one that was
-not drawn, neighbours may as well differ in whether the client is there at all.
+Without sampling, epsilon after t rounds is that of one Gaussian mechanism, because the noise is that of a matrix mechanism:
+its multiplier is divided by the sensitivity of t rounds. If the server draws each client independently (`Poisson`), each
+round is a Gaussian mechanism on a Poisson sample. A client that is drawn and has no data contributes as much as one that is
+not drawn, so that neighbours may as well differ in the presence of the client.
 
-Where the server draws a cohort of fixed size without replacement (`Uniform`), the bound is one for neighbours that differ
-in the data of one client, whatever these are, none among them. In the place of an update of length C there may then be
-its opposite, so that a sum moves by up to 2 C and a count by up to 1: rounds are counted with half the multiplier, for
-which dp-accounting's Renyi divergence of such samples (Wang, Balle and Kasiviswanathan, AISTATS 2019, Theorem 27) takes
-that ratio.
+If the server draws a cohort of fixed size without replacement (`Uniform`), the bound is for neighbours that differ in the
+data of one client in any way. An update of norm C may then be replaced by its opposite, so that a sum changes by up to 2 C
+and a count by up to 1: rounds are counted with half the multiplier, which is the ratio in dp-accounting's Renyi divergence of
+such samples (Wang, Balle and Kasiviswanathan, AISTATS 2019, Theorem 27).
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ from turnout.privacy.mechanisms import Accountant, concentrated, gaussian, joine
 from turnout.privacy.sensitivity import most_participations, sensitivity
 
 Sampling = Literal["poisson", "fixed_size"]
-_EXACT = 32  # rounds up to which each has its own figure; from there on 32 in each doubling
-_LEAST, _MOST = 1e-3, 1e6  # noise multipliers; a round with less noise spends more than 500,000
+_EXACT = 32  # rounds with an epsilon of their own; later ones are rounded up, with 32 values in each octave
+_LEAST, _MOST = 1e-3, 1e6  # the range of noise multipliers; a round with less noise has an epsilon above 500,000
 Windows = tuple[tuple[int, int], ...]
-"""Releases that were made and lost: each is (how many came before the first of them, how many with the last)."""
+"""Lost releases, as pairs (number of releases before the first lost one, number up to the last lost one)."""
 
 
 def check_deviation(name: str, value: float, *, zero: bool = False) -> None:
-    """Refuse a deviation of noise that hides nothing, or that no floating-point number can hold.
+    """Check that the standard deviation of noise is in the supported range.
 
     Args:
-        name: of the option.
-        value: what was given.
-        zero: whether 0, which is no noise, is allowed.
+        name: the name of the option.
+        value: the value.
+        zero: allow 0, which is no noise.
 
     Raises:
         ConfigurationError: for a number out of range.
@@ -57,19 +56,18 @@ def check_deviation(name: str, value: float, *, zero: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Release:
-    """Describe to the accountant how a run releases its sums.
+    """The noised sums of a run, as the accountant needs them.
 
     Attributes:
-        noise_multiplier: standard deviation of the noise over the length that updates are clipped to (z).
-        coefficients: first column of the matrix mechanism's C, one for each round; None is independent noise.
-        separation: least number of rounds from one participation of a client to its next.
-        most: participations of a client at most.
-        sampling_rate: of the coin by which the server draws clients, or the share of all of them that it draws; None where
-            it does not.
-        sampling: ``"poisson"``, a coin for each, whose neighbours differ by one client; or ``"fixed_size"``, equally many
-            in each round without replacement, whose neighbours differ in the data of one.
-        is_discrete: whether the noise is a sum of discrete Gaussians, of which the Renyi divergence is bounded by that of
-            Gaussian noise, and no more is known.
+        noise_multiplier: z, the standard deviation of the noise over the norm to which updates are clipped.
+        coefficients: first column of the matrix C of a matrix mechanism, one for each round; None is independent noise.
+        separation: minimum number of rounds between participations of a client.
+        most: maximum number of participations of a client; None is unlimited.
+        sampling_rate: the probability with which the server draws a client, or the fraction of clients in a cohort; None
+            without sampling.
+        sampling: ``"poisson"`` draws each client independently, and neighbours differ by one client; ``"fixed_size"`` draws
+            cohorts of fixed size without replacement, and neighbours differ in the data of one client.
+        is_discrete: True for sums of discrete Gaussian noise, whose Renyi divergence is bounded by that of Gaussian noise.
     """
 
     noise_multiplier: float
@@ -82,16 +80,16 @@ class Release:
 
 
 def epsilon(release: Release, rounds: int, delta: float, accountant: Accountant = "pld", beside: float = 0.0) -> float:
-    """Return the epsilon of so many rounds for a delta; infinite without noise, 0 without rounds.
+    """Return the epsilon of a number of rounds at a delta; infinite without noise, 0 without rounds.
 
     Args:
-        release: how sums are released.
-        rounds: how many.
-        delta: the probability with which epsilon may fail.
-        accountant: of rounds sampled by coins, privacy loss distributions (tighter) or Renyi's divergence, which samples of
-            fixed size always have. Without sampling both give way to the exact figure of one Gaussian mechanism.
-        beside: the sum of ``1 / z^2`` over further releases with independent noise of their own multipliers z, in each of
-            which a client takes part once, unsampled: noised answers to evaluations and queries.
+        release: the noised sums.
+        rounds: the number of rounds.
+        delta: the delta.
+        accountant: for Poisson sampling, privacy loss distributions (``"pld"``, tighter) or Renyi divergence (``"rdp"``).
+            Samples of fixed size use Renyi divergence. Without sampling, epsilon is exact, that of one Gaussian mechanism.
+        beside: the sum of ``1 / z^2`` over further unsampled releases with independent noise multipliers z, in each of which
+            a client participates once: noised answers to evaluations and queries.
 
     Example:
         >>> round(epsilon(Release(noise_multiplier=10.0), rounds=100, delta=1e-5), 3)
@@ -117,27 +115,23 @@ def at_most(
     lost: Windows = (),
     beside: float = 0.0,
 ) -> float:
-    """Return an epsilon that so many rounds do not exceed, for the table of rounds: that of a few more rounds.
+    """Return an upper bound of the epsilon of a number of rounds, for the table of rounds.
 
-    Sampled rounds are composed anew for each figure, which takes a twentieth of a second, so not every round has its own.
+    Composing sampled rounds takes a twentieth of a second for each number of rounds. Large numbers are therefore rounded up.
 
     Args:
-        release: how sums are released.
-        rounds: how many.
-        delta: the probability with which epsilon may fail.
-        total: rounds of the whole run, whose epsilon no earlier round exceeds; None where that is not known.
-        lost: further releases, of which the present run does not know what they said.
+        release: the noised sums.
+        rounds: the number of rounds.
+        delta: the delta.
+        total: the number of rounds of the whole run, whose epsilon bounds that of earlier rounds; None if unknown.
+        lost: lost releases, whose values the run does not know.
         beside: see `epsilon`.
     """
     if release.sampling_rate is not None:
-        more = sum(last - first for first, last in lost)  # independent releases, whichever run they belong to
-        if rounds + more <= _EXACT:
-            return epsilon(release, rounds + more, delta, beside=beside)
-        step = 2 ** ((rounds + more).bit_length() - 6)
-        above = epsilon(release, -(-(rounds + more) // step) * step, delta, beside=beside)
-        if total is None or rounds > total:
-            return above
-        return min(above, epsilon(release, total + more, delta, beside=beside))
+        more = sum(
+            last - first for first, last in lost
+        )  # releases are independent, so lost ones count as further rounds
+        return _bound_of_samples(release, rounds + more, delta, None if total is None else total + more, beside)
     if not lost:
         return epsilon(release, rounds, delta, beside=beside)
     if release.noise_multiplier <= 0:
@@ -149,14 +143,25 @@ def at_most(
     return _of_one(release, joined(multiplier, beside), delta)
 
 
+def _bound_of_samples(release: Release, rounds: int, delta: float, total: int | None, beside: float) -> float:
+    """Return `at_most` for sampled rounds."""
+    if rounds <= _EXACT:
+        return epsilon(release, rounds, delta, beside=beside)
+    step = 2 ** (rounds.bit_length() - 6)
+    bound = epsilon(release, -(-rounds // step) * step, delta, beside=beside)
+    if total is None or rounds > total:
+        return bound
+    return min(bound, epsilon(release, total, delta, beside=beside))
+
+
 def noise_multiplier_for(budget: float, delta: float, rounds: int, release: Release, beside: float = 0.0) -> float:
-    """Return the least noise multiplier whose `rounds` rounds stay within an epsilon; infinite where there is none.
+    """Return the least noise multiplier for which the rounds stay within an epsilon; infinite if there is none.
 
     Args:
         budget: the epsilon.
         delta: see `epsilon`.
-        rounds: of the run.
-        release: how sums are released; its own noise multiplier is not read.
+        rounds: the number of rounds.
+        release: the noised sums; its noise multiplier is ignored.
         beside: see `epsilon`.
 
     Example:
@@ -178,7 +183,7 @@ def noise_multiplier_for(budget: float, delta: float, rounds: int, release: Rele
 
 
 def rounds_within(release: Release, budget: float, delta: float, most: int, beside: float = 0.0) -> int:
-    """Return how many rounds stay within an epsilon, at most `most`; see `epsilon` for `beside`."""
+    """Return the maximum number of rounds within an epsilon, up to `most`; see `epsilon` for `beside`."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -188,7 +193,7 @@ def rounds_within(release: Release, budget: float, delta: float, most: int, besi
 
 @lru_cache(maxsize=4096)
 def _length(release: Release, rounds: int) -> float:
-    """Return the sensitivity of the first `rounds` releases to one client with updates of length 1."""
+    """Return the sensitivity of the first releases to one client with updates of norm 1."""
     if release.coefficients is None:
         return math.sqrt(most_participations(rounds, release.separation, release.most))
     column = np.array(release.coefficients[:rounds])
@@ -196,11 +201,11 @@ def _length(release: Release, rounds: int) -> float:
 
 
 def _moved_by_lost(release: Release, first: int, last: int) -> float:
-    """Return a bound of the squared distance by which one client with updates of length 1 moves lost releases.
+    """Return a bound of the squared distance by which one client with updates of norm 1 changes lost releases.
 
-    A run was restored after `first` releases, and another one, which began with the same ones, had made `last`. With the
-    noise of both, ``C g`` has the rows of the present run and the rows from `first` to `last` of the other, so that squared
-    distances add up. A row of C adds at most the coefficients that are `separation` apart, whatever the client's rounds.
+    A run was restored after `first` releases, while another one with the same beginning had made `last`. With the noise of
+    both, ``C g`` has the rows of the present run and the rows from `first` to `last` of the other, so that squared distances
+    add up. A row of C contributes at most the sum of coefficients that are `separation` apart, whatever the client's rounds.
     """
     number = max(last - first, 0)
     if release.coefficients is None or not number:
@@ -217,13 +222,15 @@ def _of_one(release: Release, multiplier: float, delta: float) -> float:
 def _of_samples(
     release: Release, multiplier: float, rounds: int, delta: float, accountant: Accountant, beside: float
 ) -> float:
-    """Epsilon of sampled rounds with this multiplier in the place of the release's own, and of releases beside them."""
+    """Return the epsilon of sampled rounds with this multiplier in place of the release's, and of releases beside them."""
     assert release.sampling_rate is not None
-    ratio = 1.0 if release.sampling == "poisson" else 2.0  # in lengths of an update, by which neighbours move a sum
+    ratio = (
+        1.0 if release.sampling == "poisson" else 2.0
+    )  # the change of a sum between neighbours, in norms of an update
     beside *= ratio**2
     unsampled = multiplier / ratio / math.sqrt(rounds) if rounds else math.inf
     plain = gaussian(joined(unsampled, beside), delta)  # a bound for the same neighbours
-    if multiplier < 0.05 or not rounds:  # of so little noise, the distributions of the loss do not fit into memory
+    if multiplier < 0.05 or not rounds:  # for less noise, privacy loss distributions do not fit into memory
         return plain
     if release.sampling == "poisson":
         return min(of_poisson(multiplier, release.sampling_rate, rounds, delta, accountant, beside), plain)

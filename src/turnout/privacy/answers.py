@@ -1,4 +1,4 @@
-"""Bounds and noise of what clients of a server answer to evaluations and queries."""
+"""Define bounds and noise of clients' answers to evaluations and queries."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ from turnout.privacy.accounting import check_deviation
 
 @dataclass(frozen=True)
 class Answers:
-    """Clip what every client answers, sum, and add noise, for the budget of a run with `PrivateSum`.
+    """Clip clients' answers, sum them, and add noise, within the budget of a run with `PrivateSum`.
 
-    An answer holds sums over a client's examples. A client with n of them counts as ``examples`` of them at most, so that
-    each sum is multiplied by ``min(1, examples / n)``. Each sum is then divided by the most that it can be,
+    An answer has sums over a client's examples. A client with n examples counts as at most ``examples`` of them: each sum is
+    multiplied by ``min(1, examples / n)``. Each sum is then divided by its maximum,
 
     ========================  ==============================================
-    sum                       most
+    sum                       maximum
     ========================  ==============================================
     numbers of examples       ``examples``
-    numbers of right answers  ``examples``
+    correct predictions       ``examples``
     losses, squared errors    ``examples`` times ``largest_loss``
     values of features        ``examples`` times ``bound`` of the question
-    squares of these          ``examples`` times its square
+    squares of these          ``examples`` times the square of ``bound``
     yes or no of a client     1
     ========================  ==============================================
 
-    and clipped to the length 1, times ``sqrt(D)`` where it is one of D columns. All sums together are a vector of length
-    S at most, the root of the sum of these squares. The sum of clients has Gaussian noise of deviation ``z S`` in each
-    place, and costs what a round without sampling costs at this z. Every answer counts, whether it is opened or not.
+    and clipped to norm 1, or ``sqrt(D)`` if it has D columns. All sums together are a vector of norm at most S, the square
+    root of the sum of the squares of these norms. The sum over clients gets Gaussian noise of standard deviation ``z S`` in
+    each element, and has the cost of a round without sampling at this z. Every answer is counted, whether its sum is opened
+    or not.
 
     Args:
         noise_multiplier: z.
-        most: evaluations and queries of a run at most; a run reserves their part of its budget when it begins.
-        examples: for which a client counts at most.
-        largest_loss: mean loss, or mean squared error, for which it counts at most.
+        most: maximum number of evaluations and queries of a run, for which it reserves budget at its start.
+        examples: maximum number of examples for which a client counts.
+        largest_loss: maximum mean loss, or mean squared error, of a client.
     """
 
     noise_multiplier: float = 4.0

@@ -1,4 +1,4 @@
-"""Noise that is correlated over rounds by a few buffers, whose rates are searched for a run (BLT)."""
+"""Correlate noise over rounds by a few buffers, whose decay rates are optimised for a run (BLT)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from turnout.privacy.mechanisms import library
 
 @dataclass(frozen=True)
 class BufferedToeplitz(Correlation, name="buffered_toeplitz"):
-    """Let a few buffers forget at rates of their own (BLT): ``c_i = sum_j omega_j theta_j^(i-1)`` for i >= 1.
+    """A sum of a few exponentially decaying buffers (BLT): ``c_i = sum_j omega_j theta_j^(i-1)`` for i >= 1.
 
-    It remembers one vector for each buffer, however many rounds a client rests. Rates and weights are those that make the
-    error of the run's prefix sums least, for its rounds, separation and participations. They are searched at the start of a
-    run, in a fraction of a second, and are part of its state from then on: a run that is resumed does not search again.
+    The state has one vector for each buffer, whatever the separation. Rates and weights minimise the error of prefix sums for
+    the rounds, separation and participations of a run. They are optimised at the start of a run, in a fraction of a second,
+    and stored in its state, so that a resumed run does not repeat the search.
 
     Args:
-        buffers: d; the paper finds 4 or 5 enough.
+        buffers: d, the number of buffers; according to the paper 4 or 5 are sufficient.
 
     Reference: McMahan, Xu and Zhang, "A hassle-free algorithm for strong differential privacy in federated learning systems",
     arXiv 2408.08868, 2024.
@@ -41,7 +41,7 @@ class BufferedToeplitz(Correlation, name="buffered_toeplitz"):
     def coefficients(
         self, rounds: int, separation: int, most: int | None, searched: torch.Tensor | None = None
     ) -> np.ndarray:
-        """Return 1 and the sums of the buffers."""
+        """Return 1, followed by the sums over buffers."""
         rates, weights = self.search(rounds, separation, most) if searched is None else searched
         return _column(rates, weights, rounds).numpy()
 
@@ -50,7 +50,7 @@ class BufferedToeplitz(Correlation, name="buffered_toeplitz"):
         return torch.from_numpy(_best(self.buffers, rounds, separation, most)).clone()
 
     def init(self, shape: tuple[int, ...], rounds: int, separation: int, most: int | None) -> State:
-        """Return zeros: of what is remembered, ``[d, *shape]``, and of what is searched, ``[2, d]``."""
+        """Return zeros for the buffers, ``[d, *shape]``, and for rates and weights, ``[2, d]``."""
         del rounds, separation, most
         searched = torch.zeros(2, self.buffers, dtype=torch.float64)
         return {"correlated": torch.zeros(self.buffers, *shape), "searched": searched}
@@ -63,13 +63,13 @@ class BufferedToeplitz(Correlation, name="buffered_toeplitz"):
         if not searched.any():
             searched = self.search(rounds, separation, most)
         rates, weights = searched.to(buffers)
-        now = noise - weights @ buffers
-        return now, {"correlated": buffers * rates[:, None] + now, "searched": searched}
+        correlated = noise - weights @ buffers
+        return correlated, {"correlated": buffers * rates[:, None] + correlated, "searched": searched}
 
 
 @lru_cache(maxsize=16)
 def _best(buffers: int, rounds: int, separation: int, most: int | None) -> np.ndarray:
-    """Theta and omega ``[2, d]`` of least error: L-BFGS over the gaps between rates and roots, from a few starts."""
+    """Minimise the error over theta and omega, ``[2, d]``, by L-BFGS over the gaps between rates and roots, with restarts."""
     minimize = library("scipy.optimize").minimize
     slope = partial(_error_and_slope, rounds=rounds, separation=separation, most=most)
     minima = (
@@ -82,11 +82,11 @@ def _best(buffers: int, rounds: int, separation: int, most: int | None) -> np.nd
 
 
 _GAPS = (-8.0, 12.0)
-"""Of the logits of one gap: from no gap in numbers to a rate of nearly 1."""
+"""The bounds of the logit of a gap."""
 
 
 def _starts(buffers: int, rounds: int, separation: int) -> list[np.ndarray]:
-    """Logits to begin with, ``[2 d]``: gaps alike, and rates whose memories are spread up to a rest or to the run."""
+    """Return initial logits, ``[2 d]`` each: equal gaps, and rates with time constants up to the separation or the rounds."""
     starts = [np.tile([2.5, 0.5], buffers)]
     starts[0][0] = 4.0
     for longest in (separation, rounds):
@@ -98,7 +98,7 @@ def _starts(buffers: int, rounds: int, separation: int) -> list[np.ndarray]:
 
 
 def _error_and_slope(free: np.ndarray, rounds: int, separation: int, most: int | None) -> tuple[float, np.ndarray]:
-    """The logarithm of `prefix_sum_error`, and its derivative, in 2 d n steps: the inverse of C is such a series, too."""
+    """Return the logarithm of `prefix_sum_error` and its gradient, in 2 d n steps: the inverse of C is a BLT, too."""
     logits = torch.from_numpy(free).requires_grad_()
     rates, roots = _interlaced(logits)
     column = _column(rates, _weights(rates, roots), rounds)
@@ -110,25 +110,25 @@ def _error_and_slope(free: np.ndarray, rounds: int, separation: int, most: int |
 
 
 def _interlaced(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rates and roots, ``1 > theta_1 > root_1 > theta_2 > root_2 > ... > 0``, for which C is positive and does not grow."""
+    """Return rates and roots, ``1 > theta_1 > root_1 > theta_2 > ... > 0``, for which C is positive and not increasing."""
     falling = logits.sigmoid().cumprod(0)
     return falling[::2], falling[1::2]
 
 
 def _weights(rates: torch.Tensor, roots: torch.Tensor) -> torch.Tensor:
-    """Omega of the series ``prod_j (1 - root_j x) / prod_j (1 - theta_j x)``, by partial fractions, ``[d]``."""
+    """Return omega of ``prod_j (1 - root_j x) / prod_j (1 - theta_j x)``, ``[d]``, by partial fractions."""
     apart = rates[:, None] - rates + torch.eye(len(rates), dtype=rates.dtype)
     return (rates[:, None] - roots).prod(1) / apart.prod(1)
 
 
 def _column(rates: torch.Tensor, weights: torch.Tensor, rounds: int) -> torch.Tensor:
-    """The first column of the series' matrix, from theta and omega."""
+    """Return the first column of the Toeplitz matrix with these rates and weights."""
     powers = rates[:, None] ** torch.arange(rounds - 1)
     return torch.cat([torch.ones(1, dtype=rates.dtype), weights @ powers])
 
 
 def _participations(column: torch.Tensor, separation: int, most: int | None) -> torch.Tensor:
-    """The sum of the columns at the earliest rounds that are so far apart, as in `turnout.privacy.sensitivity`."""
+    """Return the sum of the columns of the earliest rounds that are `separation` apart, see `turnout.privacy.sensitivity`."""
     rows = -(-len(column) // separation)
     padded = torch.nn.functional.pad(column, (0, rows * separation - len(column))).view(rows, separation)
     total = padded.cumsum(0)

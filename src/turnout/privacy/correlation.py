@@ -1,9 +1,9 @@
-"""Noise that is correlated over rounds, so that much of what one round adds a later one takes away.
+"""Correlate noise over rounds, so that later rounds cancel a part of the noise of earlier ones.
 
-A matrix mechanism releases ``g_t + (C^-1 zeta)_t`` in round t: zeta is independent Gaussian noise, C a lower triangular
-Toeplitz matrix with 1 in its diagonal, and the noise has the size of the sensitivity of ``C g``
-(`turnout.privacy.sensitivity`). What trains a model is the sum of the releases, whose error is far smaller than with
-independent noise wherever a client comes back only after many rounds.
+A matrix mechanism releases ``g_t + (C^-1 zeta)_t`` in round t, where zeta is independent Gaussian noise, C is a lower
+triangular Toeplitz matrix with unit diagonal, and the noise is scaled by the sensitivity of ``C g``
+(`turnout.privacy.sensitivity`). The model depends on sums of releases, whose error is far smaller than with independent noise
+if clients participate rarely.
 """
 
 from __future__ import annotations
@@ -22,84 +22,83 @@ from turnout.core.types import State
 
 @dataclass(frozen=True)
 class Correlation(Registered, ABC):
-    """Define how the noise of a round depends on the noise of earlier rounds."""
+    """Base class of correlations of the noise of a round with that of earlier rounds."""
 
     family = Family("correlation", "correlations", ("turnout.privacy",))
 
     is_searched: ClassVar[bool] = False
-    """Whether the coefficients are searched for a run. What was found is then ``searched`` in the state, all zero before the
-    first round, so that a run that goes on elsewhere has the same."""
+    """True if the coefficients are found by a search at the start of a run. They are ``searched`` in the state, zero before
+    the first round, so that a run that is resumed on another machine has the same ones."""
 
     @abstractmethod
     def coefficients(
         self, rounds: int, separation: int, most: int | None, searched: torch.Tensor | None = None
     ) -> np.ndarray:
-        """Return the first column of C, float64 ``[rounds]``, positive and not growing.
+        """Return the first column of C, float64 ``[rounds]``, positive and not increasing.
 
         Args:
-            rounds: of the whole run (n).
-            separation: least number of rounds from one participation of a client to its next (b).
-            most: participations of a client at most (k); None is what the rounds have room for.
-            searched: what `search` has found; None searches where that is needed.
+            rounds: n, the number of rounds of the run.
+            separation: b, the minimum number of rounds between participations of a client.
+            most: k, the maximum number of participations of a client; None is unlimited.
+            searched: the result of `search`; None searches if necessary.
         """
 
     def search(self, rounds: int, separation: int, most: int | None) -> torch.Tensor:
-        """Return what is searched for a run, float64."""
+        """Search coefficients for a run, float64."""
         del rounds, separation, most
         return torch.zeros(0, dtype=torch.float64)
 
     @abstractmethod
     def init(self, shape: tuple[int, ...], rounds: int, separation: int, most: int | None) -> State:
-        """Return what is remembered from round to round before the first, zero."""
+        """Return the initial state, zeros."""
 
     @abstractmethod
     def next(
         self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
     ) -> tuple[torch.Tensor, State]:
-        """Return a round of ``C^-1 zeta``, given the round of zeta, and what is remembered after it.
+        """Return a round of ``C^-1 zeta`` from the round of zeta, and the new state.
 
-        Rows that `mutated_rows` names may be changed in place.
+        The rows that `mutated_rows` returns may be changed in place.
         """
 
     def mutated_rows(self, state: State) -> dict[str, np.ndarray]:
-        """Return which rows (int64) of which tensors `next` changes in place."""
+        """Return the rows, int64, of the tensors that `next` changes in place, by name."""
         del state
         return {}
 
 
 @dataclass(frozen=True)
 class Independent(Correlation, name="independent"):
-    """Draw the noise of every round anew: ``C = I``."""
+    """Independent noise in every round: ``C = I``."""
 
     def coefficients(
         self, rounds: int, separation: int, most: int | None, searched: torch.Tensor | None = None
     ) -> np.ndarray:
-        """Return 1 and zeros."""
+        """Return one 1, followed by zeros."""
         del separation, most, searched
         return np.eye(1, rounds)[0]
 
     def init(self, shape: tuple[int, ...], rounds: int, separation: int, most: int | None) -> State:
-        """Return nothing."""
+        """Return an empty state."""
         del shape, rounds, separation, most
         return {}
 
     def next(
         self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
     ) -> tuple[torch.Tensor, State]:
-        """Return the noise as it is."""
+        """Return the noise unchanged."""
         del rounds, separation, most
         return noise, state
 
 
 @dataclass(frozen=True)
 class BandedSquareRoot(Correlation, name="banded_square_root"):
-    """Take the first bands of the square root of the matrix of prefix sums: ``c_0 = 1, c_j = c_{j-1} (2j - 1) / (2j)``.
+    """The first bands of the square root of the matrix of prefix sums: ``c_0 = 1, c_j = c_{j-1} (2j - 1) / (2j)``.
 
-    It remembers a vector for each band but one. With as many bands as a client rests rounds, the columns of one client do
-    not overlap.
+    The state has p - 1 vectors for p bands. If p is at most the separation, the columns of one client do not overlap.
 
     Args:
-        bands: of C (p); None is the separation.
+        bands: p, the number of bands of C; None is the separation.
 
     Reference: Kalinin and Lampert, "Banded square root matrix factorization for differentially private model training",
     NeurIPS 2024, equation 3.
@@ -112,13 +111,13 @@ class BandedSquareRoot(Correlation, name="banded_square_root"):
             count("bands", self.bands)
 
     def _bands(self, rounds: int, separation: int) -> int:
-        """Return the number of bands of so many rounds."""
+        """Return the number of bands for a number of rounds."""
         return min(rounds, separation if self.bands is None else self.bands)
 
     def coefficients(
         self, rounds: int, separation: int, most: int | None, searched: torch.Tensor | None = None
     ) -> np.ndarray:
-        """Return the bands, and zeros behind them."""
+        """Return the bands, followed by zeros."""
         del most, searched
         j = np.arange(1, rounds)
         column = np.concatenate([[1.0], np.cumprod((2 * j - 1) / (2 * j))])
@@ -133,16 +132,16 @@ class BandedSquareRoot(Correlation, name="banded_square_root"):
     def next(
         self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
     ) -> tuple[torch.Tensor, State]:
-        """Return ``y_t = zeta_t - sum_{j=1}^{p-1} c_j y_{t-j}``, which is written over the oldest y."""
+        """Return ``y_t = zeta_t - sum_{j=1}^{p-1} c_j y_{t-j}``, and overwrite the oldest y with it."""
         del rounds
         rows, at = state["correlated"], int(state["at"])
         if not len(rows):
             return noise, state
         column = self.coefficients(len(rows) + 1, separation, most)
-        age = (at - 1 - np.arange(len(rows))) % len(rows) + 1  # of what is in each row
-        now = noise - torch.from_numpy(column[age]).to(rows) @ rows
-        rows[at % len(rows)] = now
-        return now, {"correlated": rows, "at": torch.tensor(at + 1)}
+        lag = (at - 1 - np.arange(len(rows))) % len(rows) + 1  # row i holds y_{t - lag[i]}
+        correlated = noise - torch.from_numpy(column[lag]).to(rows) @ rows
+        rows[at % len(rows)] = correlated
+        return correlated, {"correlated": rows, "at": torch.tensor(at + 1)}
 
     def mutated_rows(self, state: State) -> dict[str, np.ndarray]:
         """Return the oldest row."""

@@ -1,4 +1,4 @@
-"""Gaussian noise on the whole numbers, of which clients add shares under masks."""
+"""Draw discrete Gaussian noise, of which clients add shares under masks."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import numpy as np
 import torch
 
 FINEST, COARSEST = 4.0, 2.0**17
-"""Least and largest deviation, in units of the grid.
+"""Minimum and maximum standard deviation, in units of the grid.
 
-The sum of n shares of deviation s is no discrete Gaussian, but costs at most ``tau sqrt(P)`` more than one in the inverse of
-its noise multiplier, ``tau = 10 sum_{k<n} exp(-2 pi^2 s^2 k / (k + 1)) <= 10 n exp(-pi^2 s^2)``: from s = 4 on less than
-``n sqrt(P) 10^-67``, which no floating-point number shows beside it (Kairouz, Liu and Steinke, "The distributed discrete
-Gaussian mechanism for federated learning with secure aggregation", ICML 2021, Proposition 14). The largest one bounds the
-table that numbers are drawn from.
+The sum of n shares of standard deviation s is no discrete Gaussian, but increases the inverse of the noise multiplier by at
+most ``tau sqrt(P)``, ``tau = 10 sum_{k<n} exp(-2 pi^2 s^2 k / (k + 1)) <= 10 n exp(-pi^2 s^2)``: for s >= 4 this is less than
+``n sqrt(P) 10^-67``, which is below the resolution of floating-point numbers (Kairouz, Liu and Steinke, "The distributed
+discrete Gaussian mechanism for federated learning with secure aggregation", ICML 2021, Proposition 14). The maximum bounds
+the size of the table for sampling.
 """
 
 WIDEST = 12.0
-"""No number is drawn beyond so many deviations, where the distribution has 10^-32, less than random numbers resolve."""
+"""The number of standard deviations beyond which no number is drawn. Their probability, 10^-32, is below the resolution of
+random numbers."""
 
 
 def discrete_gaussian(chance: torch.Tensor, deviation: float) -> torch.Tensor:
-    """Return whole numbers, float64, with ``P[k] ~ exp(-k^2 / (2 s^2))``, by the inverse of their distribution function.
+    """Draw integers, float64, with ``P[k] ~ exp(-k^2 / (2 s^2))``, by the inverse of their distribution function.
 
     Args:
-        chance: uniform on (0, 1), float64.
+        chance: uniform numbers on (0, 1), float64.
         deviation: s, in units.
 
     Example:
@@ -37,6 +38,6 @@ def discrete_gaussian(chance: torch.Tensor, deviation: float) -> torch.Tensor:
     below = np.cumsum(half)
     below /= below[-1] + (below[-1] - half[-1])
     table = torch.from_numpy(below).to(chance.device)
-    # Both halves are looked up in the lower one, whose numbers are exact to its end.
+    # Both halves use the lower half of the table, which is exact in the tail.
     numbers = torch.searchsorted(table, torch.minimum(chance, 1.0 - chance)) - most
     return torch.where(chance < 0.5, numbers, -numbers).to(torch.float64)

@@ -1,4 +1,4 @@
-"""The epsilon of Gaussian mechanisms, composed and sampled: by the package dp-accounting."""
+"""Compute the epsilon of composed and sampled Gaussian mechanisms, by the package dp-accounting."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy as np
 from turnout.core.extras import imported
 
 Accountant = Literal["pld", "rdp"]
-_NO_PROTECTION = 200.0  # epsilon
-_LEAST = 1e-6  # multiplier of a mechanism, below which floating-point numbers tell no protection from none
+_NO_PROTECTION = 200.0  # an epsilon that protects nobody
+_LEAST = 1e-6  # multiplier below which epsilon is infinite in floating point
 
 
 def joined(multiplier: float, beside: float) -> float:
-    """Return the multiplier of one Gaussian mechanism that costs what a mechanism and further releases cost together."""
+    """Return the multiplier of one Gaussian mechanism with the cost of a mechanism and further releases together."""
     return (multiplier**-2 + beside) ** -0.5 if beside else multiplier
 
 
 @lru_cache(maxsize=4096)
 def concentrated(multiplier: float, delta: float) -> float:
-    """Epsilon of a mechanism whose Renyi divergence of every order a is at most ``a / (2 m^2)``, m its multiplier.
+    """Return the epsilon of a mechanism with Renyi divergence at most ``a / (2 m^2)`` for every order a, m its multiplier.
 
     Reference: Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020, Proposition 12.
     """
@@ -36,10 +36,11 @@ def concentrated(multiplier: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def gaussian(multiplier: float, delta: float) -> float:
-    """Epsilon of one Gaussian mechanism: ``Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m) = delta``, m its inverse.
+    """Return the epsilon of a Gaussian mechanism, the solution of ``Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m) =
+    delta``.
 
-    Every row of a run has one. It is what dp-accounting's `get_epsilon_gaussian` gives, which takes a millisecond, thirty
-    times as long, by the normal distribution that it evaluates.
+    m is the inverse of the multiplier. The result is that of dp-accounting's `get_epsilon_gaussian`, in a thirtieth of its
+    time, because every row of a run needs it.
 
     Reference: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018, Theorem 8.
     """
@@ -49,7 +50,7 @@ def gaussian(multiplier: float, delta: float) -> float:
         return math.inf
 
     def excess(epsilon: float) -> float:
-        """The logarithm of the delta of an epsilon, minus that of the one asked for."""
+        """Return the logarithm of the delta at an epsilon minus that of the target."""
         first, second = (
             log_ndtr(0.5 / multiplier - epsilon * multiplier),
             log_ndtr(-0.5 / multiplier - epsilon * multiplier),
@@ -67,36 +68,27 @@ def gaussian(multiplier: float, delta: float) -> float:
 
 @lru_cache(maxsize=64)
 def _replaced(multiplier: float, rate: float) -> tuple[list[int], list[float]]:
-    """Orders, and the Renyi divergence of one round of a sample of fixed size; neighbours differ in one client's data.
+    """Return orders, and the Renyi divergence of one round on a sample of fixed size; neighbours differ in one client's data.
 
-    The package's event has the multiplier for a sensitivity of C, its Renyi divergence reads it as that for the whole
-    sensitivity, which is 2 C where a client is replaced: so half of it is what it is given.
+    The package interprets the multiplier relative to the whole sensitivity, which is 2 C if a client is replaced. It
+    therefore gets half of the multiplier.
     """
     dp = library("dp_accounting")
-    orders = [
-        *range(2, 25),
-        *range(26, 49, 2),
-        56,
-        64,
-        96,
-        128,
-        257,
-        512,
-    ]  # up to 256, one takes the time of its square
+    orders = [*range(2, 25), *range(26, 49, 2), 56, 64, 96, 128, 257, 512]  # time is quadratic in orders up to 256
     accountant: Any = library("dp_accounting.rdp").RdpAccountant(orders, dp.NeighboringRelation.REPLACE_ONE)
     share = Fraction(rate).limit_denominator(2**62)  # 0 clients of N would be for free
     event = dp.SampledWithoutReplacementDpEvent(share.denominator, share.numerator, dp.GaussianDpEvent(multiplier / 2))
     accountant.compose(event)
-    return orders, accountant._rdp.tolist()  # get_epsilon would compose anew for every number of rounds
+    return orders, accountant._rdp.tolist()  # get_epsilon would repeat the composition for every number of rounds
 
 
 def of_fixed_size(multiplier: float, rate: float, rounds: int, delta: float, beside: float) -> float:
-    """Epsilon of Gaussian mechanisms of samples of fixed size, and of one beside them.
+    """Return the epsilon of Gaussian mechanisms on samples of fixed size, and of one beside them.
 
     Neighbours differ in the data of one client.
     """
     orders, once = _replaced(multiplier, rate)
-    divergence = [rounds * each + order * beside / 2 for order, each in zip(orders, once, strict=True)]
+    divergence = [rounds * one + order * beside / 2 for order, one in zip(orders, once, strict=True)]
     return float(library("dp_accounting.rdp").compute_epsilon(orders, divergence, delta)[0])
 
 
@@ -104,18 +96,18 @@ def of_fixed_size(multiplier: float, rate: float, rounds: int, delta: float, bes
 def of_poisson(
     multiplier: float, rate: float, rounds: int, delta: float, accountant: Accountant, beside: float
 ) -> float:
-    """Epsilon of Gaussian mechanisms of Poisson samples, and of one beside them; neighbours differ by one client.
+    """Return the epsilon of Gaussian mechanisms on Poisson samples, and of one beside them.
 
-    Distributions of losses take memory and time in proportion to epsilon. Where a bound by Renyi's divergence of whole orders
-    is so large that it protects nobody, that is the figure, whichever accountant is asked for.
+    Neighbours differ by one client. Memory and time of privacy loss distributions are proportional to epsilon. If a bound by
+    Renyi divergence of integer orders exceeds `_NO_PROTECTION`, that bound is returned, whatever the accountant.
     """
     dp, rdp = library("dp_accounting"), library("dp_accounting.rdp").RdpAccountant
 
-    def composed(of_all: Any) -> float:
-        of_all.compose(dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(multiplier)), rounds)
+    def composed(accounting: Any) -> float:
+        accounting.compose(dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(multiplier)), rounds)
         if beside:
-            of_all.compose(dp.GaussianDpEvent(beside**-0.5))
-        return float(of_all.get_epsilon(delta))
+            accounting.compose(dp.GaussianDpEvent(beside**-0.5))
+        return float(accounting.get_epsilon(delta))
 
     if accountant == "rdp":
         return composed(rdp())
@@ -128,7 +120,7 @@ def library(name: str) -> Any:
     """Import a module of the extra `privacy`.
 
     Raises:
-        ConfigurationError: where it is missing.
+        ConfigurationError: if it is missing.
     """
     package = {"scipy": "SciPy"}.get(name.split(".")[0], "dp-accounting")
     return imported(name, "counting what differential privacy costs", "turnout[privacy]", package)

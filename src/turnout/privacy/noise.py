@@ -10,12 +10,12 @@ from turnout.core.types import Federation
 
 
 def gaussian(purpose: str, federation: Federation, release: int, number: int) -> torch.Tensor:
-    """Draw the noise of a release, ``[number]``: a function of how many there were, and of the seed or the server's secret.
+    """Draw the noise of a release, ``[number]``, a function of its index and of the seed or the server's secret.
 
-    Between real machines, where clients know the seed, there is a secret. The numbers are NumPy's, of Philox with a key of
-    128 bits. A generator of torch takes no more than 32 on a CPU: a secret could be tried out, and two releases of a
-    simulation would have the same noise once in 2^32 pairs. On a GPU it takes 64, and a simulation draws there.
-    Neither is made for cryptography, and the numbers are floating point.
+    Between real machines, where clients know the seed, the server has a secret. Numbers are drawn by NumPy's Philox with a
+    128-bit key. A torch generator has a 32-bit seed on a CPU: a secret could be found by exhaustive search, and two releases of
+    a simulation would have the same noise once in 2^32 pairs. On a GPU it has 64 bits, and a simulation draws there. Neither
+    generator is cryptographic, and the numbers are floating point.
     """
     if federation.secret is None and federation.device.type != "cpu":
         generator = torch.Generator(federation.device).manual_seed(

@@ -19,8 +19,8 @@ class Plan:
     """The privacy of a run.
 
     Args:
-        pieces: of the algorithm that add noise; the first has the delta and the budget.
-        searched: what a correlation has searched and the run uses; None where nothing was searched yet.
+        pieces: the pieces of the algorithm that add noise; the first has the delta and the budget.
+        searched: the coefficients of correlated noise that the run found by a search; None if it has not searched.
     """
 
     pieces: tuple[Any, ...]
@@ -33,41 +33,41 @@ class Plan:
 
     @property
     def budget(self) -> float | None:
-        """The largest epsilon that a run may reach; None is no limit."""
+        """The maximum epsilon of a run; None is unlimited."""
         return self.pieces[0].budget
 
     @property
     def correlated_rounds(self) -> int | None:
-        """The rounds over which noise is correlated; None where it is independent."""
+        """The number of rounds over which noise is correlated; None if it is independent."""
         return self.pieces[0].rounds if self.pieces[0].is_correlated else None
 
     @property
     def is_searched(self) -> bool:
-        """True if the correlation of noise is still to be searched."""
+        """True if the coefficients of correlated noise have not been searched yet."""
         return self.pieces[0].correlation.is_searched and self.searched is None
 
     @property
     def release(self) -> Release:
-        """The description of all noised sums together for the accountant; it may take a search."""
+        """All noised sums as one, for the accountant; may require a search."""
         return _together(self.pieces, self.searched)
 
     @property
     def answers(self) -> Answers | None:
-        """Bounds and noise of answers to evaluations and queries; None where clients are not asked."""
+        """Bounds and noise of answers to evaluations and queries; None if these are not allowed."""
         return getattr(self.pieces[0], "answers", None)
 
     @property
     def most_answers(self) -> int:
-        """Noised answers for which a run keeps a part of its budget."""
+        """The number of noised answers for which a run reserves a part of its budget."""
         return 0 if self.answers is None else self.answers.most
 
     def beside(self, answers: int) -> float:
-        """Return the sum of ``1 / z^2`` over so many noised answers."""
+        """Return the sum of ``1 / z^2`` over a number of noised answers."""
         return answers * self.answers.noise_multiplier**-2 if self.answers is not None and answers else 0.0
 
     @property
     def is_noised(self) -> bool:
-        """True if there is noise; without any, no privacy is claimed."""
+        """True if there is noise; without noise there is no privacy guarantee."""
         return self.pieces[0].noise_multiplier > 0
 
     @property
@@ -81,17 +81,17 @@ class Plan:
         return replace(self, searched=self.pieces[0].searched(state))
 
     def spent(self, rounds: int, total: int | None = None, lost: Windows = (), answers: int = 0) -> float:
-        """Return an epsilon that so many of a run's `total` rounds and noised answers do not exceed, with lost releases."""
+        """Return an upper bound of epsilon after a number of rounds and noised answers, with lost releases."""
         return at_most(self.release, rounds, self.delta, total, lost, self.beside(answers))
 
     def columns(self, rounds: int, total: int | None, lost: Windows = (), answers: int = 0) -> dict[str, float]:
-        """Return the columns of the table of rounds: epsilon, and the rate of the sampling that was counted, if any."""
+        """Return the columns of the table of rounds: epsilon, and the rate of the sampling that amplifies it, if any."""
         rate = self.release.sampling_rate
         sampling = {} if rate is None else {f"{self.release.sampling}_rate": rate}
         return {"epsilon": self.spent(rounds, total, lost, answers), **sampling}
 
     def exhausted(self, rounds: int, total: int | None, lost: Windows = (), answers: int = 0) -> str | None:
-        """Return why a further round would exceed the budget; None if it would not."""
+        """Return why another round would exceed the budget; None if it would not."""
         if self.budget is None or (next_one := self.spent(rounds + 1, total, lost, answers)) <= self.budget:
             return None
         more = sum(last - first for first, last in lost)
@@ -102,12 +102,12 @@ class Plan:
         )
 
     def refuses_answer(self, rounds: int, lost: Windows, answers: int) -> str | None:
-        """Return why a further evaluation or query would exceed the budget; None if it would not.
+        """Return why another evaluation or query would exceed the budget; None if it would not.
 
         Args:
-            rounds: of the whole run: those that are still to come keep their part of the budget.
+            rounds: the number of rounds of the whole run; the budget of future rounds is reserved.
             lost: see `spent`.
-            answers: that were noised so far.
+            answers: the number of noised answers so far.
         """
         if self.answers is None:
             return (
@@ -127,7 +127,7 @@ class Plan:
 
     @property
     def relation(self) -> str:
-        """The neighbouring relation in words, and the sampling that is counted."""
+        """The neighbouring relation in words, and the sampling."""
         rate = self.release.sampling_rate
         if rate is None:
             return "no sampling counted; one client has no data"
@@ -136,7 +136,7 @@ class Plan:
         return f"a sample of {rate:.3g} of the clients without replacement; one client is replaced by another"
 
     def check_correlation(self, rounds: int) -> None:
-        """Refuse a run of other rounds than those that its noise is correlated over.
+        """Check that the run has the number of rounds over which its noise is correlated.
 
         Raises:
             ConfigurationError: with both numbers.
@@ -148,23 +148,22 @@ class Plan:
             )
 
     def check(self, rounds: int, answers: int = 0) -> None:
-        """Refuse a run that would exceed its budget, before it begins.
+        """Check, before a run starts, that it will not exceed its budget.
 
         Args:
-            rounds: of the run.
-            answers: noised answers to evaluations and queries that the run keeps a part of the budget for.
+            rounds: the number of rounds.
+            answers: the number of noised answers to evaluations and queries for which the run reserves budget.
 
         Raises:
-            ConfigurationError: with the rounds and with the noise that would stay within it.
+            ConfigurationError: with the number of rounds and the noise that would stay within it.
         """
         beside = self.beside(answers)
         total = epsilon(self.release, rounds, self.delta, beside=beside)
         if self.budget is None or total <= self.budget:
             return
         fits = rounds_within(self.release, self.budget, self.delta, rounds, beside)
-        needed = (
-            noise_multiplier_for(self.budget, self.delta, rounds, self.release, beside) * 1.0005
-        )  # four digits show
+        # Increased, so that the four digits of the message are sufficient.
+        needed = noise_multiplier_for(self.budget, self.delta, rounds, self.release, beside) * 1.0005
         also = f" and {counted(answers, 'noised answer')}" if answers else ""
         instead = f"write rounds={fits}, or noise_multiplier={needed:.4g}"
         if math.isinf(needed):
@@ -178,19 +177,20 @@ class Plan:
 
 
 def plan_of(pieces: Iterable[Any]) -> Plan | None:
-    """Return the privacy of an algorithm with these pieces; None where none of them adds noise.
+    """Return the privacy of an algorithm with these pieces; None if none of them adds noise.
 
-    Several noised sums of the same clients cost as much as one whose ``1 / z^2`` is the sum of theirs.
+    Several noised sums over the same clients have the cost of one whose ``1 / z^2`` is the sum of theirs.
 
     Raises:
-        ConfigurationError: for sums that cannot be counted together.
+        ConfigurationError: for sums that cannot be composed.
     """
-    private = [piece for piece in pieces if hasattr(piece, "release")]
-    first = next((piece for piece in private if hasattr(piece, "delta")), None)
-    if first is None:
+    private = sorted(
+        (piece for piece in pieces if hasattr(piece, "release")), key=lambda piece: not hasattr(piece, "delta")
+    )
+    if not private or not hasattr(private[0], "delta"):
         return None
-    plan = Plan((first, *(piece for piece in private if piece is not first)))
-    if len(private) > 1 and (first.is_correlated or plan.sampling is not None):
+    plan = Plan(tuple(private))
+    if len(private) > 1 and (private[0].is_correlated or plan.sampling is not None):
         names = " and ".join(type(piece).__name__ for piece in private)
         raise ConfigurationError(f"{names}: only independent noise without sampling is counted together")
     return plan
@@ -198,10 +198,10 @@ def plan_of(pieces: Iterable[Any]) -> Plan | None:
 
 @lru_cache(maxsize=16)
 def _together(private: tuple[Any, ...], searched: tuple[float, ...] | None) -> Release:
-    """Return the privacy of pieces that add noise, as if they were one."""
+    """Return the noised sums of several pieces as one."""
     first, *others = private
     release: Release = first.release(searched)
     if others and release.noise_multiplier:
-        both = sum(each.noise_multiplier**-2 for each in (release, *(piece.release() for piece in others))) ** -0.5
+        both = sum(part.noise_multiplier**-2 for part in (release, *(piece.release() for piece in others))) ** -0.5
         release = replace(release, noise_multiplier=both)
     return release

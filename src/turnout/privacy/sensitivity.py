@@ -6,28 +6,28 @@ import numpy as np
 
 
 def most_participations(rounds: int, separation: int, most: int | None) -> int:
-    """Return how often a client can take part in so many rounds, at least `separation` apart and at most `most` times."""
+    """Return the maximum number of participations of a client, at least `separation` rounds apart and at most `most`."""
     spaced = -(-rounds // separation)
     return spaced if most is None else min(most, spaced)
 
 
 def sensitivity(coefficients: np.ndarray, separation: int, most: int | None = None) -> float:
-    """Return ``max_pi ||sum_{t in pi} C[:, t]||``: how far one client with updates of length 1 moves ``C g`` at most.
+    """Return ``max_pi ||sum_{t in pi} C[:, t]||``, the maximum change of ``C g`` by one client with updates of norm 1.
 
-    C is the lower triangular Toeplitz matrix with these coefficients as its first column. Where they are positive and do not
-    grow, the maximum is at the earliest rounds that are `separation` apart (Kalinin and Lampert, Theorem 2), for vectors
-    of every direction, since no entry is negative.
+    C is the lower triangular Toeplitz matrix with these coefficients as its first column. If they are positive and not
+    increasing, the maximum is at the earliest rounds that are `separation` apart (Kalinin and Lampert, Theorem 2), for
+    updates of all directions, because no entry is negative.
 
     Args:
-        coefficients: ``[n]``, of so many rounds.
-        separation: least number of rounds from one participation of a client to its next (b); 1 is none.
-        most: participations of a client at most (k); None is as many as the rounds have room for.
+        coefficients: ``[n]``, one for each round.
+        separation: b, the minimum number of rounds between participations of a client; 1 is no restriction.
+        most: k, the maximum number of participations of a client; None is unlimited.
 
     Raises:
-        ValueError: for coefficients that are negative or grow, of which this would not be the maximum.
+        ValueError: for negative or increasing coefficients, for which this would not be the maximum.
 
     Example:
-        >>> sensitivity(np.array([1.0, 0.0, 0.0, 0.0]), separation=2)  # two rounds, orthogonal: the square root of 2
+        >>> sensitivity(np.array([1.0, 0.0, 0.0, 0.0]), separation=2)  # two orthogonal rounds: the square root of 2
         1.4142135623730951
 
     Reference: Kalinin and Lampert, "Banded square root matrix factorization for differentially private model training",
@@ -52,11 +52,11 @@ def inverse(coefficients: np.ndarray) -> np.ndarray:
 
 
 def prefix_sum_error(coefficients: np.ndarray, separation: int, most: int | None = None) -> float:
-    """Return the root mean square error of the sums of the first 1, 2, ..., n releases, for the noise of one client's length.
+    """Return the root mean square error of the sums of the first 1, 2, ..., n releases, at a noise multiplier of 1.
 
-    With noise of the size of the sensitivity, ``sens(C) sqrt(mean_t ||row_t(A C^-1)||^2)``, A the matrix of prefix sums: how
-    far noise moves the model, over the rounds, at a privacy that is the same for all mechanisms.
+    It is ``sens(C) sqrt(mean_t ||row_t(A C^-1)||^2)``, A the matrix of prefix sums: the distance by which noise moves the
+    model, over the rounds, at equal privacy of all mechanisms.
     """
-    of_sums = np.cumsum(inverse(coefficients))
-    rows = np.cumsum(of_sums**2)
+    column = np.cumsum(inverse(coefficients))
+    rows = np.cumsum(column**2)
     return sensitivity(coefficients, separation, most) * float(np.sqrt(rows.mean()))

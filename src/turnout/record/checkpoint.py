@@ -1,4 +1,4 @@
-"""Write checkpoints, named tensors and a few plain values in one safetensors file, and keep the last two."""
+"""Write and read checkpoints: named tensors and plain values in a safetensors file. The last two are kept."""
 
 from __future__ import annotations
 
@@ -29,28 +29,29 @@ class Facts(Contents):
 
 
 def save(folder: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> Path:
-    """Write a checkpoint into `folder` and keep the one before; both have their digests in ``SHA256SUMS``.
+    """Write a checkpoint into `folder` and keep the previous one; the digests of both are in ``SHA256SUMS``.
 
     Args:
-        tensors: what to save, by name.
-        facts: plain values (JSON) that say what it is.
+        folder: the folder of a run.
+        tensors: tensors by name.
+        facts: plain values that describe them, saved as JSON.
 
     Raises:
-        CheckpointError: where it cannot be written, e.g. on a full disk; the last checkpoint is still there then.
+        CheckpointError: if it cannot be written, e.g. on a full disk; the last checkpoint is unchanged then.
     """
-    whole: dict[str, torch.Tensor] = {}
-    taken: set[int] = set()
+    contents: dict[str, torch.Tensor] = {}
+    addresses: set[int] = set()
     for name, tensor in tensors.items():
         value = tensor.detach().cpu().contiguous()
-        memory = value.untyped_storage().data_ptr()
-        # A step that changes nothing leaves a tensor that older versions share, and safetensors refuses shared memory.
-        whole[name] = value.clone() if memory in taken else value
-        taken.add(memory)
+        address = value.untyped_storage().data_ptr()
+        # Tensors may share memory, as models of several versions after a step that changes nothing; safetensors refuses that.
+        contents[name] = value.clone() if address in addresses else value
+        addresses.add(address)
 
     def write(path: Path) -> None:
         try:
-            save_file(whole, path, metadata={"facts": json.dumps(dict(facts))})
-        except SafetensorError as error:  # what a full disk is called there
+            save_file(contents, path, metadata={"facts": json.dumps(dict(facts))})
+        except SafetensorError as error:  # raised on a full disk
             raise OSError(str(error)) from error
 
     storage.save(folder, {FILE: write}, previous={FILE: PREVIOUS})
@@ -58,12 +59,12 @@ def save(folder: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, 
 
 
 def exists(folder: Path) -> bool:
-    """Return whether the folder holds a checkpoint, damaged or not."""
+    """Return True if the folder has a checkpoint, damaged or not."""
     return any((folder / name).exists() for name in (FILE, PREVIOUS))
 
 
 def version(folder: Path) -> int | None:
-    """Return the round of the checkpoint that a run would go on from; None where there is none that is whole."""
+    """Return the round of the checkpoint from which a run would be resumed; None if there is no intact one."""
     for name in (FILE, PREVIOUS):
         with suppress(CheckpointError):
             if (path := folder / name).exists():
@@ -75,7 +76,7 @@ def facts(folder: Path) -> dict[str, Any]:
     """Return the facts of the checkpoint of `folder`, without its tensors.
 
     Raises:
-        CheckpointError: where there is none, or it is damaged.
+        CheckpointError: if there is none, or it is damaged.
     """
     return _read(folder / FILE, tensors=False)[1]
 
@@ -84,11 +85,11 @@ def load(folder: Path, or_previous: bool = False) -> tuple[dict[str, torch.Tenso
     """Read the checkpoint of `folder`: tensors and facts.
 
     Args:
-        folder: of a run.
-        or_previous: go back to the checkpoint before, with a warning, where the last one is damaged.
+        folder: the folder of a run.
+        or_previous: if the last checkpoint is damaged, warn and read the previous one.
 
     Raises:
-        CheckpointError: where there is none, or it is damaged.
+        CheckpointError: if there is none, or it is damaged.
     """
     if not exists(folder):
         if _is_served(folder):
@@ -96,7 +97,7 @@ def load(folder: Path, or_previous: bool = False) -> tuple[dict[str, torch.Tenso
                 f"the server of {folder} has saved no model yet: it saves a minute after its first step, and when it stops"
             )
         raise CheckpointError(f"{folder} holds no {FILE}: give the folder of a run that has saved one")
-    if not (folder / FILE).exists():  # killed between two moves
+    if not (folder / FILE).exists():  # the process was killed between two moves
         return _read(folder / PREVIOUS)
     try:
         return _read(folder / FILE)
@@ -112,7 +113,7 @@ def load(folder: Path, or_previous: bool = False) -> tuple[dict[str, torch.Tenso
 
 
 def _read(path: Path, tensors: bool = True) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Read one file: its facts, and its tensors if they are needed."""
+    """Read a file: its tensors if `tensors` is True, and its facts."""
     try:
         storage.check(path)
         with safe_open(path, framework="pt") as file:
@@ -125,7 +126,7 @@ def _read(path: Path, tensors: bool = True) -> tuple[dict[str, torch.Tensor], di
 
 
 def flatten(states: Mapping[str, Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Named groups of named tensors as one flat mapping, ``group/name``."""
+    """Return groups of named tensors as a flat mapping by ``group/name``."""
     return {f"{group}/{name}": tensor for group, state in states.items() for name, tensor in state.items()}
 
 
@@ -135,10 +136,10 @@ def unflatten(tensors: Mapping[str, torch.Tensor], group: str) -> dict[str, torc
 
 
 def command(folder: Path) -> str:
-    """Return the command that goes on with the run in a folder."""
+    """Return the command that resumes the run in a folder."""
     return f"turnout serve SETTINGS --folder {folder}" if _is_served(folder) else f"turnout run --resume {folder}"
 
 
 def _is_served(folder: Path) -> bool:
-    """Return whether the folder is that of a server."""
+    """Return True if the folder is that of a server."""
     return (folder / "incoming").is_dir()

@@ -19,7 +19,7 @@ from turnout.pieces.base.algorithm import Algorithm
 
 
 class Kind(str):
-    """The name of a dataclass in a description, which knows the class until the description is saved.
+    """The name of a dataclass in a description, with a reference to the class until the description is saved.
 
     Attributes:
         of: the class.
@@ -35,7 +35,7 @@ class Kind(str):
         return kind
 
     def defaults(self) -> dict[str, Any]:
-        """Descriptions of the fields' defaults, by name, of those that have one."""
+        """Return descriptions of the defaults of fields, by name."""
         values: dict[str, Any] = {}
         for field in dataclasses.fields(self.of):
             if field.default_factory is not dataclasses.MISSING:
@@ -46,7 +46,7 @@ class Kind(str):
 
 
 def describe(thing: Any) -> Any:
-    """Return plain values (numbers, strings, lists, mappings) that describe an object, for saving as JSON."""
+    """Describe an object by plain values (numbers, strings, lists, mappings), which can be saved as JSON."""
     for kind, of_kind in _DESCRIBED.items():
         if isinstance(thing, kind):
             return of_kind(thing)
@@ -76,10 +76,10 @@ def _data(data: FederatedData) -> dict[str, Any]:
 
 
 def _sampled(x: torch.Tensor) -> list[str]:
-    """Return what tells inputs ``[n, ...]`` from others: the root mean squares of each quarter of up to 1,024 examples.
+    """Return a fingerprint of inputs ``[n, ...]``: the root mean square of each quarter of up to 1,024 examples.
 
-    To four digits, because another machine may draw or normalise the same data with other last bits. Of data that are mapped,
-    no more is read than these examples.
+    It has four digits, because other machines may draw or normalise the same data with other last bits. Of memory-mapped
+    data, only these examples are read.
     """
     rows = torch.from_numpy(np.unique(np.linspace(0, max(len(x) - 1, 0), 1024).astype(np.int64)))[: len(x)]
     parts = x[rows].detach().cpu().double().chunk(4) if len(x) else ()
@@ -87,14 +87,14 @@ def _sampled(x: torch.Tensor) -> list[str]:
 
 
 def _module(module: nn.Module) -> dict[str, Any]:
-    """Return a model by its class and its parameters' names, shapes and first values."""
+    """Describe a model by its class and the names, shapes and initial values of its parameters."""
     layout = Layout.of(module)
     shapes = {name: list(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
     return {"kind": type(module).__name__, "parameters": shapes, "crc32": zlib.crc32(_bytes(layout.flatten(module)))}
 
 
 def _loss(loss: nn.Module) -> dict[str, Any]:
-    """Return a loss module by its class, its options and its buffers."""
+    """Describe a loss module by its class, its options and its buffers."""
     crc32 = 0
     for buffer in loss.buffers():
         crc32 = zlib.crc32(_bytes(buffer), crc32)
@@ -105,7 +105,7 @@ def _loss(loss: nn.Module) -> dict[str, Any]:
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    """Return the numbers of a tensor of any type."""
+    """Return the bytes of a tensor of any type."""
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
@@ -120,11 +120,11 @@ _DESCRIBED: Mapping[Any, Callable[[Any], Any]] = {
     np.generic: lambda number: number.item(),
     Path: str,
 }
-"""The function that describes objects of a type; the first type that fits counts."""
+"""Functions that describe objects, by type; the first matching type applies."""
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested tables, those that are empty too, under dotted names.
+    """Yield the values of nested tables by dotted names, including empty tables.
 
     >>> dict(flat({"local": {"lr": 0.1, "steps": 5}, "rounds": 10}))
     {'local.lr': 0.1, 'local.steps': 5, 'rounds': 10}
@@ -141,24 +141,24 @@ _NEWER = {"inputs"}  # keys that descriptions of older versions lack
 
 
 def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
-    """Say where two descriptions differ: ``"algorithm.local.lr: 0.1 and 0.2"``.
+    """Yield the differences between two descriptions, as ``"algorithm.local.lr: 0.1 and 0.2"``.
 
-    A field that a saved description lacks had its default, as long as the other one is fresh: a version in which a class gets
-    a field goes on with the runs of older ones, so the default has to be what those did. What older versions did not look at
-    (`_NEWER`) differs from nothing where it is missing.
+    A field that a saved description lacks counts as its default if the other description is not loaded from a file: versions
+    that add a field to a class resume runs of older versions, so its default must keep their behaviour. Keys in `_NEWER` are
+    compared only if both descriptions have them.
     """
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        defaults = _defaults(one.get("kind"), other.get("kind")) if one.keys() != other.keys() else {}
-        for key in sorted(one.keys() | other.keys()):
-            if key in _NEWER and not (key in one and key in other):
-                continue
-            mine, theirs = (table.get(key, defaults.get(key)) for table in (one, other))
-            yield from differences(mine, theirs, f"{path}.{key}" if path else key)
-    elif one != other:
-        yield f"{path}: {one!r} and {other!r}"
+    if not (isinstance(one, Mapping) and isinstance(other, Mapping)):
+        if one != other:
+            yield f"{path}: {one!r} and {other!r}"
+        return
+    defaults = _defaults(one.get("kind"), other.get("kind")) if one.keys() != other.keys() else {}
+    missing = one.keys() ^ other.keys()
+    for key in sorted((one.keys() | other.keys()) - (missing & _NEWER)):
+        values = (table.get(key, defaults.get(key)) for table in (one, other))
+        yield from differences(*values, f"{path}.{key}" if path else key)
 
 
 def _defaults(one: Any, other: Any) -> dict[str, Any]:
-    """Return the defaults of the dataclass that both descriptions are of; none where they differ, or neither is fresh."""
+    """Return the defaults of the dataclass of both descriptions; empty if classes differ, or if both were loaded."""
     fresh = [kind for kind in (one, other) if isinstance(kind, Kind)]
     return fresh[0].defaults() if fresh and one == other else {}

@@ -22,10 +22,10 @@ _PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]+@")
 
 
 def environment(device: str | None = None) -> dict[str, Any]:
-    """Return date, command line, versions, commits of the code where it is in git, threads and device, as plain values.
+    """Return date, command line, versions, git commits, threads and device, as plain values.
 
     Args:
-        device: where models are computed, where that is known.
+        device: the device of models, if known.
     """
     values = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -47,7 +47,7 @@ def environment(device: str | None = None) -> dict[str, Any]:
 
 @cache
 def commit(folder: Path) -> str | None:
-    """Return the commit that a folder is at, with ``-dirty`` behind it where files differ; None outside of git."""
+    """Return the git commit of a folder, with the suffix ``-dirty`` if files are modified; None outside of git."""
     if not any((parent / ".git").exists() for parent in (folder, *folder.parents)):
         return None
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]

@@ -1,4 +1,4 @@
-"""Keep what clients of a server answered in evaluations: one file each, and the figures of all of them."""
+"""Save and load evaluations by clients of a server, one file each, and their figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from turnout.record.schema import ANSWERED, EVALUATION_COLUMNS
 from turnout.record.tables import build, damaged, read, write
 
 FOLDER = "evaluations"
-"""The folder of evaluations in that of a run."""
+"""The folder of evaluations in the folder of a run."""
 
 _OF_SUMS = ("epsilon", "unopened")
 
@@ -46,7 +46,7 @@ class _Evaluation(Contents):
 
 
 class Evaluations:
-    """The evaluations of a run by clients, in the order in which they were asked for.
+    """The evaluations of a run by clients, in the order of requests.
 
     Attributes:
         by_round: the figures of the last evaluation of each version, by their columns in the table of rounds.
@@ -64,10 +64,10 @@ class Evaluations:
         """Add an evaluation and return its figures.
 
         Args:
-            number: of the evaluation.
-            facts: its version, how many clients were ``asked``, and why some have not ``answered``; of a sum, maybe the
-                ``epsilon`` of the run with it, and why it is ``unopened``.
-            answers: what the others did.
+            number: the number of the evaluation.
+            facts: its ``version``, the number of clients that were ``asked``, and the numbers of clients that are ``lost``,
+                by reason; for a secure or noised sum, also ``epsilon``, and the reason why it is ``unopened``.
+            answers: the answers.
         """
         number_asked, figures = facts["asked"], answers.figures()
         row = {
@@ -97,7 +97,7 @@ class Evaluations:
         return list(dict.fromkeys(name for figures in self.by_round.values() for name in figures))
 
     def by_client(self, num_clients: int) -> dict[str, np.ndarray]:
-        """Return what each client answered last, float64 ``[N]``; NaN for clients who never did."""
+        """Return the last answer of each client, float64 ``[N]`` by name; NaN for clients without one."""
         columns: dict[str, np.ndarray] = {}
         for number in sorted(self._answers):
             answers = self._answers[number]
@@ -107,24 +107,24 @@ class Evaluations:
 
     @property
     def last(self) -> dict[str, Any] | None:
-        """The row of the evaluation that ended last, None before the first."""
+        """The row of the evaluation that ended last; None before the first."""
         return next(reversed(self._rows.values()), None)
 
     def row(self, number: int) -> dict[str, Any] | None:
-        """Return the row of an evaluation by its number, None where it has not ended."""
+        """Return the row of an evaluation by its number; None if it has not ended."""
         return self._rows.get(number)
 
     def answers(self, number: int) -> ClientSums | TotalSums:
-        """Return what clients answered in an evaluation, by its number: each, or all together."""
+        """Return the answers of an evaluation by its number: of each client, or their sum."""
         return self._answers[number]
 
     def save(
         self, folder: Path, number: int, facts: Mapping[str, Any], answers: ClientSums | TotalSums
     ) -> dict[str, float]:
-        """Add an evaluation and write it, as one file; return its figures.
+        """Add an evaluation and write it to a file; return its figures.
 
         Raises:
-            CheckpointError: where it cannot be written.
+            CheckpointError: if it cannot be written.
         """
         flat: dict[str, Any] = {"client": answers.clients, "seen": answers.seen.astype(np.int64)}
         known: dict[str, Any] = {**facts, "form": answers.facts}
@@ -164,20 +164,20 @@ class Evaluations:
 
 
 def _of_total(table: pa.Table, form: Mapping[str, Any], total: Mapping[str, Any], least: float) -> TotalSums:
-    """Return the sums of all clients together that `Evaluations.save` wrote."""
+    """Return the sums over all clients that `Evaluations.save` wrote."""
     sums = {name: np.array(value, dtype=np.float64) for name, value in total.items()}
     clients, seen = table["client"].to_numpy(), table["seen"].to_numpy().astype(bool)
     return TotalSums(clients, seen, sums, form, least)
 
 
 def _answers(table: pa.Table, form: Mapping[str, Any]) -> ClientSums:
-    """Return the sums that `Evaluations.save` wrote."""
+    """Return the sums of each client that `Evaluations.save` wrote."""
     sums: dict[str, Any] = {}
     for name in table.column_names[2:]:
-        of, _, column = name.rpartition(".")
+        prefix, _, column = name.rpartition(".")
         values = table[name].to_numpy()
-        if of in ("group_examples", "group_score") and column.isdigit():
-            sums.setdefault(of, {})[int(column)] = values
+        if prefix in ("group_examples", "group_score") and column.isdigit():
+            sums.setdefault(prefix, {})[int(column)] = values
         else:
             sums[name] = values
     sums = {

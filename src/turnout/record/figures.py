@@ -1,4 +1,4 @@
-"""Compute figures of a run from what it recorded: where metrics end, what was spent, when a target was reached."""
+"""Compute figures of a run from its tables: final metrics, costs, and the round in which a target was reached."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from turnout.evaluation.fairness import fairness
 from turnout.record.schema import ANSWERED, COSTS, METRICS, SPENT, less_is_better
 
 _LAST = ("epsilon", "poisson_rate", "fixed_size_rate", *ANSWERED)
-"""Columns whose last value covers all rounds."""
+"""Columns whose last value is that of the whole run."""
 _EVALUATIONS = tuple(f"{split}_{figure}" for split in ("train", "validation", "test") for figure in ("loss", *METRICS))
 
 
 @dataclass(frozen=True)
 class Reached:
-    """The round in which a run first met a target, and the costs until then.
+    """The round in which a run first reached a target, and the costs until then.
 
     Attributes:
-        rounds: up to the first evaluated one that met it, that one included.
-        bytes: sent until then, both ways, measurements included; None if that was not recorded.
-        simulated_seconds: gone by until then; None if that was not recorded.
+        rounds: number of rounds up to and including the first evaluated one that reached it.
+        bytes: bytes sent until then in both directions, including measurements; None if not recorded.
+        simulated_seconds: simulated seconds until then; None if not recorded.
     """
 
     rounds: int
@@ -58,7 +58,7 @@ class Figures(ABC):
         """Return the mean of a metric over its evaluations in the last `window` rounds; NaN if it was never evaluated.
 
         FedAU reports accuracies with ``window=200`` (20 evaluations, one every 10 rounds). The default is the last 10 %
-        of the rounds. Where no evaluation falls into the window, the last one counts.
+        of the rounds. If there is no evaluation in the window, the result is the last one.
         """
         if window is not None:
             count("window", window)
@@ -69,7 +69,7 @@ class Figures(ABC):
         return float(values[min(int(np.searchsorted(rounds, first, side="right")), len(values) - 1) :].mean())
 
     def spent(self, cost: str) -> np.ndarray | None:
-        """Return what was spent from the start to the end of each recorded round, float64; None if unknown.
+        """Return the cumulative cost at the end of each recorded round, float64; None if unknown.
 
         Args:
             cost: one of `SPENT`: ``"bytes"``, ``"bytes_up"`` or ``"simulated_seconds"``.
@@ -83,12 +83,12 @@ class Figures(ABC):
         return np.cumsum(spent) if known else None
 
     def reached(self, metric: str, target: float) -> Reached | None:
-        """Return the first evaluated round at which `metric` met `target`, with what was spent until then; None if none did.
+        """Return the first evaluated round in which `metric` reached `target`, with its costs; None if none did.
 
-        An accuracy meets a target from below, a loss from above (`less_is_better`). NaN meets none.
+        An accuracy reaches a target from below, a loss from above (`less_is_better`). NaN reaches none.
 
         Raises:
-            ConfigurationError: for a column that does not exist; names the nearest one.
+            ConfigurationError: for an unknown column, with the most similar name.
         """
         rounds, values = self.column(metric)
         met = values <= target if less_is_better(metric) else values >= target
@@ -104,7 +104,7 @@ class Figures(ABC):
         return self.column(name)[1].sum().item()
 
     def evaluation_names(self) -> list[str]:
-        """Return the columns of evaluations: those that runs can have, and further metrics that were recorded."""
+        """Return the columns of evaluations: those of the schema, and further metrics that were recorded."""
         prefixes = tuple(f"{split}_" for split in ("train", "validation", "test"))
         more = [name for name in self.column_names if name.startswith(prefixes) and "_of_" not in name]
         return list(dict.fromkeys([*_EVALUATIONS, *more]))
@@ -114,24 +114,21 @@ class Figures(ABC):
         return name in self.column_names and len(self.column(name)[1]) > 0
 
     def summary(self, window: int | None = None) -> dict[str, Any]:
-        """Return final figures as plain numbers; what was never recorded is left out.
+        """Return final figures as plain numbers, without those that were never recorded.
 
-        ``rounds``, totals of ``seconds``, ``bytes_up``, ``bytes_down`` and ``num_dropped``, mean ``num_participants``, the
-        most that the server kept (``server_bytes``), the ``epsilon`` of all rounds and by which sampling it was counted
-        (``poisson_rate`` or ``fixed_size_rate``), how many clients of a server were asked in its last evaluation and have
-        answered (``evaluation_asked``, ``evaluation_answered``),
-        final losses and accuracies (of numbers to predict root-mean-square errors), and ``fairness`` over clients, of
-        their test accuracy or, if no client has any, of
-        their training accuracy.
+        They are ``rounds``; totals of ``seconds``, ``bytes_up``, ``bytes_down`` and ``num_dropped``; mean
+        ``num_participants``; maximum ``server_bytes``; ``epsilon`` and the rate of the sampling that amplifies it
+        (``poisson_rate`` or ``fixed_size_rate``); the clients in the last evaluation of a server (``evaluation_asked``,
+        ``evaluation_answered``); final losses and accuracies (root-mean-square errors for regression); and ``fairness`` over
+        clients, of their test accuracies or, if no client has any, of their training accuracies.
         """
         figures: dict[str, Any] = {"rounds": self.last_round}
         for name in ("seconds", "bytes_up", "bytes_down", "num_dropped"):
             if self.has_values(name):
                 figures[name] = self.total(name)
-        if len(sizes := self.column("num_participants")[1]):
-            figures["num_participants"] = float(sizes.mean())
-        if self.has_values("server_bytes"):
-            figures["server_bytes"] = float(self.column("server_bytes")[1].max())
+        for name, reduce in (("num_participants", np.mean), ("server_bytes", np.max)):
+            if self.has_values(name):
+                figures[name] = float(reduce(self.column(name)[1]))
         figures |= {name: float(self.column(name)[1][-1]) for name in _LAST if self.has_values(name)}
         figures |= {name: self.final(name, window) for name in self.evaluation_names() if self.has_values(name)}
         for name in ("test_accuracy", "train_accuracy"):

@@ -1,4 +1,4 @@
-"""Keep other processes out of the folder of a run, and notice where the folder was removed or replaced."""
+"""Lock the folder of a run against other processes, and detect that it was removed or replaced."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from filelock import BaseFileLock, FileLock, Timeout
 from turnout.core.checks import CheckpointError
 
 PARTS = ".parts"
-"""The folder of files that are being written, below that of a run."""
+"""The subfolder of files that are being written."""
 
 PATIENCE = 600.0
-"""Seconds that the workers of a folder wait for each other where all write the same files: tables, and a report."""
+"""Seconds that workers wait for each other to write common files, such as tables and a report."""
 
 _LOCK = ".lock"
 _locks: dict[Path, os.stat_result] = {}
-"""The lock files that this process holds, by folder."""
+"""The lock files of this process, by folder."""
 
 
 class InUse(CheckpointError):
-    """Another process has the folder."""
+    """Another process has locked the folder."""
 
 
 class FolderGone(CheckpointError):
-    """The folder of a run was removed or replaced while the run was going on."""
+    """The folder of a run was removed or replaced during the run."""
 
 
 def create(folder: Path) -> None:
-    """Create a folder for files of a run, unless it is there; never again one that this process holds and was removed.
+    """Create a folder for a run unless it exists. A folder that this process has locked is not created again.
 
     Raises:
-        FolderGone: where it was removed or replaced while this process held it.
+        FolderGone: if a folder that this process has locked was removed or replaced.
     """
     if (held := _locks.get(folder.resolve())) is None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -48,20 +48,21 @@ def create(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path, patience: float = 0.0) -> Iterator[bool]:
-    """Lock a folder against other processes, and remove files that a killed process has left half written.
+    """Lock a folder against other processes, and remove files that a killed process has left incomplete.
 
-    The system releases the lock when the process ends, however it ends. The same thread may lock a folder again. A folder
-    that is empty at the end is removed if it was created here.
+    The system releases the lock at the end of the process, in any case. The same thread may lock a folder repeatedly. A
+    folder that was created here and is empty at the end is removed.
 
     Args:
-        folder: to lock.
-        patience: seconds to wait for a process that has it.
+        folder: the folder.
+        patience: seconds to wait for another process.
 
-    Yields whether the folder was created here.
+    Yields:
+        True if the folder was created here.
 
     Raises:
-        InUse: where another process has it.
-        CheckpointError: where it cannot be written.
+        InUse: if another process has locked it.
+        CheckpointError: if it cannot be written.
     """
     with writable([folder]):
         created = not folder.exists()
@@ -96,7 +97,7 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[bool]:
 
 
 def in_use(folder: Path) -> bool:
-    """Return whether another process has the lock of a folder."""
+    """Return True if another process has locked a folder."""
     if not (folder / _LOCK).exists():
         return False
     try:
@@ -107,17 +108,17 @@ def in_use(folder: Path) -> bool:
 
 
 def _acquire(lock: BaseFileLock, path: Path, patience: float) -> None:
-    """Acquire a lock within some seconds, or not at all.
+    """Acquire a lock, waiting for at most `patience` seconds.
 
-    Whoever holds a lock removes its file before releasing it, so a file that was opened before and locked after that is
-    nobody's any more: another process may hold a new one of that name.
+    The holder of a lock removes its file before it releases it. A file that was opened before and locked after that is stale:
+    another process may have locked a new file of that name. Therefore check that the path still leads to the locked file.
 
     Raises:
-        Timeout: where another process holds it.
+        Timeout: if another process holds it.
     """
     for _ in range(100):
         lock.acquire(timeout=patience, poll_interval=0.02)
-        number = lock._context.lock_file_fd  # what was locked; there is no public name for it
+        number = lock._context.lock_file_fd  # the locked file; there is no public attribute
         if lock.lock_counter > 1 or number is None or _is(path, os.fstat(number)):
             return
         lock.release()
@@ -125,14 +126,14 @@ def _acquire(lock: BaseFileLock, path: Path, patience: float) -> None:
 
 
 def _is(path: Path, file: os.stat_result) -> bool:
-    """Return whether a path still leads to a file."""
+    """Return True if a path leads to this file."""
     with suppress(OSError):
         return os.path.samestat(path.stat(), file)
     return False
 
 
 def _clear(folder: Path) -> None:
-    """Remove files that were being written when a process was killed."""
+    """Remove incomplete files of a killed process."""
     shutil.rmtree(folder / PARTS, ignore_errors=True)
     for pattern in (".tmp*", ".*.part"):
         for left in folder.glob(pattern):
@@ -141,7 +142,7 @@ def _clear(folder: Path) -> None:
 
 @contextmanager
 def writable(paths: Iterable[Path]) -> Iterator[None]:
-    """Name the files that cannot be written in place of an error of the system."""
+    """Convert errors of the system to an error that names the files."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Append the rounds of a run to a log, which holds the last ones as numbers and moves earlier ones to a file."""
+"""Append the rounds of a run to a log, which holds recent rounds in memory and earlier ones in a file."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ FILE = "history.journal"
 """The file of the log in the folder of a run."""
 
 _LENGTH, _DIGEST = 8, 32  # bytes before the tables of an entry
-_MAX_ROWS = 1024  # rounds that are held as numbers, which take ten times the memory of a table
+_MAX_ROWS = 1024  # rounds held as Python numbers, which take ten times the memory of a table
 
 
 class Rounds(NamedTuple):
     """Consecutive rounds as tables.
 
     Attributes:
-        table: one row a round; columns without any number have the type null, which takes no memory.
-        participation: one row (round, client) for each participant of each of them.
+        table: one row for each round; columns without values have the type null, which takes no memory.
+        participation: one row (round, client) for each participant of each round.
     """
 
     table: pa.Table
@@ -45,25 +45,25 @@ class Rounds(NamedTuple):
 
 
 class Log:
-    """Rounds in ascending order, which grow at the end.
+    """An append-only log of rounds, ascending.
 
-    The last rounds are Python numbers, earlier ones Arrow tables in memory or, after `append_to`, entries of a file:
-    ``length (8 bytes) | SHA-256 of the tables (32) | two Arrow IPC streams``. An entry that the file is too short for was
-    being written when the process was killed, and is not read.
+    The last rounds are Python numbers; earlier ones are Arrow tables in memory or, after `append_to`, entries of a file:
+    ``length (8 bytes) | SHA-256 of the tables (32) | two Arrow IPC streams``. An incomplete last entry, of a process that was
+    killed while writing, is ignored.
 
     Args:
         parts: the first rounds, in memory.
 
     Attributes:
-        last: the last round, 0 if there is none.
+        last: the last round; 0 if there is none.
     """
 
     def __init__(self, parts: Iterable[Rounds] = ()) -> None:
         self.last = self._length = 0
-        self._columns: set[str] = set()  # that hold a number
+        self._columns: set[str] = set()  # columns with values
         self._has_weights = False
         self._path: Path | None = None
-        self._end = 0  # of the entries in the file, in bytes; what the file holds after it is overwritten
+        self._end = 0  # end of the valid entries in the file, in bytes; anything after it is overwritten
         self._tables: list[Rounds] = []
         self._rows: list[Mapping[str, Any]] = []
         self._cohorts: list[tuple[np.ndarray, np.ndarray | None]] = []
@@ -74,14 +74,14 @@ class Log:
 
     @classmethod
     def open(cls, path: Path, last: int | None = None) -> Log:
-        """Open the log in a file, which need not exist, to read it and to append to it.
+        """Open the log in a file, for reading and appending.
 
         Args:
-            path: the file.
-            last: the last round to take; None takes all.
+            path: the file, which need not exist.
+            last: the last round to read; None reads all rounds.
 
         Raises:
-            CheckpointError: where an entry up to that round is damaged.
+            CheckpointError: if an entry up to that round is damaged.
         """
         log, rest = cls(), None
         log._path = path
@@ -99,7 +99,7 @@ class Log:
         return log
 
     def __len__(self) -> int:
-        """Return how many rounds there are."""
+        """Return the number of rounds."""
         return self._length
 
     @property
@@ -113,7 +113,13 @@ class Log:
         return schema_of(PARTICIPATION_COLUMNS, ("weight",) if self._has_weights else ())
 
     def add(self, row: Mapping[str, Any], cohort: np.ndarray, weights: np.ndarray | None = None) -> None:
-        """Add a round: its numbers by column, None for what is not known, who took part, and with which weights."""
+        """Add a round.
+
+        Args:
+            row: its values by column; None is unknown.
+            cohort: its participants, int64 ``[B]``.
+            weights: their weights, ``[B]``; None is not recorded.
+        """
         self._columns |= {name for name, value in row.items() if value is not None}
         self._rows.append(row)
         self._cohorts.append((cohort, weights))
@@ -123,14 +129,14 @@ class Log:
             self._tabulate()
 
     def up_to(self, last: int) -> Log:
-        """Return the rounds up to `last`, in memory; columns that only later rounds have are left out."""
+        """Return the rounds up to `last`, in memory, without columns that only later rounds have."""
         return Log(part.up_to(last) for part in self.parts())
 
     def append_to(self, path: Path) -> None:
-        """Append the rounds in memory to a file, flush it to the disk, and forget them; another file gets all rounds.
+        """Move the rounds in memory to the end of a file, and flush it; a file other than the last one gets all rounds.
 
         Raises:
-            CheckpointError: where they cannot be written.
+            CheckpointError: if they cannot be written.
         """
         self._tabulate()
         if self._path != path:
@@ -157,10 +163,10 @@ class Log:
             self._tables, self._end = [], self._end + len(content)
 
     def parts(self) -> Iterator[Rounds]:
-        """Yield all rounds, some at a time.
+        """Yield all rounds in parts.
 
         Raises:
-            CheckpointError: where an entry of the file is damaged.
+            CheckpointError: if an entry of the file is damaged.
         """
         self._tabulate()
         if self._path is not None and self._end:
@@ -171,7 +177,7 @@ class Log:
         yield from self._tables
 
     def whole(self) -> Rounds:
-        """Return all rounds at once."""
+        """Return all rounds as one part."""
         return self._joined(self.parts())
 
     def column(self, name: str) -> pa.ChunkedArray:
@@ -180,21 +186,17 @@ class Log:
         return concatenated((part.table for part in self.parts()), schema)[name]
 
     def _joined(self, parts: Iterable[Rounds]) -> Rounds:
-        """Return rounds end to end."""
+        """Concatenate parts."""
         parts = list(parts)
         table = concatenated((part.table for part in parts), self.schema)
         return Rounds(table, concatenated((part.participation for part in parts), self.participation_schema))
 
     def _tabulate(self) -> None:
-        """Turn the rounds that are held as numbers into a table."""
+        """Convert the rounds that are held as Python numbers to a table."""
         rows, cohorts, self._rows, self._cohorts = self._rows, self._cohorts, [], []
         if not rows:
             return
-        columns = {}
-        for field in self.schema:
-            values = [row.get(field.name) for row in rows]
-            known = any(value is not None for value in values)
-            columns[field.name] = pa.array(values, field.type, from_pandas=False) if known else pa.nulls(len(values))
+        columns = {field.name: _column([row.get(field.name) for row in rows], field.type) for field in self.schema}
         when = np.repeat([row["round"] for row in rows], [len(cohort) for cohort, _ in cohorts])
         participation = {"round": when, "client": np.concatenate([cohort for cohort, _ in cohorts])}
         if self._has_weights:
@@ -203,7 +205,7 @@ class Log:
         self._tables.append(Rounds(pa.table(columns), pa.table(participation, schema=self.participation_schema)))
 
     def _count(self, part: Rounds) -> None:
-        """Note which rounds and columns a part holds."""
+        """Update the number of rounds and the columns by a part."""
         self._length += len(part.table)
         self.last = part.last
         names = part.table.column_names
@@ -211,8 +213,14 @@ class Log:
         self._has_weights |= "weight" in part.participation.column_names
 
 
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Return a column of this type; of type null if there are no values."""
+    is_empty = all(value is None for value in values)
+    return pa.nulls(len(values)) if is_empty else pa.array(values, kind, from_pandas=False)
+
+
 def _entries(path: Path) -> Iterator[tuple[Rounds, int]]:
-    """Yield all whole entries of a file, each with the byte behind it."""
+    """Yield all complete entries of a file, each with the position of its end."""
     if not path.exists():
         return
     last = 0
@@ -226,7 +234,7 @@ def _entries(path: Path) -> Iterator[tuple[Rounds, int]]:
 
 
 def _next(path: Path, file: BinaryIO) -> Rounds | None:
-    """Read an entry; None at the end."""
+    """Read an entry; None at the end of the file, or if the entry is incomplete."""
     head = file.read(_LENGTH + _DIGEST)
     length = int.from_bytes(head[:_LENGTH], "little")
     if len(head) < _LENGTH + _DIGEST or length > path.stat().st_size - file.tell():

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from turnout.core.checks import ConfigurationError, count, known_name, refuse
@@ -28,17 +29,17 @@ _ROUNDS, _CLIENTS, _PARTICIPATION = "rounds.parquet", "clients.parquet", "partic
 
 
 class History(Figures):
-    """Rounds, clients and participation of a run, growing by one row per recorded round.
+    """The tables of rounds, clients and participation of a run.
 
-    ``record`` adds a round, ``set_clients`` sets the table of clients at the end. A history that was saved, loaded and
+    ``record`` adds a round, and ``set_clients`` sets the table of clients at the end. A history that was saved, loaded and
     continued has the same tables as one that was never interrupted.
 
     Args:
-        log: the rounds recorded so far; None begins with none.
+        log: the rounds recorded so far; None is none.
 
     Attributes:
-        evaluations: what clients of a server answered in evaluations. These end after their rounds were recorded, and fill
-            columns of the table of rounds that have no value there.
+        evaluations: evaluations by clients of a server. They end after their rounds were recorded, and fill missing values in
+            columns of the table of rounds.
     """
 
     def __init__(self, log: Log | None = None) -> None:
@@ -46,16 +47,16 @@ class History(Figures):
         self._clients = build({}, CLIENT_COLUMNS)
 
     def record(self, *, round: int, participants: Any = None, weights: Any = None, **values: Any) -> None:
-        """Add one finished round.
+        """Add a completed round.
 
         Args:
-            round: how many server steps are finished, from 1; ascending from call to call.
-            participants: who took part, integers ``[B]``; sets ``num_participants`` unless that is given.
-            weights: how much each of them counted, ``[B]``, NaN for a report that was dropped; None is not recorded.
-            **values: numbers by column, those of `ROUND_COLUMNS` or any other; what is left out is null.
+            round: number of completed server steps, from 1, ascending.
+            participants: the clients in the round, int64 ``[B]``; sets ``num_participants`` unless it is passed.
+            weights: their weights, ``[B]``, NaN for a dropped report; None is not recorded.
+            **values: numbers by column, of `ROUND_COLUMNS` or others; missing ones are null.
 
         Raises:
-            ConfigurationError: for a round that does not follow the last one, or a value that is not one number.
+            ConfigurationError: if the round does not follow the last one, or if a value is not a number.
         """
         count("round", round)
         if round <= self.last_round:
@@ -75,9 +76,9 @@ class History(Figures):
         self._log.add(row | {"round": int(round)}, cohort, counted)
 
     def rewind(self, round: int) -> None:
-        """Forget what was recorded after `round`, e.g. after the round of the checkpoint a run goes on from.
+        """Remove all rounds after `round`, e.g. after the round of the checkpoint from which a run is resumed.
 
-        The rounds are in memory then, and the table of clients, which describes the end of a run, is empty.
+        The rounds are in memory afterwards, and the table of clients, which describes the end of a run, is empty.
         """
         self._log, self._clients = self._log.up_to(round), build({}, CLIENT_COLUMNS)
 
@@ -87,7 +88,7 @@ class History(Figures):
         Without ``client`` the clients are numbered from 0.
 
         Raises:
-            ConfigurationError: where columns differ in length or hold something else than their type.
+            ConfigurationError: if columns differ in length, or have values of another type.
         """
         values = {name: column for name, column in columns.items() if column is not None}
         lengths = {name: len(column) for name, column in values.items()}
@@ -99,21 +100,21 @@ class History(Figures):
         self._clients = build(values, CLIENT_COLUMNS)
 
     def append(self, folder: str | Path) -> None:
-        """Append the rounds recorded since the last call to the log of a run that goes on, and forget them.
+        """Move the rounds recorded since the last call to the log file of an unfinished run.
 
         Raises:
-            CheckpointError: where they cannot be written.
+            CheckpointError: if they cannot be written.
         """
         self._log.append_to(Path(folder) / LOG)
 
     def save(self, folder: str | Path) -> None:
-        """Write rounds.parquet, clients.parquet and participation.parquet into `folder`, each whole or not at all.
+        """Write rounds.parquet, clients.parquet and participation.parquet into `folder`, each atomically.
 
         Raises:
-            CheckpointError: where they cannot be written (a full disk); what was saved before is then still there.
+            CheckpointError: if they cannot be written (a full disk); the tables saved before are unchanged then.
         """
         rounds, participation = self._schema, self._log.participation_schema
-        # The table of rounds comes last: load() goes by it, so a crash in between leaves nothing that misleads.
+        # The table of rounds is last, because load() goes by it: a crash in between leaves a consistent state.
         tables = {
             _PARTICIPATION: lambda path: write(path, (part.participation for part in self._log.parts()), participation),
             _CLIENTS: lambda path: write(path, [self._clients], self._clients.schema),
@@ -131,11 +132,11 @@ class History(Figures):
         """Read the tables that `save` wrote, or the rounds that `append` has written since, ready to be continued.
 
         Args:
-            folder: of a run.
-            last: the round of its checkpoint: rounds after it do not count. None reads all rounds.
+            folder: the folder of a run.
+            last: the round of its checkpoint; later rounds are ignored. None reads all rounds.
 
         Raises:
-            CheckpointError: where a file is missing, damaged or something else, or ends before the round `last`.
+            CheckpointError: if a file is missing or damaged, or ends before the round `last`.
         """
         folder = Path(folder)
         history = cls._of_rounds(folder, last)
@@ -144,29 +145,33 @@ class History(Figures):
 
     @classmethod
     def _of_rounds(cls, folder: Path, last: int | None) -> History:
-        """Read the rounds."""
+        """Read the rounds of the log or of the saved tables, whichever has them.
+
+        A resumed run has both: the tables of its end before, and the log of the rounds since. A run that was killed between
+        saving its tables and deleting its log also has both.
+        """
         log = Log.open(folder / LOG, last)
-        wanted, tables = log.last if last is None else last, None
-        if (folder / _ROUNDS).exists() or (last is None and not len(log)):
-            tables = cls._of_tables(folder)
-            if tables.last_round == wanted or (last is None and tables.last_round > wanted):
-                return tables
-        if log.last == wanted:
+        end = log.last if last is None else last
+        has_tables = (folder / _ROUNDS).exists() or (last is None and not len(log))
+        tables = cls._of_tables(folder) if has_tables else None
+        if tables is not None and (tables.last_round == end or (last is None and tables.last_round > end)):
+            return tables
+        if log.last == end:
             return cls(log)
-        if tables is None or tables.last_round < wanted:
-            raise damaged(folder / LOG, f"it ends before round {wanted}, which the checkpoint is of")
-        tables.rewind(wanted)
+        if tables is None or tables.last_round < end:
+            raise damaged(folder / LOG, f"it ends before round {end}, which the checkpoint is of")
+        tables.rewind(end)
         return tables
 
     @classmethod
     def _of_tables(cls, folder: Path) -> History:
-        """Read what `save` wrote."""
+        """Read the tables that `save` wrote."""
         rounds = read(folder / _ROUNDS, ROUND_COLUMNS)
         clients = read(folder / _CLIENTS, CLIENT_COLUMNS)
         participation = read(folder / _PARTICIPATION, PARTICIPATION_COLUMNS)
         if (np.diff(rounds["round"]) <= 0).any() or (np.diff(participation["round"]) < 0).any():
             raise damaged(folder, "its rounds do not ascend")
-        # Participation is replaced first: a process that was killed while it saved leaves rows of later rounds.
+        # Participation is saved first: a process that was killed while saving leaves rows of later rounds.
         tables = Rounds(rounds, participation)
         history = cls(Log([tables.up_to(tables.last)] if len(rounds) else []))
         history._clients = clients
@@ -178,7 +183,7 @@ class History(Figures):
 
     @property
     def last_round(self) -> int:
-        """The last recorded round, 0 if there is none."""
+        """The last recorded round; 0 if there is none."""
         return self._log.last
 
     @property
@@ -193,7 +198,7 @@ class History(Figures):
         return schema_of(ROUND_COLUMNS, names)
 
     def _filled(self, table: pa.Table) -> pa.Table:
-        """Return a table of rounds, with the figures of evaluations by clients where it has none."""
+        """Return a table of rounds with missing values filled by evaluations by clients."""
         rounds, figures = table["round"].to_pylist(), self.evaluations.by_round
         if not any(number in figures for number in rounds):
             return table
@@ -202,24 +207,18 @@ class History(Figures):
             if name not in table.column_names:
                 table = table.append_column(name, values)
                 continue
-            known = table[name].cast(pa.float64()).to_pylist()
-            both = [
-                theirs if recorded is None else recorded
-                for recorded, theirs in zip(known, values.to_pylist(), strict=True)
-            ]
-            table = table.set_column(
-                table.column_names.index(name), name, pa.array(both, pa.float64(), from_pandas=False)
-            )
+            recorded = pc.coalesce(table[name].cast(pa.float64()), values)
+            table = table.set_column(table.column_names.index(name), name, recorded)
         return table
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The columns of the table of rounds, without making the table."""
+        """The columns of the table of rounds, without building it."""
         return tuple(self._schema.names)
 
     @property
     def is_private(self) -> bool:
-        """True of a run with differential privacy, which spends epsilon."""
+        """True for a run with differential privacy."""
         return "epsilon" in self.column_names
 
     @property
@@ -231,17 +230,16 @@ class History(Figures):
     def participation(self) -> pa.Table:
         """One row (round, client) for each participant of each recorded round.
 
-        Where weights were recorded (`Experiment` with ``record_weights=True``), ``weight`` is by what the client's report
-        was multiplied in the server step, after normalisation: the sum over its reports, if it had several; null where
-        they were dropped.
+        If weights were recorded (`Experiment` with ``record_weights=True``), ``weight`` is the factor of the client's report
+        in the server step, after normalisation, summed over its reports if it had several; null if they were dropped.
         """
         return self._log.whole().participation
 
     def column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rounds in which `name` was recorded, and its values there: two arrays of one length.
+        """Return the rounds in which a column was recorded, and its values: two arrays of equal length.
 
         Raises:
-            ConfigurationError: for a column that does not exist; names the nearest one.
+            ConfigurationError: for an unknown column, with the most similar name.
         """
         known_name("column", name, self.column_names)
         if name in self.evaluations.columns:
@@ -261,16 +259,16 @@ class History(Figures):
 def save_run(
     folder: Path, history: History, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], finished: bool
 ) -> None:
-    """Save what a run has recorded and a checkpoint; the record first, so that it is never behind the checkpoint.
+    """Save the tables of a run and then a checkpoint, so that the tables are never behind the checkpoint.
 
     Args:
-        folder: of the run.
-        history: what was recorded.
-        tensors, facts: of the checkpoint, see `turnout.record.checkpoint.save`.
-        finished: whether to write the tables of a finished run, in place of appending to the log.
+        folder: the folder of the run.
+        history: the tables.
+        tensors, facts: the checkpoint, see `turnout.record.checkpoint.save`.
+        finished: write the tables of a finished run, in place of appending to the log.
 
     Raises:
-        CheckpointError: where they cannot be written.
+        CheckpointError: if they cannot be written.
     """
     history.save(folder) if finished else history.append(folder)
     checkpoint.save(folder, tensors, facts)
@@ -279,7 +277,7 @@ def save_run(
 
 
 def _scalar(name: str, value: Any) -> int | float | None:
-    """Convert a recorded value to a plain number, also from a NumPy or torch scalar; None stays None."""
+    """Convert a number, or a NumPy or torch scalar, to a plain number; None stays None."""
     if value is None:
         return None
     if not isinstance(value, int | float):

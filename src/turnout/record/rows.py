@@ -19,16 +19,16 @@ from turnout.record.query import History
 
 
 class Recorder:
-    """Write the rows of a run into its history, without what a run with differential privacy keeps to itself.
+    """Write the rows of a run into its history, without figures that a run with differential privacy does not publish.
 
     Args:
-        algorithm: of the run.
-        evaluate_every: server steps from one evaluation to the next; the last step is evaluated as well.
-        weights: whether to record how much each report counted.
+        algorithm: the algorithm of the run.
+        evaluate_every: server steps between evaluations; the last step is evaluated as well.
+        weights: record the weight of each report.
 
     Attributes:
         history: the tables.
-        published: which figures are recorded.
+        published: selects the figures that are recorded.
     """
 
     def __init__(self, algorithm: Algorithm, evaluate_every: int, weights: bool = False) -> None:
@@ -46,9 +46,9 @@ class Recorder:
 
         Args:
             coordinator: the server after the step.
-            stepped: what the step used and did.
-            figures: columns that the driver measures: ``seconds``, and those of its clock; they replace counted ones.
-            evaluate: scores the present model; called where an evaluation is due.
+            stepped: the outcome of the step.
+            figures: columns that the driver measures, such as ``seconds``; they replace computed ones.
+            evaluate: evaluates the present model; called if an evaluation is due.
         """
         row = {**_of_step(coordinator, stepped), **figures}
         version = coordinator.state.version
@@ -65,7 +65,7 @@ class Recorder:
         return row
 
     def set_clients(self, num_clients: int, **columns: Any) -> None:
-        """Set the table of clients: how often each took part, and other columns ``[N]``."""
+        """Set the table of clients: their participation, and other columns ``[N]``."""
         table, rounds = self.history.participation, self.history.last_round
         offsets = np.searchsorted(table["round"].to_numpy(), np.arange(1, rounds + 2))
         realised = participation_table((table["client"].to_numpy(), offsets), num_clients, rounds)
@@ -79,14 +79,15 @@ class Recorder:
 
 
 def staleness(stepped: Stepped) -> dict[str, Any]:
-    """Return how many versions the reports of a step are behind: mean and maximum, None without reports."""
+    """Return the mean and the maximum staleness of the reports of a step; None without reports."""
     values = stepped.version - stepped.reports.version
-    known = len(values) > 0
-    return {"staleness_mean": values.mean() if known else None, "staleness_max": values.max() if known else None}
+    if not len(values):
+        return {"staleness_mean": None, "staleness_max": None}
+    return {"staleness_mean": values.mean(), "staleness_max": values.max()}
 
 
 def _of_step(coordinator: Coordinator, stepped: Stepped) -> dict[str, Any]:
-    """Return the columns that every server step has, whatever the pace and the driver."""
+    """Return the columns that do not depend on pace and driver."""
     algorithm, state, federation = coordinator.algorithm, coordinator.state, coordinator.federation
     reports, info = stepped.reports, stepped.info
     weights = info["weights"].cpu().numpy()
@@ -96,11 +97,7 @@ def _of_step(coordinator: Coordinator, stepped: Stepped) -> dict[str, Any]:
     if "update_norm" in info:
         row["update_norm"] = float(info["update_norm"])
     if len(reports) and "loss" in reports.seen:
-        trained, losses = reports.num_steps > 0, reports.seen["loss"]
-        if trained.any():
-            row["local_loss"] = float(
-                (losses if trained.all() else losses[to_device(trained, losses.device)]).nanmean()
-            )
+        row |= _local_loss(reports)
     broadcast = algorithm.broadcast_bytes(state)
     row |= traffic(algorithm, state, federation, reports, broadcast)
     if stepped.prepared is not None:
@@ -115,16 +112,24 @@ def _of_step(coordinator: Coordinator, stepped: Stepped) -> dict[str, Any]:
     return row | {"server_bytes": state.params.nbytes + sum(tensor.nbytes for tensor in slots)}
 
 
+def _local_loss(reports: Report) -> dict[str, float]:
+    """Return the mean training loss of the clients that took local steps."""
+    trained, losses = reports.num_steps > 0, reports.seen["loss"]
+    if not trained.any():
+        return {}
+    return {"local_loss": float((losses if trained.all() else losses[to_device(trained, losses.device)]).nanmean())}
+
+
 def weights_of(reports: Report, info: Info, clients: np.ndarray) -> np.ndarray:
-    """Return how much each of these clients counted in a step, float64 ``[n]``: the sum of the weights of its reports.
+    """Return the weight of each client in a step, float64 ``[n]``: the sum of the weights of its reports.
 
     Args:
-        reports: of the step, the dropped ones among them.
-        info: of the step.
-        clients: who is in `reports`, each once, ascending.
+        reports: the reports of the step, including dropped ones.
+        info: the figures of the step.
+        clients: the clients in `reports`, unique and ascending.
 
     Returns:
-        The sums; NaN for a client all of whose reports were dropped.
+        The sums; NaN for a client whose reports were all dropped.
     """
     if info["num_dropped"] == len(reports):
         return np.full(len(clients), np.nan)
@@ -138,10 +143,15 @@ def weights_of(reports: Report, info: Info, clients: np.ndarray) -> np.ndarray:
 def traffic(
     algorithm: Algorithm, state: ServerState, federation: Federation, reports: Report, broadcast: int
 ) -> dict[str, int]:
-    """Count the bytes that a round sent, of a broadcast of so many; ``bytes_measured`` is what measuring cost, both ways.
+    """Count the bytes that a round sent; ``bytes_measured`` counts measurements, in both directions.
 
-    The version comes and goes with the model; a report also carries its numbers of examples and of steps. A client that
-    has measured holds the model already, and one that was drawn twice still sends once.
+    The version is sent with the model and with a report, which also has the numbers of examples and steps. A client that has
+    measured already has the model, and one that was drawn twice sends one report.
+
+    Args:
+        algorithm, state, federation: of the server, before the step.
+        reports: the reports of the round.
+        broadcast: size of the broadcast in bytes.
     """
     trained = np.unique(reports.client)
     inputs = algorithm.per_client_inputs(trained, state, federation)

@@ -1,4 +1,4 @@
-"""Name the columns of the tables of a run: their types, what they cost, and which way they get better."""
+"""Define the columns of the tables of a run, their types, and the direction in which they improve."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CLIENT_COLUMNS: Mapping[str, pa.DataType] = {
 """The columns every table of clients has, and their types; others may follow, as float64."""
 
 PARTICIPATION_COLUMNS: Mapping[str, pa.DataType] = {"round": _INT, "client": _INT}
-"""The columns every table of participation has, and their types; ``weight`` follows where it was recorded."""
+"""The columns every table of participation has, and their types; ``weight`` follows if it was recorded."""
 
 EVALUATION_COLUMNS: Mapping[str, pa.DataType] = {
     "evaluation": _INT,
@@ -57,10 +57,10 @@ EVALUATION_COLUMNS: Mapping[str, pa.DataType] = {
 """The columns every table of evaluations by clients has, and their types; figures follow, as float64."""
 
 ANSWERED = ("evaluation_asked", "evaluation_answered")
-"""The columns of the table of rounds that say of an evaluation by clients how many were asked, and how many answered."""
+"""The columns of the table of rounds with the numbers of clients that were asked in an evaluation, and that answered."""
 
 METRICS = ("accuracy", "rmse")
-"""The metrics of a model beside its loss: of labels, and of numbers."""
+"""The metrics of a model beside its loss: for labels, and for numbers."""
 
 CHOOSING = ("validation_accuracy", "test_accuracy", "train_accuracy")
 """The columns by which settings and the end of a run are chosen: the first that was recorded counts."""
@@ -74,7 +74,7 @@ JUDGED = {
     "tuned_": "tuned",
     "unseen_tuned_": "unseen, tuned",
 }
-"""Kinds of clients that `AppealMetrics` tells apart: what their columns begin with, and in words; without, all that train."""
+"""The kinds of clients of `AppealMetrics`: the prefix of their columns, and a description; no prefix is all that train."""
 
 COSTS: Mapping[str, tuple[str, ...]] = {
     "bytes": ("bytes_up", "bytes_down", "bytes_measured"),

@@ -1,4 +1,4 @@
-"""Replace the files of a run's folder whole or not at all, and list their digests."""
+"""Replace files of a run atomically, and list their digests."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ DIGESTS = "SHA256SUMS"
 
 _LINE = re.compile(rb"([0-9a-f]{64})  ([\w.-]+)")
 Write = Callable[[Path], object]
-"""Writes a file at the path it is given."""
+"""A function that writes a file at a path."""
 
 
 def replace_files(writers: Mapping[Path, Write]) -> None:
-    """Write files through ``write(temporary_path)``, then put all of them in place, in the order given.
+    """Write files through ``write(temporary_path)``, then move all of them to their paths, in order.
 
-    Nothing is replaced before everything is written and on disk, so a failure leaves the old files as they were.
+    No file is replaced before all are written and flushed, so that a failure leaves the old files unchanged.
 
     Raises:
-        CheckpointError: where a file cannot be written.
+        CheckpointError: if a file cannot be written.
     """
     parts = {path: path.with_name(f".{path.name}.part") for path in writers}
     with writable(writers):
@@ -48,52 +48,60 @@ def replace_files(writers: Mapping[Path, Write]) -> None:
 def save(folder: Path, writers: Mapping[str, Write], previous: Mapping[str, str] | None = None) -> None:
     """Write files into the folder of a run as `replace_files` does, and list their digests.
 
-    The list names the old and the new digest of a file until the new file is in place, so that a process may be killed at
-    any moment without a whole file being taken for a damaged one.
+    The list has the old and the new digest of a file until the new file is in place, so that a process may be killed at any
+    time without an intact file being considered damaged.
 
     Args:
-        folder: where they go.
-        writers: what writes each file, by name.
-        previous: under which name to keep the file that is replaced, if that is whole; by name.
+        folder: the folder.
+        writers: functions that write the files, by name.
+        previous: the name under which the replaced file is kept if it is intact, by name.
 
     Raises:
-        CheckpointError: where a file cannot be written.
+        CheckpointError: if a file cannot be written.
     """
-    parts, earlier = {name: folder / PARTS / name for name in writers}, previous or {}
+    parts = {name: folder / PARTS / name for name in writers}
     with writable(folder / name for name in writers):
         create(folder)
-        known, fresh = _digests(folder), {}
-        if (folder / PARTS).is_symlink():  # in a folder that somebody sent: what is written stays within it
+        if (folder / PARTS).is_symlink():  # a folder from elsewhere must not redirect writing
             (folder / PARTS).unlink()
         (folder / PARTS).mkdir(exist_ok=True)
         try:
+            digests = {}
             for name, write in writers.items():
                 _write(parts[name], write)
-                fresh[name] = [digest(parts[name])]
-            backups = {keep: known[name] for name, keep in earlier.items() if is_whole(folder / name)}
-            both = {name: [*known.get(name, []), *(fresh | backups).get(name, [])] for name in known | fresh | backups}
-            _list_digests(folder, both)
-            for name, part in parts.items():
-                if earlier.get(name) in backups:
-                    move(folder / name, folder / earlier[name])
-                move(part, folder / name)
-            _list_digests(folder, known | backups | fresh)
-            sync(folder)
+                digests[name] = [digest(parts[name])]
+            _move_all(folder, parts, digests, previous or {})
         finally:
             shutil.rmtree(folder / PARTS, ignore_errors=True)
 
 
+def _move_all(
+    folder: Path, parts: Mapping[str, Path], digests: dict[str, list[str]], previous: Mapping[str, str]
+) -> None:
+    """Move written files to the folder, listing old and new digests meanwhile."""
+    known = _digests(folder)
+    backups = {backup: known[name] for name, backup in previous.items() if is_whole(folder / name)}
+    fresh = digests | backups
+    _list_digests(folder, {name: [*known.get(name, []), *fresh.get(name, [])] for name in known | fresh})
+    for name, part in parts.items():
+        if previous.get(name) in backups:
+            move(folder / name, folder / previous[name])
+        move(part, folder / name)
+    _list_digests(folder, known | backups | digests)
+    sync(folder)
+
+
 def discard(folder: Path) -> None:
-    """Delete what `save` has written into a folder."""
+    """Delete the files that `save` has written into a folder."""
     for name in (*_digests(folder), DIGESTS):
         (folder / name).unlink(missing_ok=True)
 
 
 def check_all(folder: Path, but: Collection[str] = ()) -> None:
-    """Refuse a folder where a file does not have its listed digest.
+    """Check the digests of all listed files of a folder.
 
     Args:
-        folder: of a run.
+        folder: the folder of a run.
         but: names of files that are not checked.
 
     Raises:
@@ -105,10 +113,10 @@ def check_all(folder: Path, but: Collection[str] = ()) -> None:
 
 
 def check(path: Path) -> None:
-    """Refuse a file whose digest is not the listed one; what no list names (in runs of older versions) passes.
+    """Check the digest of a file; files that are not listed (in runs of older versions) pass.
 
     Raises:
-        CheckpointError: where the file or the list is damaged.
+        CheckpointError: if the file or the list is damaged.
     """
     if path.exists() and not _matches(path):
         raise CheckpointError(
@@ -117,7 +125,7 @@ def check(path: Path) -> None:
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether the file is there, and its digest is listed."""
+    """Return True if the file exists and has its listed digest."""
     return path.exists() and path.name in _digests(path.parent) and _matches(path)
 
 
@@ -126,11 +134,11 @@ def read_json(path: Path, instead: str, form: type[contents.Contents] | None = N
 
     Args:
         path: the file.
-        instead: what to give in place of a folder without it.
-        form: what the object has to hold; None is any.
+        instead: the hint in the error for a missing file.
+        form: the required form of the object; None is any.
 
     Raises:
-        CheckpointError: where it is missing or damaged, or a field of it is missing or wrong.
+        CheckpointError: if it is missing or damaged, or if a field is missing or invalid.
     """
     try:
         text = path.read_bytes()
@@ -146,7 +154,7 @@ def read_json(path: Path, instead: str, form: type[contents.Contents] | None = N
 
 
 def json_writer(value: Any) -> Write:
-    """Return what writes a value as JSON."""
+    """Return a function that writes a value as JSON."""
     text = json.dumps(value, indent=2)
     return lambda path: path.write_text(text, encoding="utf-8")
 
@@ -158,10 +166,10 @@ def digest(path: Path) -> str:
 
 
 def _matches(path: Path) -> bool:
-    """Return whether a file has one of the digests that are listed for it, if any are.
+    """Return True if a file has one of its listed digests, or if none are listed.
 
-    Another process may replace the file and then the list between reading one and the other, so a list that has changed
-    meanwhile is read again. A file that is just being moved is not there.
+    Another process may replace the file and then the list between reading one and the other. A list that has changed
+    meanwhile is therefore read again. A file that is being moved may be missing.
     """
     listed, before = _digests(path.parent).get(path.name), None
     with suppress(FileNotFoundError):
@@ -174,7 +182,7 @@ def _matches(path: Path) -> bool:
 
 
 def _digests(folder: Path) -> dict[str, list[str]]:
-    """Return the listed digests by file: one each, or two of a file that was being replaced."""
+    """Return the listed digests by file: one each, or two for a file that is being replaced."""
     digests: dict[str, list[str]] = {}
     path = folder / DIGESTS
     for line in path.read_bytes().splitlines() if path.exists() else ():
@@ -187,16 +195,16 @@ def _digests(folder: Path) -> dict[str, list[str]]:
 
 def _list_digests(folder: Path, digests: Mapping[str, list[str]]) -> None:
     """Replace the list of digests."""
-    lines = [f"{digest}  {name}\n" for name, several in sorted(digests.items()) for digest in several]
+    lines = [f"{digest}  {name}\n" for name, listed in sorted(digests.items()) for digest in listed]
     part = folder / PARTS / DIGESTS
     _write(part, lambda path: path.write_text("".join(lines), encoding="utf-8", newline="\n"))
     move(part, folder / DIGESTS)
 
 
 def _write(part: Path, write: Write) -> None:
-    """Write a file with the permissions of new files, and bring it to the disk.
+    """Write a file with the permissions of new files, and flush it.
 
-    A link in its place, which a folder that somebody sent may hold, is removed and not followed.
+    A link at its path, which a folder from elsewhere may contain, is removed and not followed.
     """
     part.unlink(missing_ok=True)
     part.touch(exist_ok=False)

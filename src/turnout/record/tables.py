@@ -20,10 +20,10 @@ _GROUP = 1 << 16  # rows that are written together
 
 
 def build(columns: Mapping[str, Any], types: Types) -> pa.Table:
-    """Return a table with the columns of `types`, null where they are not given, then any others by name, as float64.
+    """Build a table with the columns of `types`, null if missing, then any others, sorted by name, as float64.
 
     Raises:
-        ConfigurationError: where a column holds something else than its type.
+        ConfigurationError: if a column has values of another type.
     """
     length = len(next(iter(columns.values()), ()))
     arrays: dict[str, pa.Array] = {}
@@ -37,10 +37,10 @@ def build(columns: Mapping[str, Any], types: Types) -> pa.Table:
 
 
 def read(path: Path, types: Types) -> pa.Table:
-    """Read a Parquet table that has the columns of `types`, and others only as float64.
+    """Read a Parquet table with the columns of `types`; others must be float64.
 
     Raises:
-        CheckpointError: where the file is missing, damaged or holds something else.
+        CheckpointError: if the file is missing or damaged, or has other columns.
     """
     try:
         storage.check(path)
@@ -85,7 +85,7 @@ def damaged(path: str | Path, why: str) -> CheckpointError:
 
 
 def write(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
-    """Write tables end to end as one Parquet file with checksums; columns that one of them lacks are null there."""
+    """Write concatenated tables as one Parquet file with checksums; missing columns are null."""
     with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as file:
         group: list[pa.Table] = []
         for table in tables:
@@ -97,17 +97,17 @@ def write(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
 
 
 def concatenated(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Return tables end to end with exactly the columns of `schema`; columns that one of them lacks are null there."""
+    """Concatenate tables with exactly the columns of `schema`; missing columns are null."""
     return pa.concat_tables([schema.empty_table(), *(_fitted(table, schema) for table in tables)])
 
 
 def schema_of(types: Types, others: Iterable[str] = ()) -> pa.Schema:
-    """Return the columns of `types`, then the others by name, which are float64."""
+    """Return the columns of `types`, then the others, sorted by name, as float64."""
     return pa.schema([*types.items(), *((name, pa.float64()) for name in sorted(others))])
 
 
 def _fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with exactly the columns of `schema`; those that it lacks are null."""
+    """Return a table with exactly the columns of `schema`; missing columns are null."""
     columns = [
         table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
         for field in schema
@@ -116,7 +116,7 @@ def _fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
-    """Return an Arrow array of a list (None is null) or an array (a torch tensor is taken too)."""
+    """Return an Arrow array of a list, in which None is null, an array or a tensor."""
     values = values if isinstance(values, list | tuple) else np.asarray(values)
-    # from_pandas=False: NaN is a value (a loss that diverged); null is "was not measured".
+    # from_pandas=False, so that NaN (a diverged loss) stays distinct from null (not measured).
     return pa.array(values, type=kind, from_pandas=False)

@@ -16,7 +16,7 @@ _COLUMNS = {"task": "q", "client": "q", "version": "q", "asked": "d", "ended": "
 
 
 class TaskLog:
-    """Tasks that have ended, in the order in which the server used or dropped them, and times of server steps."""
+    """A log of ended tasks, in the order in which the server used or dropped them, and of the times of server steps."""
 
     def __init__(self) -> None:
         self._tasks = {name: array(code) for name, code in _COLUMNS.items()}
@@ -31,8 +31,8 @@ class TaskLog:
 
         Args:
             stepped: the version whose step used them; -1 if none did.
-            reason: why they were dropped; None if they were used.
-            **columns: their other columns.
+            reason: the reason why they were dropped; None if they were used.
+            **columns: the other columns.
         """
         number = len(columns["task"])
         outcome = 0 if reason is None else OUTCOMES.index(reason)
@@ -40,7 +40,7 @@ class TaskLog:
             self._tasks[name].extend(values)  # type: ignore[arg-type]
 
     def take(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Return the columns of all tasks and the times of all steps since this was last called."""
+        """Return the columns of tasks and the times of steps since the last call, and clear the log."""
         columns = {name: np.array(column) for name, column in self._tasks.items()}, np.array(self._steps)
         self.__init__()
         return columns
