@@ -45,7 +45,7 @@ def test_what_is_no_shape_is_refused(arguments, message):
 
 def test_a_simulation_of_declared_data_is_refused():
     experiment = to.Experiment(declared(4, 2), to.models.Logistic(), to.fedau(), rounds=1)
-    with pytest.raises(ConfigurationError, match="data: only their shape is declared, which is for a server"):
+    with pytest.raises(ConfigurationError, match="data: only the shape is declared, as for a server"):
         experiment.run()
 
 

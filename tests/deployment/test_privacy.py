@@ -265,7 +265,7 @@ def test_noise_of_a_secret_is_gaussian_and_a_function_of_it():
 
 
 def test_what_clients_could_work_out_from_the_seed_is_refused():
-    with pytest.raises(ConfigurationError, match="whom the server draws follows from the run's seed"):
+    with pytest.raises(ConfigurationError, match="the server draws clients by the run's seed"):
         check(private(PrivateSum(sampling_rate=0.5), Poisson(0.5), recipe=average_all))
     with pytest.raises(ConfigurationError, match="NoiseShare: the noise of a client follows from the run's seed"):
         check(private(PrivateSum(cohort=8, noise_shares=8), NoiseShare(shares=8), recipe=average_participating))

@@ -33,7 +33,7 @@ def test_the_mean_of_a_modules_losses_is_what_the_module_gives(module, targets):
     [
         (nn.MSELoss(reduction="sum"), r"MSELoss gives the sum over a minibatch: write MSELoss\(reduction='none'\)"),
         (nn.CrossEntropyLoss(weight=torch.ones(4)), r"divides by the weights of a minibatch, .* reduction='none'"),
-        (nn.AdaptiveLogSoftmaxWithLoss(4, 5, [2]), "has parameters, which nobody would train"),
+        (nn.AdaptiveLogSoftmaxWithLoss(4, 5, [2]), "has parameters, which are not trained"),
     ],
 )
 def test_modules_whose_mean_is_none_of_examples_are_refused(module, message):

@@ -225,7 +225,7 @@ def test_a_step_that_overflows_is_empty_and_the_next_one_is_taken(name):
     for sign in (1.0, -1.0):
         before = replace(state, slots=copy.deepcopy(state.slots))
         state, info = server_step(algorithm, state, reports(sign * largest), known)
-        empty, _ = server_step(algorithm, before, Report.of_nobody(before.params), known)
+        empty, _ = server_step(algorithm, before, Report.empty(before.params), known)
         assert info["num_dropped"] == N
         assert state.version == empty.version
         mirrors = controls.PLACES | ({"aggregation"} if algorithm.aggregation.mirrors_clients else set())

@@ -71,11 +71,11 @@ def test_the_checkpoint_before_is_kept_and_resumed_from_where_the_last_one_is_da
     (tmp_path / FILE).write_bytes(flipped((tmp_path / FILE).read_bytes(), bit=-5))
     with pytest.raises(
         CheckpointError,
-        match=r"checkpoint.safetensors is damaged .*; the checkpoint of round 7 before it is whole: turnout run",
+        match=r"checkpoint.safetensors is damaged .*; the checkpoint of round 7 before it is intact: turnout run",
     ):
         load(tmp_path)
     with pytest.warns(
-        RuntimeWarning, match=r"checkpoint.safetensors is damaged .*; going on from the checkpoint of round 7"
+        RuntimeWarning, match=r"checkpoint.safetensors is damaged .*; resuming from the checkpoint of round 7"
     ):
         tensors, facts = load(tmp_path, or_previous=True)
     assert facts == FACTS

@@ -242,7 +242,7 @@ def test_the_checkpoint_before_goes_on_to_the_same_result(tmp_path, checkpoint_e
     path = folder / checkpoint.FILE
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.warns(
-        RuntimeWarning, match="checkpoint.safetensors is damaged .* going on from the checkpoint of round 1"
+        RuntimeWarning, match="checkpoint.safetensors is damaged .* resuming from the checkpoint of round 1"
     ):
         experiment(rounds=6).run(folder, resume=True, checkpoint_every=checkpoint_every)
     assert outcome(folder) == outcome(tmp_path / "whole")

@@ -279,7 +279,7 @@ def test_runs_from_before_there_was_a_pace_can_be_resumed(tmp_path):
 def test_a_federation_whose_tasks_take_for_ever_is_refused(pace):
     population = Population(speed=Speed(compute=delay.Pareto(shape=1e-4)))
     with pytest.raises(
-        ConfigurationError, match=r"nothing will happen after second .*: all tasks that are out take for ever"
+        ConfigurationError, match=r"no event will follow second .*: all open tasks take infinitely long"
     ):
         trained(
             experiment(fedbuff(LOCAL) if isinstance(pace, Buffered) else fedavg(LOCAL), pace, population, rounds=200)
@@ -294,7 +294,7 @@ BUFFER = Buffered(3)
     [
         (
             {"population": Population(), "pace": Rounds(deadline=1.0)},
-            "Rounds goes by the clock, and the population has no speed",
+            "Rounds runs in virtual time, and the population has no speed",
         ),
         ({"algorithm": fedavg(also=(ByGradientNorm(3),))}, "ByGradientNorm measures before it chooses"),
         (

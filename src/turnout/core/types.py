@@ -144,7 +144,7 @@ class Report:
         return len(self.client)
 
     @classmethod
-    def of_nobody(cls, params: torch.Tensor) -> Report:
+    def empty(cls, params: torch.Tensor) -> Report:
         """Return an empty batch of reports on a model ``[P]``."""
         none = np.zeros(0, dtype=np.int64)
         return cls(none, none, none, none, params.new_zeros((0, len(params))))

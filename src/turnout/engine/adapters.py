@@ -6,6 +6,7 @@ A layer is adapted if it has parameters called ``lora_A`` ``[r, n]`` and ``lora_
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -21,7 +22,7 @@ _DOWN = re.compile(r"^(?:(?P<layer>.+)\.)?lora_A(?P<rest>\..+)?$")
 
 
 def adapters_of(module: nn.Module, layout: Layout) -> tuple[Adapter, ...]:
-    """Return the adapters whose two factors are shared; none where one is of another kind (DoRA, convolutions).
+    """Return the adapters with two shared factors; none if one is of another kind (DoRA, convolutions).
 
     Example:
         >>> class Adapted(nn.Linear):
@@ -32,26 +33,26 @@ def adapters_of(module: nn.Module, layout: Layout) -> tuple[Adapter, ...]:
         >>> adapters_of(model, Layout.of(model))
         (Adapter(layer='0', down=15, up=23, rank=2, inputs=4, outputs=3, scaling=1.0),)
     """
-    begin, begins = 0, {}
-    for name, shape, size in zip(layout.names, layout.shapes, layout.sizes, strict=True):
-        begins[name] = begin, shape
-        begin += size
+    ends = itertools.accumulate(layout.sizes, initial=0)
+    positions = {name: (start, shape) for name, shape, start in zip(layout.names, layout.shapes, ends, strict=False)}
     adapters = []
-    for name, (down, shape) in begins.items():
+    for name, (down, shape) in positions.items():
         if (match := _DOWN.match(name)) is None:
             continue
         layer = match["layer"] or ""
-        up, other = begins.get(f"{layer}.lora_B{match['rest'] or ''}".lstrip("."), (begin, ()))
+        up, up_shape = positions.get(f"{layer}.lora_B{match['rest'] or ''}".lstrip("."), (layout.num_params, ()))
         if max(down, up) >= layout.num_shared:
             continue
-        if len(shape) != 2 or len(other) != 2 or any("magnitude" in key for key in begins if key.startswith(layer)):
+        is_dora = any("magnitude" in key for key in positions if key.startswith(layer))
+        if is_dora or len(shape) != 2 or len(up_shape) != 2:
             return ()
-        adapters.append(Adapter(layer, down, up, shape[0], shape[1], other[0], _scaling(module.get_submodule(layer))))
+        scaling = _scaling(module.get_submodule(layer))
+        adapters.append(Adapter(layer, down, up, shape[0], shape[1], up_shape[0], scaling))
     return tuple(adapters)
 
 
 def _scaling(layer: nn.Module) -> float:
-    """Return s of a layer, of which `peft` has one for each adapter."""
+    """Return s of a layer; `peft` has a dictionary with one for each adapter."""
     scaling = getattr(layer, "scaling", 1.0)
     if isinstance(scaling, dict):
         (scaling,) = scaling.values()
@@ -59,10 +60,10 @@ def _scaling(layer: nn.Module) -> float:
 
 
 def add_offsets(module: nn.Module, adapters: tuple[Adapter, ...], dtype: torch.dtype) -> None:
-    """Give each adapted layer a buffer R ``[m, n]``, zero at first, and have it return ``(W + R) x + s B A x``.
+    """Add a buffer R ``[m, n]`` of zeros to each adapted layer, which then returns ``(W + R) x + s B A x``.
 
     Raises:
-        ConfigurationError: for a model that holds the factors itself, beside layers, and not in the layer that they adapt.
+        ConfigurationError: if the factors are in the model itself, and not in the layer that they adapt.
     """
     for adapter in adapters:
         if not adapter.layer:
@@ -81,18 +82,18 @@ def offsets_of(module: nn.Module, adapters: tuple[Adapter, ...]) -> tuple[torch.
 
 
 def split_offset(offset: torch.Tensor, adapters: tuple[Adapter, ...]) -> list[torch.Tensor]:
-    """Return views ``[m, n]``, one for each adapter, of what one vector holds end to end."""
+    """Split a vector of concatenated offsets into views ``[m, n]``, one for each adapter."""
     parts = offset.split([adapter.outputs * adapter.inputs for adapter in adapters])
     return [part.view(adapter.outputs, adapter.inputs) for part, adapter in zip(parts, adapters, strict=True)]
 
 
 def _with_offset(layer: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
-    """Return the output of a layer with R x added."""
+    """Add R x to the output of a layer; a forward hook."""
     offset = layer.base_offset
     if output.shape[-1] != offset.shape[0]:
         raise ConfigurationError(
             f"a {type(layer).__name__} has lora_B of {offset.shape[0]} rows and {output.shape[-1]} outputs: an adapted layer "
             "must return W x + s B A x"
         )
-    # The input is converted and not R: a trace may keep a conversion of R, and R changes.
+    # The input is converted, and not R, because a trace may keep a conversion of R, which changes.
     return output + F.linear(inputs[0].to(offset.dtype), offset).to(output.dtype)

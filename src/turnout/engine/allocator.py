@@ -1,4 +1,4 @@
-"""Keep large buffers in the process. By default glibc returns them to the kernel after each step and faults them in again."""
+"""Keep large buffers in the process. By default, glibc returns them to the kernel after each step."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # the names of malloc.h's M_TRIM_THRE
 _MOST_IN_OLD_VERSIONS = 1 << 25  # what glibc took before 2.35
 
 SERVER = 1 << 25
-"""The most bytes of a buffer that a server keeps: models and sums of reports go back to the system when they are dropped."""
+"""The maximum size in bytes of a kept buffer of a server: memory of models and sums returns to the system."""
 
 _kept = {"bytes": 0}
 
 
 def keep_large_buffers(most: int = 1 << 30) -> bool:
-    """Have glibc's malloc keep the buffers that a program frees; returns whether it took that.
+    """Let glibc's malloc keep freed buffers for reuse; return True if that is supported.
 
-    A setting of the whole process, so the command line makes it for its own processes, and the library never does by
-    itself: call this first thing in a program of your own. It pays where steps have buffers of megabytes (convolutions,
-    recurrent layers, many clients at once); the cost is up to `most` bytes of free memory that stay reserved. Nothing is
-    done where
+    This is a setting of the whole process, which the command line makes for its processes, and the library never by itself:
+    call it at the start of your program. It is useful if steps have buffers of megabytes (convolutions, recurrent layers,
+    many clients at once), and costs up to `most` bytes of reserved memory. It has no effect if
 
-    - another C library or another allocator (``LD_PRELOAD``) is at work,
-    - the environment has settings for malloc already (``MALLOC_...``, ``GLIBC_TUNABLES``), or
-    - the environment says ``TURNOUT_ALLOCATOR=default``.
+    - another C library or another allocator (``LD_PRELOAD``) is in use,
+    - the environment has settings of malloc (``MALLOC_...``, ``GLIBC_TUNABLES``), or
+    - the environment has ``TURNOUT_ALLOCATOR=default``.
 
     Args:
-        most: bytes of the largest buffer that is kept, and of free memory.
+        most: maximum size in bytes of a buffer, and of all free memory.
     """
     if _is_settled() or (mallopt := _mallopt()) is None:
         return False
@@ -43,12 +42,12 @@ def keep_large_buffers(most: int = 1 << 30) -> bool:
 
 
 def setting() -> str:
-    """Return the bytes of the largest buffer that malloc keeps, if this process or the environment says; or ``default``."""
+    """Return the maximum size of a kept buffer, as set by this process or the environment, or ``default``."""
     return str(_kept["bytes"] or os.environ.get("MALLOC_MMAP_THRESHOLD_", "default"))
 
 
 def _is_settled() -> bool:
-    """Return whether the environment chooses an allocator or its settings."""
+    """Return True if the environment selects an allocator or its settings."""
     if os.environ.get(SWITCH) == "default" or "malloc" in os.environ.get("LD_PRELOAD", ""):
         return True
     return "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(n.startswith("MALLOC_") for n in os.environ)

@@ -43,7 +43,7 @@ _TOGETHER = Choice("vectorised", "clients of a cohort train together")
 
 
 def expected(module: nn.Module, engine: Engine, device: torch.device) -> Choice:
-    """Return the engine that was asked for, or the only one that is possible, or the one that is usually faster.
+    """Return the requested engine, or the only possible one, or the one that is usually faster.
 
     Raises:
         ConfigurationError: for an unknown engine, and for layers that cannot be batched over clients.
@@ -77,10 +77,11 @@ def _faster_on_cpu(layers: list[nn.Module]) -> Choice:
 
 
 def chosen(first: Choice, products: int) -> Choice:
-    """Return the choice for minibatches that take a client so many multiplications.
+    """Return the choice for minibatches with this number of multiplications for each client.
 
-    Starting an operation takes the same time for one client and for many, and small models need little else, so their clients
-    train together. Multiplications are counted and nothing is timed: a run is the same on a busy machine.
+    The overhead of an operation is the same for one client and for many, and it dominates in small models, so that their
+    clients train together. The choice is by counting and not by timing, so that it does not depend on the load of the
+    machine.
     """
     if products >= _SMALL:
         return replace(first, settled=True)

@@ -14,9 +14,9 @@ from turnout.core.random import fold, uniform
 class KeyedDropout(nn.Module):
     """Inverted dropout with a mask hashed from a key: ``x * [u >= p] / (1 - p)``.
 
-    The key comes in as a buffer, so that `functional_call` can give every lane its own. An entry's mask depends on its
-    place in its example and on the example's place in the minibatch, never on how many examples follow. A layer that the
-    model uses several times has a new mask for every use.
+    The key is a buffer, so that `functional_call` can set it for every lane. The mask of an entry depends on its position in
+    its example and on the position of the example in the minibatch, and not on the number of examples. A layer that the model
+    calls several times has a new mask for each call.
 
     Args:
         probability: chance of an entry (or of a whole channel) to be zeroed.

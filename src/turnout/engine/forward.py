@@ -24,14 +24,14 @@ class Forward:
         engine: ``"vectorised"`` (all clients in one call), ``"one_by_one"``, or ``"auto"``.
         device: where to compute.
         personal: names of the parameters that stay with their client.
-        offsets: whether something may be added to the frozen weights below adapters, see `Network.rebase`.
+        offsets: True if offsets may be added to the frozen weights below adapters, see `Network.rebase`.
         precision: of local steps, ``"full"`` or ``"bf16"``; see `Network`. Evaluations are always in full precision.
 
     Attributes:
         network: the model.
         layout: which stretch of the vector is which parameter.
         initial: the module's own parameters, ``[P]``.
-        threads: those that share what is computed.
+        threads: the threads that compute clients.
         choice: the engine in use, and why.
 
     Raises:

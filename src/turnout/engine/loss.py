@@ -76,7 +76,7 @@ class OfExamples:
                 f"write {name}(weight=..., reduction='none'), which divides by their number"
             )
         if any(True for _ in module.parameters()):
-            raise ConfigurationError(f"loss: {name} has parameters, which nobody would train: put them into the model")
+            raise ConfigurationError(f"loss: {name} has parameters, which are not trained: put them into the model")
         self.module = copy.deepcopy(module)
         if reduction == "mean":
             self.module.reduction = "none"  # type: ignore[assignment]

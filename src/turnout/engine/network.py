@@ -1,4 +1,4 @@
-"""The user's module as a function of a flat vector of parameters."""
+"""Call the user's module as a function of a flat vector of parameters."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from turnout.engine.dropout import KeyedDropout, with_keyed_dropout
 from turnout.engine.parameters import Layout
 
 
-def _refuse_what_cannot_be_right(module: nn.Module, personal: bool) -> None:
-    """Refuse layers that mean something else with many clients than their user expects."""
+def _check_layers(module: nn.Module, personal: bool) -> None:
+    """Reject layers that would behave differently from what users expect with many clients."""
     for name, child in module.named_modules():
         kind = type(child).__name__
         if isinstance(child, BATCH_NORMS):
@@ -54,7 +54,7 @@ def _refuse_what_cannot_be_right(module: nn.Module, personal: bool) -> None:
 
 
 def _refuse_uncopied_norms(name: str, child: nn.Module) -> None:
-    """Refuse the norms of weights that torch cannot copy."""
+    """Reject norms of weights that torch cannot copy."""
     for hook in child._forward_pre_hooks.values():
         if isinstance(hook, WeightNorm | SpectralNorm):
             normed = "weight_norm" if isinstance(hook, WeightNorm) else "spectral_norm"
@@ -65,7 +65,7 @@ def _refuse_uncopied_norms(name: str, child: nn.Module) -> None:
 
 
 def _refuse_options(name: str, child: nn.Embedding | nn.EmbeddingBag) -> None:
-    """Refuse options of embeddings that change weights in forward(), or whose gradients are sparse."""
+    """Reject options of embeddings that change weights in forward(), or that make gradients sparse."""
     for option, why in (
         ("max_norm", "changes its weights in forward(), which are not its own here"),
         ("sparse", "has sparse gradients, and the updates of clients are plain vectors"),
@@ -77,7 +77,7 @@ def _refuse_options(name: str, child: nn.Embedding | nn.EmbeddingBag) -> None:
 
 
 _TENSORS = ("_parameters", "_buffers", "_modules", "training", "_flat_weights", "_flat_weight_refs")
-"""Attributes of a layer that are no options; the last two are the parameters of recurrent layers once more."""
+"""Attributes of a layer that are no options; the last two are further references to parameters of recurrent layers."""
 
 
 class _Copy(NamedTuple):
@@ -104,12 +104,12 @@ class Network:
             tensors of their own go on working.
 
     Attributes:
-        layout: which stretch of the vector is which parameter.
-        adapters: the low-rank updates whose factors are shared.
+        layout: the layout of parameters in the vector.
+        adapters: the low-rank adapters with shared factors.
         initial: the initial parameters as a vector ``[P]``.
-        module: the model as it is computed; not to be changed.
+        module: the model with replaced layers; must not be changed.
         constants: frozen parameters and buffers by name, held once for all clients and threads.
-        precision: as given.
+        precision: the precision of training.
         draws: True if the model draws random numbers in training, because it has dropout.
         alone: True if it is called with the parameters of one client at a time; layers with an attribute of this name
             receive it. False at first.
@@ -127,7 +127,7 @@ class Network:
         offsets: bool = False,
         precision: Precision = "full",
     ) -> None:
-        _refuse_what_cannot_be_right(module, bool(personal))
+        _check_layers(module, bool(personal))
         copied, self._key_names = with_keyed_dropout(module)
         self.module, statistics, self._mask_names = with_own_batch_norm(copied)
         self.module.to(device)
@@ -160,8 +160,8 @@ class Network:
 
     @cached_property
     def identity(self) -> Hashable:
-        """A value that is equal for two networks only if they compute the same function; None where that is unknown."""
-        if self._offsets:  # they change, and a trace of another network reads the offsets of that one
+        """A value that is equal for two networks only if they compute the same function; None if that is unknown."""
+        if self._offsets:  # a trace reads the offsets of the network that was traced
             return None
         layers = dict(self.module.named_modules())
         kinds = tuple((name, type(layer)) for name, layer in layers.items())
@@ -171,15 +171,15 @@ class Network:
         constants = {name: (value.dtype, value.shape, _bytes(value)) for name, value in self.constants.items()}
         try:
             return kinds, self.layout, self.precision, hashlib.sha256(pickle.dumps((options, constants))).digest()
-        except Exception:  # layers of users hold anything
+        except Exception:  # layers of users may have attributes that cannot be pickled
             return None
 
     def _hold_parameters_once(self) -> None:
-        """Make the copy's parameters views of `initial`."""
-        # Calls put others in their place, so they are never read; without this, a model of gigabytes would be held twice.
+        """Make the parameters of the copy views of `initial`."""
+        # Calls replace them, so they are never read. Views save the memory of a second copy of a large model.
         named = dict(self.module.named_parameters())
         for name, value in self.layout.split(self.initial).items():
-            if type(named[name]) is nn.Parameter:  # a subclass may hold more than numbers
+            if type(named[name]) is nn.Parameter:  # a subclass may have further attributes
                 named[name].data = value
 
     def _copy(self) -> _Copy:
@@ -245,14 +245,14 @@ class Network:
     def features(
         self, params: torch.Tensor, x: torch.Tensor, key: torch.Tensor | None = None, mask: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Return the representations of examples ``[b, d]``: what the last layer with trainable parameters receives.
+        """Return the representations of examples ``[b, d]``: the input of the last layer with trainable parameters.
 
         Args:
             params, x, key, mask: as in `outputs`.
 
         Raises:
-            ConfigurationError: for a model without a layer before that one, and where it is not called once, with one tensor
-                that has a row for each example.
+            ConfigurationError: if there is no layer before that one, or if it is not called once, with one tensor that has a
+                row for each example.
         """
         layers = [
             (name, layer)
@@ -279,7 +279,7 @@ class Network:
 
 
 def _has_ties(module: nn.Module) -> bool:
-    """Return whether a parameter or buffer has several names, for which `functional_call` searches only if it is told to."""
+    """Return True if a parameter or buffer has several names; `functional_call` searches for these only on request."""
     of_both = (module.named_parameters, module.named_buffers)
     return any(len([*names()]) < len([*names(remove_duplicate=False)]) for names in of_both)
 

@@ -1,4 +1,4 @@
-"""Names of a model's trainable parameters, by the kind of their layer or by a pattern."""
+"""Select the trainable parameters of a model by the kind of their layer or by a pattern of names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 from turnout.core.checks import ConfigurationError, refuse
 
 KINDS = ("head", "first", "norms", "all", "none")
-"""Parameters without naming them: of the last layer, of the first one, of the normalisations, all, none."""
+"""Kinds of parameters: of the last layer, of the first one, of normalisation layers, all, none."""
 
 _NORMS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
@@ -21,7 +21,13 @@ _NORMS = (
 
 
 def check_patterns(option: str, wanted: str | tuple[str, ...], also: str = "") -> None:
-    """Refuse what is no kind of parameters, no pattern of names, and no tuple of these; `also` says what else may be."""
+    """Check that a value is a kind of parameters, a pattern of names, or a tuple of these.
+
+    Args:
+        option: the name of the option.
+        wanted: the value.
+        also: further allowed values, for the message.
+    """
     patterns = (wanted,) if isinstance(wanted, str) else wanted
     if not (
         isinstance(patterns, tuple | list) and patterns and all(isinstance(part, str) and part for part in patterns)
@@ -41,10 +47,10 @@ def names_of(wanted: str | tuple[str, ...], module: nn.Module, what: str = "para
     Args:
         wanted: one of `KINDS`, a pattern, or several.
         module: the model.
-        what: what they are called where one matches nothing.
+        what: the noun for the parameters in the error message.
 
     Raises:
-        ConfigurationError: for a kind or pattern that matches nothing, except ``"none"``.
+        ConfigurationError: if a kind or pattern matches nothing, except ``"none"``.
 
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> sorted(names_of("head", model)), sorted(names_of("*.bias", model))
@@ -56,7 +62,7 @@ def names_of(wanted: str | tuple[str, ...], module: nn.Module, what: str = "para
 
 
 def _part(part: str, module: nn.Module, names: list[str], what: str) -> set[str]:
-    """Return the names that one kind or pattern matches; at least one, unless it is ``"none"``."""
+    """Return the names that a kind or pattern matches; at least one, unless it is ``"none"``."""
     matches = set(names) if part == "all" else set(_matching(part, module, names))
     if not matches and part != "none":
         why = "it has no such layer" if part in KINDS else f"its parameters are {', '.join(names)}"
@@ -67,15 +73,15 @@ def _part(part: str, module: nn.Module, names: list[str], what: str) -> set[str]
 def _matching(part: str, module: nn.Module, names: list[str]) -> Iterator[str]:
     """Yield the parameters of a kind, or whose names match a pattern."""
     if part in ("none", "head", "first", "norms"):
-        layers = [(name, layer) for name, layer in module.named_modules() if _own(name, layer, names)]
+        layers = [(name, layer) for name, layer in module.named_modules() if _direct(name, layer, names)]
         chosen = {"none": [], "head": layers[-1:], "first": layers[:1]}.get(part)
         for name, layer in [pair for pair in layers if isinstance(pair[1], _NORMS)] if chosen is None else chosen:
-            yield from _own(name, layer, names)
+            yield from _direct(name, layer, names)
     else:
         yield from (name for name in names if fnmatchcase(name, part))
 
 
-def _own(name: str, layer: nn.Module, names: list[str]) -> list[str]:
-    """Return the trainable parameters of a layer itself, not of those inside it."""
+def _direct(name: str, layer: nn.Module, names: list[str]) -> list[str]:
+    """Return the trainable parameters of a layer itself, without those of its submodules."""
     full = (f"{name}.{inner}" if name else inner for inner, _ in layer.named_parameters(recurse=False))
     return [parameter for parameter in full if parameter in names]

@@ -1,4 +1,4 @@
-"""The correspondence between a model's named parameters and one flat vector."""
+"""Convert between the named parameters of a model and a flat vector."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from turnout.core.checks import CheckpointError, ConfigurationError
 
 @dataclass(frozen=True)
 class Layout:
-    """Which stretch of the flat vector ``[P]`` is which parameter.
+    """The layout of parameters in a flat vector ``[P]``.
 
-    Parameters follow each other in the module's order, the shared ones first, the personal ones behind them and running
-    statistics last, so that ``vector[:num_shared]`` is what travels.
+    Parameters are in the order of the module: first the shared ones, then the personal ones, and last running statistics. The
+    shared part, which is exchanged, is ``vector[:num_shared]``.
 
     Attributes:
-        names: the parameters' names in the module.
-        shapes: their shapes.
-        num_shared: how many numbers at the front of the vector are shared; equal to `num_params` without personal ones.
-        num_statistics: how many at its end are running statistics, which take a step of size 1.
+        names: the names of the parameters in the module.
+        shapes: the shapes of the parameters.
+        num_shared: length of the shared part; equal to `num_params` without personal parameters.
+        num_statistics: length of the running statistics at the end, whose steps have size 1.
     """
 
     names: tuple[str, ...]
@@ -39,20 +39,23 @@ class Layout:
         personal: Callable[[str], bool] = lambda _: False,
         statistics: Collection[str] = (),
     ) -> Layout:
-        """Lay out the trainable parameters of `module`; `personal` says by name which ones stay with their client.
+        """Lay out the trainable parameters of a module.
 
-        The `statistics` do so, too.
+        Args:
+            module: the module.
+            personal: returns True for the names of personal parameters.
+            statistics: the names of running statistics, which are personal as well.
 
         Raises:
-            ConfigurationError: without trainable parameters, where one has no shape yet (lazy layers), or where they are not
-                all of one real floating type.
+            ConfigurationError: if there are no trainable parameters, if one has no shape yet (lazy layers), or if they are
+                not all of one real floating-point type.
         """
         parameters = _trainable(module)
         parts = {name: 2 if name in statistics else int(personal(name)) for name in parameters}
         names = sorted(parameters, key=parts.__getitem__)  # stable: module order within each part
         shapes = tuple(tuple(parameters[name].shape) for name in names)
-        shared, followed = (sum(parameters[n].numel() for n in names if parts[n] == part) for part in (0, 2))
-        return cls(tuple(names), shapes, shared, followed)
+        num_shared, num_statistics = (sum(parameters[n].numel() for n in names if parts[n] == part) for part in (0, 2))
+        return cls(tuple(names), shapes, num_shared, num_statistics)
 
     @property
     def sizes(self) -> list[int]:
@@ -61,7 +64,7 @@ class Layout:
 
     @property
     def shared_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the shared parameters, which ``vector[:num_shared]`` holds one after the other."""
+        """The shapes of the shared parameters, in the order of ``vector[:num_shared]``."""
         ends = itertools.accumulate(self.sizes)
         return tuple(shape for shape, end in zip(self.shapes, ends, strict=True) if end <= self.num_shared)
 
@@ -71,7 +74,7 @@ class Layout:
         return sum(self.sizes)
 
     def flatten(self, module: nn.Module) -> torch.Tensor:
-        """Return the module's present parameters as a new vector ``[P]``."""
+        """Return the present parameters of a module as a new vector ``[P]``."""
         named = dict(module.named_parameters())
         return torch.cat([named[name].detach().reshape(-1) for name in self.names])
 
@@ -81,7 +84,7 @@ class Layout:
         return {name: part.view(shape) for name, shape, part in zip(self.names, self.shapes, parts, strict=True)}
 
     def load(self, module: nn.Module, vector: torch.Tensor) -> None:
-        """Write the vector ``[P]`` into the module's parameters."""
+        """Copy a vector ``[P]`` into the parameters of a module."""
         if vector.shape != (self.num_params,):
             raise CheckpointError(
                 f"a vector of {tuple(vector.shape)} numbers does not fit a model of {self.num_params} parameters"

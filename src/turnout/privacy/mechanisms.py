@@ -36,10 +36,10 @@ def concentrated(multiplier: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def gaussian(multiplier: float, delta: float) -> float:
-    """Return the epsilon of a Gaussian mechanism, the solution of ``Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m) =
-    delta``.
+    """Return the epsilon of a Gaussian mechanism.
 
-    m is the inverse of the multiplier. The result is that of dp-accounting's `get_epsilon_gaussian`, in a thirtieth of its
+    It is the solution of ``Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m) = delta``, m the inverse of the multiplier.
+    The result is that of dp-accounting's `get_epsilon_gaussian`, in a thirtieth of its
     time, because every row of a run needs it.
 
     Reference: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018, Theorem 8.

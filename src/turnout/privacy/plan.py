@@ -111,8 +111,8 @@ class Plan:
         """
         if self.answers is None:
             return (
-                "what clients answer tells of their data, which the noise of this run does not cover: write "
-                "aggregation.answers.noise_multiplier=4 (in Python, the option answers of PrivateSum), with which these are "
+                "answers reveal clients' data, and the noise of this run does not cover them: write "
+                "aggregation.answers.noise_multiplier=4 (in Python, the option answers of PrivateSum), with which they are "
                 "clipped, noised and counted"
             )
         if answers >= self.answers.most:

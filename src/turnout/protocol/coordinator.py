@@ -195,7 +195,7 @@ class Coordinator:
 
     def no_reports(self) -> Report:
         """Return an empty report."""
-        return Report.of_nobody(self.state.params)
+        return Report.empty(self.state.params)
 
     def take(self, batch: Batch, reports: Report) -> Stepped | None:
         """Process the reports of a batch, in its order: take a step after training, and gather them otherwise."""

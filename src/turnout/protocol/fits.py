@@ -69,12 +69,12 @@ def check_clock(pace: Pace, population: Population) -> None:
         return
     if population.speed is None:
         raise ConfigurationError(
-            f"pace: {type(pace).__name__} goes by the clock, and the population has no speed, so nothing takes time: write "
-            "Population(speed=Speed(compute=delay.Uniform(1, 2)))"
+            f"pace: {type(pace).__name__} runs in virtual time, and the population has no speed, so nothing takes time: "
+            "write Population(speed=Speed(compute=delay.Uniform(1, 2)))"
         )
     if population.opting is not None:
         raise ConfigurationError(
-            "opting: clients judge the model of every round, and by the clock there are no rounds: leave it out, or write "
+            "opting: clients judge the model of every round, and in virtual time there are no rounds: leave it out, or write "
             "Rounds() without deadline and dropout"
         )
 
@@ -87,13 +87,13 @@ def check_machines(algorithm: Algorithm) -> None:
     """
     if algorithm.local.deadline is not None:
         raise ConfigurationError(
-            "local.steps: a time budget counts steps by the simulated speed of clients, and of real ones nobody knows it: "
+            "local.steps: a time budget counts steps by the simulated speed of clients, which is unknown for real clients: "
             "write a number of steps or epochs, and Rounds(deadline=...) for how long a round lasts"
         )
     if (plan := algorithm.privacy) is not None and plan.sampling is not None:
         raise ConfigurationError(
-            "private_sum: whom the server draws follows from the run's seed, which clients are told, and they come when they "
-            "like, so that sampling hides nobody: leave sampling_rate and sampled_from out"
+            "private_sum: the server draws clients by the run's seed, which clients know, and they may join at any time, "
+            "so that sampling does not amplify privacy: leave sampling_rate and sampled_from out"
         )
     for piece in algorithm.pieces().values():
         if piece.needs_simulation is not None:

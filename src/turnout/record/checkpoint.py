@@ -107,8 +107,8 @@ def load(folder: Path, or_previous: bool = False) -> tuple[dict[str, torch.Tenso
         contents = _read(folder / PREVIOUS)
         before = f"the checkpoint of round {contents[1].get('version')} before it"
         if not or_previous:
-            raise CheckpointError(f"{error}; {before} is whole: {command(folder)} goes on from it") from error
-        warnings.warn(f"{error}; going on from {before}", RuntimeWarning, stacklevel=2)
+            raise CheckpointError(f"{error}; {before} is intact: {command(folder)} resumes from it") from error
+        warnings.warn(f"{error}; resuming from {before}", RuntimeWarning, stacklevel=2)
         return contents
 
 

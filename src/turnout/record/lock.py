@@ -148,5 +148,5 @@ def writable(paths: Iterable[Path]) -> Iterator[None]:
     except OSError as error:
         names = ", ".join(str(path) for path in paths)
         raise CheckpointError(
-            f"cannot write {names}: {error}. What was there before is unchanged: free some space or give another folder"
+            f"cannot write {names}: {error}. The previous files are unchanged: free some space or give another folder"
         ) from error

@@ -18,7 +18,7 @@ from turnout.engine.objective import Objective
 from turnout.evaluation.evaluate import figures
 from turnout.pieces.base import Local, Personalization
 from turnout.pieces.base.tuning import tuned
-from turnout.simulation.workspace import nobody
+from turnout.simulation.workspace import ignore_progress
 
 ClientScores = dict[str, np.ndarray]
 """``train_loss``, ``train_accuracy`` (``train_rmse`` for regression) and, if clients have test examples, the same of
@@ -70,7 +70,7 @@ class ClientGroup:
         task: Task,
         purpose: str,
         lanes: int,
-        watch: Callable[[str, int, int], None] = nobody,
+        watch: Callable[[str, int, int], None] = ignore_progress,
     ) -> ClientScores:
         """Return the scores of each client with a model that it fits to its data by local steps.
 

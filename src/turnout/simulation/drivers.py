@@ -100,8 +100,8 @@ class ByTheClock:
         action = self.virtual.advance()
         if action is None:
             raise ConfigurationError(
-                f"nothing will happen after second {self._before:g}: all tasks that are out take for ever, as draws of a "
-                "delay do that overflow: write a delay with a lighter tail, such as delay.Pareto(shape=2.5)"
+                f"no event will follow second {self._before:g}: all open tasks take infinitely long, because draws of a "
+                "delay overflow: write a delay with a lighter tail, such as delay.Pareto(shape=2.5)"
             )
         self._between = isinstance(action, Step)
         return action

@@ -22,7 +22,7 @@ from turnout.population.behaviour.opting import Pool
 from turnout.population.requirement import BoundRequirement, Requirement, WarmUp
 from turnout.simulation.client_groups import ClientGroup, ClientScores
 from turnout.simulation.metrics import Judge, PresentModels
-from turnout.simulation.workspace import Workspace, nobody
+from turnout.simulation.workspace import Workspace, ignore_progress
 
 
 class OptIn:
@@ -204,7 +204,7 @@ class Requirements:
         initial: torch.Tensor,
         seed: int,
         lanes: int,
-        watch: Callable[[str, int, int], None] = nobody,
+        watch: Callable[[str, int, int], None] = ignore_progress,
     ) -> None:
         self._requirement, self._rule = requirement, requirement.solo(local)
         self._group, self._task, self._lanes, self._watch = group, Task(initial, 0, seed), lanes, watch

@@ -108,8 +108,8 @@ def check_agreement(params: torch.Tensor) -> None:
     rank = torch.tensor([collectives.rank()], device=params.device)
     if (collectives.all_gather(digest[None], rank, collectives.world_size()) != digest).any():
         raise ProcessesDiffer(
-            "the processes of this run do not have the same model any more: they must run the same versions of everything, "
-            "with the same settings, on processors that round alike"
+            "the processes of this run no longer have the same model: they must run the same versions of all software, with "
+            "the same settings, on processors with the same rounding"
         )
 
 

@@ -63,7 +63,7 @@ class Simulation:
         check_clock(experiment.pace, population)
         if data.is_declared:
             raise ConfigurationError(
-                "data: only their shape is declared, which is for a server whose clients have the examples: name a data set "
+                "data: only the shape is declared, as for a server whose clients have the examples: write a data set "
                 "to simulate them"
             )
         self.workspace = workspace_of(experiment)
@@ -105,14 +105,14 @@ class Simulation:
         self.driver: Driver = InStep(scheduler) if choice is None else self._by_the_clock(scheduler, choice)
 
     def _check_workers(self, task: Task) -> None:
-        """Reject a deadline without what it needs, and attackers that would see updates which nobody sees."""
+        """Reject a deadline without what it needs, and attackers that would see hidden updates."""
         algorithm = self.experiment.algorithm
         if algorithm.local.deadline is not None:  # raises an error if the population lacks a speed
             self.workers.num_steps(np.zeros(0, dtype=np.int64), task)
         if algorithm.aggregation.phases and self.workers.collude:
             name = type(algorithm.aggregation).__name__
             raise ConfigurationError(
-                f"behaviour: colluding attackers see the updates of all others, and {name} lets nobody see any: write "
+                f"behaviour: colluding attackers see the updates of all others, and {name} hides all updates: write "
                 f"another attack, or leave {name} out"
             )
 

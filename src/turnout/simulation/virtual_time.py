@@ -177,9 +177,9 @@ class VirtualTime:
         self._idle_rounds = 0 if is_working else self._idle_rounds + 1
         if self._idle_rounds > _PATIENCE:
             raise ConfigurationError(
-                f"nobody has been at work for {_PATIENCE} rounds of availability in a row, up to second {self.clock.now:g}: "
+                f"no client has worked for {_PATIENCE} rounds of availability in a row, up to second {self.clock.now:g}: "
                 f"write another availability{'' if self._by_version else ' or longer rounds of it (seconds_per_round)'}, or "
-                "have the run end before"
+                "end the run before"
             )
 
     def _check_progress(self) -> None:
@@ -187,9 +187,9 @@ class VirtualTime:
         self._rounds_waited += 1
         if self._rounds_waited > _PATIENCE and (missing := self.pace.waits_for):
             raise ConfigurationError(
-                f"the first step has a report of everyone (starts_with_all), and {counted(len(missing), 'client')} sent none "
-                f"for {_PATIENCE} rounds of availability, client {missing[0]} among them: write starts_with_all=False, or an "
-                "availability in which everyone comes"
+                f"the first step needs a report of every client (starts_with_all), and {counted(len(missing), 'client')} "
+                f"sent none for {_PATIENCE} rounds of availability, client {missing[0]} among them: write "
+                "starts_with_all=False, or an availability in which all clients become available"
             )
 
     def ask(self, ask: Ask) -> None:

@@ -17,7 +17,7 @@ from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
 
 
-def nobody(what: str, done: int, total: int) -> None:
+def ignore_progress(what: str, done: int, total: int) -> None:
     """Ignore the progress of long work."""
 
 
@@ -36,7 +36,7 @@ class Workspace:
     objective: Objective
     data: DeviceData
     lanes: int = 1
-    watch: Callable[[str, int, int], None] = nobody
+    watch: Callable[[str, int, int], None] = ignore_progress
 
     def clients(self, ids: np.ndarray, shards: Shards | None = None) -> Clients:
         """Return the clients `ids` with these examples; None is their training examples."""

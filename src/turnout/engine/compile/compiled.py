@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -52,8 +52,8 @@ class Compiled:
         known: traces of other runs under the same key. One is used only after it has given the bits of this function.
 
     Attributes:
-        function: as given.
-        backends: by shape, the name of the `Backend` that runs the trace, or why there is no trace.
+        function: the function.
+        backends: by shape, the name of the `Backend` of the trace, or the reason why there is none.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class Compiled:
         Yields the arguments of the calls that go through Python, which the caller passes to `function`. Once there is a
         trace, the remaining calls are a single one, in which threads do not wait for each other's turn in Python.
         """
-        tensors, rows_of_each = [a for a in fixed if a is not None], [rows for rows in each if rows is not None]
-        first = (*fixed, *(None if rows is None else rows[0] for rows in each))
+        tensors, columns = _tensors(fixed), _tensors(each)
+        first = (*fixed, *_row(each, 0))
         key = _shape(first), len(tensors)
-        for i in range(len(rows_of_each[0])):
+        for i in range(len(columns[0])):
             if (traced := self._trace_of(key, first)) is not None:
-                traced(tensors, [rows[i:] for rows in rows_of_each])
+                traced(tensors, [rows[i:] for rows in columns])
                 return
-            arguments = (*fixed, *(None if rows is None else rows[i] for rows in each))
+            arguments = (*fixed, *_row(each, i))
             self._count_call(key, arguments)
             yield arguments
 
@@ -92,7 +92,7 @@ class Compiled:
         """Return the function's value."""
         key = _shape(arguments), None
         if (traced := self._trace_of(key, arguments)) is not None:
-            return traced(*(a for a in arguments if a is not None))
+            return traced(*_tensors(arguments))
         self._count_call(key, arguments)
         return self.function(*arguments)
 
@@ -178,7 +178,17 @@ class Compiled:
     def _fresh(self, arguments: tuple[torch.Tensor | None, ...]) -> list[torch.Tensor]:
         """Return the arguments that are tensors, with copies of those that the function changes."""
         copies = [a.clone() if a is not None and i in self._changes else a for i, a in enumerate(arguments)]
-        return [a for a in copies if a is not None]
+        return _tensors(copies)
+
+
+def _tensors(arguments: Iterable[torch.Tensor | None]) -> list[torch.Tensor]:
+    """Return the arguments that are tensors."""
+    return [a for a in arguments if a is not None]
+
+
+def _row(columns: Iterable[torch.Tensor | None], i: int) -> tuple[torch.Tensor | None, ...]:
+    """Return row i of each argument."""
+    return tuple(None if rows is None else rows[i] for rows in columns)
 
 
 def _single(traced: Callable[..., Any], fixed: int | None) -> Callable[..., Any]:
@@ -199,5 +209,5 @@ def _same_bits(values: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
 
 
 def _shape(arguments: tuple[torch.Tensor | None, ...]) -> Any:
-    """Return what a trace depends on: shapes, types, and the strides of what is not contiguous."""
+    """Return the key of a trace: shapes, types, and the strides of tensors that are not contiguous."""
     return tuple(None if a is None else (a.shape, a.dtype, a.is_contiguous() or a.stride()) for a in arguments)

@@ -90,7 +90,7 @@ def _emptied(
     What clients remember has changed all the same (decision 0006), and with it what the server has summed of it: the means of
     controls, and the state of an aggregation that `mirrors_clients`.
     """
-    after, info, finite, _ = _read(*_step(algorithm, state, Report.of_nobody(state.params), federation), [])
+    after, info, finite, _ = _read(*_step(algorithm, state, Report.empty(state.params), federation), [])
     if not finite:  # not even alone, along what it remembers
         undo()
         after, info = ServerState(state.params, state.version + 1, state.slots), {**info}
