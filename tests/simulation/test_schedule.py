@@ -324,7 +324,7 @@ def test_a_federation_to_which_nobody_comes_any_more_is_refused(seconds_per_roun
 def test_a_first_step_of_everyone_does_not_wait_for_ever():
     """Client 2 is never there, and the others wait, whose reports the step is to have as well."""
     population = Population(Trace(((0, 0, 9), (1, 0, 9))), Speed(Constant(1.0)), seconds_per_round=5.0)
-    message = r"a report of every client \(starts_with_all\), and 1 client sent none for 10000 rounds of .* client 2 among them"
+    message = r"every client \(starts_with_all\), and 1 client sent none for 10000 rounds of .* client 2 among them"
     with pytest.raises(ValueError, match=message):
         schedule(Buffered(1, starts_with_all=True), population, 3, steps=2)
     assert schedule(Buffered(1), population, 3, steps=2).contributions()["contributions"].tolist() == [1, 1, 0]

@@ -51,7 +51,6 @@ class BufferedToeplitz(Correlation, name="buffered_toeplitz"):
 
     def init(self, shape: tuple[int, ...], rounds: int, separation: int, most: int | None) -> State:
         """Return zeros for the buffers, ``[d, *shape]``, and for rates and weights, ``[2, d]``."""
-        del rounds, separation, most
         searched = torch.zeros(2, self.buffers, dtype=torch.float64)
         return {"correlated": torch.zeros(self.buffers, *shape), "searched": searched}
 

@@ -45,7 +45,6 @@ class Correlation(Registered, ABC):
 
     def search(self, rounds: int, separation: int, most: int | None) -> torch.Tensor:
         """Search coefficients for a run, float64."""
-        del rounds, separation, most
         return torch.zeros(0, dtype=torch.float64)
 
     @abstractmethod
@@ -63,7 +62,6 @@ class Correlation(Registered, ABC):
 
     def mutated_rows(self, state: State) -> dict[str, np.ndarray]:
         """Return the rows, int64, of the tensors that `next` changes in place, by name."""
-        del state
         return {}
 
 
@@ -75,19 +73,16 @@ class Independent(Correlation, name="independent"):
         self, rounds: int, separation: int, most: int | None, searched: torch.Tensor | None = None
     ) -> np.ndarray:
         """Return one 1, followed by zeros."""
-        del separation, most, searched
         return np.eye(1, rounds)[0]
 
     def init(self, shape: tuple[int, ...], rounds: int, separation: int, most: int | None) -> State:
         """Return an empty state."""
-        del shape, rounds, separation, most
         return {}
 
     def next(
         self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
     ) -> tuple[torch.Tensor, State]:
         """Return the noise unchanged."""
-        del rounds, separation, most
         return noise, state
 
 
@@ -118,7 +113,6 @@ class BandedSquareRoot(Correlation, name="banded_square_root"):
         self, rounds: int, separation: int, most: int | None, searched: torch.Tensor | None = None
     ) -> np.ndarray:
         """Return the bands, followed by zeros."""
-        del most, searched
         j = np.arange(1, rounds)
         column = np.concatenate([[1.0], np.cumprod((2 * j - 1) / (2 * j))])
         column[self._bands(rounds, separation) :] = 0.0
@@ -126,14 +120,12 @@ class BandedSquareRoot(Correlation, name="banded_square_root"):
 
     def init(self, shape: tuple[int, ...], rounds: int, separation: int, most: int | None) -> State:
         """Return zeros, ``[bands - 1, *shape]``."""
-        del most
         return {"correlated": torch.zeros(self._bands(rounds, separation) - 1, *shape), "at": torch.tensor(0)}
 
     def next(
         self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
     ) -> tuple[torch.Tensor, State]:
         """Return ``y_t = zeta_t - sum_{j=1}^{p-1} c_j y_{t-j}``, and overwrite the oldest y with it."""
-        del rounds
         rows, at = state["correlated"], int(state["at"])
         if not len(rows):
             return noise, state

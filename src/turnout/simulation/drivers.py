@@ -54,7 +54,6 @@ class InStep:
 
     def ask(self, ask: Ask) -> None:
         """Have all clients report at once."""
-        del ask
         pace = self._scheduler.pace
         assert isinstance(pace, BoundRounds)
         self._scheduler.enqueue(pace.all_reported(0.0))
@@ -67,7 +66,6 @@ class InStep:
 
     def figures(self, stepped: Stepped) -> dict[str, Any]:
         """Return no columns."""
-        del stepped
         return {}
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:
@@ -76,7 +74,6 @@ class InStep:
 
     def restore(self, state: dict[str, dict[str, np.ndarray]]) -> None:
         """Restore nothing."""
-        del state
 
 
 class ByTheClock:

@@ -134,12 +134,10 @@ class BoundBuffered(BoundPace):
 
     def start(self, time: float) -> list[Action]:
         """Select as many clients as may work at a time."""
-        del time
         return self._refill()
 
     def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
         """Send tasks with the present version to the clients, if any."""
-        del time, group
         if len(clients) > self.num_free:
             raise refuse("clients", given=len(clients), needed=f"at most {self.num_free}, the number of free places")
         if self.waiting and (waiting := self.waiting.keys() & clients):
@@ -152,9 +150,9 @@ class BoundBuffered(BoundPace):
             return [Ignore(task, client, reason)]
         trained, most = self.open.end(task), self.options.max_staleness
         if version != trained:
-            return [Drop([task], [client], "wrong version"), *self._task_ended(time, [client])]
+            return [Drop([task], [client], "wrong version"), *self._task_ended([client])]
         if most is not None and self.version - trained > most:
-            return [Drop([task], [client], "stale"), *self._task_ended(time, [client])]
+            return [Drop([task], [client], "stale"), *self._task_ended([client])]
         self._buffer.append((task, client, trained))
         if self._full():
             released = [*self.waiting, client]
@@ -167,12 +165,10 @@ class BoundBuffered(BoundPace):
 
     def joined(self, time: float, clients: Sequence[int] = ()) -> list[Action]:
         """Fill free places."""
-        del time
         return self._refill(clients)
 
     def expired(self, time: float, timer: int) -> list[Action]:
         """Do nothing: there are no timers."""
-        del time, timer
         return []
 
     def grow(self, num_clients: int) -> None:
@@ -238,12 +234,10 @@ class BoundBuffered(BoundPace):
         free = self.num_free
         return [Choose(free, () if self.options.reselect else first)] if free > 0 else []
 
-    def _task_ended(self, time: float, clients: Sequence[int]) -> list[Action]:
-        del time
+    def _task_ended(self, clients: Sequence[int]) -> list[Action]:
         return self._refill(clients)
 
-    def _clients_left(self, time: float, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
-        del time
+    def _clients_left(self, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
         waited = [client for client in clients if client in self.waiting]
         for client in waited:
             del self.waiting[client]  # its report stays in the buffer

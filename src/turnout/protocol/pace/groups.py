@@ -108,7 +108,6 @@ class BoundGroups(PhasedPace):
 
     def start(self, time: float) -> list[Action]:
         """Select the clients of the first group."""
-        del time
         return self._refill()
 
     def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
@@ -156,7 +155,6 @@ class BoundGroups(PhasedPace):
 
     def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
         """Keep or drop the report; `poll` closes the phase of its group if that was the last one."""
-        del time
         if (reason := self.open.why_closed(task, client)) is not None:
             return [Ignore(task, client, reason)]
         group = self.active[self._group_of[client]]
@@ -167,12 +165,10 @@ class BoundGroups(PhasedPace):
 
     def joined(self, time: float, clients: Sequence[int] = ()) -> list[Action]:
         """Start a group if enough clients are available."""
-        del time, clients
         return self._refill()
 
     def expired(self, time: float, timer: int) -> list[Action]:
         """Close the phase of a group at its deadline."""
-        del time
         group = self.active.get(timer // _MAX_PHASES)
         return [] if group is None or not group.is_running or timer != self._timer(group) else self._close(group)
 
@@ -208,7 +204,6 @@ class BoundGroups(PhasedPace):
 
     def resume(self, time: float) -> list[Action]:
         """Drop the groups that were working, and start new ones."""
-        del time
         self.open.end_all()
         unsummed = [drop for group in self.active.values() for drop in dropped(group.trained, "unsummed")]
         for group in self.active.values():
@@ -260,14 +255,6 @@ class BoundGroups(PhasedPace):
     def _may_begin(self) -> bool:
         """True if another group may start."""
         return self.options.concurrency is None or len(self.active) < self.options.concurrency
-
-    def _task_ended(self, time: float, clients: Sequence[int]) -> list[Action]:
-        del time, clients
-        return []
-
-    def _clients_left(self, time: float, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
-        del time, clients, working
-        return []
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the state as int64 arrays."""

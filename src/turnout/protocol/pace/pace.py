@@ -87,13 +87,13 @@ class BoundPace(ABC):
         if (reason := self.open.why_closed(task, client)) is not None:
             return [Ignore(task, client, reason)]
         self.open.end(task)
-        return [Drop([task], [client], "died"), *self._task_ended(time, [client])]
+        return [Drop([task], [client], "died"), *self._task_ended([client])]
 
     def left(self, time: float, clients: Sequence[int]) -> list[Action]:
         """Handle clients that became unavailable, with or without a task; they send nothing until they join again."""
         tasks, working = self.open.end_of(clients)
         dropped: list[Action] = [Drop(tasks, working, "left")] if tasks else []
-        return dropped + self._clients_left(time, clients, working)
+        return dropped + self._clients_left(clients, working)
 
     @abstractmethod
     def joined(self, time: float, clients: Sequence[int] = ()) -> list[Action]:
@@ -116,9 +116,8 @@ class BoundPace(ABC):
         self.open.end_all()
         return self.joined(time)
 
-    def grow(self, num_clients: int) -> None:
+    def grow(self, num_clients: int) -> None:  # noqa: B027  # most paces have no arrays of clients
         """Increase the number of clients."""
-        del num_clients
 
     @property
     def timers(self) -> Collection[int]:
@@ -127,7 +126,6 @@ class BoundPace(ABC):
 
     def group_of(self, client: int) -> int:
         """Return the group of a client; 0 is the round of all clients."""
-        del client
         return 0
 
     @property
@@ -168,10 +166,10 @@ class BoundPace(ABC):
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Restore what `state` returned, in place of `start`."""
 
-    @abstractmethod
-    def _task_ended(self, time: float, clients: Sequence[int]) -> list[Action]:
+    def _task_ended(self, clients: Sequence[int]) -> list[Action]:
         """Return the actions after tasks of these clients, which are still available, have ended."""
+        return []
 
-    @abstractmethod
-    def _clients_left(self, time: float, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
+    def _clients_left(self, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
         """Return the actions after these clients became unavailable; those in `working` had tasks."""
+        return []

@@ -85,12 +85,10 @@ class BoundRounds(PhasedPace):
 
     def start(self, time: float) -> list[Action]:
         """Select the clients of the first phase."""
-        del time
         return [self._choose()]
 
     def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
         """Send tasks to the clients. A round without clients ends at its deadline, or at once if there is none."""
-        del group
         if self.running:
             raise ConfigurationError(f"round {self.version} is running: choose a cohort when it is over")
         deadline, trains = self.options.deadline, self._round.phase == "train"
@@ -113,7 +111,6 @@ class BoundRounds(PhasedPace):
 
     def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
         """Keep or drop the report; close the phase if enough clients have reported, or none is working any more."""
-        del time
         if (reason := self.open.why_closed(task, client)) is not None:
             return [Ignore(task, client, reason)]
         if version != self.open.end(task):
@@ -123,18 +120,15 @@ class BoundRounds(PhasedPace):
 
     def all_reported(self, time: float) -> list[Action]:
         """Handle the reports of all open tasks, as if they had arrived at once."""
-        del time
         self._round.reports += zip(*self.open.end_all(), strict=True)
         return self._close_if_done()
 
     def joined(self, time: float, clients: Sequence[int] = ()) -> list[Action]:
         """Select clients again if there were none; clients that join a running round wait for the next one."""
-        del time, clients
         return [] if self.running else [self._choose()]
 
     def expired(self, time: float, timer: int) -> list[Action]:
         """Close the phase at its deadline."""
-        del time
         return self._close(self._round) if self.running and timer == self._closed else []
 
     def grow(self, num_clients: int) -> None:
@@ -198,7 +192,6 @@ class BoundRounds(PhasedPace):
 
     def _end_tasks(self, round: Round) -> tuple[list[int], list[int]]:
         """Close all tasks."""
-        del round
         return self.open.end_all()
 
     def _ask_next(self, round: Round, clients: Sequence[int]) -> list[Action]:
@@ -224,12 +217,10 @@ class BoundRounds(PhasedPace):
             return (self.version,) * len(clients)
         return tuple(self.client_versions[client] for client in clients)
 
-    def _task_ended(self, time: float, clients: Sequence[int]) -> list[Action]:
-        del time, clients
+    def _task_ended(self, clients: Sequence[int]) -> list[Action]:
         return self._close_if_done()
 
-    def _clients_left(self, time: float, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
-        del time, clients
+    def _clients_left(self, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
         return self._close_if_done() if working else []
 
 
