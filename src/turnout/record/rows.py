@@ -98,11 +98,7 @@ def _of_step(coordinator: Coordinator, stepped: Stepped) -> dict[str, Any]:
         row["update_norm"] = float(info["update_norm"])
     if len(reports) and "loss" in reports.seen:
         row |= _local_loss(reports)
-    broadcast = algorithm.broadcast_bytes(state)
-    row |= traffic(algorithm, state, federation, reports, broadcast)
-    if stepped.prepared is not None:
-        more = traffic(algorithm, state, federation, stepped.prepared, algorithm.broadcast_bytes(state, alone=True))
-        row |= {name: row[name] + extra for name, extra in more.items()}
+    row |= _traffic_of_step(algorithm, state, federation, stepped)
     if "num_too_early" in info:
         row["num_too_early"] = info["num_too_early"]
     if (plan := algorithm.privacy) is not None:
@@ -110,6 +106,18 @@ def _of_step(coordinator: Coordinator, stepped: Stepped) -> dict[str, Any]:
         row |= plan.columns(state.version, coordinator.rounds, federation.lost_releases, federation.noised_answers)
     slots = (tensor for slot in state.slots.values() for tensor in slot.values())
     return row | {"server_bytes": state.params.nbytes + sum(tensor.nbytes for tensor in slots)}
+
+
+def _traffic_of_step(
+    algorithm: Algorithm, state: ServerState, federation: Federation, stepped: Stepped
+) -> dict[str, int]:
+    """Return the bytes that a step sent, including those of the phase ``"prepare"`` before the first one."""
+    row = traffic(algorithm, state, federation, stepped.reports, algorithm.broadcast_bytes(state))
+    if stepped.prepared is None:
+        return row
+    alone = algorithm.broadcast_bytes(state, alone=True)
+    more = traffic(algorithm, state, federation, stepped.prepared, alone)
+    return row | {name: row[name] + extra for name, extra in more.items()}
 
 
 def _local_loss(reports: Report) -> dict[str, float]:

@@ -13,6 +13,7 @@ import torch
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, ServerState, State, Task
+from turnout.data.federated import FederatedData
 from turnout.engine.trial import try_model
 from turnout.protocol.batch import Stepped, with_repeats
 from turnout.protocol.choice import Choice
@@ -61,11 +62,7 @@ class Simulation:
         )  # fmt: skip
         clock, n = by_the_clock(experiment.pace, population), data.num_clients
         check_clock(experiment.pace, population)
-        if data.is_declared:
-            raise ConfigurationError(
-                "data: only the shape is declared, as for a server whose clients have the examples: write a data set "
-                "to simulate them"
-            )
+        _check_data(data)
         self.workspace = workspace_of(experiment)
         self.objective = self.workspace.objective
         self.availability = population.availability.bind(n, data.label_counts() if data.has_labels else None, seed)
@@ -297,3 +294,12 @@ class Simulation:
         if self.behaviour is not None:
             columns["byzantine"] = self.behaviour.attackers.astype(np.int64)
         self.recorder.set_clients(data.num_clients, **columns)
+
+
+def _check_data(data: FederatedData) -> None:
+    """Reject data of which only the shape is known."""
+    if data.is_declared:
+        raise ConfigurationError(
+            "data: only the shape is declared, as for a server whose clients have the examples: write a data set to "
+            "simulate them"
+        )

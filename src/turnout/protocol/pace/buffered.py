@@ -77,6 +77,11 @@ class Buffered(Pace, name="buffered"):
                 f"Buffered trains and does nothing else, it cannot {extra[0]}: write the pace Rounds()"
             )
         concurrency = num_clients if self.concurrency is None else self.concurrency
+        self._check_sizes(num_clients, concurrency)
+        return BoundBuffered(self, concurrency, num_clients)
+
+    def _check_sizes(self, num_clients: int, concurrency: int) -> None:
+        """Check that N clients can fill the buffer, in a reasonable number of reports of each."""
         if self.buffer_size > _MOST_REPORTS * concurrency:
             raise ConfigurationError(
                 f"buffer_size: got {self.buffer_size:,}, for which each of {counted(concurrency, 'client')} at work would "
@@ -96,7 +101,6 @@ class Buffered(Pace, name="buffered"):
                 f"buffer_size: got {self.buffer_size}, but with waits={self.waits!r} only {most} clients can report before "
                 f"all of them wait, so the buffer would never fill: write buffer_size={most} or less, or waits='never'"
             )
-        return BoundBuffered(self, concurrency, num_clients)
 
 
 _MOST_REPORTS = 1_000
@@ -149,10 +153,10 @@ class BoundBuffered(BoundPace):
         if (reason := self.open.why_closed(task, client)) is not None:
             return [Ignore(task, client, reason)]
         trained, most = self.open.end(task), self.options.max_staleness
-        if version != trained:
-            return [Drop([task], [client], "wrong version"), *self._task_ended([client])]
-        if most is not None and self.version - trained > most:
-            return [Drop([task], [client], "stale"), *self._task_ended([client])]
+        is_stale = most is not None and self.version - trained > most
+        if version != trained or is_stale:
+            dropped = Drop([task], [client], "wrong version" if version != trained else "stale")
+            return [dropped, *self._task_ended([client])]
         self._buffer.append((task, client, trained))
         if self._full():
             released = [*self.waiting, client]

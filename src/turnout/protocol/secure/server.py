@@ -54,7 +54,7 @@ class SecureServer:
         self._keys: dict[int, Keys] = {}
         self._neighbours: dict[int, tuple[int, ...]] = {}
         self._sealed: dict[int, dict[int, bytes]] = {}
-        self._there: set[int] = set()
+        self._summed: set[int] = set()  # clients whose masked inputs are in the sum
         self._refused: dict[int, frozenset[int]] = {}
         self.culprits: dict[int, str] = {}
         self._sum = np.zeros(length, dtype=word(bits))
@@ -102,9 +102,9 @@ class SecureServer:
                 sum, neither may refuse the other: see `turnout.protocol.secure.attendance.disputed`.
         """
         fits = values.dtype == self._sum.dtype and values.shape == self._sum.shape
-        fits = fits and not refused & self._there and not any(client in self._refused[o] for o in self._there)
-        self._take("mask", client, fresh=fits and client in self._sealed and client not in self._there)
-        self._there.add(client)
+        fits = fits and not refused & self._summed and not any(client in self._refused[o] for o in self._summed)
+        self._take("mask", client, fresh=fits and client in self._sealed and client not in self._summed)
+        self._summed.add(client)
         self._refused[client] = refused
         reduce(np.add(self._sum, values, out=self._sum), self.bits)
 
@@ -112,16 +112,16 @@ class SecureServer:
         """Return the request to each client that sent a masked input."""
         self._end("mask", "open")
         requests = {}
-        for client in self._there:
+        for client in self._summed:
             others = frozenset(other for other in self._neighbours[client] if other in self._sealed)
             others -= self._refused[client]
-            requests[client] = Request(others & self._there, others - self._there)
+            requests[client] = Request(others & self._summed, others - self._summed)
         self._enough({client: len(request.there) for client, request in requests.items()})
         return requests
 
     def opened(self, client: int, opening: Opening) -> None:
         """Add the shares with which a client answers its request; shares that differ from their commitment are dropped."""
-        self._take("open", client, fresh=client in self._there and client not in self._openings)
+        self._take("open", client, fresh=client in self._summed and client not in self._openings)
         valid = [
             {dealer: share for dealer, share in shares.items() if self._dealt(dealer, client, kind, share)}
             for kind, shares in enumerate((opening.self_masks, opening.masking_keys))
@@ -139,34 +139,32 @@ class SecureServer:
         """Return the unmasked sum over `clients` modulo ``2^bits``, ``[P]``."""
         self._end("open", "nothing")
         total = self._sum.copy()
-        for client in sorted(self._there):
+        for client in self.clients:
             shares = {o: p.self_masks[client] for o, p in self._of(client) if client in p.self_masks}
             self._enough({client: len(shares)})
-            # A client that deals shares of different secrets only changes its own input: the mask removed is not the one it
-            # used.
+            # Shares of different secrets reconstruct a mask that the client has not used. This changes its own input alone,
+            # which it may choose freely anyway.
             total -= expand(self._secret(shares), self.length, self.bits)
-        for client in sorted(set(self._sealed) - self._there):
-            touched = [
-                other
-                for other in self._neighbours[client]
-                if other in self._there and client not in self._refused[other]
-            ]
-            if touched:
-                shares = {o: p.masking_keys[client] for o, p in self._of(client) if client in p.masking_keys}
-                self._enough({client: len(shares)})
-                self._unmask(total, client, self._masking_key(client, shares), touched)
+        for client in sorted(set(self._sealed) - self._summed):
+            self._remove_masks_of(client, total)
         return reduce(total, self.bits)
+
+    def _remove_masks_of(self, client: int, total: np.ndarray) -> None:
+        """Remove from the sum the pairwise masks with a client that left after it shared its secrets."""
+        masked = [o for o in self._neighbours[client] if o in self._summed and client not in self._refused[o]]
+        if not masked:
+            return
+        shares = {o: p.masking_keys[client] for o, p in self._of(client) if client in p.masking_keys}
+        self._enough({client: len(shares)})
+        key = self._masking_key(client, shares)
+        for other in masked:
+            mask = expand(pairwise(key, self._keys[other].masking, client, other), self.length, self.bits)
+            (np.subtract if client > other else np.add)(total, mask, out=total)
 
     @property
     def clients(self) -> list[int]:
         """The clients whose inputs are in the sum."""
-        return sorted(self._there)
-
-    def _unmask(self, total: np.ndarray, client: int, key: bytes, touched: list[int]) -> None:
-        """Remove from the sum the pairwise masks of neighbours with a client that left."""
-        for other in touched:
-            one = expand(pairwise(key, self._keys[other].masking, client, other), self.length, self.bits)
-            (np.subtract if client > other else np.add)(total, one, out=total)
+        return sorted(self._summed)
 
     def _of(self, client: int) -> list[tuple[int, Opening]]:
         """Return the openings of a client's neighbours."""
