@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, counted, known_name, refuse
-from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Ignore, Step, Training
+from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Ignore, Reason, Step, Training
 from turnout.protocol.pace.pace import BoundPace, Pace
 
 Waits = Literal["never", "if_current", "always"]
@@ -152,11 +152,9 @@ class BoundBuffered(BoundPace):
         """Buffer or drop the report, step if the buffer is full, and fill the free place."""
         if (reason := self.open.why_closed(task, client)) is not None:
             return [Ignore(task, client, reason)]
-        trained, most = self.open.end(task), self.options.max_staleness
-        is_stale = most is not None and self.version - trained > most
-        if version != trained or is_stale:
-            dropped = Drop([task], [client], "wrong version" if version != trained else "stale")
-            return [dropped, *self._task_ended([client])]
+        trained = self.open.end(task)
+        if (rejection := self._rejection(version, trained)) is not None:
+            return [Drop([task], [client], rejection), *self._task_ended([client])]
         self._buffer.append((task, client, trained))
         if self._full():
             released = [*self.waiting, client]
@@ -166,6 +164,13 @@ class BoundBuffered(BoundPace):
             self.waiting[client] = None
             return self._refill() if self.options.reselect else []
         return self._refill([client])
+
+    def _rejection(self, version: int, trained: int) -> Reason | None:
+        """Return why a report of a version is dropped, for a task of the version `trained`; None if it is not."""
+        if version != trained:
+            return "wrong version"
+        most = self.options.max_staleness
+        return "stale" if most is not None and self.version - trained > most else None
 
     def joined(self, time: float, clients: Sequence[int] = ()) -> list[Action]:
         """Fill free places."""
