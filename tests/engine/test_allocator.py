@@ -28,7 +28,7 @@ def untouched(monkeypatch):
     for name in [name for name in os.environ if name.startswith("MALLOC_")] + ["LD_PRELOAD", allocator.SWITCH]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    monkeypatch.setattr(allocator, "_kept", {"bytes": 0})
+    monkeypatch.setattr(allocator, "_limit", {"bytes": 0})
 
 
 def library(monkeypatch, most):

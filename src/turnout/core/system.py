@@ -69,11 +69,11 @@ def move(part: Path, path: Path) -> None:
 def same_directory() -> Iterator[None]:
     """Restore the working directory at the end, which user code may change."""
     try:
-        here = Path.cwd()
+        folder = Path.cwd()
     except FileNotFoundError:  # it was removed, so that no relative path is valid
         yield
         return
-    with chdir(here):
+    with chdir(folder):
         yield
 
 

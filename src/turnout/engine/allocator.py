@@ -15,7 +15,7 @@ _MOST_IN_OLD_VERSIONS = 1 << 25  # what glibc took before 2.35
 SERVER = 1 << 25
 """The maximum size in bytes of a kept buffer of a server: memory of models and sums returns to the system."""
 
-_kept = {"bytes": 0}
+_limit = {"bytes": 0}
 
 
 def keep_large_buffers(most: int = 1 << 30) -> bool:
@@ -36,14 +36,14 @@ def keep_large_buffers(most: int = 1 << 30) -> bool:
         return False
     for size in (most, _MOST_IN_OLD_VERSIONS):
         if mallopt(_MMAP_THRESHOLD, size):
-            _kept["bytes"] = size
+            _limit["bytes"] = size
             return bool(mallopt(_TRIM_THRESHOLD, most))
     return False
 
 
 def setting() -> str:
     """Return the maximum size of a kept buffer, as set by this process or the environment, or ``default``."""
-    return str(_kept["bytes"] or os.environ.get("MALLOC_MMAP_THRESHOLD_", "default"))
+    return str(_limit["bytes"] or os.environ.get("MALLOC_MMAP_THRESHOLD_", "default"))
 
 
 def _is_settled() -> bool:

@@ -88,7 +88,7 @@ class Start:
         return self.task.params
 
     @cached_property
-    def _both(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def _loss_and_gradient(self) -> tuple[torch.Tensor, torch.Tensor]:
         return full_gradient(self.clients, self.params)
 
     @cached_property
@@ -98,12 +98,12 @@ class Start:
     @property
     def known(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Loss and gradient, if the gradient was read before; else None."""
-        return self.__dict__.get("_both")
+        return self.__dict__.get("_loss_and_gradient")
 
     @property
     def gradient(self) -> torch.Tensor:
         """``grad F_k(w^t)`` over all of a client's examples, ``[B, P]``."""
-        return self._both[1]
+        return self._loss_and_gradient[1]
 
     @property
     def loss(self) -> torch.Tensor:

@@ -20,20 +20,20 @@ _NORMS = (
 )
 
 
-def check_patterns(option: str, wanted: str | tuple[str, ...], also: str = "") -> None:
+def check_patterns(option: str, patterns: str | tuple[str, ...], also: str = "") -> None:
     """Check that a value is a kind of parameters, a pattern of names, or a tuple of these.
 
     Args:
         option: the name of the option.
-        wanted: the value.
+        patterns: the value.
         also: further allowed values, for the message.
     """
-    patterns = (wanted,) if isinstance(wanted, str) else wanted
+    patterns = (patterns,) if isinstance(patterns, str) else patterns
     if not (
         isinstance(patterns, tuple | list) and patterns and all(isinstance(part, str) and part for part in patterns)
     ):
         needed = f"one of {', '.join(KINDS)}, {'patterns' if also else 'or patterns'} of parameters' names{also}"
-        raise refuse(option, given=wanted, needed=needed)
+        raise refuse(option, given=patterns, needed=needed)
 
 
 def trainable_names(module: nn.Module) -> list[str]:
@@ -41,11 +41,11 @@ def trainable_names(module: nn.Module) -> list[str]:
     return [name for name, parameter in module.named_parameters() if parameter.requires_grad]
 
 
-def names_of(wanted: str | tuple[str, ...], module: nn.Module, what: str = "parameters") -> frozenset[str]:
+def names_of(patterns: str | tuple[str, ...], module: nn.Module, what: str = "parameters") -> frozenset[str]:
     """Return the names of the trainable parameters that a kind, a pattern such as ``"output.*"``, or any of several, matches.
 
     Args:
-        wanted: one of `KINDS`, a pattern, or several.
+        patterns: one of `KINDS`, a pattern, or several.
         module: the model.
         what: the noun for the parameters in the error message.
 
@@ -57,7 +57,7 @@ def names_of(wanted: str | tuple[str, ...], module: nn.Module, what: str = "para
     (['2.bias', '2.weight'], ['0.bias', '2.bias'])
     """
     names = trainable_names(module)
-    parts = (wanted,) if isinstance(wanted, str) else wanted
+    parts = (patterns,) if isinstance(patterns, str) else patterns
     return frozenset[str]().union(*(_part(part, module, names, what) for part in parts))
 
 

@@ -36,13 +36,13 @@ class ClientThreads:
         most = torch.get_num_threads() if num_threads is None else num_threads
         self.num_threads = max(1, min(most, num_processors()))
         self._pool: ThreadPoolExecutor | None = None
-        self._here = threading.local()
+        self._local = threading.local()
         self._later: list[Callable[[], object]] = []
 
     @property
     def is_split(self) -> bool:
         """True if a call of `map` from this thread uses several threads."""
-        return self.num_threads > 1 and not getattr(self._here, "at_work", False)
+        return self.num_threads > 1 and not getattr(self._local, "at_work", False)
 
     def map(self, function: Callable[[Item], Value], items: Iterable[Item]) -> Iterator[Value]:
         """Yield the function's value of each item, in order; a few items ahead are computed at any time.
@@ -53,7 +53,7 @@ class ClientThreads:
             yield from map(function, items)
             return
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.num_threads, "clients", initializer=partial(_start, self._here))
+            self._pool = ThreadPoolExecutor(self.num_threads, "clients", initializer=partial(_start, self._local))
             torch.set_num_threads(torch.get_num_threads())  # of this thread and of new ones, which `_start` has changed
         rest = iter(items)
         coming = [self._pool.submit(function, item) for item in islice(rest, 2 * self.num_threads)]
@@ -83,7 +83,7 @@ class ClientThreads:
 
     def when_idle(self, function: Callable[[], object]) -> None:
         """Call a function while no thread of the pool computes: now, or at the end of the present `map`."""
-        if getattr(self._here, "at_work", False):
+        if getattr(self._local, "at_work", False):
             self._later.append(function)
         else:
             function()
@@ -107,8 +107,8 @@ class ClientThreads:
         return [slice(int(low), int(high)) for low, high in pairwise(ends)]
 
 
-def _start(here: threading.local) -> None:
+def _start(local: threading.local) -> None:
     """Begin a thread. Takes the local data and not the pool, which threads would keep alive."""
-    here.at_work = True
+    local.at_work = True
     torch.get_num_threads()  # makes torch look at its own default now, and not later, when it would undo the next line
     torch.set_num_threads(1)

@@ -92,10 +92,10 @@ def _check_types(parameters: torch.dtype, x: torch.Tensor, y: torch.Tensor) -> N
     """Refuse floating-point inputs or targets of another type than the parameters."""
     for what, values in (("inputs", x), ("targets", y)):
         if values.is_floating_point() and values.dtype != parameters:
-            mine, theirs = (str(dtype).removeprefix("torch.") for dtype in (parameters, values.dtype))
+            own_type, other_type = (str(dtype).removeprefix("torch.") for dtype in (parameters, values.dtype))
             raise ConfigurationError(
-                f"the model's parameters are {mine} and the {what} {theirs}: write model.to(torch.{theirs}), or give the "
-                f"{what} as {mine}"
+                f"the model's parameters are {own_type} and the {what} {other_type}: write "
+                f"model.to(torch.{other_type}), or give the {what} as {own_type}"
             )
 
 

@@ -202,6 +202,8 @@ def _together(private: tuple[Any, ...], searched: tuple[float, ...] | None) -> R
     first, *others = private
     release: Release = first.release(searched)
     if others and release.noise_multiplier:
-        both = sum(part.noise_multiplier**-2 for part in (release, *(piece.release() for piece in others))) ** -0.5
-        release = replace(release, noise_multiplier=both)
+        multiplier = (
+            sum(part.noise_multiplier**-2 for part in (release, *(piece.release() for piece in others))) ** -0.5
+        )
+        release = replace(release, noise_multiplier=multiplier)
     return release

@@ -37,9 +37,9 @@ def create(folder: Path) -> None:
     Raises:
         FolderGone: if a folder that this process has locked was removed or replaced.
     """
-    if (held := _locks.get(folder.resolve())) is None:
+    if (lock := _locks.get(folder.resolve())) is None:
         folder.mkdir(parents=True, exist_ok=True)
-    elif not _is(folder / _LOCK, held):
+    elif not _is(folder / _LOCK, lock):
         raise FolderGone(
             f"{folder} was removed or replaced while the run was going on, so nothing more can be saved there: run again, "
             "or put the folder back and resume"

@@ -70,21 +70,21 @@ class Compiled:
         self.backends: dict[Any, str] = {}
 
     def replay(
-        self, fixed: tuple[torch.Tensor | None, ...], each: tuple[torch.Tensor | None, ...]
+        self, fixed: tuple[torch.Tensor | None, ...], columns: tuple[torch.Tensor | None, ...]
     ) -> Iterator[tuple[torch.Tensor | None, ...]]:
-        """Call ``function(*fixed, *(rows[i] for rows in each))`` for every i, for what it changes in place.
+        """Call ``function(*fixed, *(rows[i] for rows in columns))`` for every i, for what it changes in place.
 
         Yields the arguments of the calls that go through Python, which the caller passes to `function`. Once there is a
         trace, the remaining calls are a single one, in which threads do not wait for each other's turn in Python.
         """
-        tensors, columns = _tensors(fixed), _tensors(each)
-        first = (*fixed, *_row(each, 0))
+        tensors, tensor_columns = _tensors(fixed), _tensors(columns)
+        first = (*fixed, *_row(columns, 0))
         key = _shape(first), len(tensors)
-        for i in range(len(columns[0])):
+        for i in range(len(tensor_columns[0])):
             if (traced := self._trace_of(key, first)) is not None:
-                traced(tensors, [rows[i:] for rows in columns])
+                traced(tensors, [rows[i:] for rows in tensor_columns])
                 return
-            arguments = (*fixed, *_row(each, i))
+            arguments = (*fixed, *_row(columns, i))
             self._count_call(key, arguments)
             yield arguments
 

@@ -84,11 +84,11 @@ class Recording:
         changed = {self._buffers[i].data_ptr(): arguments[i] for i in self._changes}
         return tree_map(lambda value: _outside(value, changed), self._value)
 
-    def repeat(self, fixed: list[torch.Tensor], each: list[torch.Tensor]) -> None:
-        """Repeat the function for what it changes in `fixed`, once for every row of `each`; only rows are copied."""
+    def repeat(self, fixed: list[torch.Tensor], columns: list[torch.Tensor]) -> None:
+        """Repeat the function for what it changes in `fixed`, once for every row of `columns`; only rows are copied."""
         self._copy_in(fixed)
-        for i in range(len(each[0])):
-            self._copy_in([rows[i] for rows in each], len(fixed))
+        for i in range(len(columns[0])):
+            self._copy_in([rows[i] for rows in columns], len(fixed))
             self._replay()
         self._copy_out(fixed)
 
@@ -144,14 +144,14 @@ class Graphed:
         self._prepare([], list(arguments))  # the next single call may have other tensors, so all are copied
         return self._once(*arguments)
 
-    def repeat(self, fixed: list[torch.Tensor], each: list[torch.Tensor]) -> None:
-        """Call ``function(*fixed, *(rows[i] for rows in each))`` for every i, for what it changes in place."""
-        self._prepare(fixed, [rows[0] for rows in each])
-        for i in range(len(each[0])):
+    def repeat(self, fixed: list[torch.Tensor], columns: list[torch.Tensor]) -> None:
+        """Call ``function(*fixed, *(rows[i] for rows in columns))`` for every i, for what it changes in place."""
+        self._prepare(fixed, [rows[0] for rows in columns])
+        for i in range(len(columns[0])):
             if self._recording is not None and self._trials == _TRIALS:
-                self._recording.repeat(fixed, [rows[i:] for rows in each])
+                self._recording.repeat(fixed, [rows[i:] for rows in columns])
                 return
-            self._once(*fixed, *(rows[i] for rows in each))
+            self._once(*fixed, *(rows[i] for rows in columns))
 
     def _prepare(self, fixed: list[torch.Tensor], others: list[torch.Tensor]) -> None:
         """Make a recording in the second call, and where an argument that is read without a copy was replaced."""

@@ -19,8 +19,8 @@ def build(
     del arguments, changes
     once = traced.module().forward
 
-    def repeat(stays: list[torch.Tensor], each: list[torch.Tensor]) -> None:
-        for rows in zip(*(values.unbind() for values in each), strict=True):
+    def repeat(stays: list[torch.Tensor], columns: list[torch.Tensor]) -> None:
+        for rows in zip(*(values.unbind() for values in columns), strict=True):
             once(*stays, *rows)
 
     return without_derivatives(traced, once if fixed is None else repeat)

@@ -138,9 +138,9 @@ class _Unpacked(nn.Module):
         super().__init__()
         self.function = function
 
-    def forward(self, fixed: list[torch.Tensor], each: list[torch.Tensor]) -> torch.Tensor:
+    def forward(self, fixed: list[torch.Tensor], columns: list[torch.Tensor]) -> torch.Tensor:
         """Return the function's value."""
-        return self.function(*fixed, *each)
+        return self.function(*fixed, *columns)
 
 
 class _Loop(nn.Module):
@@ -150,9 +150,9 @@ class _Loop(nn.Module):
         super().__init__()
         self.step = step
 
-    def forward(self, fixed: list[torch.Tensor], each: list[torch.Tensor]) -> int:
+    def forward(self, fixed: list[torch.Tensor], columns: list[torch.Tensor]) -> int:
         """Repeat, and return how often; the function counts for what it changes."""
-        steps = [rows.unbind() for rows in each]
+        steps = [rows.unbind() for rows in columns]
         for i in range(len(steps[0])):
             self.step(fixed, [rows[i] for rows in steps])
         return len(steps[0])
