@@ -134,7 +134,7 @@ def test_no_space_left_on_the_device(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(checkpoint, "save_file", full)
-    with pytest.raises(CheckpointError, match=r"No space left on device.*before is unchanged: free some space"):
+    with pytest.raises(CheckpointError, match=r"No space left on device.*previous files are unchanged: free some space"):
         save(tmp_path, {"model/params": torch.zeros(6)}, {"version": 8})
     assert_last_good_one_is_whole(tmp_path)
     with pytest.raises(CheckpointError, match=r"cannot write"):
@@ -155,7 +155,7 @@ def small_disk(tmp_path):
 
 def test_a_disk_that_is_really_full(small_disk):
     save(small_disk, TENSORS, FACTS)
-    with pytest.raises(CheckpointError, match="before is unchanged"):
+    with pytest.raises(CheckpointError, match="previous files are unchanged"):
         save(small_disk, {"model/params": torch.zeros(100_000)}, {"version": 8})
     assert_last_good_one_is_whole(small_disk)
     save(small_disk, TENSORS, {"version": 9})  # there is room for small ones again
@@ -168,7 +168,7 @@ def test_a_file_that_may_not_grow(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
     try:
-        with pytest.raises(CheckpointError, match="before is unchanged"):
+        with pytest.raises(CheckpointError, match="previous files are unchanged"):
             save(tmp_path, {"model/params": torch.zeros(1 << 20)}, {"version": 8})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -154,8 +154,8 @@ def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
     defaults = _defaults(one.get("kind"), other.get("kind")) if one.keys() != other.keys() else {}
     missing = one.keys() ^ other.keys()
     for key in sorted((one.keys() | other.keys()) - (missing & _NEWER)):
-        values = (table.get(key, defaults.get(key)) for table in (one, other))
-        yield from differences(*values, f"{path}.{key}" if path else key)
+        first, second = (table.get(key, defaults.get(key)) for table in (one, other))
+        yield from differences(first, second, f"{path}.{key}" if path else key)
 
 
 def _defaults(one: Any, other: Any) -> dict[str, Any]:

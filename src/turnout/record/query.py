@@ -207,7 +207,7 @@ class History(Figures):
             if name not in table.column_names:
                 table = table.append_column(name, values)
                 continue
-            recorded = pc.coalesce(table[name].cast(pa.float64()), values)
+            recorded = pc.if_else(table[name].is_valid(), table[name].cast(pa.float64()), values)
             table = table.set_column(table.column_names.index(name), name, recorded)
         return table
 

@@ -64,8 +64,8 @@ def kept_by(simulation):
     """Return the version that each client keeps."""
     pace = simulation.coordinator.scheduler.pace
     assert isinstance(pace, BoundRounds)
-    assert pace.kept is not None
-    return pace.kept
+    assert pace.client_versions is not None
+    return pace.client_versions
 
 
 def test_only_models_that_somebody_keeps_are_held():
@@ -84,7 +84,7 @@ def test_who_enrols_later_begins_with_the_present_model():
     pace.chosen(0.0, [0])
     pace.all_reported(0.0)
     pace.grow(4)
-    assert pace.kept == [1, 0, 1, 1]
+    assert pace.client_versions == [1, 0, 1, 1]
     assert pace.versions() == {0, 1}
 
 
