@@ -193,7 +193,7 @@ def test_a_full_disk_in_the_middle_of_a_run_leaves_the_last_good_checkpoint(tiny
         if row["round"] == 5:
             patch.setattr(checkpoint, "save_file", full)
 
-    with monkeypatch.context() as patch, pytest.raises(CheckpointError, match="before is unchanged"):
+    with monkeypatch.context() as patch, pytest.raises(CheckpointError, match="previous files are unchanged"):
         small(tiny).run(tmp_path / "run", checkpoint_every=2, callbacks=[AfterRound(fill)])
     assert checkpoint.load(tmp_path / "run")[1]["version"] == 4
     small(tiny).run(tmp_path / "run", resume=True)

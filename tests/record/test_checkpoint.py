@@ -134,7 +134,9 @@ def test_no_space_left_on_the_device(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(checkpoint, "save_file", full)
-    with pytest.raises(CheckpointError, match=r"No space left on device.*previous files are unchanged: free some space"):
+    with pytest.raises(
+        CheckpointError, match=r"No space left on device.*previous files are unchanged: free some space"
+    ):
         save(tmp_path, {"model/params": torch.zeros(6)}, {"version": 8})
     assert_last_good_one_is_whole(tmp_path)
     with pytest.raises(CheckpointError, match=r"cannot write"):

@@ -13,9 +13,9 @@ def gaussian(purpose: str, federation: Federation, release: int, number: int) ->
     """Draw the noise of a release, ``[number]``, a function of its index and of the seed or the server's secret.
 
     Between real machines, where clients know the seed, the server has a secret. Numbers are drawn by NumPy's Philox with a
-    128-bit key. A torch generator has a 32-bit seed on a CPU: a secret could be found by exhaustive search, and two releases of
-    a simulation would have the same noise once in 2^32 pairs. On a GPU it has 64 bits, and a simulation draws there. Neither
-    generator is cryptographic, and the numbers are floating point.
+    128-bit key. A torch generator has a 32-bit seed on a CPU: a secret could be found by exhaustive search, and two releases
+    of a simulation would have the same noise once in 2^32 pairs. On a GPU it has 64 bits, and a simulation draws there.
+    Neither generator is cryptographic, and the numbers are floating point.
     """
     if federation.secret is None and federation.device.type != "cpu":
         generator = torch.Generator(federation.device).manual_seed(
