@@ -89,7 +89,7 @@ def normal(bits: torch.Tensor) -> torch.Tensor:
     """Turn 64 random bits into float64 numbers from the standard normal distribution.
 
     >>> normal(torch.tensor([-(2**62), 0, 2**62])).round(decimals=4)
-    tensor([ 0.6745, -8.2095, -0.6745], dtype=torch.float64)
+    tensor([ 0.6745, -8.2924, -0.6745], dtype=torch.float64)
     """
     return torch.special.ndtri(uniform(bits) + 2.0**-54)  # never of 0, where it is infinite
 
