@@ -59,10 +59,6 @@ class Clients(Protocol):
         ...
 
 
-class Driver(Timing, Clients, Protocol):
-    """An object that implements both protocols."""
-
-
 def carry_out(source: Source, timing: Timing, time: float) -> Step | Gather | None:
     """Carry out actions up to the next one that needs a model, and return that one.
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from turnout.core.checks import ConfigurationError, count, known_name, refuse
@@ -207,8 +206,10 @@ class History(Figures):
             if name not in table.column_names:
                 table = table.append_column(name, values)
                 continue
-            recorded = pc.if_else(table[name].is_valid(), table[name].cast(pa.float64()), values)
-            table = table.set_column(table.column_names.index(name), name, recorded)
+            recorded = table[name].cast(pa.float64()).to_pylist()
+            filled = [value if old is None else old for old, value in zip(recorded, values.to_pylist(), strict=True)]
+            column = pa.array(filled, pa.float64(), from_pandas=False)
+            table = table.set_column(table.column_names.index(name), name, column)
         return table
 
     @property

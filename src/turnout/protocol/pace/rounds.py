@@ -70,7 +70,7 @@ class BoundRounds(PhasedPace):
         client_versions: the version that each client trains from; None if all train from the present one.
     """
 
-    def __init__(self, options: Rounds, course: Course = Training(), client_versions: list[int] | None = None) -> None:  # noqa: B008
+    def __init__(self, options: Rounds, course: Course, client_versions: list[int] | None) -> None:
         super().__init__(course)
         self.options, self.client_versions = options, client_versions
         self.mixes_versions = client_versions is not None
