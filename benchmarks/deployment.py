@@ -42,7 +42,8 @@ from turnout.deployment.client.worker import phase_message
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
-from turnout.deployment.wire.format import Assignment, encode
+from turnout.deployment.wire.assignment import Assignment
+from turnout.deployment.wire.format import encode
 from turnout.deployment.wire.surveys import sums_body
 from turnout.engine.allocator import SERVER, keep_large_buffers
 from turnout.models import Mlp

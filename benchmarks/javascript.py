@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import turnout as to
+from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.join import Connection
 from turnout.deployment.client.swarm import Swarm
-from turnout.deployment.client.worker import Computer
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
@@ -69,7 +69,7 @@ def accuracy(experiment: Experiment, in_node: int, sampling: str, folder: Path) 
             ]
             taken = int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout)
         thread.join()
-        curve = status(server.service, 0, {})["curves"]["test_accuracy"]
+        curve = status(server.service, 0, {}).curves["test_accuracy"]
     return 100.0 * curve[-1][1], taken
 
 

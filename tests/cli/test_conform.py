@@ -14,13 +14,15 @@ from typer.testing import CliRunner
 import turnout
 from turnout.cli.app import app
 from turnout.cli.conform import trial_of
-from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.client.computer import Computer
+from turnout.deployment.client.worker import Worker
 from turnout.deployment.conform import judge
 from turnout.deployment.conform.faults import Exchange
 from turnout.deployment.conform.scenarios import SCENARIOS
 from turnout.deployment.conform.trial import tried
-from turnout.deployment.wire.format import Assignment, encode
-from turnout.deployment.wire.format import told as wire_told
+from turnout.deployment.wire.assignment import Assignment
+from turnout.deployment.wire.assignment import told as wire_told
+from turnout.deployment.wire.format import encode
 from turnout.deployment.wire.surveys import question_tensor
 from turnout.evaluation.queries import Question
 from turnout.protocol.survey import FIRST_TASK

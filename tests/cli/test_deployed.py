@@ -13,7 +13,7 @@ from turnout.cli.deployed import announced
 from turnout.cli.joining import clients_experiment, functions_of
 from turnout.cli.names import AGGREGATIONS, ALSO, PACES, SELECTIONS, SERVER_OPTIMIZERS
 from turnout.cli.settings import Settings
-from turnout.deployment.client.worker import Computer
+from turnout.deployment.client.computer import Computer
 from turnout.deployment.server import process
 from turnout.deployment.server.deployable import check
 from turnout.deployment.server.limits import Limits

@@ -13,6 +13,7 @@ SCHEMAS = DOCUMENT["components"]["schemas"]
 
 _TYPES = {
     "object": dict, "array": list, "string": str, "integer": int, "number": int | float, "null": type(None),
+    "boolean": bool,
 }  # fmt: skip
 
 
@@ -25,8 +26,9 @@ def faults(value, schema, where="body"):
         return [] if any(fits) else [f"{where} fits none of {len(fits)} forms: {value!r}"]
     if "enum" in schema:
         return [] if value in schema["enum"] else [f"{where} is {value!r}"]
-    if "type" in schema and (isinstance(value, bool) or not isinstance(value, _TYPES[schema["type"]])):
-        return [f"{where} is {value!r}, needed {schema['type']}"]
+    kind = schema.get("type")  # True is an int in Python, and no number in JSON
+    if kind is not None and (isinstance(value, bool) != (kind == "boolean") or not isinstance(value, _TYPES[kind])):
+        return [f"{where} is {value!r}, needed {kind}"]
     if isinstance(value, str) and not re.search(schema.get("pattern", ""), value):
         return [f"{where} is {value!r}, needed {schema['pattern']}"]
     if isinstance(value, int | float) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):

@@ -18,12 +18,13 @@ from turnout.core.checks import ConfigurationError
 from turnout.deployment.client.calls import JoinError
 from turnout.deployment.server import administration, files, store
 from turnout.deployment.server.app import ROUTES
+from turnout.deployment.server.database import StoreUnavailable
 from turnout.deployment.server.enrolment import Enrolment
-from turnout.deployment.server.happening import Happening
+from turnout.deployment.server.event import Event
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
+from turnout.deployment.server.recovery import _tasks_of
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.store import StoreUnavailable
 from turnout.deployment.server.verdicts import hashed
 from turnout.deployment.wire.administrator import read_token
 from turnout.pieces.aggregation import SecureSum
@@ -63,7 +64,7 @@ def asked_since(deployed, number):
 
 def replayed(deployed):
     """The model that the journal leads to, compared with the one that the server has."""
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     found = replay(deployed.setting, deployed.folder)
     assert torch.equal(found.driver.params, deployed.host.driver.params)
     return found
@@ -228,7 +229,7 @@ def test_a_question_for_work_that_waits_is_answered(world):
     async def asks():
         body = json.dumps({"wait": 50}).encode()
         waiting = asyncio.ensure_future(host._send("POST", "/v1/checkin", body, bearer(token_of(deployed, 2)), None))
-        while not len(host.http._waiting):
+        while not len(host.http._clients.waiting):
             await asyncio.sleep(0)
         host.http._loop = asyncio.get_running_loop()
         path, body = "/v1/admin/clients/2", json.dumps({"change": "ban", "text": "leaves"}).encode()
@@ -391,7 +392,7 @@ def test_administrators_who_act_at_once(world, seed):
 def state_of(host):
     """What an administrator may change."""
     driver = host.driver
-    tasks = {client: [task.task for task in driver.tasks_of(client)] for client in range(host.service.num_clients)}
+    tasks = {client: [task.task for task in _tasks_of(driver, client)] for client in range(host.service.num_clients)}
     facts = {"roster": driver.roster.facts(), "there": driver.present(), "tasks": tasks}
     return copy.deepcopy(facts | {"clients": host.store.clients(), "codes": host.store.codes()})
 
@@ -455,28 +456,28 @@ def test_who_comes_first_has_the_code():
     """An enrolment and a withdrawal of one batch, in both orders; and an enrolment that has to be written a second time."""
     made = enrolment_with({"a": None})
     batch = set[str]()
-    assert made.admit(Happening("enrol", digest="t", data={"code": "a"}), batch) is None
-    refused = made.admit_change(Happening("codes", data={"withdraw": "a"}), batch)
+    assert made.admit(Event("enrol", digest="t", data={"code": "a"}), batch) is None
+    refused = made.admit_change(Event("codes", data={"withdraw": "a"}), batch)
     assert refused is not None
     assert refused.status == 404
     made, batch = enrolment_with({"a": None}), set[str]()
-    assert made.admit_change(Happening("codes", data={"withdraw": None}), batch) is None
-    refused = made.admit(Happening("enrol", digest="t", data={"code": "a"}), batch)
+    assert made.admit_change(Event("codes", data={"withdraw": None}), batch) is None
+    refused = made.admit(Event("enrol", digest="t", data={"code": "a"}), batch)
     assert refused is not None
     assert refused.status == 403
 
 
 def test_a_code_that_waits_for_the_disk_is_used():
     """The journal could not be written, the enrolment waits on, and a newcomer has the same code."""
-    made, waits = enrolment_with({"a": None}), Happening("enrol", digest="t", data={"code": "a"})
+    made, waits = enrolment_with({"a": None}), Event("enrol", digest="t", data={"code": "a"})
     assert made.admit(waits, set()) is None
     again = set[str]()
     assert made.admit(waits, again) is None
-    refused = made.admit(Happening("enrol", digest="u", data={"code": "a"}), again)
+    refused = made.admit(Event("enrol", digest="u", data={"code": "a"}), again)
     assert refused is not None
     assert refused.status == 403
 
 
 def enrolment_with(codes: dict[str, int | None]) -> Enrolment:
-    store: Any = SimpleNamespace(run="r", clients=dict, codes=lambda: codes)
+    store: Any = SimpleNamespace(facts=SimpleNamespace(run="r"), clients=dict, codes=lambda: codes)
     return Enrolment(store, max_clients=5, needs_code=True, over=lambda: None)

@@ -12,12 +12,13 @@ from torch.nn.functional import cross_entropy
 
 from turnout import Experiment, Population, fedau
 from turnout.deployment.client.calls import Call
+from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.exchange import send
 from turnout.deployment.client.join import Connection, Joined
 from turnout.deployment.client.newcomer import Manners, Newcomer
 from turnout.deployment.client.session import Client
 from turnout.deployment.client.state import ClientFolder
-from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.client.worker import Worker
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.replay import replay

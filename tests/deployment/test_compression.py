@@ -5,9 +5,11 @@ import pytest
 import torch
 
 from turnout import ConfigurationError, Experiment, Population, compose, fedbuff
-from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.client.computer import Computer
+from turnout.deployment.client.worker import Worker
 from turnout.deployment.server.setting import Setting
-from turnout.deployment.wire.format import Assignment, WireError, decode, encode, model_tensors
+from turnout.deployment.wire.assignment import Assignment
+from turnout.deployment.wire.format import WireError, decode, encode, model_tensors
 from turnout.models import Mlp
 from turnout.pieces import Guard
 from turnout.pieces import guard as guards

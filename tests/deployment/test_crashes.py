@@ -99,7 +99,7 @@ def check(driver, homes, undisturbed):
     """The law, and SCAFFOLD's invariant: the server's control is the mean of the clients' own."""
     assert torch.equal(driver.params, undisturbed.state.params)
     mean = torch.stack([home.state.memory["control"] for home in homes]).double().mean(dim=0)
-    torch.testing.assert_close(driver.coordinator.state.slots["controls"]["control"], mean, rtol=0, atol=1e-6)
+    torch.testing.assert_close(driver.run.coordinator.state.slots["controls"]["control"], mean, rtol=0, atol=1e-6)
 
 
 def test_kills_at_every_operation(world, folder, reaper, undisturbed):
@@ -109,7 +109,7 @@ def test_kills_at_every_operation(world, folder, reaper, undisturbed):
         live_all(deployed, reaper)
     assert min(reaper.kills.values()) >= KILLS
     reaper.left = None
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     check(deployed.host.driver, deployed.homes, undisturbed)
     assert replay(deployed.setting, deployed.folder).same is True
     participations = deployed.host.driver.ledger.history.participation
@@ -165,7 +165,7 @@ def test_kill_nine(folder, undisturbed):
     """A real process and real signals: the server is killed at random moments while clients talk to it."""
     chance, homes, port = random.Random(1), [], free_port()
     options = Options(port=port, min_clients=8, leases=Leases(heartbeat=600, grace=600), rate=0, linger=60)
-    from turnout.deployment.client.worker import Computer
+    from turnout.deployment.client.computer import Computer
 
     computer, pid = Computer(RUN, "vectorised"), started(folder, options)
     kills = wanted = KILLS if KILLS > 10 else 3

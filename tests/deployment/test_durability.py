@@ -13,7 +13,8 @@ from turnout.deployment.client import state as states
 from turnout.deployment.client.state import ClientFolder, Pending
 from turnout.deployment.server import files
 from turnout.deployment.server.store import Store
-from turnout.deployment.wire.format import Assignment, encode
+from turnout.deployment.wire.assignment import Assignment
+from turnout.deployment.wire.format import encode
 
 TASK = Assignment(1, 0, "train", 0, "0" * 64, 10, 1.0)
 REPORT = Pending(TASK, b"report", {"w": torch.ones(1, 3)})

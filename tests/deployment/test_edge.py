@@ -7,14 +7,14 @@ import tracemalloc
 import pytest
 import torch
 
-from turnout.deployment.server.happening import Happening
+from turnout.deployment.server.event import Event
 from turnout.deployment.server.limits import Limits, network_of
 from turnout.deployment.server.verdicts import hashed
 from turnout.deployment.wire import edge
+from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.bodies import Checkin, Fail
 from turnout.deployment.wire.edge import Malformed
 from turnout.deployment.wire.format import (
-    Assignment,
     WireError,
     decode,
     digest,
@@ -118,7 +118,7 @@ def test_enrolment(deployed, body):  # noqa: F811
     assert answer.status == ENROLMENTS[body], answer.body
     assert answer.status == 201 or answer.table()["reason"]
     assert deployed.host.driver.applied == entries + (answer.status == 201)
-    assert deployed.host.service.failure is None
+    assert deployed.host.service.writer.failure is None
 
 
 def test_addresses_and_headers(deployed):  # noqa: F811
@@ -142,13 +142,13 @@ def test_events_that_no_database_holds():
     """They are refused where they are made, not in the journal's thread."""
     for event, why in [
         ({"data": {"name": "\ud800"}}, "surrogates not allowed"),
-        ({"data": {"name": "\0"}}, "hold NUL"),
-        ({"data": {"name": "x" * 5000}}, "too long"),
-        ({"task": 1 << 63}, "no number of 64 bits"),
+        ({"data": {"name": "\0"}}, "contain NUL"),
+        ({"data": {"name": "x" * 5000}}, "more than 4,096 bytes"),
+        ({"task": 1 << 63}, "does not fit in 64 bits"),
     ]:
         with pytest.raises(ValueError, match=why):
-            Happening("enrol", **event)
-    assert Happening("enrol", digest=hashed("x"), data={"name": r"\u0000"}).data
+            Event("enrol", **event)
+    assert Event("enrol", digest=hashed("x"), data={"name": r"\u0000"}).data
 
 
 def test_headers_of_reports():

@@ -5,17 +5,18 @@ from types import SimpleNamespace
 from typing import Any
 
 from turnout.deployment.server.enrolment import Enrolment
-from turnout.deployment.server.happening import Happening
-from turnout.deployment.server.store import Entry, Store
+from turnout.deployment.server.entries import Entry
+from turnout.deployment.server.event import Event
+from turnout.deployment.server.store import Store
 
 
 def enrolment(codes: dict[str, int | None]) -> Enrolment:
-    store: Any = SimpleNamespace(run="r", clients=dict, codes=lambda: codes)
+    store: Any = SimpleNamespace(facts=SimpleNamespace(run="r"), clients=dict, codes=lambda: codes)
     return Enrolment(store, max_clients=5, needs_code=True, over=lambda: None)
 
 
-def asks(token: str, code: str | None) -> Happening:
-    return Happening("enrol", digest=token, data={} if code is None else {"code": code})
+def asks(token: str, code: str | None) -> Event:
+    return Event("enrol", digest=token, data={} if code is None else {"code": code})
 
 
 def test_two_newcomers_of_one_batch_cannot_share_a_code() -> None:

@@ -70,10 +70,10 @@ def test_served_and_simulated_figures_are_the_same(world, algorithm, options):
     for _ in range(run.rounds):
         simulation.round()
     simulation.finish()
-    last = deployed.host.service.figures.curves["test_accuracy"][
+    last = deployed.host.service.writer.figures.status["curves"]["test_accuracy"][
         -1
     ]  # of the evaluation that ended behind the last step
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     served, simulated = History.load(deployed.folder), simulation.history
     assert last == (4, served.column("test_accuracy")[1][-1])
     names = [name for name in simulated.column_names if name.startswith(("test_", "appeal_", "client_", "preferred_"))]
@@ -161,7 +161,7 @@ def test_kills_at_every_operation(world, folder, reaper):
         live_all(deployed, reaper)
     reaper.left = None
     assert min(reaper.kills.values()) >= KILLS
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     driver = deployed.host.driver
     assert torch.equal(driver.params, whole.params)
     expected = whole.ledger.history.evaluations.table
@@ -236,7 +236,7 @@ def test_reports_say_how_many_clients_answered(world):
     """Tables and pages show mean, worst tenth and spread over clients, and never without the number who answered."""
     run = experiment(fedau(LOCAL), held_out(range(6)), rounds=2)
     deployed = world(run).run()
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     record = RunRecord("fedau", 0, History.load(deployed.folder))
     (row,) = comparison([record])
     assert (row.figures["evaluation_asked"].mean, row.figures["evaluation_answered"].mean) == (8.0, 6.0)

@@ -48,6 +48,8 @@ def test_the_present_model_of_a_run(world):
         digest = hashlib.sha256(answer.body)
         assert answer.headers["repr-digest"] == f"sha-256=:{base64.b64encode(digest.digest()).decode()}:"
         assert answer.headers["etag"] == f'"{digest.hexdigest()}"'
+        name = f"{deployed.host.service.run}-step-{versions[-1]}.safetensors"  # what curl -O -J calls the file
+        assert answer.headers["content-disposition"] == f'attachment; filename="{name}"'
         assert asked(deployed, if_none_match=answer.headers["etag"]).status == 304
         part = asked(deployed, range="bytes=10-19")
         assert (part.status, part.body, part.headers["etag"]) == (206, answer.body[10:20], answer.headers["etag"])
@@ -83,7 +85,7 @@ def test_personal_clients_get_what_a_new_one_begins_with(world):
         deployed.round()
     tensors, params = load(asked(deployed).body), deployed.host.driver.params
     assert sum(value.numel() for value in tensors.values()) > len(params)
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     saved = to.load(deployed.folder).state_dict()
     assert all(torch.equal(tensors[name], saved[name]) for name in saved)
 

@@ -76,7 +76,7 @@ def test_extreme_numbers_stop_no_server(world, name):
         deployed.round()
         assert [deployed.host.send("GET", path).status for path in ("/v1/status", "/metrics")] == [200, 200]
     assert deployed.host.driver.version == len(KINDS)
-    assert deployed.host.service.failure is None
+    assert deployed.host.service.writer.failure is None
     assert torch.isfinite(deployed.host.driver.params).all()
     history = deployed.host.driver.ledger.history
     taken, dropped = (history.column(column)[1] for column in ("num_participants", "num_dropped"))

@@ -16,17 +16,21 @@ import turnout as to
 from turnout import Experiment, Population, fedau
 from turnout.cli.serve_options import norm_bound, task_seconds
 from turnout.core.checks import CheckpointError, ConfigurationError, Diverged
+from turnout.deployment.server import checkpoints, files
 from turnout.deployment.server import driver as drivers
-from turnout.deployment.server import files
 from turnout.deployment.server import reports as reading
 from turnout.deployment.server import store as stores
-from turnout.deployment.server.happening import Happening
+from turnout.deployment.server.checkpoints import check_progress
+from turnout.deployment.server.database import StoreLost, StoreUnavailable
+from turnout.deployment.server.entries import Entry
+from turnout.deployment.server.event import Event
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
-from turnout.deployment.server.store import Entry, Store, StoreLost, StoreUnavailable
+from turnout.deployment.server.store import Store
+from turnout.deployment.server.visits import UnwrittenVisits
 from turnout.deployment.wire.format import encode
 from turnout.models import Mlp
 from turnout.pieces.server_optimizer import ServerSgd
@@ -127,7 +131,7 @@ def test_a_run_without_reports_ends_with_the_reason(world):
     assert deployed.host.driver.version == 3
     assert deployed.host.driver.over is None
     deployed.restart()  # a new attempt has as many steps
-    assert deployed.host.driver.empty_steps == 0
+    assert deployed.host.driver.run.empty_steps == 0
 
 
 def test_steps_with_reports_count_anew(world):
@@ -151,17 +155,17 @@ def test_steps_with_reports_count_anew(world):
 
 def test_a_failed_run_says_so_everywhere(folder, monkeypatch):
     """The server ends with the reason, its status says "failed", and a checkpoint is there."""
-    server = Server(RUN, folder, None, Options(port=0, min_clients=1, linger=0.2, max_empty_steps=3))
-    monkeypatch.setattr(server.service, "tick", lambda: 1.0)
-    monkeypatch.setattr(drivers.Driver, "empty_steps", 3)
+    server = Server(RUN, folder, None, Options(port=0, min_clients=1, linger=0.2))
+    monkeypatch.setattr(server.service.writer.handler, "tick", lambda: 1.0)
+    server.driver.publication.finite = False
     server.service.enrol("t" * 40)
-    with pytest.raises(Diverged, match="no report could be used in the last 3 steps"):
+    with pytest.raises(Diverged, match="the model of step 0 holds NaN or infinity"):
         server.run(lambda _: None)
     from turnout.deployment.server.status import status
 
     figures = status(server.service, 0, {})
-    assert (figures["state"], figures["healthy"]) == ("failed", False)
-    assert "last 3 steps" in figures["failure"]
+    assert (figures.state, figures.healthy) == ("failed", False)
+    assert "holds NaN" in figures.failure
     assert (folder / "checkpoint.safetensors").exists()
 
 
@@ -170,12 +174,12 @@ def test_a_model_that_overflows_is_noticed(world):
     deployed = world(RUN)
     deployed.round()
     driver = deployed.host.driver
-    driver.coordinator.state.params.fill_(float("inf"))
+    driver.run.coordinator.state.params.fill_(float("inf"))
     driver.publication.last = None
-    driver.run._publish()
+    driver.publish()
     assert not driver.publication.finite
     with pytest.raises(Diverged, match="holds NaN or infinity: restore a backup from before"):
-        deployed.host.service.check_progress()
+        check_progress(driver, 10)
 
 
 def test_a_huge_update_does_not_stay_with_a_server_that_remembers_updates(world, folder):
@@ -200,11 +204,11 @@ def test_the_model_can_be_taken_out(world, tmp_path):
     """From the last checkpoint while the run goes on, and when it is over."""
     deployed = world(RUN)
     deployed.round()
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     for over in (False, True):
         if over:
             deployed.run()
-            deployed.host.service.finish()
+            deployed.host.service.writer.checkpoint()
         result = to.load(deployed.folder)
         file = load_file(result.export(tmp_path / "model.safetensors"))
         names = [name for name, _ in result.model.named_parameters()]
@@ -221,7 +225,7 @@ def test_the_model_of_personal_clients(world):
 
     run = Experiment(**{**vars(RUN), "algorithm": RECIPES["fedavg_p"](LOCAL), "rounds": 1})
     deployed = world(run).run()
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     names = list(to.load(deployed.folder).state_dict())
     assert len(names) == 4
 
@@ -260,26 +264,26 @@ def test_a_full_disk_is_waited_for(world, monkeypatch, undisturbed, point, at):
     """Whatever cannot be written now is written later: same model, nothing counted twice."""
     disk = Full(at)
     deployed = world(RUN, checkpoint_every=0.0)
-    monkeypatch.setattr("turnout.deployment.server.writer.time.sleep", lambda _: None)
-    service, flush = deployed.host.service, deployed.host.service.flush
+    monkeypatch.setattr("turnout.deployment.server.journal_writer.time.sleep", lambda _: None)
+    writer, flush = deployed.host.service.writer, deployed.host.service.writer.flush
 
     def patient():
         while True:
             try:
                 return flush()
             except StoreUnavailable as error:
-                assert not service.healthy
-                service._wait(error)
+                assert not writer.healthy
+                writer.wait(error)
 
-    monkeypatch.setattr(service, "flush", patient)
+    monkeypatch.setattr(writer, "flush", patient)
     target, name = WRITES[point]
     with monkeypatch.context() as full:
         full.setattr(target, name, disk.around(getattr(target, name)))
         deployed.run()
     assert disk.failed == 3
     assert torch.equal(deployed.host.driver.params, undisturbed)
-    service.finish()
-    assert service.unsaved is None
+    writer.checkpoint()
+    assert writer.checkpoints.error is None
     assert replay(deployed.setting, deployed.folder).same is True
 
 
@@ -303,11 +307,11 @@ def test_a_database_on_a_full_disk_is_waited_for(folder):
 def test_a_server_that_is_told_to_stop_waits_no_longer(world):
     """While the disk is full, a server that stops gives up after a few attempts; its journal has everything."""
     deployed = world(RUN)
-    service = deployed.host.service
-    service.stopping = True
-    service._failures = 3
+    writer = deployed.host.service.writer
+    writer.stopping = True
+    writer._failures = 3
     with pytest.raises(StoreUnavailable, match="cannot be written: full"):
-        service._wait(OSError("full"))
+        writer.wait(OSError("full"))
     deployed.host.store.wait = stores._refuse
     with pytest.raises(StoreUnavailable, match=r"cannot be written: .*Free some space"):
         deployed.host.store.until_done(lambda: files.sync(deployed.folder / "nothing"))
@@ -320,8 +324,8 @@ def test_a_last_checkpoint_that_is_missing_is_told(folder, monkeypatch):
     def full(*_):
         raise CheckpointError("the disk is full")
 
-    monkeypatch.setattr(server.driver, "save", full)
-    server.service.stopping = True
+    monkeypatch.setattr(checkpoints, "save", full)
+    server.service.writer.stopping = True
     with pytest.raises(CheckpointError, match=r"last checkpoint is missing: the disk is full. Start the server again"):
         server.run(lambda _: None)
 
@@ -347,8 +351,8 @@ def test_a_folder_that_is_removed_before_the_end(world):
     deployed = world(RUN)
     deployed.round()
     shutil.rmtree(deployed.folder)
-    deployed.host.service.stop()
-    assert isinstance(deployed.host.service.failure, StoreLost)
+    deployed.host.service.writer.stop()
+    assert isinstance(deployed.host.service.writer.failure, StoreLost)
     assert not deployed.folder.exists()
 
 
@@ -396,7 +400,7 @@ def test_a_lost_report_drops_its_task(world):
     deployed.restart()
     assert torch.equal(deployed.host.driver.params, first)
     deployed.run()
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     assert replay(deployed.setting, deployed.folder).same is True
 
 
@@ -457,17 +461,17 @@ def test_a_report_that_raises_drops_its_task(world, monkeypatch, restarts):
 def test_an_entry_that_raises_ends_nothing(world, monkeypatch, restarts):
     """Its request is answered with the error, and the entries behind it are applied."""
     deployed = world(RUN)
-    service, come = deployed.host.service, drivers.Roster.set
-    monkeypatch.setattr(drivers.Driver, "ignores", lambda *_: False)
+    writer, set_presence = deployed.host.service.writer, drivers.Roster.set_presence
+    monkeypatch.setattr(UnwrittenVisits, "defer", lambda *_: False)
 
-    def strange(self, client, comes):
+    def strange(self, client, present):
         if client == 5:
             raise LookupError("strange")
-        come(self, client, comes)
+        set_presence(self, client, present)
 
-    monkeypatch.setattr(drivers.Roster, "set", strange)
-    bad, good = service._put(Happening("join", 5)), service._put(Happening("join", 6))
-    service.flush()
+    monkeypatch.setattr(drivers.Roster, "set_presence", strange)
+    bad, good = writer.put(Event("join", 5)), writer.put(Event("join", 6))
+    writer.flush()
     with pytest.raises(LookupError, match="strange"):
         bad.result(0)
     assert good.result(0) is None
@@ -483,21 +487,21 @@ def test_an_entry_that_raises_ends_nothing(world, monkeypatch, restarts):
 def test_what_could_not_be_written_comes_first(world, monkeypatch):
     """What arrives while a write fails is written behind what waits, in the order of arrival."""
     deployed = world(RUN)
-    service, commit = deployed.host.service, Store.commit
-    monkeypatch.setattr(drivers.Driver, "ignores", lambda *_: False)
+    writer, commit = deployed.host.service.writer, Store.commit
+    monkeypatch.setattr(UnwrittenVisits, "defer", lambda *_: False)
 
     def broken(*_, **__):
-        service._put(Happening("leave", 1))
+        writer.put(Event("leave", 1))
         raise StoreUnavailable("not now")
 
-    service._put(Happening("join", 1))
-    service._put(Happening("join", 2))
+    writer.put(Event("join", 1))
+    writer.put(Event("join", 2))
     with monkeypatch.context() as patched:
         patched.setattr(Store, "commit", broken)
         with pytest.raises(StoreUnavailable):
-            service.flush()
+            writer.flush()
     assert Store.commit is commit
-    service.flush()
+    writer.flush()
     kinds = [(entry.kind, entry.client) for entry in deployed.host.store.entries()]
     assert kinds[-3:] == [("join", 1), ("join", 2), ("leave", 1)]
     assert deployed.host.driver.present() == [2]
@@ -513,9 +517,9 @@ def test_a_late_report_does_not_take_the_place_of_a_new_task(world):
     for home in deployed.homes[1:]:
         home.step(host)
     deployed.clock.now += 31.0
-    host.service.tick()  # the deadline is written first, and the report behind it, in one transaction
+    host.service.writer.handler.tick()  # the deadline is written first, and the report behind it, in one transaction
     done = host.service.report(0, old.task, late.state.pending.digest, path)
-    host.service.flush()
+    host.service.writer.flush()
     new = host.driver.task_of(0)
     assert new is not None
     assert new.task != old.task
@@ -523,4 +527,4 @@ def test_a_late_report_does_not_take_the_place_of_a_new_task(world):
     assert host.service.state_of(0, old.task).body == {"state": "dropped", "reason": "late"}
     assert host.service.state_of(0, new.task).body == {"state": "open"}
     assert new.task not in host.driver.run.reports.bodies
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()

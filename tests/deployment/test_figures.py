@@ -27,7 +27,7 @@ def test_status_while_a_step_is_recorded(world, monkeypatch):
         for write in (lambda: None, lambda: step(*arguments)):
             write()
             history, ledger.recorder.history = ledger.history, Unreadable()
-            seen.append(json.loads(json.dumps(status(service, 0, {}))))
+            seen.append(json.loads(json.dumps(status(service, 0, {}).fields())))
             assert "turnout_version" in metrics(status(service, 0, {}))
             ledger.recorder.history = history
 
@@ -43,11 +43,11 @@ def test_a_snapshot_does_not_change(world):
     """What was published stays as it was."""
     deployed = world(RUN)
     deployed.round()
-    before = deployed.host.service.figures
-    copy = json.dumps(before)
+    before = deployed.host.service.writer.figures
+    copy = json.dumps(before.status)
     deployed.run()
-    assert json.dumps(before) == copy
-    assert deployed.host.service.figures.version > before.version
+    assert json.dumps(before.status) == copy
+    assert deployed.host.service.writer.figures.version > before.version
 
 
 def test_curves():
@@ -77,5 +77,5 @@ def test_a_curve_has_one_point_for_a_version_in_order():
 def test_labels_of_metrics(world):
     """A reason cannot add lines or labels."""
     deployed = world(RUN)
-    figures = status(deployed.host.service, 0, {}) | {"dropped": {'a"} 1\nevil 2 \\': 3}}
+    figures = status(deployed.host.service, 0, {}).model_copy(update={"dropped": {'a"} 1\nevil 2 \\': 3}})
     assert r'turnout_tasks_dropped{reason="a\"} 1\nevil 2 \\"} 3' in metrics(figures).splitlines()

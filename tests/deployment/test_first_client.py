@@ -7,9 +7,10 @@ import pytest
 
 import turnout as to
 from turnout.core.checks import ConfigurationError
+from turnout.deployment.server.entries import Entry
 from turnout.deployment.server.first_client import first_shape
 from turnout.deployment.server.options import Options
-from turnout.deployment.server.store import Entry, Store
+from turnout.deployment.server.store import Store
 from turnout.deployment.wire.data_shape import MOST_NUMBERS, DataShape
 from turnout.deployment.wire.edge import Malformed
 

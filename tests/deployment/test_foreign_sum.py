@@ -9,15 +9,17 @@ import torch
 
 import turnout as to
 from turnout.deployment.client.calls import carry_out
+from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.newcomer import Manners, Newcomer
 from turnout.deployment.client.session import Client
 from turnout.deployment.client.state import ClientState
-from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.client.worker import Worker
 from turnout.deployment.conform.vectors import Recorder
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
-from turnout.deployment.wire.format import Assignment, decode, model_tensors, read_manifest
+from turnout.deployment.wire.assignment import Assignment
+from turnout.deployment.wire.format import decode, model_tensors, read_manifest
 
 from ..tiny import classification
 

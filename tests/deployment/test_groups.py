@@ -6,6 +6,7 @@ import torch
 
 import turnout as to
 from turnout.deployment.server.replay import replay
+from turnout.deployment.server.saved_state import save
 from turnout.pieces.aggregation import SecureSum
 
 from ..laws.recipes import DATA
@@ -78,7 +79,7 @@ def test_a_server_that_starts_again_in_the_midst_of_sums_goes_on(world, monkeypa
         if number % 3 == 1:
             phases.add(deployed.host.driver.task_of(client).phase)
             if saved:
-                deployed.host.driver.save()
+                save(deployed.host.driver)
             deployed.restart()
         answer(deployed, [client])
     assert phases == {"train", "share", "mask", "open"}

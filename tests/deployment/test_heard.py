@@ -10,7 +10,7 @@ from rich.console import Console
 import turnout as to
 from turnout.cli.commands.status import heard_table, rows_of
 from turnout.data.federated import Shards
-from turnout.deployment.server.figures import DECILES, summary
+from turnout.deployment.server.figures import DECILES, contributions_of, summary
 from turnout.deployment.server.ledger import Ledger
 from turnout.pieces.aggregation import PrivateSum
 from turnout.protocol.influence import Influence
@@ -68,7 +68,7 @@ def test_who_is_heard_is_shown_and_survives_a_restart(world):
     deployed = world(served(PART))
     assert (status(deployed)["heard"], status(deployed)["evaluation"]) == ({}, None)
     deployed.run()
-    columns, figures = deployed.host.driver.heard(), status(deployed)
+    columns, figures = contributions_of(deployed.host.driver), status(deployed)
     heard = figures["heard"]
     assert heard["version"] == 3
     assert heard["never"] == np.mean(columns["contributions"] == 0)
@@ -129,7 +129,7 @@ def test_a_private_run_does_not_show_weights_that_depend_on_data(world, folder):
     data, public, secret = classification(), [], []
     for name, each in (("one", data), ("other", without_examples(data, 2, 3))):
         deployed = world(served(BY_DATA, each), folder=folder / name).run()
-        secret.append(deployed.host.driver.heard()["influence"])
+        secret.append(contributions_of(deployed.host.driver)["influence"])
         public.append((status(deployed)["heard"], [line for line in metrics(deployed) if "turnout_client" in line]))
     assert not np.array_equal(*secret)
     assert public[0] == public[1]

@@ -153,7 +153,7 @@ def test_any_request_is_answered(deployed, method, path, body, headers, known, c
     if answer.status >= 400 and answer.body and method != "HEAD":
         assert json.loads(answer.body)["reason"]
     assert [task_of(deployed, client) for client in (0, 1)] == before
-    assert deployed.host.service.healthy
+    assert deployed.host.service.writer.healthy
 
 
 def corrupted(body, draw):
@@ -264,7 +264,7 @@ def test_rate_limit(deployed):
         assert deployed.host.send("POST", "/v1/tasks/0/heartbeat", b"", auth(deployed, 6)).status == 404
     finally:
         deployed.host.app = app
-        deployed.host.service.woken = deployed.host.http._wake
+        deployed.host.service.writer.notify = deployed.host.http._wake
 
 
 def test_codes_are_used_once(folder):

@@ -20,13 +20,15 @@ from turnout.core.display import printable
 from turnout.core.signals import Flag
 from turnout.deployment.client import join
 from turnout.deployment.client.calls import MOST_SECONDS, Answer, Call, JoinError, Sleep
+from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.exchange import send
 from turnout.deployment.client.join import Connection, Joined, ServerSilent, announcement, fetch
 from turnout.deployment.client.newcomer import Newcomer
 from turnout.deployment.client.session import Client
 from turnout.deployment.client.state import ClientState, Pending
-from turnout.deployment.client.worker import Computer, Worker
-from turnout.deployment.wire.format import Assignment, WireError, seconds
+from turnout.deployment.client.worker import Worker
+from turnout.deployment.wire.assignment import Assignment, seconds
+from turnout.deployment.wire.format import WireError
 
 from ..laws.recipes import experiment
 from .test_crashes import free_port

@@ -19,7 +19,7 @@ from turnout import Experiment, Sgd, fedau
 from turnout.core.random import stream
 from turnout.core.types import Task
 from turnout.data.federated import FederatedData, Shards
-from turnout.deployment.client.worker import Computer
+from turnout.deployment.client.computer import Computer
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server

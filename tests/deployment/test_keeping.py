@@ -10,15 +10,15 @@ import torch
 import turnout as to
 from turnout import Experiment, Population, fedau
 from turnout.core.checks import CheckpointError, ConfigurationError
-from turnout.deployment.server import retention, writer
+from turnout.deployment.server import checkpoints, retention
 from turnout.deployment.server import store as stores
-from turnout.deployment.server.database import TASKS
-from turnout.deployment.server.happening import Happening
+from turnout.deployment.server.database import TASKS, StoreUnavailable
+from turnout.deployment.server.event import Event
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.retention import FOLDER, anchors
 from turnout.deployment.server.service import Service
-from turnout.deployment.server.store import Store, StoreUnavailable
+from turnout.deployment.server.store import Store
 from turnout.models import Mlp
 from turnout.pieces.aggregation import PrivateSum, SecureSum
 from turnout.population.availability import Everyone
@@ -109,7 +109,7 @@ def test_a_replay_from_the_oldest_anchor(world, name):
             home.step(deployed.host)  # a report, if it has one
             turns += 1
             if turns % 11 == 0:
-                deployed.host.service.finish()  # also with reports that wait for others
+                deployed.host.service.writer.checkpoint()  # also with reports that wait for others
                 again = replay(deployed.setting, deployed.folder)
                 assert torch.equal(again.driver.params, deployed.host.driver.params)
         deployed.clock.now += 1.0
@@ -118,7 +118,7 @@ def test_a_replay_from_the_oldest_anchor(world, name):
     deployed.run()
     deployed.restart()
     assert deployed.host.driver.version == RUNS[name].rounds
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     again = replay(deployed.setting, deployed.folder)
     assert 0 < again.begins < RUNS[name].rounds
     assert again.same is True
@@ -207,7 +207,7 @@ def test_a_kill_while_something_is_deleted_loses_nothing(world, monkeypatch, und
     assert kills > 1
     deployed.run()
     assert torch.equal(deployed.host.driver.params, undisturbed)
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     again = replay(deployed.setting, deployed.folder)
     assert again.same is True
     assert again.begins > 0
@@ -224,7 +224,7 @@ def test_a_disk_on_which_nothing_can_be_deleted_is_told(world, monkeypatch, capl
         patched.setattr(Store, "compact", full)
         while deployed.host.driver.version < 6:
             deployed.round()
-    assert any(each.message == "nothing is deleted" for each in caplog.records)
+    assert any(each.message == "retention failed" for each in caplog.records)
     assert kept(deployed)[0] >= 6 * 8
     deployed.run()
     assert kept(deployed)[0] <= 4 * 8
@@ -233,7 +233,7 @@ def test_a_disk_on_which_nothing_can_be_deleted_is_told(world, monkeypatch, capl
 def test_a_trace_needs_all_of_a_journal(world, monkeypatch):
     deployed = world(LONG, keep_reports=4, checkpoint_every=0.0)
     deployed.run()
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     begins = replay(deployed.setting, deployed.folder).begins
     with pytest.raises(CheckpointError, match=rf"begins at step {begins}, .*--keep-reports\): a trace needs all of it"):
         replay(deployed.setting, deployed.folder, whole=True)
@@ -243,17 +243,17 @@ def test_a_trace_needs_all_of_a_journal(world, monkeypatch):
     assert "the same model as in the checkpoint, bit for bit" in said
     for bad in (0, -1):
         with pytest.raises(ConfigurationError, match=f"keep_reports: got {bad}"):
-            Service(deployed.host.driver, deployed.host.store, None, Options(keep_reports=bad))
+            Service(deployed.host.driver, None, Options(keep_reports=bad))
 
 
 def test_a_restart_takes_no_longer_without_steps(world, monkeypatch):
     """Whatever happens without a step is in a checkpoint after so many entries."""
-    monkeypatch.setattr(writer, "_MOST_ENTRIES", 50)
+    monkeypatch.setattr(checkpoints, "_MAX_ENTRIES", 50)
     deployed = world(LONG, min_clients=9, checkpoint_every=0.0)
     for number in range(500):
-        deployed.host.service._put(Happening("fail", number % 8, 7))
+        deployed.host.service.writer.put(Event("fail", number % 8, 7))
         deployed.host.pump()
-        assert deployed.host.driver.applied - deployed.host.service._saved[2] <= 50
+        assert deployed.host.driver.applied - deployed.host.service.writer.checkpoints._applied <= 50
     assert checkpoint.facts(deployed.folder)["journal"] > 450
 
 
@@ -263,11 +263,11 @@ def test_a_server_whose_folder_is_removed_ends_with_the_reason(world, tmp_path):
         deployed.round()
         shutil.move(deployed.folder, tmp_path / "elsewhere")
         with pytest.raises(CheckpointError, match="was removed or replaced while the server ran"):
-            deployed.host.service.finish()
+            deployed.host.service.writer.checkpoint()
         assert not deployed.folder.exists()
         shutil.move(tmp_path / "elsewhere", deployed.folder)
     with pytest.raises(CheckpointError, match="was removed or replaced"):  # a copy of it is another folder
-        deployed.host.service.finish()
+        deployed.host.service.writer.checkpoint()
 
 
 def test_a_server_restored_from_a_copy_takes_no_report_of_what_was_lost(world):

@@ -26,7 +26,7 @@ def test_mapped_reports_lead_to_the_same_model(world):
         simulation.round()
     deployed = world(RUN).run()
     assert torch.equal(deployed.host.driver.params, simulation.state.params)
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     assert replay(deployed.setting, deployed.folder).same is True
 
 

@@ -112,7 +112,7 @@ def test_a_download_goes_on_where_it_was_cut(world):
 def test_replay_is_the_run(world):
     """The journal leads to the model of the run, and nothing of the folder changes."""
     deployed = world(experiment("fedau", rounds=3, population=Population(Everyone()))).run()
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     before = sorted((path, path.stat().st_mtime) for path in deployed.folder.rglob("*.safetensors"))
     again = replay(deployed.setting, deployed.folder)
     assert again.same is True

@@ -4,7 +4,7 @@ import pytest
 
 from turnout import Experiment, Population, fedau
 from turnout.core.checks import ConfigurationError
-from turnout.deployment.server.leases import Attendance, Leases
+from turnout.deployment.server.leases import Leases, Presence
 from turnout.deployment.server.replay import replay
 from turnout.models import Mlp
 from turnout.population.availability import Everyone
@@ -18,56 +18,56 @@ RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), r
 def test_a_shorter_lease_ends_when_it_says():
     """A client that waits is believed in for 65 seconds; once it has a task, for 30."""
     clock = Clock()
-    attendance = Attendance(clock)
-    assert attendance.believe(0, 65.0)
-    attendance.heard(0, 30.0)
-    assert attendance.next_end() == 30.0
+    presence = Presence(clock)
+    assert presence.start(0, 65.0)
+    presence.renew(0, 30.0)
+    assert presence.next_end() == 30.0
     clock.now = 29.9
-    assert attendance.silent() == []
+    assert presence.expired() == []
     clock.now = 30.0
-    assert attendance.silent() == [0]
+    assert presence.expired() == [0]
     clock.now = 65.0
-    assert attendance.silent() == []
-    assert len(attendance) == 0
+    assert presence.expired() == []
+    assert len(presence) == 0
 
 
 def test_a_longer_lease_replaces_a_shorter_one():
     """Each sign of life puts the end off, and leaves one entry behind."""
     clock = Clock()
-    attendance = Attendance(clock)
-    attendance.believe(0, 30.0)
+    presence = Presence(clock)
+    presence.start(0, 30.0)
     for now in range(1, 200):
         clock.now = float(now)
-        attendance.heard(0, 65.0)
-        attendance.heard(0, 30.0)
-        assert attendance.silent() == []
-    assert len(attendance._ends) < 10
+        presence.renew(0, 65.0)
+        presence.renew(0, 30.0)
+        assert presence.expired() == []
+    assert len(presence._ends) < 10
     clock.now = 228.0
-    assert attendance.silent() == []
+    assert presence.expired() == []
     clock.now = 229.0
-    assert attendance.silent() == [0]
+    assert presence.expired() == [0]
 
 
 def test_a_client_that_left_comes_anew():
     """What is heard of a client that has left does not count it as present, or its return would go unnoticed."""
     clock = Clock()
-    attendance = Attendance(clock)
-    assert attendance.believe(0, 10.0)
-    assert not attendance.believe(0, 10.0)
-    assert attendance.leaves(0)
-    assert not attendance.leaves(0)
-    attendance.heard(0, 30.0)
-    attendance.believe_at_least(0, 30.0)
-    assert len(attendance) == 0
-    assert attendance.believe(0, 10.0)
-    attendance.believe_at_least(0, 5.0)
+    presence = Presence(clock)
+    assert presence.start(0, 10.0)
+    assert not presence.start(0, 10.0)
+    assert presence.end(0)
+    assert not presence.end(0)
+    presence.renew(0, 30.0)
+    presence.extend(0, 30.0)
+    assert len(presence) == 0
+    assert presence.start(0, 10.0)
+    presence.extend(0, 5.0)
     clock.now = 9.9
-    assert attendance.silent() == []
-    attendance.believe_at_least(0, 5.0)
+    assert presence.expired() == []
+    presence.extend(0, 5.0)
     clock.now = 10.0
-    assert attendance.silent() == []
+    assert presence.expired() == []
     clock.now = 14.9
-    assert attendance.silent() == [0]
+    assert presence.expired() == [0]
 
 
 def test_leases_are_checked():
@@ -128,7 +128,7 @@ def test_a_task_given_to_a_client_that_waits_is_freed_in_time(world):
     for client in range(8):
         assert service.work_of(client, 55.0) is None
     deployed.host.pump()
-    assert driver.num_open == 8
+    assert service.writer.figures.status["at_work"] == 8
     service.work_of(0, 0.0)  # the woken request is answered, and nobody reads the answer
     deployed.clock.now += 29.5
     deployed.host.pump()
@@ -136,7 +136,7 @@ def test_a_task_given_to_a_client_that_waits_is_freed_in_time(world):
     deployed.clock.now += 1.0
     deployed.host.pump()
     assert driver.task_of(0) is None
-    assert driver.num_open == 7
+    assert service.writer.figures.status["at_work"] == 7
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -168,5 +168,5 @@ def test_a_hung_client_does_not_stall_a_run(world, restarts):
     assert hung.state.client not in deployed.host.driver.present()
     deployed.run()
     assert hung.state.client in deployed.host.driver.ledger.history.participation["client"].to_pylist()
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     assert replay(deployed.setting, deployed.folder).same is True

@@ -6,16 +6,18 @@ from pathlib import Path
 import pytest
 
 from turnout.deployment.server.figures import DECILES
-from turnout.deployment.server.status import WHAT, metrics
+from turnout.deployment.server.status import metrics
+from turnout.deployment.wire.status import DISTRIBUTIONS, Status
 
 PAGE = (Path(__file__).parents[2] / "docs/guides/monitoring.md").read_text("utf-8")
-FIGURES = {
+FIGURES = Status.read({
+    "run": "r", "algorithm": "a", "pace": "Rounds", "state": "training",
     "version": 3, "rounds": 9, "enrolled": 4, "there": 3, "at_work": 2, "waiting": 1, "dropped": {"late": 1},
-    "answers": {"201": 5}, "privacy": {"epsilon": 1.5, "answers": 2}, "journal": 7, "healthy": True,
+    "answers": {"201": 5}, "privacy": {"epsilon": 1.5, "delta": 0.1, "answers": 2}, "journal": 7, "healthy": True,
     "curves": {"test_accuracy": [[3, 0.5]]},
-    "heard": {"never": 0.25, "deciles": {name: [0.0] * len(DECILES) for name in WHAT}},
+    "heard": {"never": 0.25, "deciles": {name: [0.0] * len(DECILES) for name in DISTRIBUTIONS}},
     "evaluation": {"version": 3, "asked": 4, "answered": 3, "lost": {"late": 1}, "figures": {"client_test_worst": 0.5}},
-}  # fmt: skip
+})  # fmt: skip
 """Of a run that has all metrics."""
 
 

@@ -58,10 +58,10 @@ def test_a_run_that_is_over_goes_on(world, tmp_path, name, with_checkpoint):
             path.unlink()
     planned(deployed, 4)
     assert deployed.host.driver.over is None
-    assert deployed.host.driver.num_open == AT_WORK.get(name, 8)  # nobody counts as at work on a task of before
+    assert deployed.host.service.writer.figures.status["at_work"] == AT_WORK.get(name, 8)
     deployed.run()
     assert deployed.host.driver.version == 4
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     assert to.load(deployed.folder).history.last_round == 4
     again = replay(deployed.setting, deployed.folder)
     assert again.same is True

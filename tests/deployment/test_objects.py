@@ -17,13 +17,14 @@ import torch
 from turnout.core.checks import ConfigurationError
 from turnout.deployment.client import session
 from turnout.deployment.client.calls import Answer, Call, Transfer
+from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.exchange import WatchedClient
 from turnout.deployment.client.join import Connection, Joined
 from turnout.deployment.client.newcomer import Manners, Newcomer
 from turnout.deployment.client.session import Client, links
 from turnout.deployment.client.state import ClientState
-from turnout.deployment.client.worker import Computer, Worker
-from turnout.deployment.server import app
+from turnout.deployment.client.worker import Worker
+from turnout.deployment.server import task_routes
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
@@ -115,9 +116,9 @@ def test_the_same_bits_as_in_files_and_nothing_past_the_store(world, remote, und
     reports = [entry.digest for entry in deployed.host.store.entries() if entry.kind == "report"]
     assert remote.names("reports") == sorted(f"{name}.safetensors" for name in set(reports))
     assert remote.names("incoming") == remote.names("checking") == []
-    assert remote.names("models") == [f"{deployed.host.driver.digest}.safetensors"]
+    assert remote.names("models") == [f"{deployed.host.driver.publication.digest}.safetensors"]
     assert not list(deployed.host.store.files.reports.iterdir())  # copies last as long as they are needed
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     assert replay(deployed.setting, deployed.folder).same is True
 
 
@@ -146,7 +147,7 @@ def test_a_store_that_fails_every_twentieth_request_loses_nothing(world, remote,
     assert torch.equal(deployed.host.driver.params, undisturbed)
     assert {entry.kind for entry in deployed.host.store.entries()} <= {"enrol", "join", "leave", "start", "report"}
     remote.before = lambda _: None
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     assert replay(deployed.setting, deployed.folder).same is True
 
 
@@ -224,13 +225,13 @@ def test_nobody_reports_what_another_client_has_uploaded(world, remote):
 def test_an_upload_that_changes_while_it_is_checked(world, remote, undisturbed, monkeypatch):  # noqa: F811
     """The link still works; what is behind it is read no more."""
     deployed, link, body = hostile(world)
-    checked = app._checked
+    checked = task_routes.check
 
     async def changing(*args):
         remote.http(Call("PUT", link, body=b"something else"))
         await checked(*args)
 
-    monkeypatch.setattr(app, "_checked", changing)
+    monkeypatch.setattr(task_routes, "check", changing)
     remote.http(Call("PUT", link, body=body))
     task = deployed.host.driver.task_of(0).task
     assert announce(deployed, 0, task, body).status == 201

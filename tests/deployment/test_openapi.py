@@ -11,7 +11,7 @@ import torch
 import turnout
 from turnout import Experiment, Sgd, fedau, fednu, fedper
 from turnout.deployment.client.calls import MOST_JSON, MOST_SECONDS
-from turnout.deployment.client.worker import Computer
+from turnout.deployment.client.computer import Computer
 from turnout.deployment.server import roster
 from turnout.deployment.server.app import ROUTES
 from turnout.deployment.server.join_page import PAGE_ROUTES
@@ -20,7 +20,7 @@ from turnout.deployment.server.limits import Limits
 from turnout.deployment.server.openapi import document
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
-from turnout.deployment.server.served import OVER
+from turnout.deployment.server.served_run import OVER
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.training import training
 from turnout.deployment.wire.bodies import Reason

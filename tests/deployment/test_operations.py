@@ -18,12 +18,14 @@ from turnout import Population, Sgd, compose, fedau
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.deployment.server import setting as settings_of
 from turnout.deployment.server import store as stores
-from turnout.deployment.server.happening import Happening
+from turnout.deployment.server.database import StoreUnavailable
+from turnout.deployment.server.entries import Entry, Outcome
+from turnout.deployment.server.event import Event
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
 from turnout.deployment.server.setting import Setting
-from turnout.deployment.server.store import Entry, Outcome, Store, StoreUnavailable
+from turnout.deployment.server.store import Store
 from turnout.deployment.wire.privacy import excess, visible
 from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
@@ -57,11 +59,11 @@ def test_a_client_enrols_while_it_runs(world, folder, saves):
         assert newcomer.state.client == 8
         if restarts:
             if saves:
-                deployed.host.service.finish()
+                deployed.host.service.writer.checkpoint()
             deployed.restart()
         deployed.homes += [late, newcomer]
         deployed.run()
-        assert deployed.host.driver.coordinator.federation.num_clients == 9
+        assert deployed.host.driver.run.coordinator.federation.num_clients == 9
         assert 8 in deployed.host.driver.ledger.history.participation["client"].to_pylist()
         models.append(deployed.host.driver.params)
     assert torch.equal(*models)
@@ -131,16 +133,16 @@ def test_locked_database(folder):
         for connection in [world.host.store.engine.raw_connection()]:
             connection.execute("PRAGMA busy_timeout=20")
             connection.close()
-        done = service._put(Happening("fail", 0, 7))
+        done = service.writer.put(Event("fail", 0, 7))
         with pytest.raises(StoreUnavailable, match="locked"):
-            service.flush()
-        assert not service.healthy
+            service.writer.flush()
+        assert not service.writer.healthy
         assert not done.done()
         other.execute("ROLLBACK")
         other.close()
-        service.flush()
+        service.writer.flush()
         assert done.done()
-        assert service.healthy
+        assert service.writer.healthy
         assert [entry.kind for entry in world.host.store.entries()].count("fail") == 1
     finally:
         world.close()
@@ -150,13 +152,13 @@ def test_checkpoints_save_time_alone(world, folder):
     """Without any whole checkpoint, the journal leads to the same state; a journal that lacks something is refused."""
     deployed = world(RUN)
     deployed.round()
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     before = deployed.host.driver.params
     for path in folder.glob("checkpoint*"):
         path.write_bytes(b"damaged")
     deployed.restart()
     assert torch.equal(deployed.host.driver.params, before)
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     with deployed.host.store.engine.begin() as connection:
         connection.execute(stores.JOURNAL.delete().where(stores.JOURNAL.c.number > 3))
     with pytest.raises(CheckpointError, match="is behind its checkpoint"):
@@ -274,7 +276,8 @@ def test_clients_judge_at_home_and_leave(world):
 
 def test_own_requirements_are_those_of_the_simulation():
     """A client that trains a model of its own at home requires what it would in a simulation."""
-    from turnout.deployment.client.worker import Computer, Worker
+    from turnout.deployment.client.computer import Computer
+    from turnout.deployment.client.opting import ClientRequirement
     from turnout.simulation import Simulation
 
     run = replace(RUN, algorithm=RECIPES["maxfl"](LOCAL), population=Population(requirement=WarmUp(steps=5)))
@@ -283,7 +286,7 @@ def test_own_requirements_are_those_of_the_simulation():
     required = bound.train
     computer = Computer(run, "vectorised")
     for row in (0, 5):
-        found = Worker(computer, row)._required(row)
+        found = ClientRequirement(computer, row).bound(row)
         assert found is not None
         assert found.train[row] == required[row]
 
@@ -325,7 +328,7 @@ def test_figures(world):
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert b"v1/status" in page.body
     deployed.run()
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     from turnout.record import storage
     from turnout.record.describe import describe
 
@@ -404,10 +407,10 @@ def test_store_keeps_what_it_was_given(folder):
     assert store.outcome(3) == Outcome(3, 0, "taken", "d")
     assert store.outcome(4) is None
     assert store.clients() == {"t": 0}
-    run = store.run
+    run = store.facts.run
     store.close()
     store = Store(folder)
-    assert store.run == run
+    assert store.facts.run == run
     store.close()
 
 
@@ -426,7 +429,8 @@ def test_options_that_do_not_go_together(tmp_path):
 
 def test_what_clients_are_told_is_plain():
     """A task is JSON, to the last bit."""
-    from turnout.deployment.wire.format import Assignment, WireError, told
+    from turnout.deployment.wire.assignment import Assignment, told
+    from turnout.deployment.wire.format import WireError
 
     state = {"x": torch.tensor([0.1, 1 / 3], dtype=torch.float64), "n": torch.tensor([3, 2**60])}
     task = Assignment(1, 2, "train", 0, "0" * 64, 10, 1.0, told(state, 1))
@@ -440,7 +444,7 @@ def test_what_clients_are_told_is_plain():
 def test_a_run_of_an_older_version_goes_on(world):
     """An option that its description lacks had its default; with another value it is another experiment."""
     deployed = world(RUN)
-    known = json.loads(deployed.host.store.fact("experiment"))
+    known = json.loads(deployed.host.store.facts.get("experiment"))
     del known["precision"]
     with deployed.host.store._transaction() as connection:
         connection.execute(

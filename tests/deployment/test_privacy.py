@@ -55,8 +55,8 @@ def test_noise_is_of_a_secret_that_the_journal_keeps_and_clients_are_never_told(
     deployed.restart()  # from the journal, and checkpoints where there are any
     deployed.run()
     driver = deployed.host.driver
-    secret = driver.noise.secret
-    assert secret != f"{driver.coordinator.federation.secret:064x}"  # that of a step says nothing of others
+    secret = driver.budget.noise.secret
+    assert secret != f"{driver.run.coordinator.federation.secret:064x}"  # that of a step says nothing of others
     plan = run.algorithm.privacy
     assert plan is not None
     assert driver.ledger.history.column("epsilon")[1][-1] == privacy.epsilon(plan.release, ROUNDS, 1e-5)
@@ -170,9 +170,9 @@ def test_lost_releases_are_counted_however_often_a_server_is_restored(world):
     for version in (3, 2):
         advance(deployed, version)
         restored(deployed, copy)
-    assert deployed.host.driver.noise.lost == ((1, 3), (1, 2))
+    assert deployed.host.driver.budget.noise.lost == ((1, 3), (1, 2))
     deployed.restart()
-    assert deployed.host.driver.noise.lost == ((1, 3), (1, 2))
+    assert deployed.host.driver.budget.noise.lost == ((1, 3), (1, 2))
 
 
 def test_without_the_file_of_releases_all_that_are_left_of_the_run_count_as_spent(world):
@@ -181,7 +181,7 @@ def test_without_the_file_of_releases_all_that_are_left_of_the_run_count_as_spen
     advance(deployed, 1)
     restored(deployed, backup(deployed), RELEASES)
     deployed.restart()  # once more: they are lost once
-    assert deployed.host.driver.noise.lost == ((1, ROUNDS),)
+    assert deployed.host.driver.budget.noise.lost == ((1, ROUNDS),)
     (deployed.folder / RELEASES).write_text("{")
     with pytest.raises(CheckpointError, match=r"releases.json cannot be read.*counted as spent"):
         deployed.restart()
@@ -192,14 +192,14 @@ def test_steps_that_are_taken_again_without_a_report_count_twice(world):
     deployed = world(private(PrivateSum(noise_multiplier=2.0)))
     advance(deployed, 2)
     deployed.restart()
-    assert deployed.host.driver.noise.lost == ()
+    assert deployed.host.driver.budget.noise.lost == ()
     path = deployed.folder / RELEASES
     path.write_text(json.dumps(json.loads(path.read_text()) | {"steps": "of one more report"}))
     deployed.restart()
-    assert deployed.host.driver.noise.lost == ((0, 2),)
+    assert deployed.host.driver.budget.noise.lost == ((0, 2),)
     advance(deployed, 3)
     deployed.restart()
-    assert deployed.host.driver.noise.lost == ((0, 2),)
+    assert deployed.host.driver.budget.noise.lost == ((0, 2),)
 
 
 def test_a_restored_run_ends_before_it_exceeds_its_budget(world):
@@ -326,7 +326,7 @@ def leaving(deployed):
             note("metric " + line.rpartition(" ")[0], line.rpartition(" ")[2])
         if all(home.over for home in deployed.homes):
             break
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     for path in deployed.folder.rglob("*.parquet"):
         for name, column in pq.read_table(path).to_pydict().items():
             note(f"{path.name} {name}", column)

@@ -13,7 +13,8 @@ from turnout import privacy
 from turnout.deployment.server.noise import RELEASES, Noise
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
-from turnout.deployment.wire.format import read_manifest, told
+from turnout.deployment.wire.assignment import told
+from turnout.deployment.wire.format import read_manifest
 from turnout.pieces.aggregation import PrivateSum, SecureSum, private_secure, private_sum
 from turnout.privacy.noise import gaussian
 from turnout.simulation import Simulation
@@ -112,7 +113,7 @@ def test_a_server_that_starts_again_in_the_midst_of_a_sum_goes_on(world):
             if held is not None and held.version == 1 and held.phase not in phases:
                 phases.add(held.phase)
                 deployed.restart()
-                secrets.add(deployed.host.driver.noise.secret)
+                secrets.add(deployed.host.driver.budget.noise.secret)
             if home.over is None:
                 home.turn(deployed.host)
         deployed.clock.now += 1.0
@@ -121,7 +122,7 @@ def test_a_server_that_starts_again_in_the_midst_of_a_sum_goes_on(world):
     assert phases == {"train", "share", "mask", "open"}
     assert len(secrets) == 4
     assert driver.version == ROUNDS
-    assert driver.noise.lost == ()
+    assert driver.budget.noise.lost == ()
     assert driver.ledger.history.participation["client"].to_pylist() == [*range(8)] * ROUNDS
     deployed.host.close()
     assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, driver.params)
@@ -134,7 +135,7 @@ def test_a_server_restored_from_a_copy_adds_new_noise_and_counts_what_was_lost(w
     advance(deployed, 3)
     first = deployed.host.driver.params.clone()
     restored(deployed, copy)
-    assert deployed.host.driver.noise.lost == ((1, 3),)
+    assert deployed.host.driver.budget.noise.lost == ((1, 3),)
     advance(deployed, 3)
     assert not torch.allclose(deployed.host.driver.params, first, atol=1e-3)
     assert epsilons(deployed)[-1] == pytest.approx(privacy.epsilon(privacy.Release(Z), 3 + 2, 1e-5))

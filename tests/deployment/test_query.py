@@ -14,11 +14,12 @@ from turnout import Experiment, Population, ditto, fedau, models
 from turnout.cli.commands.surveys import shown
 from turnout.cli.deployed import announced
 from turnout.cli.settings import Settings
+from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.join import Connection
 from turnout.deployment.client.newcomer import Manners, Newcomer
 from turnout.deployment.client.session import Client
 from turnout.deployment.client.swarm import Swarm
-from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.client.worker import Worker
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
@@ -61,11 +62,11 @@ def test_a_federation_is_known_before_training(world):
     deployed = world(RUN, min_clients=9)  # which never are there
     for _ in range(3):
         deployed.round()
-    assert not deployed.host.driver.started
+    assert deployed.host.driver.run is None
     found = ask(deployed, "label_histogram")
     assert (found["version"], found["asked"], found["answered"], found["lost"]) == (0, 8, 8, {})
     assert found["figures"]["counts"] == LABELS
-    assert deployed.host.driver.digest is not None
+    assert deployed.host.driver.publication.last is not None
     mean = ask(deployed, "mean")["figures"]["mean"]
     np.testing.assert_allclose(mean, DATA.train.x.double().mean(dim=0).numpy(), rtol=1e-12)
 
@@ -90,7 +91,7 @@ def test_a_client_answers_with_functions_of_its_own(world):
 def test_a_run_that_is_over_is_asked_again(world):
     """Its clients come back for the time that an evaluation stays open, and the model they judge is the last one."""
     deployed = world(experiment(ditto(LOCAL, cohort_size=8), rounds=2, evaluate_share=1.0)).run()
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     driver, service = deployed.host.driver, deployed.host.service
     before = driver.ledger.history.evaluations.table.to_pylist()
     service.survey("evaluate", seconds=60.0)
@@ -161,7 +162,7 @@ def test_kills_during_queries(world, folder, reaper):
     for number in numbers:
         found = answer(deployed, number)
         assert (found["asked"], found["answered"], found["figures"]["counts"]) == (8, 8, LABELS)
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     again = replay(deployed.setting, deployed.folder)
     assert [closed.survey.request.number for closed in again.surveys] == numbers
 
@@ -223,7 +224,7 @@ def test_commands_ask_and_show(folder):
         )
         thread = threading.Thread(target=swarm.run, args=(20.0,), daemon=True)
         thread.start()
-        while len(made.driver.roster.there()) < 4:
+        while len(made.driver.roster.present()) < 4:
             made.service.survey(
                 "query", question=Question("count"), seconds=0.0
             ).result()  # has the journal take the visits

@@ -55,7 +55,7 @@ def test_a_checkpoint_appends_to_the_log_and_tables_are_written_when_the_run_is_
     for length, digest in beginnings:
         assert hashlib.sha256(whole[:length]).hexdigest() == digest, "what was appended stays as it is"
     deployed.run()
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     history = History.load(deployed.folder)
     assert (history.last_round, len(history.clients)) == (RUN.rounds, DATA.num_clients)
     assert history.clients["participations"].to_pylist() == [RUN.rounds] * DATA.num_clients

@@ -54,7 +54,7 @@ def test_the_fastest_of_a_larger_cohort_count(world):
         fastest.append(sorted(home.state.client for home in fast))
     assert by_round(deployed) == fastest
     assert deployed.host.driver.ledger.dropped["late"] == 4
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     assert replay(deployed.setting, deployed.folder).same is True
 
 
@@ -82,7 +82,7 @@ def test_a_deadline_ends_a_round(world, restarts):
     assert deployed.host.driver.version == 2
     assert torch.equal(deployed.host.driver.params, before)
     assert by_round(deployed) == [list(range(5))]
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     assert replay(deployed.setting, deployed.folder).same is True
 
 

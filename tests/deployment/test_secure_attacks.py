@@ -16,7 +16,8 @@ from turnout.deployment.server.files import Files, ReportLost
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.status import status
-from turnout.deployment.wire.format import Assignment, decode, digest, encode, read_manifest, told
+from turnout.deployment.wire.assignment import Assignment, told
+from turnout.deployment.wire.format import decode, digest, encode, read_manifest
 from turnout.pieces.aggregation import SecureSum
 from turnout.protocol.secure import SecureClient, shamir
 from turnout.protocol.secure.masks import new_key, public
@@ -62,7 +63,7 @@ def goes_on(deployed):
     params, barred = deployed.host.driver.params.clone(), dict(deployed.host.driver.barred)
     deployed.restart()
     assert torch.equal(deployed.host.driver.params, params)
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     deployed.restart()
     assert deployed.host.driver.barred == barred
     assert replay(deployed.setting, deployed.folder).same is True
@@ -103,7 +104,7 @@ def test_wrong_shares_bar_who_sends_them(deployed, caplog):
     assert deployed.host.driver.barred == {3: "it opened other shares than it was dealt"}
     (said,) = [record for record in caplog.records if "no secure sum any more" in record.message]
     assert (said.client, said.reason) == (3, "it opened other shares than it was dealt")
-    figures = status(deployed.host.service, 0, {})
+    figures = status(deployed.host.service, 0, {}).fields()
     assert figures["barred"] == {"3": "it opened other shares than it was dealt"}
     assert ("in no secure sum: client 3", "it opened other shares than it was dealt") in rows_of(figures)
     goes_on(deployed)
@@ -365,5 +366,5 @@ def test_a_client_that_runs_on_two_machines_harms_itself_alone(world):
     assert driver.version == run.rounds
     assert driver.barred.keys() <= {0}
     assert driver.ledger.history.participation["client"].to_pylist().count(1) == run.rounds
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     assert replay(deployed.setting, deployed.folder).same is True

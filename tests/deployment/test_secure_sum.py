@@ -13,7 +13,8 @@ from turnout import ConfigurationError
 from turnout.deployment.client.worker import phase_message
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
-from turnout.deployment.wire.format import Assignment, decode, read_manifest
+from turnout.deployment.wire.assignment import Assignment
+from turnout.deployment.wire.format import decode, read_manifest
 from turnout.deployment.wire.privacy import visible
 from turnout.distributed.sums import Summed
 from turnout.pieces.aggregation import SecureSum
@@ -222,7 +223,7 @@ def test_a_client_that_was_started_again_drops_out_and_a_server_goes_on(world, f
             held = deployed.host.driver.task_of(home.state.client)
             if row == 3 and not reborn and held is not None and held.phase == "share":
                 reborn, deployed.homes[row] = True, home.reborn()
-            if row == 4 and deployed.host.driver.started:
+            if row == 4 and deployed.host.driver.run is not None:
                 deployed.restart()
             if deployed.homes[row].over is None:
                 deployed.homes[row].turn(deployed.host)
@@ -235,7 +236,7 @@ def test_a_client_that_was_started_again_drops_out_and_a_server_goes_on(world, f
     rounds = list(zip(took_part["round"], took_part["client"], strict=True))
     assert [c for r, c in rounds if r == 1] == [0, 1, 2, 4, 5, 6, 7]
     assert [c for r, c in rounds if r == 2] == list(range(8))
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     assert replay(deployed.setting, deployed.folder).same is True
 
 

@@ -114,15 +114,15 @@ class Federation(RuleBasedStateMachine):
     def restart(self, saves):
         """Another server process, with a checkpoint or without a new one."""
         if saves:
-            self.world.host.service.finish()
+            self.world.host.service.writer.checkpoint()
         self.world.restart()
 
     @invariant()
     def everyone_has_one_task_at_most(self):
         """Tasks of the pace and of the clients are the same."""
         driver = self.world.host.driver
-        if driver.coordinator is not None and driver.over is None:
-            task_of = driver.coordinator.scheduler.pace.open.task_of
+        if driver.run is not None and driver.over is None:
+            task_of = driver.run.coordinator.scheduler.pace.open.task_of
             held = {client: driver.task_of(client) for client in range(8)}
             assert task_of == {client: task.task for client, task in held.items() if task is not None}
 

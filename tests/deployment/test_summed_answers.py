@@ -19,7 +19,8 @@ from turnout.deployment.server.noise import RELEASES
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.verdicts import Refused
-from turnout.deployment.wire.format import Assignment, WireError, digest, model_tensors
+from turnout.deployment.wire.assignment import Assignment
+from turnout.deployment.wire.format import WireError, digest, model_tensors
 from turnout.deployment.wire.surveys import sums_body
 from turnout.evaluation.queries import Question
 from turnout.pieces.aggregation import PrivateSum, SecureSum
@@ -140,7 +141,7 @@ def test_a_cohort_below_the_threshold_opens_nothing(world, piece):
     assert (found["answered"], found["unopened"]) == (0, "too few clients are left")
     assert "figures" not in found
     assert sum(found["lost"].values()) == 8
-    assert deployed.host.driver.surveys.charged == isinstance(piece, PrivateSum)  # it counts all the same
+    assert deployed.host.driver.budget.charged == isinstance(piece, PrivateSum)  # it counts all the same
 
 
 @pytest.mark.parametrize("deadline", [None, 45.0])
@@ -210,7 +211,7 @@ def test_kills_between_the_writes_of_masked_answers(world, folder, reaper, kind)
             revive(deployed)
     reaper.left = None
     driver = deployed.host.driver
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     again = replay(deployed.setting, deployed.folder)
     assert [closed.survey.request.number for closed in again.surveys] == numbers
     assert again.driver.barred == driver.barred == {}
@@ -359,7 +360,7 @@ def test_a_client_without_anything_to_say_answers_zeros(world):
     """That it holds no test examples, or that its loss is not finite, shows nowhere but in noise."""
     deployed = there(world, run(NOISED))
     deployed.homes[1].client.trainer._lacks_test_examples = lambda: "no test examples"
-    deployed.homes[3].client.trainer._judged = lambda *_: {"num_examples": 3, "loss": 1e200, "score": 1.0}
+    deployed.homes[3].client.trainer._surveys._evaluation = lambda *_: {"num_examples": 3, "loss": 1e200, "score": 1.0}
     found = ask(deployed)
     assert (found["answered"], found["lost"]) == (8, {})
 
@@ -389,7 +390,7 @@ def test_two_that_are_asked_for_at_once_do_not_exceed_the_budget(world):
     deployed.host.pump()
     assert both[0].result() == 0
     assert isinstance(both[1].exception(), Refused)
-    assert deployed.host.driver.surveys.charged == 1
+    assert deployed.host.driver.budget.charged == 1
 
 
 def test_periodic_evaluations_end_before_the_budget_does(world, caplog):
@@ -402,7 +403,7 @@ def test_periodic_evaluations_end_before_the_budget_does(world, caplog):
     deployed.run()
     assert deployed.host.driver.version == 2
     assert len(deployed.host.driver.ledger.history.evaluations) == 1
-    assert "clients do not evaluate the model any more" in caplog.text
+    assert "no further evaluations by clients" in caplog.text
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -414,7 +415,17 @@ def test_a_server_restored_from_a_copy_counts_answers_that_it_does_not_know(worl
     if deleted:
         (deployed.folder / RELEASES).unlink()
     restored(deployed, copy)
-    assert deployed.host.driver.surveys.charged == (6 if deleted else 2)
+    assert deployed.host.driver.budget.charged == (6 if deleted else 2)
+
+
+def test_lost_answers_count_in_the_budget_of_the_next_step(world):
+    deployed = world(run(NOISED, rounds=20))
+    deployed.round()
+    copy = backup(deployed)
+    ask(deployed, Question("count"), turns=2)
+    restored(deployed, copy)
+    driver = deployed.host.driver
+    assert driver.run.coordinator.federation.noised_answers == driver.budget.charged == 1
 
 
 def test_a_restart_counts_an_open_answer_once_more(world):
@@ -423,7 +434,7 @@ def test_a_restart_counts_an_open_answer_once_more(world):
     deployed.host.service.survey("query", question=Question("count"), seconds=1e6)
     deployed.host.pump()
     deployed.restart()
-    assert deployed.host.driver.surveys.charged == 2
+    assert deployed.host.driver.budget.charged == 2
     assert len(deployed.host.driver.surveys.open) == 1
     deployed.restart()
     assert deployed.host.driver.surveys.open == {}

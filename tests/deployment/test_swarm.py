@@ -7,9 +7,9 @@ import pytest
 
 import turnout as to
 from turnout.deployment.client.calls import Call
+from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.join import Connection
 from turnout.deployment.client.swarm import Swarm, _Swimmer
-from turnout.deployment.client.worker import Computer
 
 from ..tiny import classification
 

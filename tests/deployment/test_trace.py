@@ -21,7 +21,7 @@ def entry(kind: str, time: float) -> Any:
     ],
 )
 def test_a_client_that_leaves_is_in_no_later_round(running: bool, after: int, stay: tuple[int, int]) -> None:
-    visits, nothing = Visits(), SimpleNamespace(outcomes=(), asked=())
+    visits, nothing = Visits(), SimpleNamespace(outcomes=(), assigned=())
     driver: Any = SimpleNamespace(version=0, roster=SimpleNamespace(bans={}))
     visits.note(driver, entry("join", 0.0), nothing, version=0, running=True)  # type: ignore[arg-type]
     driver.version = after

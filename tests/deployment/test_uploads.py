@@ -111,7 +111,7 @@ def test_two_uploads_in_every_order(folder, at_once):
         for _ in range(RUN.rounds):
             simulation.round()
         assert torch.equal(world.host.driver.params, simulation.state.params)
-        world.host.service.finish()
+        world.host.service.writer.checkpoint()
         assert replay(world.setting, world.folder).same is True
         assert not list(world.host.store.files.incoming.iterdir())
     finally:
@@ -226,7 +226,7 @@ def slow(world, clock, **limits):
     from turnout.deployment.server.limits import Limits
 
     http = Http(world.host.service, {}, Options(rate=0, limits=Limits(**limits)))
-    http._uploads = uploads.Uploads(world.host.service, http._options.limits, clock)
+    http._tasks._uploads = uploads.Uploads(world.host.service, http._options.limits, clock)
     world.host.http, world.host.app = http, http.app()
 
 
@@ -294,7 +294,7 @@ def test_a_piece_that_does_not_come_ends_an_attempt(folder):
         silent = upload(world, 0)
         silent.send(100)
         world.host.loop.run_until_complete(asyncio.wait([silent.task], timeout=10))
-        assert (silent.status, world.host.http._uploads.offset(0, 0)) == (408, 100)
+        assert (silent.status, world.host.http._tasks._uploads.offset(0, 0)) == (408, 100)
         assert b'"reason":"the report comes too slowly: send what is missing later"' in silent.body
     finally:
         world.close()

@@ -7,9 +7,9 @@ import torch
 
 import turnout as to
 from turnout import Experiment, Population, fedau
+from turnout.deployment.server.entries import Outcome
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.store import Outcome
 from turnout.deployment.server.visits import LostTasks
 from turnout.models import Mlp
 from turnout.population.availability import Everyone
@@ -56,7 +56,7 @@ def test_the_journal_stays_small_over_10_000_visits_without_a_report(world, run)
     assert files < 6e6  # the write-ahead log of SQLite, which begins anew at 4 MB
     deployed.clock.now += 3600.0
     deployed.run(400)
-    service.finish()
+    service.writer.checkpoint()
     assert replay(deployed.setting, deployed.folder).same is True
 
 
@@ -73,7 +73,7 @@ def test_visits_that_nobody_waits_for_leave_no_row(world):
         visit(deployed, client)
     deployed.host.send("POST", "/v1/checkin", b"", auth(deployed, 0))  # back again: nothing has happened
     assert size(deployed)[1] == rows
-    assert deployed.host.service.num_there == 3
+    assert deployed.host.service.num_present == 3
     for _ in range(2):
         deployed.homes[6].turn(deployed.host)
     found = [(entry.kind, entry.client) for entry in deployed.host.store.entries(rows)]
@@ -88,7 +88,7 @@ def test_who_left_is_known_to_the_next_start(world):
         home.turn(deployed.host)
     deployed.host.service.leave(3)
     deployed.host.pump()
-    deployed.host.service.stop()
+    deployed.host.service.writer.stop()
     deployed.restart()
     assert 3 not in deployed.host.driver.present()
 
@@ -111,7 +111,7 @@ def test_visits_change_no_bit(world):
         deployed.host.pump()
     deployed.run()
     assert torch.equal(deployed.host.driver.params, simulation.state.params)
-    deployed.host.service.finish()
+    deployed.host.service.writer.checkpoint()
     assert replay(deployed.setting, deployed.folder).same is True
 
 
@@ -153,4 +153,4 @@ def test_a_client_that_has_to_wait_is_told_for_how_long(world):
     assert visit(deployed, 2)["come_back"][0] == 2.0
     deployed.clock.now += 2.0
     deployed.run()  # its report is welcome
-    assert deployed.host.service._lost.wait(2) == 0.0
+    assert deployed.host.service.timeouts.suspension(2) == 0.0

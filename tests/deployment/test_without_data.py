@@ -1,5 +1,6 @@
 """A server without data: it knows the shape of an example, and trains what a server with data trains, bit for bit."""
 
+import json
 import os
 import sys
 from dataclasses import replace
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import turnout as to
+from turnout.cli.commands.replay import _write_trace
 from turnout.cli.deployed import announced, experiment_of, with_test
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data import declared
@@ -77,7 +79,7 @@ def test_a_model_that_does_not_fit_the_declared_shape_is_refused():
 
 
 @pytest.mark.parametrize("name", ["fedau", "folb", "scaffold_p", "maxfl"])
-def test_it_trains_what_a_simulation_trains(folder, name):
+def test_it_trains_what_a_simulation_trains(folder, name, capsys):
     run = experiment(name, rounds=2, population=to.Population(Everyone()))
     simulation = Simulation(run)
     for _ in range(2):
@@ -86,10 +88,15 @@ def test_it_trains_what_a_simulation_trains(folder, name):
     try:
         deployed.run()
         assert torch.equal(deployed.host.driver.params, simulation.state.params)
-        deployed.host.service.finish()
+        deployed.host.service.writer.checkpoint()
         history = to.load(folder).history
         assert not len(history.column("test_accuracy")[1])  # nothing is judged by zeros
-        assert replay(deployed.setting, folder).same is True
+        replayed = replay(deployed.setting, folder)
+        assert replayed.same is True
+        _write_trace(replayed, folder / "trace", None, {"data": {"inputs": 4}, "rounds": 2}, is_declared=True)
+        assert "data" not in json.loads((folder / "trace" / "simulation.json").read_text())
+        number = run.data.num_clients  # of the clients that took part: their data stay with them
+        assert f"simulation.json --data NAME data.num_clients={number}" in capsys.readouterr().out
     finally:
         deployed.close()
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from turnout.deployment.client.calls import Answer, Call, Sleep, Transfer, Work
+from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.newcomer import Manners, Newcomer
 from turnout.deployment.client.session import Client
 from turnout.deployment.client.state import ClientFolder, ClientState
-from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.client.worker import Worker
 from turnout.deployment.server.app import Http
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.leases import Leases
@@ -68,7 +69,7 @@ class Host:
             self.driver = Driver(setting, self.store, Ledger(self.folder, setting))
             last = recover(self.driver, self.store, self.folder)
             self.clock.now = max(self.clock.now, last.time if last else 0.0)
-            self.service = Service(self.driver, self.store, last, Options(rate=0, **options), self.clock)
+            self.service = Service(self.driver, last, Options(rate=0, **options), self.clock)
         except BaseException:
             self.close()
             raise
@@ -90,9 +91,9 @@ class Host:
 
     def pump(self):
         """Do what the server's thread does."""
-        self.service.tick()
-        while self.service.flush():
-            self.service.tick()
+        self.service.writer.handler.tick()
+        while self.service.writer.flush():
+            self.service.writer.handler.tick()
 
     def send(self, method, path, body=b"", headers=None, cut=None):
         """One request; `cut` closes the connection behind so many bytes of its body."""

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import turnout as to
-from turnout.deployment.client.worker import Computer
+from turnout.deployment.client.computer import Computer
 from turnout.deployment.server.setting import Setting
 from turnout.simulation import Simulation
 

@@ -224,7 +224,7 @@ def test_a_silent_node_does_not_hold_up_a_round_with_a_deadline(tmp_path, monkey
     grid = OneProcess(NODES, app())
     grid.silent, looks = {44}, []
     grid.pulls = lambda: looks.append(1)
-    monkeypatch.setattr("turnout.deployment.server.writer.RunClock", lambda before: lambda: before + len(looks))
+    monkeypatch.setattr("turnout.deployment.server.service.RunClock", lambda before: lambda: before + len(looks))
     run = rule(tmp_path, to.fedau(), pace=to.pace.Rounds(deadline=5))  # looks for replies
     run.start(grid, first(), num_rounds=3)
     rows = to.load(tmp_path / "run").rounds

@@ -13,10 +13,10 @@ from rich.table import Table
 from turnout.cli.console import show
 from turnout.core.display import printable
 from turnout.deployment.client.calls import Call
+from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.newcomer import Newcomer
 from turnout.deployment.client.sent import SentLog, read_log
 from turnout.deployment.client.session import Client
-from turnout.deployment.client.worker import Computer
 
 _COLUMNS = ("time", "what", "task", "phase", "version", "bytes", "norm", "examples", "holds", "protected by", "again")
 

@@ -23,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Task
 from turnout.deployment.client.state import ClientFolder, Pending
-from turnout.deployment.wire.format import Assignment
+from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.messages import report_body
 from turnout.flower.arrays import Arrays
 from turnout.flower.loop import ORDER, SHARED, Direction, client_part, first_memory, work

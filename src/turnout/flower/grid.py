@@ -18,13 +18,14 @@ from flwr.serverapp import Grid  # pyright: ignore[reportMissingImports]
 
 from turnout.core.display import printable
 from turnout.deployment.server.driver import Driver
+from turnout.deployment.server.entries import Entry, Outcome
+from turnout.deployment.server.event import Event
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options as ServerOptions
-from turnout.deployment.server.served import Applied
 from turnout.deployment.server.service import Service
-from turnout.deployment.server.store import Entry
 from turnout.deployment.server.verdicts import Verdict
-from turnout.deployment.wire.format import Assignment, digest
+from turnout.deployment.wire.assignment import Assignment
+from turnout.deployment.wire.format import digest
 from turnout.flower.arrays import Arrays
 from turnout.flower.loop import ORDER, SHARED, client_part
 from turnout.flower.options import Options
@@ -45,8 +46,8 @@ class _Sent:
     replies: dict[str, RecordDict] = field(default_factory=dict)
 
 
-class GridServer(Service):
-    """A server whose clients are the nodes of a grid.
+class GridServer:
+    """A server whose clients are the nodes of a grid: a `Service` whose requests are messages instead of HTTP.
 
     Args:
         rule: the options of the run.
@@ -73,7 +74,9 @@ class GridServer(Service):
     ) -> None:
         most = driver.setting.check_clients(rule.min_nodes, None)
         options = ServerOptions(leases=Leases(timeout), min_clients=rule.min_nodes, max_clients=most)
-        super().__init__(driver, driver.store, last, options)
+        self.driver, self._service = driver, Service(driver, last, options)
+        self._writer = self._service.writer
+        self._handler, self._writer.handler = self._writer.handler, self
         self._rule, self._grid, self._arrays, self._timeout, self._configs = rule, grid, arrays, timeout, configs
         self._nodes = dict[int, int]()  # the node of each connected client
         self._retry_at = dict[int, float]()  # when clients whose task failed count as available again
@@ -87,31 +90,33 @@ class GridServer(Service):
 
     def run_in_this_thread(self) -> None:
         """Serve until the run is over; raise the error that ends it early."""
-        self._work()
-        if self.failure is not None:
-            raise self.failure
-        self.stop()
+        self._writer.run()
+        if self._writer.failure is not None:
+            raise self._writer.failure
+        self._writer.stop()
 
     def tick(self) -> float:
         """Collect replies, update the connected nodes, and send tasks; return the seconds until the next call."""
-        self.stopping = self.driver.over is not None
-        if not self.stopping:
+        self._writer.stopping = self.driver.over is not None
+        if not self._writer.stopping:
             self._collect()
             self._update_nodes()
             self._send()
-        return min(super().tick(), self._rule.poll)
+        return min(self._handler.tick(), self._rule.poll)
 
     def _update_nodes(self) -> None:
         """Enrol new nodes, and record which nodes connected or disconnected."""
         before, self._nodes = {*self._nodes, *self.driver.present()}, {}
         for node in sorted(self._grid.get_node_ids()):
-            if (client := self.enrolment.client_of(f"node {node}")) is None:
-                self.enrol(f"node {node}", name=str(node))
-            elif self._retry_at.get(client, 0.0) <= self.clock():
+            if (client := self._service.enrolment.client_of(f"node {node}")) is None:
+                self._service.enrol(f"node {node}", name=str(node))
+            elif self._retry_at.get(client, 0.0) <= self._service.clock():
                 self._nodes[client] = node
-                self.work_of(client, wait=math.inf)  # an endless lease: the grid knows which nodes are connected
+                self._service.work_of(
+                    client, wait=math.inf
+                )  # an endless lease: the grid knows which nodes are connected
         for client in sorted(before - self._nodes.keys()):
-            self.leave(client)
+            self._service.leave(client)
 
     def _send(self) -> None:
         """Send the open tasks that are not yet sent, in order; after a restart, these are all open tasks."""
@@ -125,7 +130,7 @@ class GridServer(Service):
 
     def _new_messages(self) -> Iterator[tuple[_Sent, str, Message]]:
         """Yield the messages of open tasks that are not yet sent, with their types."""
-        tasks = {} if self.driver.run is None else self.driver.run.tasks
+        tasks = {} if self.driver.run is None else self.driver.run.tasks.assignments
         broadcast = dict[int, dict[str, Any]]()
         for client, task in tasks.items():
             if task.task in self._sent or client not in self._nodes:
@@ -155,7 +160,7 @@ class GridServer(Service):
         if rule.mod:
             order = {name: getattr(task, name) for name in ("task", "version", "repeat", "phase")}
             order |= {"client": sent.client, "seed": rule.seed, "taken": self._taken.get(sent.client, -1)}
-            order |= {"arrays": rule.arrays, "examples": rule.examples, "run": self.run}
+            order |= {"arrays": rule.arrays, "examples": rule.examples, "run": self._service.run}
             content[ORDER] = ConfigRecord({**order, "client_part": client_part(rule.algorithm)})
         return Message(RecordDict(content), sent.node, kind, ttl=self._timeout, group_id=str(round_))
 
@@ -188,11 +193,11 @@ class GridServer(Service):
         task = sent.task
         body = body_of(self._rule, self._arrays, task.phase, self._model(task), sent.replies)
         report = self.driver.setting.reports[task.phase].read(body, sent.client, task.version, task.repeat)
-        part = self.store.files.incoming / f"{sent.client}-{task.task}-flower"
-        self.store.until_done(lambda: part.write_bytes(body))
+        part = self.driver.store.files.incoming / f"{sent.client}-{task.task}-flower"
+        self.driver.store.until_done(lambda: part.write_bytes(body))
         if task.phase == "train":
             self._unused[task.task] = int(report.num_examples[0]), metrics_of(sent.replies["train"])
-        self.report(sent.client, task.task, digest(body), part).add_done_callback(partial(self._rewrite, sent))
+        self._service.report(sent.client, task.task, digest(body), part).add_done_callback(partial(self._rewrite, sent))
 
     def _rewrite(self, sent: _Sent, answered: Future[Verdict]) -> None:
         """Queue a report again whose file was damaged before the journal had it: no client would send it again."""
@@ -214,14 +219,18 @@ class GridServer(Service):
         """
         why = printable(why, 500).replace("\n", " ")
         log.warning("node %s: task %d is lost: %s", sent.node, sent.task.task, why)
-        self._retry_at[sent.client] = self.clock() + self._rule.retry
+        self._retry_at[sent.client] = self._service.clock() + self._rule.retry
         self._nodes.pop(sent.client, None)
-        self.leave(sent.client)
+        self._service.leave(sent.client)
 
-    def _note(self, applied: Applied) -> None:
-        """Record the outcomes of tasks, and average the metrics of training after a step."""
-        super()._note(applied)
-        for outcome in applied.outcomes:
+    def admit(self, event: Event, codes: set[str]) -> bool:
+        """Return whether an event is to be written, as `EntryHandler.admit`."""
+        return self._handler.admit(event, codes)
+
+    def apply(self, entry: Entry, event: Event) -> tuple[list[Outcome], list[int]]:
+        """Apply an entry as `EntryHandler.apply`, and average the metrics of training after a step."""
+        outcomes, ready = self._handler.apply(entry, event)
+        for outcome in outcomes:
             self._sent.pop(outcome.task, None)
             self._damaged.pop(outcome.task, None)
             metrics = self._unused.pop(outcome.task, None)
@@ -231,3 +240,4 @@ class GridServer(Service):
         if self.driver.version > self._version:
             self.metrics[self.driver.version] = mean(self._used, self._rule.examples)
             self._version, self._used = self.driver.version, []
+        return outcomes, ready

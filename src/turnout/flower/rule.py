@@ -108,7 +108,7 @@ class Rule(Options):
                 files = {"config.json": setting.description, "environment.json": environment()}
                 # These files mark a run for `turnout report` and `to.load`.
                 storage.save(folder, {name: storage.json_writer(table) for name, table in files.items()})
-                if not driver.started:
+                if driver.run is None:
                     if (plan := self.algorithm.privacy) is not None:
                         plan.check_correlation(num_rounds)
                         plan.check(num_rounds)

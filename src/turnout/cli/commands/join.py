@@ -18,10 +18,10 @@ from turnout.core.checks import ConfigurationError, positive
 from turnout.core.display import printable
 
 if TYPE_CHECKING:
+    from turnout.deployment.client.computer import Computer
     from turnout.deployment.client.join import Connection
     from turnout.deployment.client.session import Client
     from turnout.deployment.client.state import ClientFolder
-    from turnout.deployment.client.worker import Computer
     from turnout.experiment import Experiment
 
 EPILOG = examples("""
@@ -112,8 +112,8 @@ def join(options: JoinOptions) -> None:
     options.use_threads()
     connection = options.connection(url)
     from turnout.cli.joining import clients_experiment
+    from turnout.deployment.client.computer import Computer
     from turnout.deployment.client.state import ClientFolder
-    from turnout.deployment.client.worker import Computer
     from turnout.deployment.wire.data_shape import DataShape
 
     run = _announcement(connection, options.patience)

@@ -13,7 +13,7 @@ from turnout.cli.errors import RunFailed
 from turnout.cli.groups import CodeOption, needs
 
 if TYPE_CHECKING:
-    from turnout.cli.settings import Settings
+    from turnout.cli.options import Table
     from turnout.deployment.server.replay import Replayed
 
 EPILOG = examples("""
@@ -46,12 +46,13 @@ def replay(options: ReplayOptions) -> None:
     folder = options.folder
     experiment, settings = settings_in(folder, options.code or ())
     again = replay_journal(Setting.of(experiment), folder, options.database, whole=options.as_trace is not None)
-    version = again.driver.version
+    version, digest = again.driver.version, again.driver.publication.digest
     if again.begins:
         typer.echo(f"from step {again.begins} on, the oldest that the server has kept (--keep-reports)")
-    typer.echo(f"{again.entries:,} entries, {version} steps, {again.seconds:,.1f} seconds, model {again.driver.digest}")
+    typer.echo(f"{again.entries:,} entries, {version} steps, {again.seconds:,.1f} seconds, model {digest}")
     if options.as_trace is not None:
-        _write_trace(again, options.as_trace, options.seconds_per_round, settings)
+        table = {} if settings is None else settings.table
+        _write_trace(again, options.as_trace, options.seconds_per_round, table, experiment.data.is_declared)
     if again.same is False:
         raise RunFailed(f"the journal leads to another model than the one that {folder} holds after step {version}")
     typer.echo(
@@ -59,14 +60,31 @@ def replay(options: ReplayOptions) -> None:
     )
 
 
-def _write_trace(again: Replayed, folder: Path, seconds_per_round: float | None, settings: Settings | None) -> None:
-    """Write the recorded clients into a folder, with settings of a simulation in which they take part."""
+def _write_trace(
+    again: Replayed, folder: Path, seconds_per_round: float | None, table: Table, is_declared: bool
+) -> None:
+    """Write the recorded clients into a folder, with settings of a simulation in which they take part.
+
+    Args:
+        again: a run that was replayed.
+        folder: of the files.
+        seconds_per_round: length of a round of availability; see `write_trace`.
+        table: settings of the run.
+        is_declared: True where the server had no data, but only a declaration of their shape.
+    """
     from turnout.deployment.server.replay import write_trace
 
     paths, recorded = write_trace(again, folder, seconds_per_round)
-    table, config = {} if settings is None else settings.table, folder / "simulation.json"
+    config = folder / "simulation.json"
     simulated = table | recorded | {"population": table.get("population", {}) | recorded["population"]}
+    if is_declared:
+        simulated.pop("data", None)
     config.write_text(json.dumps(simulated, indent=2) + "\n")
     for path in (*paths, config):
         typer.echo(str(path))
-    typer.echo(f"simulate it: turnout run --config {config}")
+    command = f"turnout run --config {config}"
+    if is_declared:
+        number = again.driver.roster.num_clients
+        typer.echo(f"the server had no data: simulate it with others: {command} --data NAME data.num_clients={number}")
+    else:
+        typer.echo(f"simulate it: {command}")

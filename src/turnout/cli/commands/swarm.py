@@ -41,11 +41,11 @@ def swarm(options: SwarmOptions) -> None:
     from turnout.cli import layers
     from turnout.cli.joining import clients_experiment, data_set_of, shape_of
     from turnout.cli.settings import Settings
+    from turnout.deployment.client.computer import Computer
     from turnout.deployment.client.join import Joined, announcement
     from turnout.deployment.client.newcomer import Newcomer
     from turnout.deployment.client.state import ClientState
     from turnout.deployment.client.swarm import Swarm
-    from turnout.deployment.client.worker import Computer
 
     announced = announcement(connection)
     data = "" if options.experiment is not None else data_set_of(announced)

@@ -13,7 +13,7 @@ from turnout.deployment.client.join import Connection
 
 
 class AdministrationFailed(TurnoutError):
-    """The server has not done what its administrator asked for; the message says why."""
+    """The server has refused a request of its administrator, or has not answered."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Administrator:
     """Send requests with the administrator's token.
 
     Attributes:
-        connection: where the server is.
-        token: of its administrator.
+        connection: to the server.
+        token: of the administrator.
     """
 
     connection: Connection

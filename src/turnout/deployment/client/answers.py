@@ -1,4 +1,4 @@
-"""A client's answers to evaluations and queries as bytes: as they are, or masked for a sum."""
+"""Encode the answers of a client to evaluations and queries, plain or masked for a sum."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from turnout.core.checks import ConfigurationError
-from turnout.deployment.wire.format import Assignment, WireError, encode
+from turnout.deployment.wire.assignment import Assignment
+from turnout.deployment.wire.format import WireError, encode
 from turnout.deployment.wire.surveys import LARGEST, SURVEY, sums_body
 from turnout.evaluation.queries import Question
 from turnout.evaluation.sums import SumsForm
@@ -19,14 +20,14 @@ from turnout.protocol.secure.masker import VectorMasker
 
 log = logging.getLogger("turnout.client")
 
-_MOST = 16  # sums of answers that a client is in at a time
+_MOST = 16  # masked sums at a time
 
 
 class Answerer:
-    """Write what a client answers, in the form that its run's settings ask for, whatever the server says.
+    """Encode answers as the client's own settings say, whatever the server asks for.
 
     Args:
-        algorithm: of the run: whether answers are masked, and clipped and noised.
+        algorithm: of the run, with the masking, clipping and noise of answers.
         form: the sums of an evaluation.
         widths: see `Question.shapes`.
     """
@@ -39,11 +40,11 @@ class Answerer:
 
     @property
     def noised(self) -> bool:
-        """True where opened answers have noise, so that a client without anything to answer sends zeros."""
+        """True where sums of answers are noised; then a client without an answer sends zeros."""
         return self._sum is not None and self._sum.noise is not None
 
     def check(self, question: Question) -> None:
-        """Refuse a question that cannot be answered.
+        """Check that a question can be answered.
 
         Raises:
             ConfigurationError: with the reason.
@@ -56,14 +57,16 @@ class Answerer:
         """Return the body of the first message: the sums, or the keys of a client that masks them.
 
         Args:
-            client: its number.
+            client: number of the client.
             task: of the survey.
-            question: of a query; None in an evaluation.
-            sums: what was computed; None is nothing that could be.
+            question: of a query; None for an evaluation.
+            sums: of the client; None where they could not be computed.
         """
         if sums is None and not self.noised:
             return None
-        if sums is not None and self.noised and not _fits(sums):  # what the server refuses would tell of its data
+        if (
+            sums is not None and self.noised and not _fits(sums)
+        ):  # a refusal by the server would reveal something of the data
             sums = None
         layout = None if self._sum is None else self._layout(question)
         if layout is None or self._sum is None or self._sum.masking is None:
@@ -71,7 +74,7 @@ class Answerer:
         try:
             codes = layout.encoded(sums)
         except ConfigurationError as error:
-            log.error("not answered, for a sum does not fit", extra={"task": task.task, "reason": str(error)})
+            log.error("not answered: a sum is too large", extra={"task": task.task, "reason": str(error)})
             return None
         number = survey_of(task)
         masker = VectorMasker(layout.masking)
@@ -88,7 +91,7 @@ class Answerer:
             log.warning("a task of a survey cannot be read", extra={"task": task.task, "reason": str(error)})
             return None
         if (masker := self._maskers.get(number)) is None:
-            log.info("the answer is gone", extra={"survey": number})
+            log.info("answer lost", extra={"survey": number})
             return None
         done = masker.answer(task.phase, number, told, {})
         if task.phase == "open" or done is None:
@@ -103,10 +106,10 @@ class Answerer:
 
 
 def survey_of(task: Assignment) -> int:
-    """Return the number of the survey that a task is of.
+    """Return the number of the survey of a task.
 
     Raises:
-        WireError: where it does not say.
+        WireError: where the task has none.
     """
     try:
         return int(task.tensors()[SURVEY][0])
@@ -115,10 +118,10 @@ def survey_of(task: Assignment) -> int:
 
 
 def _fits(sums: Mapping[str, Any]) -> bool:
-    """Return whether a server takes these sums as an answer."""
+    """Return whether sums are within the limits of the server."""
     return all(bool((np.abs(np.asarray(value, dtype=np.float64)) <= LARGEST).all()) for value in sums.values())
 
 
 def _zeros(layout: AnswerLayout) -> dict[str, Any]:
-    """Return the sums of a client that has nothing to answer."""
+    """Return the sums of a client without an answer."""
     return {name: np.zeros(shape).tolist() for name, shape in layout.shapes.items()}

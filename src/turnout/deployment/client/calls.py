@@ -1,4 +1,4 @@
-"""Actions that a client asks of its driver: requests, pauses and computations, as values."""
+"""The actions of a client as values: requests, pauses and computations, which a driver carries out."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from turnout.core.checks import TurnoutError
 from turnout.core.display import printable
 
 MOST_JSON = 16 << 20
-"""Bytes of an answer that is no model: a secure sum among 10,000 clients needs 5 MB."""
+"""Maximum bytes of an answer other than a model: a secure sum of 10,000 clients needs 5 MB."""
 MOST_SECONDS = 3600.0
-"""The longest that a client waits because a server says so."""
+"""Maximum seconds of a pause that a server asks for."""
 
 
 class JoinError(TurnoutError, RuntimeError):
@@ -26,13 +26,13 @@ class Call:
     """A request to the server.
 
     Attributes:
-        method, path: of HTTP; in place of a path, a link to another server.
-        json: a body of plain values; None is none.
-        body: a body of bytes; None is none.
+        method, path: of HTTP; the path may be a link to another server.
+        json: body of plain values, or None.
+        body: body of bytes, or None.
         headers: beside the token and the type of the body.
-        resumes: whether an answer that is cut short is of use.
-        most: bytes of the answer that are read; a longer one is none.
-        seconds: that the answer may take from its first byte to its last.
+        resumes: True where a part of the answer is useful.
+        most: maximum bytes of the answer.
+        seconds: limit from the first to the last byte of the answer.
     """
 
     method: str
@@ -46,7 +46,7 @@ class Call:
 
     @property
     def content(self) -> tuple[bytes, dict[str, str]]:
-        """The body as bytes, and the headers with its type."""
+        """Body as bytes, and headers with its type."""
         if self.json is not None:
             return json.dumps(self.json).encode(), {"content-type": "application/json", **self.headers}
         kind = {} if self.body is None else {"content-type": "application/octet-stream"}
@@ -55,14 +55,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer: its status, 0 where nothing came back, and its body, as far as it came."""
+    """An answer: its status, 0 without one, and the received part of its body."""
 
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def table(self) -> dict[str, Any]:
-        """Return the body as plain values; nothing where it holds none."""
+        """Return the body as a JSON object; empty for any other body."""
         try:
             value = json.loads(self.body)
         except (ValueError, RecursionError):
@@ -71,33 +71,31 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """The reason that the server gives for a refusal, in characters that can be shown."""
+        """Reason of a refusal, in printable characters."""
         return printable(self.table().get("reason") or f"it answers {self.status}", 500)
 
     @property
     def retry_after(self) -> float:
-        """The seconds after which the server wants to be asked again, an hour at most."""
+        """Seconds of the header Retry-After, an hour at most."""
         after = self.headers.get("retry-after", "")
         return min(float(after), MOST_SECONDS) if re.fullmatch(r"[0-9]{1,9}", after) else 0.0
 
 
 @dataclass(frozen=True)
 class Sleep:
-    """Do nothing for so many seconds."""
+    """Pause for some seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Work:
-    """Compute, and say from time to time that one is still at it.
+    """Compute a task, and send heartbeats meanwhile.
 
     Attributes:
-        function: what to compute.
-        heartbeat: what to send meanwhile.
-        every: seconds between two of them.
-
-    Nothing in place of what was computed means that this client has given up the task.
+        function: the computation; the session is sent its result, and None gives the task up.
+        heartbeat: request to send meanwhile.
+        every: seconds between two heartbeats.
     """
 
     function: Callable[[], Any]
@@ -110,8 +108,8 @@ class Transfer:
     """Exchange a model or a report with an object store, and send heartbeats meanwhile.
 
     Attributes:
-        call: the request; it carries no token.
-        heartbeat, every: as for `Work`.
+        call: the request, without a token.
+        heartbeat, every: see `Work`.
     """
 
     call: Call
@@ -121,18 +119,18 @@ class Transfer:
 
 Action = Call | Sleep | Work | Transfer
 Session = Generator[Action, Any, str]
-"""Yields what is to be done; is sent an `Answer`, nothing, or what was computed. Returns why it is over."""
+"""Generator that yields actions, is sent their results, and returns why it ended."""
 
 
 def carry_out(action: Action, send: Callable[[Call], Answer]) -> Any:
-    """Do what a session has yielded, without pauses and heartbeats: for clients that take turns in one thread.
+    """Carry out an action without pauses and heartbeats, for clients that take turns in one thread.
 
     Args:
-        action: what the session wants.
+        action: of a session.
         send: sends a request and returns the answer.
 
     Returns:
-        What the session is sent next.
+        The result, which the session is sent next.
     """
     match action:
         case Call():

@@ -1,7 +1,7 @@
-"""Requests of a client, which reads and waits for no more than it wants to, also where a server sends one byte at a time.
+"""Send requests with a limit on the whole time and size of the answer, also where a server sends one byte at a time.
 
-A timeout of httpx begins anew with each byte. Here all that is read and written passes a `Watch`, which also looks, several
-times a second, whether the client is to stop.
+A timeout of httpx starts again with each byte. Here all reads and writes pass a `Watch`, which also checks several times per
+second whether the client is to stop.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import httpx2
 from turnout.core.display import printable
 from turnout.deployment.client.calls import Answer, Call, JoinError
 
-_STEP = 0.25  # seconds between two looks
-_PIECE = 1 << 16  # bytes that are written between two looks
+_STEP = 0.25  # seconds between two checks
+_PIECE = 1 << 16  # bytes that are written between two checks
 
 
 @cache
 def system_trust() -> ssl.SSLContext:
-    """Return how certificates are checked against those that the system trusts; reading these takes 20 ms."""
+    """Return the TLS context that trusts the certificates of the system; it is cached, for to read them takes 20 ms."""
     return httpx2.create_ssl_context()
 
 
 class Watch:
-    """Until when an exchange may go on.
+    """Deadline of an exchange.
 
     Args:
         head: seconds from the end of a request to the end of the headers of its answer.
@@ -44,22 +44,22 @@ class Watch:
         """Begin a request.
 
         Args:
-            stopped: returns whether to give up.
-            head: as for the class, of this request alone.
+            stopped: returns True to give up.
+            head: as for the class, for this request alone.
         """
         self._stopped, self._seconds = stopped, self._head if head is None else head
         self.wrote()
 
     def wrote(self) -> None:
-        """Note that a part of the request was taken."""
+        """Extend the deadline, because a part of the request was sent."""
         self._until = time.monotonic() + self._seconds
 
     def headed(self) -> None:
-        """Note that the headers have come. Who reads the body looks by itself how long it takes."""
+        """Remove the deadline at the end of the headers; that of the body is in `Incoming`."""
         self._until = math.inf
 
     def check(self, error: type[Exception]) -> None:
-        """Raise an error if this has gone on for too long, or is to stop."""
+        """Raise an error after the deadline, or if the client is to stop."""
         if self._stopped() or time.monotonic() > self._until:
             raise error("the exchange takes too long, or is to stop")
 
@@ -68,11 +68,11 @@ class WatchedClient(httpx2.Client):
     """An HTTP client of one thread.
 
     Args:
-        options: as those of `httpx2.Client`; its timeout is that of the headers of an answer, too, and without ``verify`` it
-            trusts whom the system trusts.
+        options: of `httpx2.Client`; the timeout also limits the time to the end of the headers of an answer. Without
+            ``verify``, it trusts the certificates that the system trusts.
 
     Attributes:
-        watch: says when an exchange is over.
+        watch: deadline of the present exchange.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -85,7 +85,7 @@ class WatchedClient(httpx2.Client):
 
 
 class _Backend(httpcore2.NetworkBackend):
-    """Connections of which each read and write is watched."""
+    """Network backend whose connections are watched."""
 
     def __init__(self, backend: httpcore2.NetworkBackend, watch: Watch) -> None:
         self._backend, self._watch = backend, watch
@@ -104,7 +104,7 @@ class _Stream(httpcore2.NetworkStream):
         self._stream, self._watch = stream, watch
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Wait in steps, between which the watch is looked at."""
+        """Wait in steps, and check the watch in between."""
         begun, most = time.monotonic(), math.inf if timeout is None else timeout
         while True:
             self._watch.check(httpcore2.ReadTimeout)
@@ -116,7 +116,7 @@ class _Stream(httpcore2.NetworkStream):
                     raise
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Write in pieces, between which the watch is looked at."""
+        """Write in pieces, and check the watch in between."""
         for start in range(0, len(buffer), _PIECE):
             self._watch.check(httpcore2.WriteTimeout)
             self._stream.write(buffer[start : start + _PIECE], timeout)
@@ -133,10 +133,10 @@ class _Stream(httpcore2.NetworkStream):
 
 
 class Incoming:
-    """An answer on its way, of which no more is read than it may have, as bytes or in seconds.
+    """An answer that arrives, limited in bytes and seconds.
 
     Args:
-        call: whose answer it is.
+        call: the request.
     """
 
     def __init__(self, call: Call) -> None:
@@ -150,7 +150,7 @@ class Incoming:
         self._until = time.monotonic() + self._call.seconds
 
     def add(self, piece: bytes) -> None:
-        """Take a piece of the body as it was sent, without decoding it.
+        """Take a piece of the body, without decoding it.
 
         Raises:
             JoinError: where the body is too long.
@@ -165,10 +165,10 @@ class Incoming:
             raise httpx2.ReadTimeout("the answer takes too long")
 
     def answer(self, error: httpx2.HTTPError | None = None) -> Answer:
-        """Return the answer; of a model that was cut short, what has come, and else nothing.
+        """Return the answer; after an error, the received part of a model, or status 0.
 
         Raises:
-            JoinError: where one of both sides does not trust the other's certificate.
+            JoinError: where one side does not trust the certificate of the other.
         """
         if error is None:
             return Answer(self._status, bytes(self._body), self._headers)
@@ -182,7 +182,7 @@ class Incoming:
 
 
 def _of_tls(error: BaseException | None) -> ssl.SSLError | None:
-    """Return the failure of TLS that an error comes from, where it is about certificates, which the next attempt has too."""
+    """Return the TLS error that caused an error, if it concerns certificates and so will occur again; None otherwise."""
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__ or error.__context__
     lasting = error is not None and any(
@@ -194,13 +194,13 @@ def _of_tls(error: BaseException | None) -> ssl.SSLError | None:
 def send(
     http: WatchedClient, call: Call, stopped: Callable[[], bool] = lambda: False, head: float | None = None
 ) -> Answer:
-    """Send a request; of a model that is cut short, what has come is returned.
+    """Send a request and return the answer; of an interrupted download, the received part.
 
     Args:
-        http: by which.
+        http: sends it.
         call: the request.
-        stopped: returns whether to give up.
-        head: seconds until the headers of the answer have come; None is the timeout of the client.
+        stopped: returns True to give up.
+        head: seconds to the end of the headers of the answer; None is the timeout of the client.
     """
     content, headers = call.content
     incoming = Incoming(call)

@@ -1,4 +1,4 @@
-"""One client in a process of its own: sends, sleeps and computes what a `Client` wants."""
+"""Run one client in this process: carry out the actions of a `Client` over HTTP."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from turnout.deployment.wire.format import PROTOCOL
 
 
 class ServerSilent(TurnoutError):
-    """The server has not answered for as long as a client waits."""
+    """The server has not answered for longer than the client waits."""
 
 
 @dataclass(frozen=True)
 class Connection:
-    """Where a server is, and how to trust it.
+    """Address of a server, and certificates.
 
     Attributes:
-        url: its address, ``https://...``, or ``http://...`` on this machine.
-        ca: a file with the certificate of who signed the server's; None is those that the system trusts.
-        certificate, key: files by which the client proves who it is, where the server asks for that.
-        timeout: seconds without a sign of life of the server.
+        url: ``https://...``, or ``http://...`` on this machine.
+        ca: file with the certificate of the authority that signed the server's; None trusts those of the system.
+        certificate, key: files with the client's certificate, where the server requires one.
+        timeout: seconds without data from the server after which a request fails.
 
     Raises:
-        ConfigurationError: for an address that is none, or files that cannot be used.
+        ConfigurationError: for a malformed address, or files that cannot be used.
     """
 
     url: str
@@ -55,11 +55,11 @@ class Connection:
 
     @property
     def wants_certificate(self) -> bool:
-        """True where a server that ends a connection without an answer may ask for a certificate that this client lacks."""
+        """True where a server that closes connections without an answer may require a certificate that this client lacks."""
         return self.url.startswith("https") and self.certificate is None
 
     def trust(self) -> ssl.SSLContext:
-        """Return how certificates are checked."""
+        """Return the TLS context."""
         if self.ca is None and self.certificate is None:
             return system_trust()
         try:
@@ -71,15 +71,15 @@ class Connection:
         return context
 
     def client(self) -> WatchedClient:
-        """Return an HTTP client that waits for one thing at a time."""
+        """Return an HTTP client for one thread."""
         return WatchedClient(base_url=self.url, verify=self.trust(), timeout=self.timeout, headers=PLAIN)
 
 
-_LAST_REPORT = 60.0  # seconds that a client which is to stop still sends a report
+_LAST_REPORT = 60.0  # seconds for which a client that is to stop still sends a report
 _GOODBYE = 10.0  # seconds that a server has to answer a client that leaves
 
 PLAIN = {"accept-encoding": "identity"}
-"""Headers of every request: a small compressed answer may be a large one, and nothing here is worth compressing."""
+"""Headers of all requests: a small compressed answer could expand to a large one."""
 
 
 def announcement(
@@ -88,17 +88,17 @@ def announcement(
     stopped: Flag | None = None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Return what a server says of its run.
+    """Return the description that a server gives of its run.
 
     Args:
-        connection: where it is.
-        patience: seconds after which to give up where it does not answer, or asks to wait.
-        stopped: set when to give up at once.
-        notice: called once with the reason if the first attempt fails, and there are more.
+        connection: to the server.
+        patience: seconds for which to try again where it does not answer, or asks to wait.
+        stopped: set to give up at once.
+        notice: called once with the reason if the first attempt fails, and is repeated.
 
     Raises:
         JoinError: where there is no such server, or it speaks another protocol.
-        ServerSilent: where the patience is over.
+        ServerSilent: where the patience is exhausted.
     """
     stopped, begun, attempt = stopped or Flag(), time.monotonic(), 0
     with connection.client() as http:
@@ -123,24 +123,24 @@ def announcement(
 
 
 def fetch(http: WatchedClient, path: str, stopped: Callable[[], bool] = lambda: False) -> Answer:
-    """Ask for something that needs no token; where nothing comes, the header ``error`` of the answer says why.
+    """Request a path that needs no token; without an answer of the server, the header ``error`` has the reason.
 
     Raises:
-        JoinError: where one of both sides does not trust the other's certificate.
+        JoinError: where one side does not trust the certificate of the other.
     """
     return send(http, Call("GET", path), stopped)
 
 
 def _asks_to_wait(answer: Answer) -> bool:
-    """Return whether the same request may be answered later."""
+    """Return whether the same request may succeed later."""
     return answer.status in (0, 429) or answer.status >= 500
 
 
 def _checked(answer: Answer, url: str) -> dict[str, Any]:
-    """Return what a server says of its run.
+    """Check the description of a run, and return it.
 
     Raises:
-        JoinError: where it is no such server, or speaks another protocol.
+        JoinError: where it is not from a server of this protocol.
     """
     announced = answer.table() if answer.status == 200 else {}
     if "protocol" not in announced:
@@ -158,15 +158,15 @@ def _checked(answer: Answer, url: str) -> dict[str, Any]:
 
 
 class Joined:
-    """A client that works for a server until the run is over, or it is told to stop.
+    """Run a client until the run is over, or it is stopped.
 
     Args:
-        client: what it wants.
-        connection: where the server is.
-        stopped: set when it should go; it finishes what it computes, sends that for a minute, and tells the server.
-        notice: called with every action before it is done.
+        client: yields actions.
+        connection: to the server.
+        stopped: set to stop the client. It finishes its computation, tries to send the report for a minute, and leaves.
+        notice: called with every action before it is carried out.
         patience: seconds without any answer after which it gives up; None is never.
-        sent: called with every request before it is sent; what it raises ends the client, and nothing is sent.
+        sent: called with every request before it is sent. An exception ends the client, and the request is not sent.
     """
 
     def __init__(
@@ -187,11 +187,11 @@ class Joined:
         self._stopped_at: float | None = None
 
     def run(self) -> str:
-        """Work; return why it is over.
+        """Carry out the actions of the client; return why it has ended.
 
         Raises:
-            JoinError: where the server does not want this client.
-            ServerSilent: where it has not answered for too long.
+            JoinError: where the server refuses this client.
+            ServerSilent: where the server has not answered for too long.
         """
         with self._connection.client() as http, WatchedClient(timeout=self._connection.timeout, headers=PLAIN) as other:
             session, result = self._client.session(), None
@@ -213,33 +213,33 @@ class Joined:
                     self._heard(result)
 
     def _late(self) -> bool:
-        """Return whether a report that is on its way has had its time since the client is to stop."""
+        """Return whether a client that is to stop has tried to send its report for long enough."""
         if not self._stopped.is_set():
             return False
         self._stopped_at = time.monotonic() if self._stopped_at is None else self._stopped_at
         return time.monotonic() - self._stopped_at > _LAST_REPORT
 
     def _heard(self, answer: Answer) -> None:
-        """Give up where nothing has come back for too long."""
+        """Give up after too long without an answer."""
         now = time.monotonic()
         self._silent_since = None if answer.status else self._silent_since or now
         if self._silent_since is not None and now - self._silent_since >= self._patience:
             raise ServerSilent(f"{self._connection.url} has not answered for {now - self._silent_since:.0f} seconds")
 
     def _transfer(self, http: WatchedClient, transfer: Transfer) -> Answer:
-        """Exchange something with an object store, which the server's certificate and token are not for."""
+        """Send a request to an object store, without the certificate and the token that are for the server."""
         call = transfer.call
         if self._connection.url.startswith("https:") and not call.path.startswith("https:"):
-            return Answer(0)  # what TLS protects on its way to the server is not sent without
+            return Answer(0)  # with TLS to the server, reports are not sent to a store without
         self._sent(call, self._client)
         with _beating(self._connection, transfer.heartbeat, transfer.every):
             try:
                 return send(http, call, self._late if _delivers(transfer) else self._stopped.is_set)
-            except JoinError as error:  # of the store alone: the server takes it, too
+            except JoinError as error:  # concerns the store alone: the report is sent to the server instead
                 return Answer(0, headers={"error": str(error)})
 
     def _do(self, http: WatchedClient, action: Any) -> Any:
-        """Do what the client wants, and return what came of it."""
+        """Carry out an action, and return its result."""
         match action:
             case Call():
                 self._sent(action, self._client)
@@ -254,13 +254,13 @@ class Joined:
 
 
 def _delivers(action: Any) -> bool:
-    """Return whether this sends a report, which a client finishes before it goes."""
+    """Return whether an action sends a report, which a client that is to stop still does."""
     call = action.call if isinstance(action, Transfer) else action
     return isinstance(call, Call) and call.method == "PUT"
 
 
 class _beating:  # noqa: N801 - used as a statement
-    """Send signs of life from another thread while this one computes."""
+    """Send heartbeats from another thread while this one computes."""
 
     def __init__(self, connection: Connection, call: Call, every: float) -> None:
         self._connection, self._call, self._every = connection, call, every
@@ -276,7 +276,7 @@ class _beating:  # noqa: N801 - used as a statement
         self._thread.join()
 
     def _beat(self) -> None:
-        if self._done.wait(self._every):  # most tasks are done before one is due
+        if self._done.wait(self._every):  # most tasks end before the first heartbeat
             return
         with self._connection.client() as http:
             while True:

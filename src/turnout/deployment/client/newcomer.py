@@ -1,4 +1,4 @@
-"""Become a client of a run, and send requests with its token until they are answered."""
+"""Enrol a client, and send requests with its token until they are answered."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Manners:
     """Waits and retries of a client, and the object stores that it trusts.
 
     Attributes:
-        wait: seconds that the server may hold a question for work.
-        backoff: seconds before the first new attempt, twice as many before every further one; drawn between 0 and this.
-        longest: the most that this grows to.
-        comes_back: whether a client that left because of the model looks at later ones.
-        stores: hosts of object stores to which it follows links of the server; it exchanges the rest with the server.
+        wait: seconds of a long poll for work.
+        backoff: maximum seconds before the second attempt, doubled before each further one; the pause is drawn from 0 to it.
+        longest: limit of that maximum.
+        comes_back: True where a client that left because of the model tries later ones.
+        stores: hosts of object stores whose links it follows; with other ones, it uses the server.
     """
 
     wait: float = 25.0
@@ -32,15 +32,15 @@ class Manners:
 
 
 class Newcomer:
-    """A client before it has a model: it enrols, and tells a server that waits for it the shape of its examples.
+    """A client before it has a model: it enrols, and reports the shape of its examples to a server that has no data.
 
     Args:
-        state: what it keeps.
-        name: what people call it; the server shows it to its operator.
-        code: a one-time code, where the server asks for one.
-        data: the shape of its examples, for a server that asks for it; see `turnout.deployment.wire.data_shape.DataShape`.
-        manners: how patient it is.
-        jitter: where its random pauses come from; they change no result.
+        state: identity, memory and pending report.
+        name: shown to the operator of the server.
+        code: one-time code, where the server requires one.
+        data: shape of its examples; see `turnout.deployment.wire.data_shape.DataShape`.
+        manners: waits and retries.
+        jitter: random numbers of pauses, which change no result.
     """
 
     def __init__(
@@ -57,25 +57,25 @@ class Newcomer:
         self.manners, self.jitter = manners or Manners(), jitter or random.Random()
 
     def session(self) -> Session:
-        """Tell the server the shape; it is over once the server knows one.
+        """Report the shape to the server, and end once the server has one.
 
         Raises:
-            JoinError: where the server does not take this client, or knows another shape.
+            JoinError: where the server refuses this client, or has another shape.
         """
         yield from self.enrol()
         return "the server knows the shape of the data"
 
     def leave(self) -> Call:
-        """Return what tells the server that the client goes away."""
+        """Return the request by which the client leaves."""
         return Call("POST", "/v1/leave", {}, headers=self.token)
 
     @property
     def token(self) -> dict[str, str]:
-        """The header of every request."""
+        """Header of all requests."""
         return {"authorization": f"Bearer {self.state.token}"}
 
     def enrol(self) -> Generator[Action, Any, Answer]:
-        """Ask to be a client of the run until that is answered."""
+        """Enrol, and try again until there is an answer."""
         call = Call("POST", "/v1/enrol", {name: value for name, value in self._body.items() if value is not None})
         answer = yield from self.ask(call, final=(404, 409, 410, 422))
         if answer.status == 422:
@@ -83,10 +83,10 @@ class Newcomer:
         return answer
 
     def ask(self, call: Call, final: Collection[int] = (404, 409, 410)) -> Generator[Action, Any, Answer]:
-        """Send a request until it is answered: with success, or with a status that another attempt has, too.
+        """Send a request until it succeeds, or is answered with a status that another attempt would have, too.
 
         Raises:
-            JoinError: where the answer is that this cannot work.
+            JoinError: where the server refuses this client.
         """
         attempt = 0
         while True:
@@ -97,18 +97,18 @@ class Newcomer:
             yield self.pause(attempt, answer)
 
     def once(self, call: Call) -> Generator[Action, Any, Answer]:
-        """Send a request with the token."""
+        """Send a request with the token, once."""
         answer: Answer = yield replace(call, headers={**self.token, **call.headers})
         if answer.status in (400, 401, 403, 426):
             raise JoinError(f"the server does not take this client: {answer.reason}")
         return answer
 
     def pause(self, attempt: int, answer: Answer | None = None) -> Sleep:
-        """Return the pause before a new attempt, at random so that not all clients come at once.
+        """Return the pause before another attempt, random so that not all clients try at once.
 
         Args:
-            attempt: how many attempts have failed, from 1.
-            answer: of the last one; the pause is at least as long as it asks for.
+            attempt: number of failed attempts.
+            answer: of the last one; the pause is at least its Retry-After.
         """
         seconds = self.jitter.uniform(0.0, min(self.manners.longest, self.manners.backoff * 2.0 ** min(attempt, 30)))
         return Sleep(seconds if answer is None else max(seconds, answer.retry_after))

@@ -1,4 +1,4 @@
-"""A log of what leaves a client, for the owner of its data: a JSON object a line, on the disk before the bytes are sent."""
+"""Log what a client sends, for the owner of its data: JSON lines that are on the disk before the request is sent."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.core.system import flush, sync
 from turnout.core.types import State
 from turnout.deployment.client.calls import Call
+from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.newcomer import Newcomer
 from turnout.deployment.client.session import Client
 from turnout.deployment.client.state import Pending
-from turnout.deployment.client.worker import Computer
 from turnout.deployment.wire.format import digest
 from turnout.deployment.wire.surveys import question_of
 from turnout.protocol.survey import FIRST_TASK, SURVEYS
@@ -32,22 +32,21 @@ _COUNTS = ("num_examples", "num_steps")
 
 
 class Unlogged(TurnoutError):
-    """A line of the log cannot be written, so that nothing is sent."""
+    """A line of the log cannot be written, so the request is not sent."""
 
 
 class SentLog:
-    """Log each request that carries something of a client before it is sent.
+    """Log each request that carries information about a client before it is sent.
 
-    Logged are enrolments, reports and messages of secure sums, answers to evaluations and queries, tasks that are
-    declined, and leaves. Heartbeats, questions for work and downloads of models carry the client's token alone and
-    are left out.
+    Logged are enrolments, reports and messages of secure sums, answers to evaluations and queries, declined tasks, and
+    leaves. Heartbeats, requests for work and downloads carry only the token of the client and are left out.
 
-    A line that a kill has cut was never followed by its bytes. It is removed when the log is opened again, and written in
-    full when the report is sent.
+    The request of a line that a kill has cut off was never sent. The line is removed when the log is opened again, and
+    written in full when the request is sent.
 
     Args:
         path: the file, which is appended to.
-        computer: the algorithm and how its reports are coded; None of a client that has no model yet.
+        computer: algorithm and compression of reports; None for a client that has no model yet.
         url: of the server.
 
     Raises:
@@ -71,22 +70,22 @@ class SentLog:
         self._sent = {(line.get("path"), line.get("digest")) for line in lines}
 
     def close(self) -> None:
-        """Let another process have the file."""
+        """Close and unlock the file."""
         self._file.close()
         self._lock.release()
 
     def write(self, call: Call, client: Client | Newcomer) -> None:
-        """Log a request and bring the line to the disk, if the request carries something.
+        """Write the line of a request to the disk, if the request carries information.
 
         Args:
             call: the request.
-            client: whose it is.
+            client: that sends it.
 
         Raises:
-            Unlogged: where the line cannot be written: do not send the request.
+            Unlogged: where the line cannot be written; the request must not be sent.
         """
         content = call.content[0]
-        path = call.path.partition("?")[0]  # the query of a link is a secret
+        path = call.path.partition("?")[0]  # the query of a presigned link is a secret
         entry: dict[str, Any] = {"path": path, "bytes": len(content), "digest": digest(content)}
         match (call.method, path.rpartition("/")[2]):
             case ("PUT", _) if content:  # to the server, or to an object store
@@ -118,7 +117,7 @@ class SentLog:
         self._sent.add(name)
 
     def _append(self, entry: dict[str, Any]) -> None:
-        """Write a line and bring it to the disk, or leave the file as it was."""
+        """Write a line to the disk, or leave the file unchanged."""
         line, before = memoryview(json.dumps(entry).encode() + b"\n"), os.fstat(self._file.fileno()).st_size
         try:
             while line:
@@ -132,12 +131,12 @@ class SentLog:
             ) from None
 
     def _report(self, pending: Pending, client: int) -> dict[str, Any]:
-        """Describe a report: what it is for, the norm of its update, and what else is in it."""
+        """Describe a report: its task, the norm of its update, and the names of its other content."""
         assert self._computer is not None
         task, tensors, algorithm = pending.task, load(pending.body), self._computer.experiment.algorithm
         entry = {"task": task.task, "phase": task.phase, "version": task.version, "digest": pending.digest}
         if task.task >= FIRST_TASK or task.phase in SURVEYS:
-            # The later phases of a masked answer are those of a masked update, and come with what was asked.
+            # A later phase of a masked answer is named like one of a masked update, and has the question in its task.
             asks = question_of(task) if "question" in task.told else None
             entry |= {"what": "evaluation" if asks is None else "query", "examples": _examples(tensors)}
             entry |= {"tensors": sorted(tensors), "masked": "masked" in tensors}
@@ -169,7 +168,7 @@ def _examples(tensors: State) -> int | None:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a log; one that a kill has cut at the end is left out.
+    """Return the lines of a log, without one that a kill has cut off at the end.
 
     Raises:
         ConfigurationError: for a file that cannot be read, or is no such log.
@@ -181,7 +180,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def _read(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Return the whole lines of a log, and how many bytes they have."""
+    """Return the complete lines of a log, and their size in bytes."""
     if not path.is_file() and path.exists():
         raise ConfigurationError(f"{path} is no file: give one to join --log")
     content, lines = path.read_bytes(), list[dict[str, Any]]()
@@ -194,7 +193,7 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], int]:
         if not isinstance(line.get("what"), str) or type(line.get("bytes")) is not int:
             raise ConfigurationError(f"{path}, line {number}: no line of join --log: give another file")
         lines.append(line)
-    cut = cut.rstrip(b"\0")  # where a machine lost power, the end of a file may be zeros
+    cut = cut.rstrip(b"\0")  # after a power failure, a file may end with zeros
     if not (cut.startswith(_START) or _START.startswith(cut)):
         raise ConfigurationError(f"{path}, line {len(lines) + 1}: no line of join --log: give another file")
     return lines, len(whole) + bool(whole)

@@ -1,6 +1,7 @@
-"""The protocol of a client as a generator, without I/O: a driver sends, sleeps and computes for it.
+"""The protocol of a client as a generator without I/O: it yields actions, which a driver carries out.
 
-A process for one client and a swarm of thousands in one process are two drivers of the same generator.
+A process with one client (`turnout.deployment.client.join`) and a swarm of thousands (`turnout.deployment.client.swarm`) are
+two drivers of the same generator.
 """
 
 from __future__ import annotations
@@ -26,29 +27,21 @@ from turnout.deployment.client.calls import (
 from turnout.deployment.client.newcomer import Newcomer
 from turnout.deployment.client.state import Pending
 from turnout.deployment.wire import bodies
+from turnout.deployment.wire.assignment import Assignment, seconds
 from turnout.deployment.wire.edge import Malformed
-from turnout.deployment.wire.format import (
-    PROTOCOL,
-    Assignment,
-    Manifest,
-    decode,
-    digest,
-    repr_digest,
-    seconds,
-    size_limit,
-)
+from turnout.deployment.wire.format import PROTOCOL, Manifest, decode, digest, repr_digest, size_limit
 from turnout.protocol.survey import FIRST_TASK
 
 log = logging.getLogger("turnout.client")
 
-_UPLOADS = 5  # attempts to upload a report to an object store, before it is sent to the server
+_UPLOADS = 5  # attempts to upload a report to an object store before it is sent to the server
 _LINK = re.compile(r"https?://[A-Za-z0-9.:\[\]-]{1,255}/[!-~]{1,4000}")
 
 
 def links(table: Mapping[str, Any], hosts: Collection[str]) -> dict[str, str]:
-    """Return the links to an object store in an answer of the server, as far as they lead to hosts that the client allows.
+    """Return the links to an object store in an answer of the server whose hosts the client trusts.
 
-    A client that followed any link would send requests into its own network for a hostile server.
+    A client that followed any link would send requests into its own network on behalf of a hostile server.
     """
     store = table.get("store")
     entries = store.items() if isinstance(store, dict) else ()
@@ -60,29 +53,29 @@ class Trainer(Protocol):
     """Interface of the computation of a client, which `turnout.deployment.client.worker.Worker` implements."""
 
     def first_memory(self) -> State:
-        """Return what a client remembers before it first takes part."""
+        """Return the memory of the client before its first task."""
         ...
 
-    def content(self, version: int, model: State, memory: State) -> bool:
-        """Return True where the client takes part with this model."""
+    def takes_part(self, version: int, model: State, memory: State) -> bool:
+        """Return whether the client takes part with a model."""
         ...
 
     @property
     def model(self) -> Manifest:
-        """The tensors that come with a task."""
+        """Types and shapes of the tensors that are downloaded with a task."""
         ...
 
     def declines(self, task: Assignment) -> str | None:
-        """Return why the client does not do a task, one of `turnout.protocol.survey.DECLINES`; None where it does."""
+        """Return why the client declines a task, one of `turnout.protocol.survey.DECLINES`; None where it does not."""
         ...
 
     def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State] | None:
-        """Do a task: the report as bytes, and what the client remembers if it is taken; None gives the task up."""
+        """Do a task: return the report as bytes, and the memory once it is taken; None gives the task up."""
         ...
 
 
 def report_call(pending: Pending, begin: int = 0, end: int | None = None) -> Call:
-    """Return the request that sends the bytes of a report from `begin` to `end`; None is all that follow."""
+    """Return the request that sends the bytes of a report from `begin` to `end`, or to the last one."""
     headers = {
         "repr-digest": repr_digest(pending.digest),
         "upload-length": str(len(pending.body)),
@@ -93,16 +86,16 @@ def report_call(pending: Pending, begin: int = 0, end: int | None = None) -> Cal
 
 
 class Client:
-    """One client: what it says, and what computes for it.
+    """One client: the requests that it sends, and the computation of its tasks.
 
     Args:
         newcomer: enrols and sends requests.
-        trainer: what computes.
+        trainer: computes tasks.
 
     Attributes:
-        state: what it keeps.
-        task: the last task that it was given.
-        done: how many reports were taken.
+        state: identity, memory and pending report.
+        task: the last task.
+        done: number of reports that were taken.
     """
 
     def __init__(self, newcomer: Newcomer, trainer: Trainer) -> None:
@@ -117,7 +110,7 @@ class Client:
         """Enrol, then work until the run is over.
 
         Raises:
-            JoinError: where the server does not want this client, or serves another run.
+            JoinError: where the server refuses this client, or serves another run.
         """
         yield from self._enrol()
         after, attempt = -1, 0
@@ -140,12 +133,12 @@ class Client:
             elif isinstance(pause := answer.get("come_back"), list) and len(pause) == 2:
                 attempt = 0
                 yield Sleep(self._newcomer.jitter.uniform(*(seconds(value, MOST_SECONDS) for value in pause)))
-            else:  # an answer of somebody else, such as a proxy
+            else:  # not an answer of the server, but of a proxy, for example
                 attempt += 1
                 yield self._newcomer.pause(attempt)
 
     def _enrol(self) -> Generator[Action, Any, None]:
-        """Become a client of the run, or make sure that one still is."""
+        """Enrol, or verify that the client is still enrolled."""
         answer = yield from self._newcomer.enrol()
         try:
             enrolled = bodies.Client.read(answer.table())
@@ -159,7 +152,7 @@ class Client:
             self.state.enrolled(enrolled.client, enrolled.run)
 
     def _do(self, task: Assignment) -> Generator[Action, Any, bool]:
-        """Do a task, and keep the report; False where the client leaves instead."""
+        """Do a task, and hold the report; return False where the client leaves instead."""
         self.task = task
         if (reason := self.trainer.declines(task)) is not None:
             yield from self._give_up(task, reason)
@@ -169,7 +162,7 @@ class Client:
         if model is None:
             return True
         memory = self.trainer.first_memory() if memory is None else memory
-        if task.phase == "train" and not self.trainer.content(task.version, model, memory):
+        if task.phase == "train" and not self.trainer.takes_part(task.version, model, memory):
             yield from self._give_up(task, "left")
             return False
         client = self.state.client
@@ -182,16 +175,16 @@ class Client:
         return True
 
     def _heartbeat(self, task: Assignment) -> tuple[Call, float]:
-        """Return the sign of life on a task, and the seconds between two of them."""
+        """Return the heartbeat of a task, and the seconds between two of them."""
         call = Call("POST", f"/v1/tasks/{task.task}/heartbeat", {}, headers=self._newcomer.token)
         return call, min(max(task.heartbeat, 0.1), MOST_SECONDS)
 
     def _give_up(self, task: Assignment, reason: str) -> Generator[Action, Any, None]:
-        """Tell the server that a task will not be done."""
+        """Report that a task will not be done."""
         yield from self._newcomer.ask(Call("POST", f"/v1/tasks/{task.task}/fail", {"reason": reason}))
 
     def _received(self, task: Assignment) -> Generator[Action, Any, State | None]:
-        """Return the model of a task, or None where the server has it no more; of one cut short, ask for the rest."""
+        """Download the model of a task, and resume after interruptions; return None where the server has deleted it."""
         if self._model[0] == task.model:
             return self._model[1]
         if task.size > size_limit(self.trainer.model):
@@ -199,12 +192,12 @@ class Client:
                 f"the server's model has {task.size:,} bytes, and this client's {size_limit(self.trainer.model):,} at most: "
                 "give the model that the server has"
             )
-        got, attempt = b"", 0
-        while digest(got) != task.model:
-            got = got if len(got) < task.size else b""  # damaged: once more from the start
-            headers = {"range": f"bytes={len(got)}-"} if got else {}
-            slow = 120.0 + task.size / 50_000  # what is not there by then is asked for from where it ended
-            link = self._links.pop("model", None) if not got else None  # once; the server has the model, too
+        body, attempt = b"", 0
+        while digest(body) != task.model:
+            body = body if len(body) < task.size else b""  # damaged: download it again
+            headers = {"range": f"bytes={len(body)}-"} if body else {}
+            slow = 120.0 + task.size / 50_000  # seconds until the download is cut off, and resumed
+            link = self._links.pop("model", None) if not body else None  # tried once; the server has the model, too
             path = link or f"/v1/models/{task.model}"
             call = Call("GET", path, headers=headers, resumes=True, most=task.size, seconds=slow)
             answer = (yield Transfer(call, *self._heartbeat(task))) if link else (yield from self._newcomer.once(call))
@@ -213,21 +206,23 @@ class Client:
             if answer.status == 404:
                 return None
             if answer.status in (200, 206):
-                got = answer.body if answer.status == 200 else got + answer.body
-            if len(got) != task.size or digest(got) != task.model:
+                body = answer.body if answer.status == 200 else body + answer.body
+            if len(body) != task.size or digest(body) != task.model:
                 attempt += 1
                 yield self._newcomer.pause(attempt, answer)
-        self._model = task.model, decode(got, self.trainer.model)
+        self._model = task.model, decode(body, self.trainer.model)
         return self._model[1]
 
     def _deliver(self, pending: Pending) -> Generator[Action, Any, None]:
-        """Send a report until the server has said what became of it."""
+        """Send a report until its outcome is known."""
         path, attempt, length = f"/v1/tasks/{pending.task.task}", 0, len(pending.body)
         uploaded = yield from self._upload(pending)
         offset = length if uploaded else 0
         while True:
             answer = yield from self._newcomer.once(report_call(pending, offset))
             table = answer.table()
+            # The memory of the client changes only with an answer that says the report was taken. Where an answer is lost,
+            # the state of the task says whether it was; to train again would count the client twice.
             if answer.status in (200, 201):
                 self.state.settle()
                 self.done += 1
@@ -249,9 +244,9 @@ class Client:
             offset = length if uploaded else self._offset(table, pending)
 
     def _upload(self, pending: Pending) -> Generator[Action, Any, bool]:
-        """Upload a report to the object store of the run; return False where it is to be sent to the server."""
+        """Upload a report to the object store; return False where it has to be sent to the server."""
         state = Call("GET", f"/v1/tasks/{pending.task.task}")
-        if self.task != pending.task and self._newcomer.manners.stores:  # of an earlier process
+        if self.task != pending.task and self._newcomer.manners.stores:  # pending from an earlier process
             self._links = self._allowed((yield from self._newcomer.ask(state)).table())
         for attempt in range(1, _UPLOADS + 1):
             if (link := self._links.get("report")) is None:
@@ -270,6 +265,6 @@ class Client:
 
     @staticmethod
     def _offset(table: Mapping[str, Any], pending: Pending) -> int:
-        """Return from where the server wants a report."""
+        """Return the offset at which the server continues a report."""
         offset = table.get("offset", 0)
         return min(max(offset, 0), len(pending.body)) if type(offset) is int else 0

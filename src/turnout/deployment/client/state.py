@@ -1,4 +1,4 @@
-"""State of a client: its identity, what it remembers between tasks, and the report that is not yet accepted."""
+"""State of a client: its identity, its memory between tasks, and the report that is not yet taken."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from safetensors.torch import load
 from turnout.core.checks import CheckpointError
 from turnout.core.system import flush, move, sync
 from turnout.core.types import State
-from turnout.deployment.wire.format import Assignment, digest, encode
+from turnout.deployment.wire.assignment import Assignment
+from turnout.deployment.wire.format import digest, encode
 from turnout.record import contents, lock
 
 Arguments = ParamSpec("Arguments")
@@ -38,9 +39,9 @@ class Pending:
     """A report that the server has not yet answered.
 
     Attributes:
-        task: whose it is.
-        body: its bytes.
-        memory: what the client will remember if the server takes it.
+        task: of the report.
+        body: bytes of the report.
+        memory: of the client once the report is taken.
     """
 
     task: Assignment
@@ -49,19 +50,19 @@ class Pending:
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of its bytes, by which it is named."""
+        """SHA-256 of the bytes, which names the report."""
         return digest(self.body)
 
 
 class ClientState:
-    """State of a client in memory, which is lost when the process ends.
+    """State of a client that is lost when the process ends.
 
     Attributes:
-        token: by which the server knows it.
-        client: its number, once the server has given it one.
-        run: the name of the run that it belongs to.
-        memory: what it remembers, a row by name; None before it first took part.
-        pending: the report that is not yet accepted.
+        token: authenticates the client.
+        client: number of the client; None before it is enrolled.
+        run: name of the run; None before it is enrolled.
+        memory: a row by name; None before the first task.
+        pending: the report that is not yet taken.
     """
 
     def __init__(self) -> None:
@@ -72,20 +73,20 @@ class ClientState:
         self.pending: Pending | None = None
 
     def enrolled(self, client: int, run: str) -> None:
-        """Take note of what the server calls this client, and of the run."""
+        """Store the number of the client, and the name of the run."""
         self.client, self.run = client, run
 
     def hold(self, pending: Pending) -> None:
-        """Keep a report until the server has answered it."""
+        """Store a report until the server has answered it."""
         self.pending = pending
 
     def settle(self) -> None:
-        """Remember what the report says, because the server took it."""
+        """Take over the memory of the pending report, because the server has taken it."""
         assert self.pending is not None
         self.memory, self.pending = self.pending.memory, None
 
     def drop(self) -> None:
-        """Forget the report, and remember what was remembered before."""
+        """Delete the pending report, and keep the memory from before."""
         self.pending = None
 
 
@@ -103,10 +104,10 @@ def _writes(
 
 
 class ClientFolder(ClientState):
-    """State of a client in a folder, which survives the process; every change is on the disk before it counts.
+    """State of a client in a folder, which survives the process; every change is on the disk before it takes effect.
 
-    A report waits in a folder of its own, which appears in one move. The server's answer turns its memory into the
-    client's in another; a waiting report without memory is one that was answered.
+    The pending report has a folder of its own, which appears by one atomic move. When the server has taken the report, its
+    memory becomes that of the client by another one; a pending report without memory was answered.
 
     Raises:
         CheckpointError: for a folder that another process uses, or that is damaged; by all methods, where the disk is full.
@@ -129,17 +130,17 @@ class ClientFolder(ClientState):
             self._write_identity()
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Unlock the folder."""
         self._lock.close()
 
     def enrolled(self, client: int, run: str) -> None:
-        """Take note of what the server calls this client, and of the run."""
+        """Store the number of the client, and the name of the run."""
         super().enrolled(client, run)
         self._write_identity()
 
     @_writes
     def hold(self, pending: Pending) -> None:
-        """Keep a report until the server has answered it."""
+        """Store a report until the server has answered it."""
         part = self.folder / "pending.part"
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
@@ -154,9 +155,9 @@ class ClientFolder(ClientState):
 
     @_writes
     def settle(self) -> None:
-        """Remember what the report says, because the server took it."""
-        # This move is the moment at which the report counts: before it, the client sends the report again, and the server
-        # answers that it has it; behind it, a waiting folder without memory is deleted at the next start.
+        """Take over the memory of the pending report, because the server has taken it."""
+        # This move is the point of no return. If the process dies before it, the client sends the report again, and the
+        # server answers that it was taken; after it, the next start deletes the pending folder without memory.
         move(self._waiting / "memory.safetensors", self._memory)
         sync(self.folder)
         super().settle()
@@ -164,15 +165,15 @@ class ClientFolder(ClientState):
 
     @_writes
     def drop(self) -> None:
-        """Forget the report, and remember what was remembered before."""
+        """Delete the pending report, and keep the memory from before."""
         shutil.rmtree(self.folder / "pending.part", ignore_errors=True)  # of a process that was killed
-        move(self._waiting, self.folder / "pending.part")  # in one move, so that half of one is never found
+        move(self._waiting, self.folder / "pending.part")  # one atomic move, so that no part of a report is left
         sync(self.folder)
         shutil.rmtree(self.folder / "pending.part")
         super().drop()
 
     def _read(self) -> None:
-        """Take up what is in the folder."""
+        """Read the state from the folder."""
         try:
             identity = contents.check(self._identity, _Identity, contents.parse(self._identity.read_bytes()))
             self.token, self.client, self.run = identity.token, identity.client, identity.run
@@ -199,7 +200,7 @@ class ClientFolder(ClientState):
 
 
 def _write(path: Path, body: bytes) -> None:
-    """Write a file that its owner alone can read, and bring it to the disk."""
+    """Write a file to the disk, readable for its owner only."""
     with open(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
         file.write(body)
         file.flush()

@@ -1,7 +1,6 @@
-"""Many clients in one process, who come and go as a simulation's population does, over real HTTP.
+"""Run many clients of a simulated population in one process, over real HTTP.
 
-Whatever the population says of time (who is there, how long tasks take, who drops out) goes `speedup` times as fast; the
-protocol's own pauses do not.
+Availability, durations of tasks and dropouts of the population are sped up by a factor; the pauses of the protocol are not.
 """
 
 from __future__ import annotations
@@ -20,12 +19,13 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, positive
 from turnout.deployment.client.calls import Answer, Call, Sleep, Transfer, Work
+from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.exchange import Incoming
 from turnout.deployment.client.join import PLAIN, Connection
 from turnout.deployment.client.newcomer import Manners, Newcomer
 from turnout.deployment.client.session import Client
 from turnout.deployment.client.state import ClientState
-from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.client.worker import Worker
 from turnout.population.availability import BoundAvailability
 from turnout.population.availability.base import one_round_length
 from turnout.population.behaviour.dropout import BoundDropout
@@ -34,14 +34,14 @@ from turnout.population.speed.durations import BoundSpeed
 
 @dataclass
 class Tally:
-    """Counts of what the clients of a swarm did.
+    """Counts of events of a swarm.
 
     Attributes:
-        reports: how many reports were taken.
-        died: how many tasks their clients dropped out of.
-        left: how often a client went away.
-        answers: answers by HTTP status; 0 is none.
-        over: why clients were done, how many each.
+        reports: reports that were taken.
+        died: tasks that clients dropped out of.
+        left: times that a client left.
+        answers: answers by HTTP status; 0 counts requests without an answer.
+        over: clients by the reason that they ended.
     """
 
     reports: int = 0
@@ -55,14 +55,14 @@ class Swarm:
     """Clients of a population, on data that this process holds.
 
     Args:
-        computer: model, algorithm, data and population of all of them.
-        connection: where the server is.
-        num_clients: how many; client k has the data of client ``k mod N``.
-        speedup: how many simulated seconds pass in a real one.
-        seconds_per_round: how long a round of availability lasts, in simulated seconds; None is the length of its own, if the
-            availability follows a clock, and else 60.
-        manners: how patient they are.
-        notice: called once with the reason when the server puts off new clients.
+        computer: model, algorithm, data and population of all clients.
+        connection: to the server.
+        num_clients: number of clients; client k has the data of client ``k mod N``.
+        speedup: simulated seconds per real second.
+        seconds_per_round: length of a round of availability in simulated seconds; None is that of an availability that
+            follows a clock, and 60 for others.
+        manners: waits and retries.
+        notice: called once with the reason when the server refuses new clients for now.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Swarm:
         self.tally = Tally()
 
     def run(self, seconds: float | None = None) -> Tally:
-        """Have all clients work until the run is over, or so many seconds."""
+        """Run all clients until the run is over, or for some seconds."""
         asyncio.run(self._run(seconds))
         return self.tally
 
@@ -122,11 +122,11 @@ class Swarm:
                 headers=PLAIN,
             ) as http:
                 clients = [_Swimmer(self, http, number) for number in range(self._num)]
-                for low in range(0, self._num, 50):  # in turn, so that they are numbered as they are here
+                for low in range(0, self._num, 50):  # in turn, so that the server numbers them in this order
                     for client in clients[low : low + 50]:
                         await client.enrol()
                 work = [asyncio.create_task(client.live()) for client in clients]
-                # Whoever is away when the run ends need not come back to be told.
+                # The first client that ends has learnt that the run is over; those that are away need not come back for it.
                 done, others = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
                 if done and others:
                     _, others = await asyncio.wait(others, timeout=2.0)
@@ -137,8 +137,8 @@ class Swarm:
                     if isinstance(failed, Exception):
                         raise failed
 
-    def there(self, client: int) -> bool:
-        """Return whether a client is there now."""
+    def is_available(self, client: int) -> bool:
+        """Return whether a client is available now."""
         now = int((time.monotonic() - self._begun) / self._round)
         return bool(self._availability.available(np.array([client]), now)[0])
 
@@ -148,7 +148,7 @@ class Swarm:
         await asyncio.sleep(self._round - passed % self._round + 1e-3)
 
     def seconds(self, client: int, task: int, nbytes: tuple[int, int]) -> tuple[float, bool]:
-        """Return the real seconds that a client's task takes by the population, and whether it is finished."""
+        """Return the real seconds of a client's task, and False where the client drops out at its end."""
         if self._speed is None:
             return 0.0, True
         clients, tasks = np.array([client]), np.array([task])
@@ -157,11 +157,11 @@ class Swarm:
         return float(min(whole[0], death[0])) / self._speedup, bool(death[0] >= whole[0])
 
     async def compute(self, function: Any) -> Any:
-        """Compute, while others go on to talk."""
+        """Compute in another thread, while other clients exchange messages."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)
 
     def worker(self, client: int) -> Worker:
-        """Return what computes for a client."""
+        """Return the computation of a client."""
         return Worker(self._computer, client % self._computer.shards.num_clients, self._behaviour)
 
 
@@ -178,17 +178,17 @@ class _Swimmer:
         self._tasks = 0
 
     async def enrol(self) -> None:
-        """Become a client of the run."""
+        """Carry out the actions of the client up to its enrolment."""
         action = self._session.send(None)
         while self._client.state.client is None:
             action = self._session.send(await self._do(action))
         self._next = action
 
     async def live(self) -> None:
-        """Come and go until the run is over."""
+        """Carry out the actions of the client until the run is over, while it is available."""
         action = self._next
         while True:
-            if not self._swarm.there(self._number) and isinstance(action, Sleep | Call):
+            if not self._swarm.is_available(self._number) and isinstance(action, Sleep | Call):
                 await self._away()
             try:
                 action = self._session.send(await self._do(action))
@@ -197,13 +197,13 @@ class _Swimmer:
                 return
 
     async def _away(self) -> None:
-        """Go away until the population has this client come back, and tell the server as soon as it can be told.
+        """Leave, and wait until the client is available again.
 
-        A server that is down meanwhile would otherwise wait for this client's report until its lease ends.
+        The leave is sent again until it is answered: a server that was down would wait for the report until the lease ends.
         """
         self._swarm.tally.left += 1
         notified = False
-        while not self._swarm.there(self._number):
+        while not self._swarm.is_available(self._number):
             notified = notified or (await self._send(self._client.leave())).status != 0
             await self._swarm.until_next_round()
 
@@ -223,7 +223,7 @@ class _Swimmer:
         raise AssertionError(action)
 
     async def _work(self, function: Any, heartbeat: Call, every: float) -> Any:
-        """Do a task, or die in the middle of it and begin anew."""
+        """Compute a task in the time that it takes, or drop out of it."""
         number, self._tasks = self._tasks, self._tasks + 1
         result = await self._swarm.compute(function)
         if result is None:

@@ -1,4 +1,4 @@
-"""A server's application that answers some requests wrongly, on purpose, and notes all of them."""
+"""Inject faults into the answers of a server, and record all exchanges."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 Kind = Literal["status", "lose_answer", "cut_request", "cut_answer", "damage", "twice", "drop"]
-"""Answer something else; do what is asked, and lose the answer; lose the connection in the middle of the request, or of the
-answer; change a byte of the answer; do the request twice, as a proxy may; lose the request."""
+"""Replace the answer; process the request, and drop the answer; close the connection within the request, or within the
+answer; change a byte of the answer; process the request twice, as a proxy may cause; drop the request."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One wrong answer.
+    """A fault.
 
     Attributes:
-        kind: what goes wrong.
-        status, body, headers: of the answer where another one is given.
-        action: what else happens meanwhile: the server is restarted, or the client is killed and started again.
+        kind: of the fault.
+        status, body, headers: of the answer that replaces another one.
+        action: ``"restart"`` also restarts the server, ``"kill"`` kills the client and starts it again.
     """
 
     kind: Kind
@@ -36,16 +36,16 @@ class Fault:
 
 @dataclass
 class Exchange:
-    """A request, and what was answered.
+    """A request and its answer.
 
     Attributes:
         method, path, headers, body: of the request.
-        begun, ended: seconds at which it was there, and was answered.
-        status: of the answer; 0 where there was none that could be read.
-        answer: its body.
-        served: what the server itself answered; 0 where it was not asked.
-        retry_after: seconds that the answer asks to wait.
-        fault: the name of the scenario by which it was answered wrongly; None where it was not.
+        begun, ended: times of the request and the answer, in seconds.
+        status: of the answer that the client received; 0 without one.
+        answer: body of the answer.
+        served: status of the server's own answer; 0 without one.
+        retry_after: seconds of the header Retry-After.
+        fault: name of the scenario that it belongs to; None without a fault.
     """
 
     method: str
@@ -62,7 +62,7 @@ class Exchange:
 
     @property
     def table(self) -> dict[str, Any]:
-        """The answer as plain values; nothing where it holds none."""
+        """Answer as a JSON object; empty for any other body."""
         try:
             value = json.loads(self.answer)
         except ValueError:
@@ -71,29 +71,29 @@ class Exchange:
 
     @property
     def digest(self) -> str:
-        """The digest of a report, as its header has it."""
+        """Digest of a report, from its header."""
         return self.headers.get("repr-digest", "")
 
 
 Script = Callable[[Exchange], Fault | None]
-"""Returns how a request is to be answered wrongly; None answers it well. Sets the `fault` of the exchange."""
+"""Returns the fault of a request, or None, and sets the `fault` of the exchange."""
 
 
 class Misbehaving:
-    """An application in front of a server's own.
+    """ASGI middleware that injects faults.
 
     Args:
-        app: the server's.
-        script: which requests are answered wrongly.
-        log: where all requests are noted.
-        done: called with every exchange when it is over.
+        app: application of the server.
+        script: returns the fault of a request.
+        log: list that exchanges are appended to.
+        done: called with every exchange at its end.
     """
 
     def __init__(self, app: ASGIApp, script: Script, log: list[Exchange], done: Callable[[Exchange], None]) -> None:
         self._app, self._script, self._log, self._done = app, script, log, done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, well or wrongly."""
+        """Answer a request, with or without a fault."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -112,7 +112,7 @@ class Misbehaving:
     async def _answer(
         self, exchange: Exchange, fault: Fault | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Answer a request as its fault says."""
+        """Answer a request with a fault."""
         kind = None if fault is None else fault.kind
         if fault is not None and kind == "status":
             answer = JSONResponse(dict(fault.body), fault.status, dict(fault.headers))
@@ -124,10 +124,10 @@ class Misbehaving:
             await _hang_up(send, at_once=True)
             return
         whole = exchange.body if kind != "cut_request" else exchange.body[: len(exchange.body) // 2]
-        messages = await self._asked(whole, kind == "cut_request", scope, receive)
+        messages = await self._run(whole, kind == "cut_request", scope, receive)
         exchange.served = messages[0]["status"] if messages else 0
         if kind == "twice":
-            messages = await self._asked(whole, False, scope, receive)
+            messages = await self._run(whole, False, scope, receive)
         if kind in ("lose_answer", "cut_request"):
             await _hang_up(send, at_once=True)
             return
@@ -145,8 +145,8 @@ class Misbehaving:
         await send(start)
         await send({"type": "http.response.body", "body": content})
 
-    async def _asked(self, body: bytes, cut: bool, scope: Scope, receive: Receive) -> list[Message]:
-        """Return what the server's own application answers to a request with this body, which may be cut short."""
+    async def _run(self, body: bytes, cut: bool, scope: Scope, receive: Receive) -> list[Message]:
+        """Return the messages of the server's application for a request with this body, which may be interrupted."""
         pieces: list[Message] = [{"type": "http.request", "body": body, "more_body": cut}]
         messages: list[Message] = []
 
@@ -163,10 +163,10 @@ class Misbehaving:
 
 
 async def _hang_up(send: Send, at_once: bool) -> None:
-    """Close the connection of a request, with what was sent before or without."""
+    """Close the connection of a request, at once or after sending buffered data."""
     transport: asyncio.Transport = send.__self__.transport  # type: ignore[attr-defined]
     if at_once:
         transport.abort()
     else:
         transport.close()
-    await asyncio.sleep(0.02)  # until the connection is lost, so that nobody misses the rest of the answer
+    await asyncio.sleep(0.02)  # until the connection is closed, or uvicorn logs an incomplete answer

@@ -1,4 +1,4 @@
-"""Find what breaks the protocol in the requests that a client sent."""
+"""Find violations of the protocol in the requests of a client."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from turnout.core.types import State
 from turnout.deployment.client.worker import Worker
 from turnout.deployment.conform.faults import Exchange
 from turnout.deployment.conform.scenarios import Scenario
-from turnout.deployment.wire.format import Assignment, decode, digest, read_manifest
+from turnout.deployment.wire.assignment import Assignment
+from turnout.deployment.wire.format import decode, digest, read_manifest
 from turnout.protocol.survey import SURVEYS
 
 _WRONG = {400, 401, 403, 404, 405, 408, 413, 422, 426, 431}
-"""Statuses that a server answers only to a client that does something wrong."""
-_BURST, _WITHIN = 10, 0.25  # as many attempts of one request in so many seconds are no pauses
+"""Statuses that only mistakes of a client cause."""
+_BURST, _WITHIN = 10, 0.25  # attempts of one request within so many seconds that count as a burst
 
 
 def of_scenarios(scenarios: Sequence[Scenario], log: Sequence[Exchange]) -> dict[str, str | None]:
-    """Return what the client did wrong when things went wrong, by scenario; None is nothing."""
+    """Return the violation in each scenario; None without one."""
     results: dict[str, str | None] = {}
     for scenario in scenarios:
         index = next((i for i, exchange in enumerate(log) if exchange.fault == scenario.name), None)
@@ -28,7 +29,7 @@ def of_scenarios(scenarios: Sequence[Scenario], log: Sequence[Exchange]) -> dict
 
 
 def in_general(log: Sequence[Exchange]) -> dict[str, str | None]:
-    """Return what the client did wrong at any time, by rule; None is nothing."""
+    """Return the violation of each general rule; None without one."""
     return {
         "requests have their form": next(_refusals(log), None),
         "one token": _tokens(log),
@@ -52,7 +53,7 @@ def _tokens(log: Sequence[Exchange]) -> str | None:
 
 
 def _impatience(log: Sequence[Exchange]) -> Iterator[str]:
-    """Yield requests that came before the time for which the server had asked."""
+    """Yield requests before the time that the server has asked for."""
     for i, exchange in enumerate(log):
         least = exchange.table.get("come_back", [exchange.retry_after])[0] if exchange.status else 0.0
         if not least or exchange.path.endswith("/heartbeat"):
@@ -64,7 +65,7 @@ def _impatience(log: Sequence[Exchange]) -> Iterator[str]:
 
 
 def _bursts(log: Sequence[Exchange]) -> Iterator[str]:
-    """Yield requests that come again and again without pauses."""
+    """Yield requests that were repeated without pauses."""
     attempts: dict[tuple[str, str], list[float]] = {}
     for exchange in log:
         times = attempts.setdefault((exchange.method, exchange.path), [])
@@ -83,7 +84,7 @@ def _fingerprints(log: Sequence[Exchange]) -> Iterator[str]:
 
 
 def _silences(log: Sequence[Exchange]) -> Iterator[str]:
-    """Yield tasks that took longer than two heartbeats, and came without one."""
+    """Yield tasks that took longer than two intervals of heartbeats, without a heartbeat."""
     for i, exchange in enumerate(log):
         if exchange.path != "/v1/checkin" or "task" not in exchange.table:
             continue
@@ -98,7 +99,7 @@ def _silences(log: Sequence[Exchange]) -> Iterator[str]:
 
 
 def _unanswered(log: Sequence[Exchange]) -> Iterator[str]:
-    """Yield tasks of evaluations on which neither an answer nor a refusal comes before the client asks for work again."""
+    """Yield tasks of evaluations and queries that the client neither answers nor declines before it asks for work again."""
     for i, exchange in enumerate(log):
         task = exchange.table.get("task", {}) if exchange.path == "/v1/checkin" else {}
         if task.get("phase") not in SURVEYS:
@@ -110,12 +111,12 @@ def _unanswered(log: Sequence[Exchange]) -> Iterator[str]:
 
 
 def of_training(worker: Worker, log: Sequence[Exchange], specified: bool) -> str | None:
-    """Return how reports differ from those of our own client with the same data; None where they do not.
+    """Return the first difference from the reports of the reference client with the same data; None without one.
 
     Args:
-        worker: our own client.
-        log: what the client sent.
-        specified: whether its minibatches are those that the protocol specifies. Else the counts alone are compared.
+        worker: the reference client.
+        log: exchanges of the client.
+        specified: True where its minibatches are those of the protocol; otherwise, only counts are compared.
     """
     tasks: dict[str, dict[str, Any]] = {}
     models: dict[str, State] = {}
@@ -126,7 +127,7 @@ def of_training(worker: Worker, log: Sequence[Exchange], specified: bool) -> str
         elif exchange.path.startswith("/v1/models/") and exchange.status == 200 and exchange.fault is None:
             if digest(exchange.answer) == exchange.path.rpartition("/")[2]:
                 models[exchange.path.rpartition("/")[2]] = decode(exchange.answer, worker.model)
-        elif exchange.method == "PUT" and exchange.path not in taken and _holds(exchange):
+        elif exchange.method == "PUT" and exchange.path not in taken and _is_taken(exchange):
             task = tasks[exchange.path]
             if task["model"] not in models:
                 return f"a report comes on task {task['task']}, whose model was never downloaded"
@@ -141,7 +142,7 @@ def of_training(worker: Worker, log: Sequence[Exchange], specified: bool) -> str
 
 
 def of_queries(worker: Worker, log: Sequence[Exchange]) -> str | None:
-    """Return how answers to queries differ from ours, or what is answered that cannot be; None where nothing is.
+    """Return the first answer to a query that differs from the reference client's; None without one.
 
     A client may decline any query.
     """
@@ -150,7 +151,7 @@ def of_queries(worker: Worker, log: Sequence[Exchange]) -> str | None:
         task = exchange.table.get("task", {}) if exchange.path == "/v1/checkin" else {}
         if task.get("phase") == "query":
             tasks[f"/v1/tasks/{task['task']}/report"] = task
-        elif exchange.path in tasks and _holds(exchange) and exchange.headers.get("upload-offset", "0") == "0":
+        elif exchange.path in tasks and _is_taken(exchange) and exchange.headers.get("upload-offset", "0") == "0":
             assignment = Assignment.read(tasks[exchange.path])
             done = worker.do(0, assignment, {}, {})
             if done is None:
@@ -160,15 +161,15 @@ def of_queries(worker: Worker, log: Sequence[Exchange]) -> str | None:
     return None
 
 
-def _holds(exchange: Exchange) -> bool:
-    """Return whether a request brought a report, or the rest of one, that was taken."""
+def _is_taken(exchange: Exchange) -> bool:
+    """Return whether a request sent a report, or the rest of one, that was taken."""
     return exchange.served in (200, 201)
 
 
-def _difference(theirs: bytes, ours: bytes, specified: bool) -> str | None:
-    """Return how a report differs from ours."""
-    expected = read_manifest(ours)
-    received, reference = decode(theirs, expected), decode(ours, expected)
+def _difference(body: bytes, reference_body: bytes, specified: bool) -> str | None:
+    """Return the difference between a report and the reference; None within the tolerance."""
+    expected = read_manifest(reference_body)
+    received, reference = decode(body, expected), decode(reference_body, expected)
     for name in reference if specified else ("num_examples", "num_steps"):
         tolerance = 1e-9 if reference[name].itemsize == 8 else 1e-5
         apart = (

@@ -1,4 +1,4 @@
-"""Declare the faults of a trial of a client, one in each round, and what the client must do then."""
+"""Declare the faults of a trial of a client, one in each round, and the required reaction of the client."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from itertools import takewhile
 from turnout.deployment.conform.faults import Exchange, Fault
 
 Check = Callable[[Exchange, Sequence[Exchange]], str | None]
-"""From the exchange that went wrong and those that followed it to what the client did wrong; None is nothing."""
+"""Returns the mistake of a client, given the exchange with the fault and those after it; None without a mistake."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One thing that goes wrong.
+    """A fault, and the required reaction.
 
     Attributes:
         name: of the scenario.
-        route: method and end of the path of the request to which it happens.
-        fault: what happens.
-        rule: what a client must do.
-        check: what it did wrong.
+        route: method, and beginning or end of the path, of the request.
+        fault: that is injected.
+        rule: the required reaction of the client.
+        check: returns the mistake of the client.
     """
 
     name: str
@@ -31,13 +31,13 @@ class Scenario:
     check: Check
 
     def fits(self, exchange: Exchange) -> bool:
-        """Return whether it can happen to a request."""
+        """Return whether the fault can be injected into a request."""
         method, end = self.route
         return exchange.method == method and (exchange.path.endswith(end) or exchange.path.startswith(end))
 
 
 def _again(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
-    """Check that the same request comes again."""
+    """Check that the client repeats the request."""
     for request in later:
         if (request.method, request.path) == (exchange.method, exchange.path):
             same = request.headers.get("authorization") == exchange.headers.get("authorization")
@@ -46,7 +46,7 @@ def _again(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
 
 
 def _same_report(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
-    """Check that the report comes again, or its task is asked for, and that no other report on the task comes."""
+    """Check that the client repeats the report or asks for its task, and sends no other report on the task."""
     task = exchange.path.removesuffix("/report")
     reports = [request for request in later if request.path == exchange.path and request.method == "PUT"]
     if any(request.digest != exchange.digest for request in reports):
@@ -56,7 +56,7 @@ def _same_report(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
 
 
 def _from_the_start(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
-    """Check that the report comes again from byte 0."""
+    """Check that the client sends the report again from byte 0."""
     reports = [request for request in later if request.path == exchange.path and request.method == "PUT"]
     if reports and reports[0].headers.get("upload-offset", "0") != "0":
         return f"the report goes on at byte {reports[0].headers['upload-offset']}, and the server wants it from 0"
@@ -64,7 +64,7 @@ def _from_the_start(exchange: Exchange, later: Sequence[Exchange]) -> str | None
 
 
 def _dropped(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
-    """Check that the client asks for work before it reports on this task again."""
+    """Check that the client drops the report and asks for work."""
     before = takewhile(lambda request: request.path != "/v1/checkin", later)
     if any(request.path == exchange.path and request.method == "PUT" for request in before):
         return "the report comes again, and it will never be taken"
@@ -72,7 +72,7 @@ def _dropped(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
 
 
 def _downloaded_again(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
-    """Check that the model is asked for again before a report comes."""
+    """Check that the client downloads the model again before it reports."""
     before = list(takewhile(lambda request: request.method != "PUT", later))
     if any(request.path == exchange.path and request.method == "GET" for request in before):
         return None
@@ -80,7 +80,7 @@ def _downloaded_again(exchange: Exchange, later: Sequence[Exchange]) -> str | No
 
 
 def _nothing(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
-    """Pass: the rules that hold at any time cover this."""
+    """Pass, because the general rules cover the scenario."""
     del exchange, later
 
 
@@ -123,4 +123,4 @@ SCENARIOS = (
     Scenario("a restart of the server", _REPORT, Fault("drop", action="restart"), _KEEPS, _same_report),
     Scenario("a client that is killed", _REPORT, Fault("drop", action="kill"), "goes on from its state", _same_report),
 )
-"""In this order; each happens once, in a round of its own."""
+"""All scenarios in their order; each takes place once, in a round of its own."""

@@ -1,4 +1,4 @@
-"""A trial: a server that misbehaves, the client's own process, and what becomes of both."""
+"""Run a client against a server that injects faults, and judge its requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from starlette.types import ASGIApp
 
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
-from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.client.computer import Computer
+from turnout.deployment.client.worker import Worker
 from turnout.deployment.conform import judge
 from turnout.deployment.conform.faults import Exchange, Fault, Misbehaving, Script
 from turnout.deployment.conform.scenarios import SCENARIOS, Scenario
@@ -28,14 +29,14 @@ from turnout.deployment.server.process import Server
 from turnout.evaluation.queries import Question
 
 ROUNDS = 1 + sum(scenario.route[0] == "PUT" for scenario in SCENARIOS)
-"""Rounds of a trial: one for each thing that goes wrong with a report, and one in which nothing does."""
+"""Rounds of a trial: one for each fault of a report, and one without a fault."""
 
 QUESTIONS = (
     Question("variance", center=0.5),
     Question("histogram", "targets", edges=(0, 1, 2)),
     Question("mean", "function_of_nobody"),
 )
-"""Queries of a trial; the last is of a function that no client has."""
+"""Queries of a trial; the last is of a function that the client does not have."""
 
 _FILE = """import json
 from pathlib import Path
@@ -44,37 +45,37 @@ import torch
 
 
 def examples():
-    found = json.loads((Path(__file__).parent / "examples.json").read_text())
-    return torch.tensor(found["inputs"], dtype=torch.float64), torch.tensor(found["targets"])
+    table = json.loads((Path(__file__).parent / "examples.json").read_text())
+    return torch.tensor(table["inputs"], dtype=torch.float64), torch.tensor(table["targets"])
 """
 
 
 class _Server(Server):
-    """A server whose application stands behind one that misbehaves."""
+    """A server with middleware that injects faults."""
 
     trial: Trial
     script: Script
 
     def application(self) -> ASGIApp:
-        """Return the application behind one that misbehaves."""
+        """Return the application with the middleware."""
         return Misbehaving(super().application(), self.script, self.trial.log, self.trial.done)
 
 
 @dataclass
 class Trial:
-    """Run a client against a server that misbehaves, and judge what it sent.
+    """Run a client against a server that injects faults, and judge its requests.
 
     Args:
-        experiment: one client's data, and what is run on them, for `ROUNDS` rounds.
-        settings: the same, as clients of this package build it.
+        experiment: with the data of one client, for `ROUNDS` rounds.
+        settings: of the experiment, from which clients of this package build it.
         command: of the client. ``{url}``, ``{data}`` (JSON with inputs and targets), ``{python}`` (``FILE.py:FUNCTION``) and
-            ``{state}`` (a path that it may use) are filled in.
+            ``{state}`` (a path for its state) are filled in.
         seconds: after which the client is ended.
-        scenarios: what goes wrong; one that kills the client only where its command has a ``{state}``.
+        scenarios: faults; those that kill the client are left out where its command has no ``{state}``.
 
     Attributes:
-        log: all that the client sent.
-        said: what it printed last.
+        log: exchanges of the client.
+        said: last lines that it printed.
         code: its exit code; None where it was ended.
     """
 
@@ -97,7 +98,7 @@ class Trial:
         self._blocked = False
 
     def run(self) -> dict[str, str | None]:
-        """Let the client take part until the run is over; return what it did wrong, by rule. None is nothing."""
+        """Run the client until the run is over; return the violation of each rule, or None."""
         with tempfile.TemporaryDirectory() as folder:
             self._go(Path(folder), self._script)
         ended = None if self.code == 0 else f"it ends with {self.code}, needed 0 when the run is over: {self.said}"
@@ -105,7 +106,7 @@ class Trial:
         return judge.of_scenarios(self.scenarios, self.log) | judge.in_general(self.log) | {"ends with the run": ended}
 
     def training(self, specified: bool) -> dict[str, str | None]:
-        """Return how what it reported differs from what our own client computes, by rule; None is not at all."""
+        """Return the difference from the reports of the reference client, by rule; None without one."""
         worker = Worker(Computer(self.experiment))
         return {
             "minibatches and updates are as specified" if specified else "counts are right": judge.of_training(
@@ -115,7 +116,7 @@ class Trial:
         }
 
     def refused(self) -> dict[str, str | None]:
-        """Have the client meet a server of another version; return what it did wrong."""
+        """Run the client against a server of another version; return its violation, by rule."""
         answer = Fault("status", 426, {"reason": "this server speaks another protocol than the client: update it"})
         with tempfile.TemporaryDirectory() as folder:
             self._go(Path(folder), lambda exchange: answer if exchange.path == "/v1/enrol" else None)
@@ -123,7 +124,7 @@ class Trial:
         enrolments = sum(exchange.path == "/v1/enrol" for exchange in self.log)
         return {"stops at 426": f"it enrols {enrolments} times" if enrolments > 1 else wrong}
 
-    # What the server's thread calls.
+    # Called by the thread of the server.
 
     def _script(self, exchange: Exchange) -> Fault | None:
         if not self._left or self._blocked or not self._left[0].fits(exchange):
@@ -135,14 +136,14 @@ class Trial:
         return scenario.fault
 
     def done(self, exchange: Exchange) -> None:
-        """Go on to the next scenario when a report was taken, and the client knows it."""
+        """Continue with the next scenario once the client has learnt that a report was taken."""
         if exchange.method == "PUT" and exchange.status in (200, 201):
             self._blocked = False
 
-    # What this thread does.
+    # Called by the thread of the trial.
 
     def _go(self, folder: Path, script: Script) -> None:
-        """Serve, and run the client, until it ends."""
+        """Start the server and the client, and carry out restarts and kills until the client ends."""
         self.code, port, end = None, 0, time.monotonic() + self.seconds
         train = self.experiment.data.train
         (folder / "examples.json").write_text(json.dumps({"inputs": train.x.tolist(), "targets": train.y.tolist()}))
@@ -183,22 +184,22 @@ class Trial:
 
     def _client(self, folder: Path, url: str, said: Any) -> subprocess.Popen[str]:
         """Start the client."""
-        places = {
+        values = {
             "url": url,
             "data": str(folder / "examples.json"),
             "python": f"{folder / 'examples.py'}:examples",
             "state": str(folder / "state"),
         }
-        words = [_filled(word, places) for word in shlex.split(self.command)]
+        words = [_filled(word, values) for word in shlex.split(self.command)]
         try:
             return subprocess.Popen(words, stdout=said, stderr=subprocess.STDOUT, text=True)
         except OSError as error:
             raise ConfigurationError(f"command: {words[0]} cannot be started: {error}") from None
 
 
-def _filled(word: str, places: Mapping[str, str]) -> str:
-    """Put what is meant in the place of its name; other braces stay."""
-    for name, value in places.items():
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    """Replace names in braces by values; other braces stay."""
+    for name, value in values.items():
         word = word.replace(f"{{{name}}}", value)
     return word
 
@@ -212,11 +213,11 @@ def tried(
     seconds: float = 120.0,
     scenarios: Sequence[Scenario] = SCENARIOS,
 ) -> Iterator[tuple[str, str | None]]:
-    """Yield each rule and what a client did against it; None is nothing.
+    """Yield each rule and its violation by a client, or None.
 
     Args:
         experiment, settings, command, seconds, scenarios: see `Trial`.
-        specified: whether the client's minibatches are those that the protocol specifies.
+        specified: True where the minibatches of the client are those that the protocol specifies.
     """
     trial = Trial(experiment, settings, command, seconds, scenarios)
     yield from trial.run().items()

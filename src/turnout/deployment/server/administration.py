@@ -1,17 +1,16 @@
-"""The routes of an administrator: list and change clients, deal one-time codes, begin evaluations and queries."""
+"""The routes of an administrator: list and change clients, manage one-time codes, begin evaluations and queries."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
 from turnout.core.checks import ConfigurationError
-from turnout.deployment.server.endpoints import answer
+from turnout.deployment.server.endpoints import answer, written
+from turnout.deployment.server.handler import standing
 from turnout.deployment.server.routes import route
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.verdicts import Refused, hashed
@@ -19,20 +18,19 @@ from turnout.deployment.wire import admin_bodies as bodies
 from turnout.evaluation.queries import Question
 
 MOST_CLIENTS = 1000
-"""Clients of one page of the list."""
+"""Number of clients on a page of the list."""
 _OPEN = {409: "Anyone may enrol at this server: there are no codes."}
 
 
 class Administration:
-    """The endpoints of an administrator, whose token has been checked.
+    """The endpoints of an administrator, whose token `Gate` has checked.
 
     Args:
-        service: a federation that is asked by clients.
-        written: waits for the journal, and returns the result of what was written.
+        service: answers the requests.
     """
 
-    def __init__(self, service: Service, written: Callable[[Future[Any]], Awaitable[Any]]) -> None:
-        self._service, self._written = service, written
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
     @route(
         "GET",
@@ -47,22 +45,22 @@ class Administration:
         behind = min(first + MOST_CLIENTS, service.num_clients)
         rows = [self._row(client, time.time()) for client in range(first, behind)]
         following = behind if behind < service.num_clients else None
-        return JSONResponse({"clients": rows, "next": following, "version": service.figures.version})
+        return JSONResponse({"clients": rows, "next": following, "version": service.writer.figures.version})
 
     def _row(self, client: int, now: float) -> dict[str, Any]:
-        """Return what is known of a client."""
+        """Return the row of a client."""
         service, roster = self._service, self._service.driver.roster
-        reports, steps = service.figures.reports_of(client), service.figures.version
+        reports, steps = service.writer.figures.reports_of(client), service.writer.figures.version
         seen = max(roster.seen.get(client, 0.0), service.seen.get(client, 0.0))
         return {
             "client": client,
             "name": roster.names.get(client, ""),
-            "state": service.standing(client),
+            "state": standing(service.driver, client),
             "reason": roster.bans.get(client),
             "seen": round(max(0.0, now - seen), 1) if seen else None,
             "reports": reports,
             "participation": reports / steps if steps else 0.0,
-            "unusable": service.figures.unusable.get(client, 0),
+            "unusable": service.writer.figures.unusable.get(client, 0),
         }
 
     @route(
@@ -77,14 +75,14 @@ class Administration:
         body=bodies.ClientChange,
     )
     async def client(self, client: int, body: bodies.ClientChange) -> Response:
-        """Name a client, ban it, admit it again, or remove it."""
+        """Name, ban, unban or remove a client."""
         if not 0 <= client < self._service.num_clients:
             raise Refused(404, f"there is no client {client}")
         if client in self._service.driver.roster.removed:
             raise Refused(409, f"client {client} was removed")
         if body.change == "ban" and not body.text:
             raise Refused(400, "a ban needs a reason, which the client is told: give it as text")
-        return answer(await self._written(self._service.change(body.change, client, body.text or "")))
+        return answer(await written(self._service.change(body.change, client, body.text or "")))
 
     @route(
         "GET",
@@ -114,7 +112,7 @@ class Administration:
         """Draw one-time codes."""
         self._check_codes()
         codes = [secrets.token_urlsafe(12) for _ in range(body.number)]
-        await self._written(self._service.change_codes({"add": [hashed(code) for code in codes]}))
+        await written(self._service.change_codes({"add": [hashed(code) for code in codes]}))
         return JSONResponse({"codes": codes})
 
     @route(
@@ -125,10 +123,10 @@ class Administration:
         body=bodies.Code,
     )
     async def withdraw_codes(self, body: bodies.Code) -> Response:
-        """Withdraw a one-time code that nobody has used, or all of them."""
+        """Withdraw an unused one-time code, or all of them."""
         self._check_codes()
         code = None if body.code is None else hashed(body.code)
-        return answer(await self._written(self._service.change_codes({"withdraw": code})))
+        return answer(await written(self._service.change_codes({"withdraw": code})))
 
     @route(
         "POST",
@@ -141,7 +139,7 @@ class Administration:
         body=bodies.Survey,
     )
     async def begin_survey(self, body: bodies.Survey) -> Response:
-        """Have clients evaluate the model, or answer a query."""
+        """Begin an evaluation of the model by clients, or a query."""
         if (body.phase == "query") != (body.question is not None):
             raise Refused(400, "a query has a question, and an evaluation none")
         try:
@@ -149,7 +147,7 @@ class Administration:
             begun = self._service.survey(body.phase, body.share, body.seconds, question)
         except (ConfigurationError, TypeError) as error:
             raise Refused(400, str(error)) from None
-        return JSONResponse({"survey": await self._written(begun)}, 201)
+        return JSONResponse({"survey": await written(begun)}, 201)
 
     @route(
         "GET",
@@ -161,13 +159,13 @@ class Administration:
         "administrator",
     )
     async def survey(self, survey: int) -> Response:
-        """Give how an evaluation or query stands, or what came of it."""
+        """Return the state of an evaluation or query, and its result once it is closed."""
         driver, name = self._service.driver, {"survey": survey}
-        if (going_on := driver.surveys.open.get(survey)) is not None:
-            answered, lost = len(going_on.answers), going_on.reasons
-            asked = answered + sum(lost.values()) + len(going_on.open)
-            facts = {"phase": going_on.request.phase, "version": going_on.request.version}
-            return JSONResponse({**name, **facts, "state": "open", "asked": asked, "answered": answered, "lost": lost})
+        if (opened := driver.surveys.open.get(survey)) is not None:
+            answers, lost, request = opened.survey.answers, opened.survey.reasons, opened.survey.request
+            num_asked = len(answers) + sum(lost.values()) + len(opened.survey.open)
+            facts = {"phase": request.phase, "version": request.version, "asked": num_asked, "answered": len(answers)}
+            return JSONResponse({**name, **facts, "state": "open", "lost": lost})
         outcome = None if driver.ledger is None else driver.ledger.survey(survey)
         if outcome is None:
             raise Refused(404, "there is no such evaluation or query")

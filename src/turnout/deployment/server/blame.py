@@ -1,6 +1,6 @@
-"""Find out whether reports or a piece are to blame where a computation raises.
+"""Find the reports that make a computation raise, or find that a piece raises whatever clients report.
 
-The answer follows from the reports and from the state before it, so that whoever applies the journal again finds the same.
+The result follows from the reports and the state before the computation, so applying the journal again gives the same one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from turnout.protocol.pace.actions import select
 
 
 class Unusable(Exception):
-    """Reports on these tasks cannot be used; the step is to be taken without them."""
+    """Reports that cannot be used; the step is to be taken without them."""
 
     def __init__(self, tasks: Sequence[int], reason: str) -> None:
         super().__init__(reason)
@@ -31,16 +31,16 @@ class Unusable(Exception):
 
 
 class PieceFailed(TurnoutError, RuntimeError):
-    """Code of the run that raises whatever clients report, so that there is no next step before it is mended."""
+    """A piece that raises whatever clients report; the run cannot continue before it is fixed."""
 
     @classmethod
     def of(cls, error: Exception, version: int, entry: int) -> PieceFailed:
-        """Say which piece has raised, and what to do about it.
+        """Return an error that names the piece, and what to do.
 
         Args:
-            error: what it raised.
-            version: of the step that could not be taken, or behind which nobody could be asked.
-            entry: the entry of the journal that led to it.
+            error: raised by the piece.
+            version: of the step that failed, or after which the selection failed.
+            entry: number of the entry that was applied.
         """
         return cls(
             f"{_origin(error)} raised {error!r} at step {version}, behind entry {entry} of the journal, and there is no "
@@ -49,7 +49,7 @@ class PieceFailed(TurnoutError, RuntimeError):
 
 
 def _origin(error: Exception) -> str:
-    """Return the method of a piece that an error comes from, or else the function, with its line."""
+    """Return the method of a piece that raised an error, or else the function, with its line."""
     frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     of_pieces = [(frame, line) for frame, line in frames if isinstance(frame.f_locals.get("self"), Registered)]
     frame, line = (of_pieces or frames)[-1]
@@ -60,42 +60,42 @@ def _origin(error: Exception) -> str:
 
 
 def culprits(suspects: Sequence[int], raises: Callable[[Sequence[int]], bool]) -> list[int]:
-    """Return those of some reports without which a computation that raises does not.
+    """Return the reports without which a computation does not raise, by bisection.
 
-    One bad report of B is found in about ``2 log2(B)`` attempts, for halves that raise nothing are not looked at again.
+    One bad report of B takes about ``2 log2(B)`` attempts, for halves that do not raise are not searched.
 
     Args:
-        suspects: numbers of the reports, with all of which it raises.
-        raises: whether it raises with some of them.
+        suspects: numbers of the reports; with all of them, the computation raises.
+        raises: returns whether it raises with some of them.
 
     Returns:
-        The smallest set that bisection finds; all of them where it raises with each one alone.
+        The smallest set that bisection finds; all reports where each raises alone.
 
-    >>> culprits(range(8), lambda some: 3 in some or 6 in some)
+    >>> culprits(range(8), lambda reports: 3 in reports or 6 in reports)
     [3, 6]
     """
     good: list[int] = []
 
-    def search(some: Sequence[int], known: bool) -> list[int]:
-        if not known and not raises([*good, *some]):
-            good.extend(some)
+    def search(part: Sequence[int], known_bad: bool) -> list[int]:
+        if not known_bad and not raises([*good, *part]):
+            good.extend(part)
             return []
-        if len(some) < 2:
-            return list(some)
-        half = len(some) // 2
-        first = search(some[:half], False)
-        # Where the first half raises nothing beside the good ones, the second half has to.
-        return first + search(some[half:], not first)
+        if len(part) < 2:
+            return list(part)
+        half = len(part) // 2
+        first = search(part[:half], False)
+        # The whole part raises. If its first half does not, together with the good ones, the second half has to.
+        return first + search(part[half:], not first)
 
     return search(list(suspects), False)
 
 
 class Blame:
-    """Whose reports make the pieces of a run raise: found by trying without some of them, which changes nothing.
+    """Find the reports that make the pieces of a run raise, by attempts without some of them that change no state.
 
     Args:
         coordinator: the server.
-        formats: what reports look like, by phase.
+        formats: of reports, by phase.
         reports_of: returns the reports of a batch.
     """
 
@@ -109,7 +109,7 @@ class Blame:
         self._extra = coordinator.algorithm.aggregation.phases
 
     def of_choice(self, error: Exception) -> list[int]:
-        """Return the rows of measurements for which the choice of the next cohort raises; none if no client is to blame."""
+        """Return the rows of measurements for which the selection raises; none where no client is to blame."""
         if is_of_the_machine(error):
             return []
         rows = self._rows
@@ -117,13 +117,13 @@ class Blame:
         return [] if len(bad) == rows and self._choice_raises(()) else bad
 
     def of_action(self, error: Exception, action: Step | Gather) -> tuple[Sequence[int], Sequence[int]] | None:
-        """Return whose reports make a step or a phase raise.
+        """Return the reports that make a step or a phase raise.
 
-        A piece is to blame where it raises for each report alone, and for reports that say nothing (`ReportFormat.blank`).
-        With differential privacy nobody is left out: that would change the weights of others by what a client's data are.
+        A piece is to blame where it raises for each report alone, and for blank reports (`ReportFormat.blank`). With
+        differential privacy no report is left out: that would change the weights of others depending on a client's data.
 
         Returns:
-            Tasks of the action, and rows of the measurements before it; None if no client is to blame.
+            Tasks of the action, and rows of the measurements before it; None where no client is to blame.
         """
         tasks, rows = action.tasks, self._rows
         if is_of_the_machine(error) or not tasks:
@@ -134,14 +134,14 @@ class Blame:
             return tasks, ()
         if self._coordinator.algorithm.aggregation.nulls_dropped:
             return None
-        if self._extra:  # of a sum nobody can be left out
+        if self._extra:  # no client can be left out of a secure sum
             return None if self._blanks_raise(action) else (tasks, ())
 
-        def raises(some: Sequence[int]) -> bool:
-            """Try some reports and measurements, of which the latter have negative numbers."""
-            tried = {tasks[number] for number in some if number >= 0}
-            part = select(action, [task in tried for task in tasks])
-            return self._raises(lambda: self._check(part), [number for number in some if number < 0])
+        def raises(numbers: Sequence[int]) -> bool:
+            """Try some reports, and some measurements, which have negative numbers."""
+            used = {tasks[number] for number in numbers if number >= 0}
+            part = select(action, [task in used for task in tasks])
+            return self._raises(lambda: self._check(part), [number for number in numbers if number < 0])
 
         bad = culprits([*range(len(tasks)), *range(-rows, 0)], raises)
         of_tasks = [tasks[number] for number in bad if number >= 0]
@@ -162,7 +162,7 @@ class Blame:
         return self._raises(self._coordinator.scheduler.check_choice, rows)
 
     def _blanks_raise(self, action: Step | Gather) -> bool:
-        """Return whether an action raises where reports and measurements say nothing."""
+        """Return whether an action raises for blank reports and measurements."""
         coordinator, params = self._coordinator, self._coordinator.state.params
         batch, measured = coordinator.batch(action), coordinator.measured
         blanks = self._formats[batch.phase].blank(batch.clients, batch.versions, params)
@@ -171,7 +171,7 @@ class Blame:
         return self._raises(lambda: coordinator.check(batch, blanks), measured)
 
     def _raises(self, attempt: Callable[[], object], measured: Sequence[int] | Report | None) -> bool:
-        """Return whether something raises with some rows of the measurements, or with others in their place."""
+        """Return whether an attempt raises with some rows of the measurements, or with others in their place."""
         coordinator, before = self._coordinator, self._coordinator.measured
         try:
             if before is not None and measured is not None:
@@ -189,14 +189,14 @@ class Blame:
 
 
 def is_of_the_machine(error: Exception) -> bool:
-    """Return whether an error says nothing of an entry's content, so that it need not be raised at the next attempt.
+    """Return whether an error comes from the machine, not from the content of an entry: the next attempt may succeed.
 
-    A server ends by such an error and goes on from its journal.
+    Such an error ends the server, which continues from its journal at the next start.
     """
     if (
         isinstance(error, torch.OutOfMemoryError)
         or "not enough memory" in str(error)
         or "t allocate memory" in str(error)
     ):
-        return True  # as PyTorch says it on GPUs, and on CPUs, where it has no class of its own
+        return True  # of PyTorch: on GPUs, and on CPUs, where it is a plain RuntimeError
     return isinstance(error, CheckpointError | OSError | MemoryError) and not isinstance(error, ReportLost)

@@ -1,4 +1,4 @@
-"""The database of a run: its tables, its engine, transactions whose failures can be waited for, and who may write."""
+"""The tables of a run's database, its transactions, and the claim of the one server that may write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ CLIENTS = sa.Table(
     "clients",
     METADATA,
     sa.Column("client", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("token", sa.Text, nullable=False, unique=True),  # a hash: who reads the database can be nobody
+    sa.Column(
+        "token", sa.Text, nullable=False, unique=True
+    ),  # a hash: a copy of the database lets nobody act as a client
     sa.Column("name", sa.Text),
 )
 CODES = sa.Table(
@@ -45,11 +47,11 @@ TASKS = sa.Table(
 
 
 class StoreUnavailable(CheckpointError):
-    """The journal cannot be written now (a database that is locked or gone, a full disk); later it may be."""
+    """The journal cannot be written now: the database is locked or unreachable, or a disk is full."""
 
 
 class StoreLost(CheckpointError):
-    """The journal is no longer this server's: its folder was removed, or another server has taken it over."""
+    """The server has lost its journal: the folder was removed, or another server has taken it over."""
 
 
 GONE = (exc.OperationalError, exc.InterfaceError)  # locked, full, restarted, or a connection that was closed
@@ -59,7 +61,7 @@ _LOCK = sa.text("SELECT pg_try_advisory_lock(7283)")
 
 
 class Transaction:
-    """A transaction whose failures are `StoreUnavailable`."""
+    """A transaction that raises `StoreUnavailable` for failures that may be temporary."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._context = engine.begin()
@@ -80,7 +82,11 @@ class Transaction:
 
 
 def engine_of(url: str) -> sa.Engine:
-    """Make the engine of a database."""
+    """Create the engine of a database.
+
+    Raises:
+        ConfigurationError: for another URL, or without the package of PostgreSQL.
+    """
     try:
         address = sa.make_url(url)
     except exc.ArgumentError:
@@ -103,21 +109,21 @@ def engine_of(url: str) -> sa.Engine:
 
 
 def upsert_of(engine: sa.Engine) -> Any:
-    """Return the INSERT of a database that may name conflicts."""
+    """Return the INSERT construct of a database that supports ON CONFLICT."""
     return postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
 
 
 def first_line(error: Exception) -> str:
-    """Return what a database says of an error, without the statement."""
+    """Return the first line of the message of a database error, without the statement."""
     return str(getattr(error, "orig", None) or error).splitlines()[0]
 
 
 class Claim:
-    """Take a journal over: from now on, each commit of a server that claimed it earlier is refused.
+    """Take over a journal, so that commits of a server that claimed it earlier are refused.
 
-    An advisory lock of PostgreSQL, or the lock on the folder, refuses a second server at its start. Locks can be lost
-    while a server runs (the database restarts, a shared disk has none), so claims are numbered as well, and each commit
-    verifies the number in its own transaction.
+    An advisory lock of PostgreSQL, or the lock of the folder, refuses a second server at its start. A lock can be lost while
+    a server runs (the database restarts, a shared disk has no locks). So claims are also numbered, as fencing tokens, and
+    each commit verifies the number in its own transaction.
 
     Args:
         engine: of the database.
@@ -139,7 +145,7 @@ class Claim:
             self._number = connection.execute(sa.select(FACTS.c.value).where(FACTS.c.name == _CLAIM)).scalar_one()
 
     def hold(self) -> None:
-        """Verify the advisory lock, and take it again where its connection was lost.
+        """Verify the advisory lock, and take it again if its connection was lost.
 
         Raises:
             StoreUnavailable: where the database cannot be reached now.
@@ -149,7 +155,7 @@ class Claim:
             raise StoreLost("another server has locked this database: stop one of the two")
 
     def verify(self, connection: sa.Connection) -> None:
-        """Refuse a transaction where another server has claimed the journal since.
+        """Raise in a transaction if another server has claimed the journal since.
 
         The update locks the row, so that no other server can claim the journal before this transaction ends.
 

@@ -1,4 +1,4 @@
-"""Refuse experiments that have no meaning between real machines."""
+"""Check that an experiment can be deployed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from turnout.protocol.fits import check_machines
 
 
 def check(experiment: Configuration) -> None:
-    """Refuse what has no meaning between real machines.
+    """Check that an experiment has a meaning between real machines.
 
     Raises:
-        ConfigurationError: with the reason.
+        ConfigurationError: with the option that has none.
     """
     check_machines(experiment.algorithm)
     for name in ("gradients", "class_weights"):
@@ -41,7 +41,7 @@ def check(experiment: Configuration) -> None:
 
 
 def _check_noised_answers(experiment: Configuration) -> None:
-    """Refuse evaluations by clients that noise does not cover, or for which a run has no part of its budget left.
+    """Check that noise covers the evaluations by clients, and that the budget has room for those on schedule.
 
     Raises:
         ConfigurationError: with the reason.
@@ -69,8 +69,13 @@ def _check_noised_answers(experiment: Configuration) -> None:
 def within_delta(algorithm: Algorithm, most: int, explicit: bool) -> int:
     """Return how many clients may enrol so that the delta of a private run stays below 1/N.
 
+    Args:
+        algorithm: of the run.
+        most: maximum number of clients.
+        explicit: True where the operator has set that number.
+
     Raises:
-        ConfigurationError: where more were asked for.
+        ConfigurationError: where the operator has set a larger number.
     """
     if (plan := algorithm.privacy) is None or plan.delta * most < 1:
         return most

@@ -1,7 +1,8 @@
-"""Downloads of models: immutable files, whole or from where an earlier attempt ended."""
+"""Download models: immutable files, whole or in part."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,11 +10,64 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from turnout.deployment.server.publication import CurrentModel
+from turnout.deployment.server.requests import DIGEST
+from turnout.deployment.server.routes import BINARY, route
+from turnout.deployment.server.service import Service
+from turnout.deployment.server.verdicts import Refused
+from turnout.deployment.wire.format import repr_digest
+
+_FILE = {
+    200: (BINARY, "The whole file, safetensors."),
+    206: (BINARY, "The range that was asked for."),
+    304: ("", "The client has this file already, as its header `If-None-Match` says."),
+    416: ("", "The file ends before the range begins."),
+}
+_RANGE = {"range": (r"^bytes=[0-9]{1,18}-[0-9]{0,18}$", False)}
 _PIECE = 64 * 1024  # bytes that a client has to read within `Limits.write_seconds`
 
 
+class ModelRoutes:
+    """The endpoints of models.
+
+    Args:
+        service: answers the requests.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._files, self._run, driver = service.store.files, service.run, service.driver
+        self._current = CurrentModel(service.store.folder / "exports", driver.publication, driver.setting.trained)
+
+    @route("GET", "/v1/models/{digest}", {**_FILE, 404: "There is no such model, or no longer."}, headers=_RANGE)
+    async def model(self, request: Request, digest: str) -> Response:
+        """Download a model."""
+        path = self._files.model(digest)
+        if not DIGEST.fullmatch(digest) or not path.is_file():
+            raise Refused(404, "there is no such model, or no longer")
+        return download(request, path, digest)
+
+    @route(
+        "GET",
+        "/v1/model",
+        {**_FILE, 404: "Training has not begun."},
+        headers=_RANGE,
+        sends=("etag", "repr-digest", "model-version", "content-disposition"),
+    )
+    async def current(self, request: Request) -> Response:
+        """Download the present model as named tensors."""
+        if (export := await asyncio.to_thread(self._current.file)) is None:
+            raise Refused(404, "there is no model yet: training has not begun")
+        response = download(request, export.path, export.digest)
+        response.headers["cache-control"] = "no-cache"
+        response.headers["repr-digest"] = repr_digest(export.digest)
+        response.headers["model-version"] = str(export.version)
+        name = f"{self._run}-step-{export.version}.safetensors"  # of the file that `curl -O -J` writes
+        response.headers["content-disposition"] = f'attachment; filename="{name}"'
+        return response
+
+
 def download(request: Request, path: Path, digest: str) -> Response:
-    """Answer a request for a file of this digest: all of it, the range that is asked for, or that it has not changed."""
+    """Return the answer to a request for an immutable file, which honours Range and If-None-Match."""
     headers = {
         "etag": f'"{digest}"',
         "cache-control": "public, max-age=31536000, immutable",
@@ -33,7 +87,7 @@ def download(request: Request, path: Path, digest: str) -> Response:
 
 
 async def _pieces(path: Path, start: int, stop: int) -> AsyncIterator[bytes]:
-    """Read a stretch of a file, which is open only meanwhile: slow clients hold no file descriptors.
+    """Yield a part of a file piece by piece. The file is closed in between, so slow clients hold no file descriptors.
 
     Raises:
         OSError: where it was deleted, because no task needs this model any more.

@@ -1,31 +1,38 @@
-"""Answer HTTP requests: what all routes have in common, and the routes that need no token."""
+"""Answer HTTP requests: parameters, errors and counts of all routes, and the routes that need no token."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette import routing
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from turnout.deployment.server.database import StoreUnavailable
 from turnout.deployment.server.limits import Peers, network_of
 from turnout.deployment.server.openapi import document
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.requests import body_of, number_in_path, query_number
 from turnout.deployment.server.routes import Route, route
 from turnout.deployment.server.status import metrics, page
-from turnout.deployment.server.store import StoreUnavailable
 from turnout.deployment.server.verdicts import Refused, Verdict
-from turnout.deployment.wire import admin_bodies, bodies
+from turnout.deployment.wire import bodies
 from turnout.deployment.wire.edge import Malformed
+from turnout.deployment.wire.status import Status
 
 log = logging.getLogger("turnout.http")
+
+Answered = TypeVar("Answered")
+
+_PATIENCE = 30.0  # seconds that an event may take to be written
 
 PAGE_HEADERS = {
     "content-security-policy": (
@@ -41,12 +48,12 @@ class Endpoints(ABC):
     """Answer the requests of some routes, and count the answers.
 
     Args:
-        routes: whose requests are answered, each by the method of its name.
-        announcement: what a client is told of the run before it enrols, as plain values.
+        routes: those that are answered.
+        announcement: description of the run for clients before they enrol, as plain values.
         options: of the server.
 
     Attributes:
-        counts: answers so far by status.
+        counts: answers so far by HTTP status.
     """
 
     def __init__(self, routes: tuple[Route, ...], announcement: dict[str, Any], options: Options) -> None:
@@ -56,26 +63,26 @@ class Endpoints(ABC):
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        # Made when it is first asked for: the schemas of all bodies take longer than the rest of a server's start.
+        # Built at the first request: the schemas of all bodies take longer than the rest of the start of a server.
         return document(self._routes)
 
     @abstractmethod
-    def figures(self) -> dict[str, Any]:
-        """Return the figures of the run, as `turnout.deployment.wire.admin_bodies.Status` has them."""
+    def figures(self) -> Status:
+        """Return the status of the run."""
 
     @abstractmethod
     async def handle(self, route: Route, request: Request) -> Response:
         """Return the answer to a request of a route."""
 
     def app(self) -> routing.Router:
-        """Return the application: a router and nothing around it, for 10,000 clients may wait in here."""
+        """Return the ASGI application: a router without middleware, which would hold memory for each of 10,000 long polls."""
         endpoints = [routing.Route(route.path, _Endpoint(self, route)) for route in self._routes]
         return routing.Router(endpoints, redirect_slashes=False, default=_nothing)
 
     async def call(
         self, route: Route, request: Request, method: Callable[..., Awaitable[Response]], **sender: Any
     ) -> Response:
-        """Call the method that answers a route with what its parameters name."""
+        """Call the method that answers a route with the values of its parameters."""
         values = {"request": request, **sender}
         values |= {name: query_number(request, name) for name in route.query}
         values |= {name: number_in_path(request, name) for name in route.parameters if name != "digest"}
@@ -85,14 +92,14 @@ class Endpoints(ABC):
         return await method(**{name: values[name] for name in route.takes})
 
     async def answer(self, route: Route, request: Request) -> Response:
-        """Return what an endpoint answers; errors are turned into answers, too."""
+        """Return the answer to a request of a route, also if it is an error, and count it."""
         response = await respond(self.handle(route, request), route.name)
         self.counts[response.status_code] = self.counts.get(response.status_code, 0) + 1
         return response
 
     @contextmanager
     def counted(self, scope: Scope) -> Iterator[bool]:
-        """Count a request that a trusted proxy forwards by its client's address; give whether there may be one more."""
+        """Count a request that a trusted proxy forwards by the address of its client; yield False for one too many."""
         peer, headers = scope.get("client"), scope["headers"]
         forwarded = [value for name, value in headers if name == b"x-forwarded-for"]
         client = None if peer is None else self._options.proxies.client(peer[0], forwarded)
@@ -112,35 +119,35 @@ class Endpoints(ABC):
         """Describe the run."""
         return JSONResponse(self._announcement)
 
-    @route("GET", "/v1/status", {200: (admin_bodies.Status, "The figures.")}, "anyone")
+    @route("GET", "/v1/status", {200: (Status, "The figures.")}, "anyone")
     async def status(self) -> Response:
-        """Give the figures of the run."""
-        return JSONResponse(self.figures())
+        """Return the status of the run."""
+        return JSONResponse(self.figures().fields())
 
     @route("GET", "/metrics", {200: ("text/plain", "The figures.")}, "anyone")
     async def metrics(self) -> Response:
-        """Give the figures of the run as Prometheus reads them."""
+        """Return the status of the run in the text format of Prometheus."""
         return PlainTextResponse(metrics(self.figures()), media_type="text/plain; version=0.0.4")
 
     @route("GET", "/openapi.json", {200: (bodies.Nothing, "An OpenAPI document.")}, "anyone")
     async def openapi(self) -> Response:
-        """Give this description."""
+        """Return this description."""
         return JSONResponse(self._document)
 
     @route("GET", "/", {200: ("text/html", "A page.")}, "anyone")
     async def page(self) -> Response:
-        """Show the run to people."""
+        """Show the status of the run as a page."""
         return HTMLResponse(page(), headers=PAGE_HEADERS)
 
 
 class _Endpoint:
-    """Answer the requests of one route, as an ASGI application."""
+    """The ASGI application of one route."""
 
     def __init__(self, endpoints: Endpoints, route: Route) -> None:
         self._endpoints, self._route = endpoints, route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer."""
+        """Answer a request."""
         with self._endpoints.counted(scope) as admitted:
             if not admitted:
                 reason = "too many requests of this address are in flight: try again later"
@@ -151,28 +158,39 @@ class _Endpoint:
                 response = await self._endpoints.answer(self._route, Request(scope, receive))
             try:
                 await response(scope, receive, send)
-            except OSError as error:  # the connection is closed, and the client asks for the rest
+            except OSError as error:  # the file was deleted: the connection is closed, and the client asks again
                 log.info("download ended early", extra={"reason": str(error)})
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer what is asked for under no address."""
+    """Answer a request of no route."""
     if scope["type"] == "http":
         await JSONResponse({"reason": "there is nothing here"}, 404)(scope, receive, send)
 
 
+async def written(event: Future[Answered]) -> Answered:
+    """Wait until an event is in the journal and applied, and return its answer.
+
+    Raises:
+        TimeoutError: where that takes longer than 30 seconds.
+    """
+    if event.done():
+        return event.result()
+    return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(event)), _PATIENCE)
+
+
 def answer(verdict: Verdict) -> Response:
-    """Write an answer."""
+    """Return the response of an answer."""
     headers = {}
     if verdict.status == 429:
         headers["retry-after"] = str(min(3600, int(verdict.body["seconds"]) + 1))
     if verdict.status == 408:
-        headers["connection"] = "close"  # nobody waits for the rest of what was too slow
+        headers["connection"] = "close"  # the rest of a slow body is not read
     return JSONResponse(verdict.body, verdict.status, headers)
 
 
 def later(reason: str) -> Response:
-    """Write the answer that the same request may be answered after two seconds."""
+    """Return the response that asks the client to try again after two seconds."""
     response = answer(Verdict(503, {"reason": reason}))
     response.headers["retry-after"] = "2"
     return response

@@ -1,4 +1,4 @@
-"""The extra phases of an aggregation on the server: the messages of the present round, and the clients that are barred."""
+"""The extra phases of an aggregation on the server: messages of the present round, and barred clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from turnout.core.types import Report, State
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.stored_messages import StoredMessages
-from turnout.deployment.wire.format import Assignment
+from turnout.deployment.wire.assignment import Assignment
 from turnout.pieces.base.phases import ServerSide
 from turnout.protocol.batch import Batch
 from turnout.protocol.coordinator import Coordinator
@@ -21,17 +21,17 @@ log = logging.getLogger("turnout.server")
 
 
 class ExtraPhases:
-    """Collect what clients send in the phases of a round, where the aggregation declares phases after training.
+    """Collect the messages of clients in the phases that an aggregation declares after training.
 
-    All follows from the messages, which are files, so that a server that died goes on in the middle of a round.
+    The state follows from the messages, which are files, so a server that died continues in the middle of a round.
 
     Args:
         setting: what is run.
-        read: the body of a report, by its task and its name.
+        read: returns the body of a message, by its task and its digest.
 
     Attributes:
-        declared: whether there are any extra phases.
-        barred: clients that take part in no extra phases any more, and why.
+        declared: True where the aggregation has extra phases.
+        barred: clients that are excluded from extra phases, and why.
     """
 
     def __init__(self, setting: RunSetting, read: Callable[[int, str], bytes]) -> None:
@@ -40,38 +40,36 @@ class ExtraPhases:
         self.barred: dict[int, str] = {}
 
     def take(self, client: int, body: str, task: Assignment) -> None:
-        """Take the message of a client on a task of the present round, or of its group."""
+        """Add the message of a client on a task of the present round, or of its group."""
         if not self.declared:
             return
-        if task.phase == "train":  # what it has sent in a group that was given up is of no use
+        if task.phase == "train":  # messages in a group that was dissolved are of no use
             self._messages.drop([client])
         self._messages.take(task.phase, client, body, task)
 
     def bodies(self) -> list[str]:
-        """Return the names of the messages of the present round."""
+        """Return the digests of the messages of the present round."""
         return self._messages.bodies()
 
     def clear(self, but: Collection[int] = ()) -> None:
-        """Forget the messages of a round that is over, but for those of clients in other groups."""
+        """Forget the messages of a round that is over; those of clients in other groups stay."""
         self._messages.keep(but)
 
     def inputs(self, coordinator: Coordinator, phase: str, clients: Sequence[int]) -> dict[int, State]:
-        """Return the inputs of clients' tasks in a phase after training; nothing in another phase."""
+        """Return the inputs of clients for their tasks of an extra phase; none in another phase."""
         if phase not in self._aggregation.phases:
             return {}
         return self._side(coordinator, coordinator.scheduler.pace.group_of(clients[0])).inputs(phase, clients)
 
     def gathered(self, coordinator: Coordinator, phase: str, clients: Sequence[int], group: int = 0) -> None:
-        """Read the messages of a phase that is over, and leave out of the sum whoever has to be."""
+        """Read the messages of a phase that is over, and exclude clients that break the protocol."""
         left_out, culprits = self._side(coordinator, group).gathered(phase, clients)
         if left_out:
-            log.warning(
-                "clients are left out of a secure sum, for shares that cannot be read", extra={"clients": left_out}
-            )
+            log.warning("clients excluded from a secure sum: unreadable shares", extra={"clients": left_out})
         self._bar(coordinator, culprits)
 
     def report(self, coordinator: Coordinator, batch: Batch) -> Report:
-        """Compute the sum of a round, or of each group of a step; the reports of nobody where none can be opened."""
+        """Compute the sum of a round, or of each group of a step; return no reports where none can be opened."""
         opened = [self._opened(coordinator, group) for group in batch.groups]
         sums = [report for report in opened if report is not None]
         if not sums:
@@ -82,7 +80,7 @@ class ExtraPhases:
         return reports.take(np.argsort(reports.client, kind="stable"))
 
     def _opened(self, coordinator: Coordinator, group: int) -> Report | None:
-        """Open the sum of a round or group, if enough clients have helped."""
+        """Open the sum of a round or group, if enough clients have sent shares."""
         attendance = coordinator.attendances.of.get(group)
         if attendance is None:
             return None
@@ -99,21 +97,21 @@ class ExtraPhases:
         return report
 
     def _side(self, coordinator: Coordinator, group: int) -> ServerSide:
-        """Return the server's side of the present round, or of a group."""
+        """Return the server's part of the protocol in the present round, or in a group."""
         attendance, weighting = coordinator.attendances.of[group], coordinator.algorithm.weighting
         return self._aggregation.server_side(
             weighting, coordinator.state, coordinator.federation, attendance, self._messages
         )
 
     def _bar(self, coordinator: Coordinator, culprits: Mapping[int, str]) -> None:
-        """Leave clients that broke the protocol out of all later sums."""
+        """Exclude clients that broke the protocol from all later sums."""
         for client, how in culprits.items():
-            log.warning("a client takes part in no secure sum any more", extra={"client": client, "reason": how})
+            log.warning("client barred from secure sums", extra={"client": client, "reason": how})
         self.barred |= culprits
         coordinator.attendances.barred |= culprits.keys()
 
     def facts(self) -> dict[str, Any]:
-        """Return what it carries, as plain values."""
+        """Return the state as plain values."""
         return {
             "sum": self._messages.facts(),
             "barred": {str(client): why for client, why in self.barred.items()},

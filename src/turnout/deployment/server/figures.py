@@ -1,14 +1,14 @@
-"""Snapshots of a deployment's figures: one thread publishes them, all others read them."""
+"""Snapshots of the figures of a run: the thread that applies the journal makes them, and all others read them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from turnout.deployment.server.driver import Driver
-from turnout.deployment.server.ledger import Curve
 from turnout.protocol.published import Published
 
 DECILES = np.arange(11) / 10
@@ -18,48 +18,71 @@ _CLIENTS_OF_A_VERSION = 10_000
 
 
 class Figures(NamedTuple):
-    """The figures of a deployment behind one entry of its journal.
+    """The figures of a run after one entry of its journal.
 
     Attributes:
-        version: server steps taken.
-        state: ``"waiting for clients"``, ``"training"`` or ``"over"``.
-        there: clients that are present.
-        at_work: clients that have a task.
-        journal: entries that were applied.
-        dropped: tasks that ended without being used, by reason.
-        unusable: reports that were of no use, by client.
-        barred: clients that take part in no secure sum any more, and why.
-        curves: figures by version.
-        heard: what each client contributed to server steps, ``{name: [N]}`` as `Influence.columns` has it, at a version.
-        distributions: of `heard`, for everyone to see; see `summary`.
-        evaluation: what came of the last evaluation by clients, None before the first.
-        privacy: what the run has spent, as `Driver.privacy` has it; None without noise.
+        status: the fields of `turnout.deployment.wire.status.Status` that follow from the journal.
+        unusable: number of each client's reports that could not be used.
+        contributions: what each client contributed to server steps, ``{name: [N]}`` as `Influence.columns` has it.
+        counted: the version up to which contributions are counted, which may be an earlier one with many clients.
     """
 
-    version: int
-    state: str
-    there: int
-    at_work: int
-    journal: int
-    dropped: dict[str, int]
+    status: dict[str, Any]
     unusable: dict[int, int]
-    barred: dict[int, str]
-    curves: dict[str, Curve]
-    heard: tuple[int, dict[str, np.ndarray]]
-    distributions: dict[str, Any]
-    evaluation: dict[str, Any] | None
-    privacy: dict[str, Any] | None
+    contributions: dict[str, np.ndarray]
+    counted: int
+
+    @property
+    def version(self) -> int:
+        """Server steps taken."""
+        return self.status["version"]
 
     def reports_of(self, client: int) -> int:
-        """Return how many reports of a client were in a server step."""
-        contributions = self.heard[1].get("contributions", ())
-        return int(contributions[client]) if client < len(contributions) else 0
+        """Return the number of a client's reports that server steps used."""
+        reports = self.contributions.get("contributions", ())
+        return int(reports[client]) if client < len(reports) else 0
+
+
+def snapshot(driver: Driver, previous: Figures | None = None) -> Figures:
+    """Read the figures of a driver; only the thread that applies its entries may call this.
+
+    Args:
+        driver: the run.
+        previous: an earlier snapshot, whose figures of clients are used again until they are due.
+    """
+    run, ledger = driver.run, driver.ledger
+    contributions, counted, heard = (
+        ({}, 0, {}) if previous is None else (previous.contributions, previous.counted, previous.status["heard"])
+    )
+    if _is_due(driver, counted, len(contributions.get("contributions", ()))):
+        contributions, counted = contributions_of(driver), driver.version
+        heard = summary(contributions, counted, Published(driver.setting.algorithm))
+    status = {
+        "version": driver.version,
+        "state": "over" if driver.over else "training" if driver.run is not None else "waiting for clients",
+        "at_work": len({*driver.surveys.tasks.at_work(), *(() if run is None else run.tasks.assignments)}),
+        "journal": driver.applied,
+        "dropped": {} if ledger is None else dict(ledger.dropped),
+        "barred": {str(client): reason for client, reason in driver.barred.items()},
+        "curves": {} if ledger is None else ledger.curves.thinned(),
+        "privacy": _finite_privacy(driver.budget.spent()),
+        "heard": heard,
+        "evaluation": None if ledger is None else _finite_evaluation(ledger.evaluation),
+    }
+    return Figures(status, {} if ledger is None else ledger.unusable, contributions, counted)
+
+
+def contributions_of(driver: Driver) -> dict[str, np.ndarray]:
+    """Return a copy of what each client contributed to server steps, ``{name: [N]}``."""
+    if driver.run is None or (influence := driver.run.coordinator.influence) is None:
+        return {}
+    return {name: column.copy() for name, column in influence.columns().items()}
 
 
 def summary(columns: Mapping[str, np.ndarray], version: int, published: Published) -> dict[str, Any]:
     """Return distributions over clients of participation, staleness and influence.
 
-    What the tables of a run with differential privacy leave out is left out here, too.
+    Columns that the tables of a run with differential privacy leave out are left out here, too.
 
     Args:
         columns: those of `turnout.protocol.influence.Influence.columns`, ``[N]``.
@@ -67,9 +90,9 @@ def summary(columns: Mapping[str, np.ndarray], version: int, published: Publishe
         published: which columns may be shown.
 
     Returns:
-        ``version``; ``never``, the share of clients without a contribution; ``deciles``, lists of 11 quantiles:
-        ``participation`` (contributions per server step), ``staleness`` (mean of each client that contributed) and
-        ``influence`` (over the fair share). Empty before the first step, and where nothing may be shown.
+        The fields of `turnout.deployment.wire.status.Heard`. Its deciles are lists of 11 quantiles: ``participation``
+        (contributions per server step), ``staleness`` (mean of each client that contributed) and ``influence`` (over the
+        fair share). Empty before the first step, and where nothing may be shown.
     """
     shown = published.clients(columns)
     facts: dict[str, Any] = {"version": version}
@@ -84,38 +107,23 @@ def summary(columns: Mapping[str, np.ndarray], version: int, published: Publishe
     return {**facts, "deciles": deciles} if deciles else {}
 
 
-def snapshot(driver: Driver, before: Figures | None = None) -> Figures:
-    """Read the figures of a driver, in the thread that moves it.
-
-    Args:
-        driver: the coordinator in motion.
-        before: an earlier snapshot, whose figures of clients are used again until they are due.
-    """
-    heard, distributions = ((0, {}), {}) if before is None else (before.heard, before.distributions)
-    if _due(driver, heard[0], len(heard[1].get("contributions", ()))):
-        heard = driver.version, driver.heard()
-        distributions = summary(heard[1], heard[0], Published(driver.setting.algorithm))
-    return Figures(
-        driver.version,
-        "over" if driver.over else "training" if driver.started else "waiting for clients",
-        len(driver.roster.there()),
-        driver.num_open,
-        driver.applied,
-        {} if driver.ledger is None else dict(driver.ledger.dropped),
-        {} if driver.ledger is None else driver.ledger.unusable,
-        dict(driver.barred),
-        {} if driver.ledger is None else driver.ledger.curves.thinned(),
-        heard,
-        distributions,
-        None if driver.ledger is None else driver.ledger.evaluation,
-        driver.privacy(),
-    )
-
-
-def _due(driver: Driver, version: int, num_clients: int) -> bool:
+def _is_due(driver: Driver, version: int, num_clients: int) -> bool:
     """Return whether to read again what each client contributed.
 
     That costs what all clients cost. With many, it is done every few versions, so that a version costs what its cohort costs.
     """
     passed = driver.version - version
     return passed > 0 and (passed * _CLIENTS_OF_A_VERSION >= num_clients or driver.over is not None)
+
+
+def _finite_privacy(spent: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Replace an infinite epsilon by None, for JSON has no infinity."""
+    return None if spent is None else {**spent, "epsilon": spent["epsilon"] if isfinite(spent["epsilon"]) else None}
+
+
+def _finite_evaluation(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Leave out figures that are NaN or infinite, for JSON has neither."""
+    if evaluation is None:
+        return None
+    figures = {name: value for name, value in evaluation["figures"].items() if value is not None and isfinite(value)}
+    return {**evaluation, "figures": figures}

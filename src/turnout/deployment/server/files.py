@@ -1,4 +1,4 @@
-"""Models and reports of a run as files, named by their digest."""
+"""Models and reports of a run as files that are named by their digest and never change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnout.core.system import move, sync
 from turnout.core.types import State
 from turnout.deployment.wire.format import LARGE, encode, encode_file
 
-_WRITERS = 16  # files that are synced at a time: the disk combines them
+_WRITERS = 16  # files that are synced at a time, which a disk does in fewer writes
 
 
 class ReportLost(CheckpointError):
@@ -30,15 +30,15 @@ class Files:
     Args:
         folder: of the run.
         until_done: calls a function again until it succeeds; see `turnout.deployment.server.store.Store.until_done`.
-        read_only: whether nothing is written or deleted.
+        read_only: True where nothing is written or deleted.
 
     Attributes:
-        models, reports: folders of files that are never changed.
-        incoming: the folder of uploads under way.
+        models, reports: folders of files.
+        incoming: folder of uploads.
     """
 
     takes_uploads = False
-    """True where clients may send reports past the server."""
+    """True where clients may upload reports to an object store."""
 
     def __init__(
         self, folder: Path, until_done: Callable[[Callable[[], object]], None], read_only: bool = False
@@ -62,7 +62,7 @@ class Files:
         return self.reports / f"{digest}.safetensors"
 
     def write_model(self, tensors: State) -> tuple[str, int]:
-        """Write a model, without a copy of it in memory; return its digest and size."""
+        """Write a model to a file without a copy in memory; return its digest and size."""
         if self.read_only:
             body = encode(tensors)
             return hashlib.sha256(body).hexdigest(), len(body)
@@ -105,7 +105,7 @@ class Files:
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # of the process, not of the file
                 raise
-            raise ReportLost(f"the journal speaks of {path}, which cannot be read: {error}") from error
+            raise ReportLost(f"the journal refers to {path}, which cannot be read: {error}") from error
         if hashlib.sha256(body).hexdigest() != digest:
             raise _damaged(path)
         return body
@@ -125,7 +125,7 @@ class Files:
         return None
 
     def damaged(self, reports: Sequence[tuple[Path, str]]) -> set[Path]:
-        """Return which files of reports differ from their digest; one that `bring` has moved is looked up there."""
+        """Return the files that differ from their digest; one that `bring` has moved is looked up where it is now."""
 
         def differs(report: tuple[Path, str]) -> bool:
             path, digest = report
@@ -139,9 +139,11 @@ class Files:
         return {path for (path, _), differs in zip(reports, results, strict=True) if differs}
 
     def bring(self, arrived: Iterable[tuple[Path, str]]) -> None:
-        """Sync files of reports to the disk and move them to the path of their digest."""
+        """Sync files of reports to the disk, and move each to the path of its digest."""
         paths = [(part, self.report(digest)) for part, digest in arrived]
-        waiting = [(part, path) for part, path in paths if part.exists()]  # an earlier attempt may have moved some
+        # An attempt that failed may have moved some. Files are synced before and folders after the moves, so that a path
+        # never leads to a part of a report.
+        waiting = [(part, path) for part, path in paths if part.exists()]
         self._map(sync, [part for part, _ in waiting])
         for part, path in waiting:
             move(part, path)
@@ -149,40 +151,40 @@ class Files:
             sync(directory)
 
     def clear_incoming(self, tasks: Mapping[str, str]) -> None:
-        """Delete uploads but those for these tasks, given with whose they are."""
+        """Delete all uploads but those for these tasks, a client by task."""
         for part in self.incoming.iterdir():
             if task_of_upload(part.name) not in tasks:
                 part.unlink()
 
     def links(self, client: int, model: str, size: int, limit: int) -> dict[str, str]:
-        """Return links by which a client gets a model and sends a report past the server; none for files."""
+        """Return links to an object store for a model and a report; files have none."""
         del client, model, size, limit
         return {}
 
     def receive(self, client: int, task: int, digest: str, length: int) -> Path:
-        """Take an upload that was not sent to the server; there is none for files."""
+        """Take an upload from an object store; files have none."""
         raise NotImplementedError
 
     def admit(self, part: Path, digest: str) -> None:
-        """Take note of a report that has been checked, and is about to be in the journal."""
+        """Keep a checked report before the journal names it; files need nothing."""
 
     def discard(self, part: Path, client: int) -> None:
-        """Delete what is left of an upload."""
+        """Delete the rest of an upload; files have none."""
 
     def release(self, digests: Iterable[str]) -> None:
-        """Take note that the next steps read these reports no more."""
+        """Release reports that later steps do not read; files need nothing."""
 
     def _map(self, function: Callable[[Any], Any], files: Sequence[Any]) -> list[Any]:
-        """Apply a function to files side by side; to a single one in this thread, since handing it over takes longer."""
+        """Apply a function to files side by side, or to a single one in this thread, which is faster."""
         return list(self._pool.map(function, files) if len(files) > 1 else map(function, files))
 
     def _fetched(self, digest: str) -> Path:
-        """Return the path of a report that is about to be read."""
+        """Return the path of a report before it is read."""
         return self.report(digest)
 
 
 def task_of_upload(name: str) -> str:
-    """Return the task of an upload, by its name.
+    """Return the task in the name of an upload.
 
     >>> task_of_upload("3-17-digest-nonce.part"), task_of_upload("3-17"), task_of_upload("other")
     ('17', '17', '')
@@ -191,11 +193,11 @@ def task_of_upload(name: str) -> str:
 
 
 def _damaged(path: Path) -> ReportLost:
-    return ReportLost(f"the journal speaks of {path}, which is damaged: its digest is another one")
+    return ReportLost(f"the journal refers to {path}, which is damaged: its digest is another one")
 
 
 def _delete_all_but(folder: Path, digests: Container[str]) -> None:
-    """Delete files; one that cannot be deleted now is left for the next time."""
+    """Delete all files but those of some digests; a later call deletes what cannot be deleted now."""
     with suppress(OSError):
         for path in folder.iterdir():
             if path.stem not in digests:

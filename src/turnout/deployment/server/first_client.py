@@ -1,4 +1,4 @@
-"""A server that knows no shape of examples yet, and waits for the first client to tell it."""
+"""Wait for the first client to report the shape of its examples, on a server that has no data."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from turnout.deployment.server.process import make, new_codes, url_of, uvicorn_c
 from turnout.deployment.server.requests import Strangers, body_of
 from turnout.deployment.server.routes import Route
 from turnout.deployment.server.sockets import PlainUvicorn
-from turnout.deployment.server.status import UNBEGUN
+from turnout.deployment.server.status import as_fields
 from turnout.deployment.server.store import Store
 from turnout.deployment.server.verdicts import Refused, hashed
 from turnout.deployment.wire.bodies import Enrol
 from turnout.deployment.wire.data_shape import DataShape
 from turnout.deployment.wire.format import PROTOCOL
+from turnout.deployment.wire.status import Status
 from turnout.record import lock
 
 STATE = "waiting for the shape of the data"
@@ -34,42 +35,50 @@ Trial = Callable[[DataShape], DataShape]
 
 
 class FirstClient(Endpoints):
-    """Answer clients until one of them has told the shape of its examples. Nobody is enrolled meanwhile.
+    """Answer clients until one of them has reported the shape of its examples. No client is enrolled meanwhile.
 
-    A client tells the shape when it enrols. It is tried with the model of the run, noted beside the journal, and answered
-    with 202; the client enrols again at the server that then begins.
+    A client reports the shape when it enrols. The server tries the model on it, writes it beside the journal, and answers
+    202; the client enrols again at the server that then starts.
 
     Args:
-        store: where the shape is noted, and the one-time codes are.
+        store: the database, with one-time codes.
         options: of the server.
-        announcement: what is known of the run, as `turnout.deployment.server.process.Server` announces it, and its pace.
+        announcement: known fields of `turnout.deployment.server.process.Server.announcement`, and the pace.
         trial: returns the shape with what the server declares of it, or raises `ConfigurationError` where it does not fit.
         rounds: server steps that are planned, for the status.
 
     Attributes:
-        shape: what was noted; None as long as no client has come.
+        shape: of the first client; None before.
+        known: set once there is a shape.
     """
 
     def __init__(
         self, store: Store, options: Options, announcement: dict[str, Any], trial: Trial, rounds: int = 0
     ) -> None:
-        # The pace is for the status alone: clients get the fields that a server which serves has.
+        # The pace is for the status alone: clients get the fields of a server that has begun.
         described = {name: value for name, value in announcement.items() if name != "pace"}
-        described |= {"protocol": PROTOCOL, "run": store.run, "enrolment": options.enrolment}
+        described |= {"protocol": PROTOCOL, "run": store.facts.run, "enrolment": options.enrolment}
         super().__init__(ROUTES, described, options)
         self._store, self._trial, self._strangers = store, trial, Strangers(options.rate, options.trusted)
-        named = {"run": store.run, "algorithm": announcement.get("algorithm", ""), "pace": announcement.get("pace", "")}
-        self._figures = {**named, "rounds": rounds, "state": STATE, "needed": options.min_clients}
-        self._one = asyncio.Lock()  # shape that is tried at a time
+        self._status = Status(
+            run=store.facts.run,
+            algorithm=announcement.get("algorithm", ""),
+            pace=announcement.get("pace", ""),
+            rounds=rounds,
+            state=STATE,
+            needed=options.min_clients,
+            **dict.fromkeys(("version", "enrolled", "there", "at_work"), 0),
+        )
+        self._lock = asyncio.Lock()  # one shape is tried at a time
         self.shape: DataShape | None = None
         self.known = asyncio.Event()
 
-    def figures(self) -> dict[str, Any]:
-        """Return the figures of a run that has none yet."""
-        return {**UNBEGUN, **self._figures, "answers": {str(k): n for k, n in sorted(self.counts.items())}}
+    def figures(self) -> Status:
+        """Return the status of a run that has not begun."""
+        return self._status.model_copy(update={"answers": as_fields(self.counts)})
 
     async def handle(self, route: Route, request: Request) -> Response:
-        """Answer what needs no run; all else may be answered later."""
+        """Answer routes that need no run; for all others, ask to try again later."""
         self._strangers.stranger(request)
         if route.sender == "newcomer":
             self._strangers.token(request)
@@ -79,16 +88,16 @@ class FirstClient(Endpoints):
         return await getattr(self, route.name)()
 
     async def enrol(self, body: Enrol) -> Response:
-        """Note the shape of the first client, and hold later ones against it."""
+        """Record the shape of the first client, and compare later ones with it."""
         if self._options.enrolment == "codes":
             unused = body.code is not None and self._store.codes().get(hashed(body.code), -1) is None
             if not unused:
                 raise Refused(403, NEEDS_CODE)
         if body.data is None:
             return later("this server waits for the first client that tells the shape of its data")
-        async with self._one:
+        async with self._lock:
             if self.shape is None:
-                self.shape = await asyncio.to_thread(self._noted, body.data)
+                self.shape = await asyncio.to_thread(self._recorded, body.data)
                 self.known.set()
         try:
             self.shape.check(body.data)
@@ -96,13 +105,13 @@ class FirstClient(Endpoints):
             raise Refused(422, str(error)) from None
         return JSONResponse(self.shape.settings(), 202)
 
-    def _noted(self, shape: DataShape) -> DataShape:
-        """Try a shape, and note it."""
+    def _recorded(self, shape: DataShape) -> DataShape:
+        """Try the model on a shape, and record it."""
         try:
             declared = self._trial(shape)
         except TurnoutError as error:
             raise Refused(422, f"{error} (the examples of this client have {shape})") from None
-        return DataShape.read(self._store.note_shape(declared.settings()))
+        return DataShape.read(self._store.facts.set_shape(declared.settings()))
 
 
 def first_shape(
@@ -113,15 +122,15 @@ def first_shape(
     rounds: int = 0,
     ready: Callable[[str, list[str]], None] = lambda *_: None,
 ) -> DataShape | None:
-    """Return the shape of the examples of the first client of a run: that which is noted, or which one tells now.
+    """Return the shape of the examples of a run's clients, and wait for the first client if it is not recorded yet.
 
     Args:
         folder: of the run.
-        options, announcement, trial, rounds: as `FirstClient` has them.
-        ready: called with the address and new one-time codes once the server waits.
+        options, announcement, trial, rounds: see `FirstClient`.
+        ready: called with the address and new one-time codes once the server listens.
 
     Returns:
-        The shape; None where the server was told to stop before a client came.
+        The shape; None where the server was stopped before a client came.
 
     Raises:
         CheckpointError: for a folder that another server uses.
@@ -133,8 +142,8 @@ def first_shape(
         store = Store(folder, options.database, options.store)
         stack.callback(store.close)
         store.claim()
-        if (noted := store.shape) is not None:
-            return DataShape.read(noted)
+        if (recorded := store.facts.shape) is not None:
+            return DataShape.read(recorded)
         if next(store.entries(), None) is not None:
             raise ConfigurationError(
                 f"inputs: got 'auto', but the run in {folder} has another declaration: write --inputs as when it began"
@@ -143,19 +152,21 @@ def first_shape(
         first = FirstClient(store, options, announcement, trial, rounds)
         server = PlainUvicorn(uvicorn_config(first.app(), options))
 
-        async def serve() -> None:
-            task = asyncio.create_task(server.serve())
-            while not server.started and not task.done():
-                await asyncio.sleep(0.01)
-            if server.started:
-                ready(url_of(server, options), codes)
-            known = asyncio.create_task(first.known.wait())
-            await asyncio.wait([task, known], return_when=asyncio.FIRST_COMPLETED)
-            known.cancel()
-            await asyncio.sleep(0.05 if first.known.is_set() else 0.0)  # the answer goes out first
-            server.should_exit = True
-            await task
-
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-            runner.run(serve())
+            runner.run(_serve(server, first, lambda: ready(url_of(server, options), codes)))
         return first.shape
+
+
+async def _serve(server: PlainUvicorn, first: FirstClient, ready: Callable[[], None]) -> None:
+    """Serve until the first client has reported a shape, or the process is stopped."""
+    task = asyncio.create_task(server.serve())
+    while not server.started and not task.done():
+        await asyncio.sleep(0.01)
+    if server.started:
+        ready()
+    known = asyncio.create_task(first.known.wait())
+    await asyncio.wait([task, known], return_when=asyncio.FIRST_COMPLETED)
+    known.cancel()
+    await asyncio.sleep(0.05 if first.known.is_set() else 0.0)  # until the answer is sent
+    server.should_exit = True
+    await task

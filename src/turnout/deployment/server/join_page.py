@@ -1,4 +1,4 @@
-"""A page in which a browser becomes a client: what ``turnout serve --page`` adds."""
+"""The page of ``turnout serve --page``, which turns a browser into a client."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _POLICY = PAGE_HEADERS["content-security-policy"].replace("script-src", "script-
 
 
 class JoinPage:
-    """The endpoints of the page and of the client that it runs."""
+    """The endpoints of the page and of its JavaScript client."""
 
     @route("GET", "/join", {200: ("text/html", "A page.")}, "anyone")
     async def join(self) -> Response:
-        """Show a page in which a browser becomes a client."""
+        """Show a page that turns a browser into a client."""
         return HTMLResponse(_file("join.html"), headers={**PAGE_HEADERS, "content-security-policy": _POLICY})
 
     @route("GET", "/turnout.js", {200: ("text/javascript", "A module.")}, "anyone")

@@ -17,14 +17,14 @@ class Leases:
     """Times for which a server counts silent clients as present.
 
     Attributes:
-        heartbeat: seconds between two signs of life of a client at work.
-        missed: so many of them may be missed before its task is given to somebody else.
-        grace: seconds that a waiting client may come later than it was asked to.
-        longest_wait: most seconds that a question for work is held.
-        task_deadline: greatest age of a task in seconds. A client that still works on an older one is treated as gone until
-            it asks for work again, so that no client can hold up the others. None waits for as long as it sends heartbeats.
-        checkins: questions for work per second that the server wants at most; beyond, clients are sent away for longer.
-        max_waiting: questions for work that are held at a time.
+        heartbeat: seconds between two heartbeats of a client at work.
+        missed: heartbeats in a row that may be missing before the client counts as absent and its task is dropped.
+        grace: seconds by which a client may be later than the server has asked it to come back.
+        longest_wait: maximum seconds of a long poll for work.
+        task_deadline: maximum age of a task in seconds. A client that still works on an older one counts as absent until it
+            asks for work again, so that no client can hold up the others. None waits for as long as it sends heartbeats.
+        checkins: target of requests for work per second; with more clients, they are told to come back later.
+        max_waiting: maximum number of long polls at a time.
     """
 
     heartbeat: float = 10.0
@@ -45,22 +45,22 @@ class Leases:
 
     @property
     def at_work(self) -> float:
-        """Seconds after which a silent client at work is given up."""
+        """Seconds without a heartbeat after which a client at work counts as absent."""
         return self.heartbeat * self.missed
 
 
 class RunClock:
-    """Seconds that a server has run, over all its starts; clocks that are put forward or back do not matter."""
+    """Seconds that a server has run, summed over its restarts; monotonic, so changes of the system clock have no effect."""
 
     def __init__(self, before: float = 0.0) -> None:
         self._before, self._begun = before, time.monotonic()
 
     def __call__(self) -> float:
-        """Return the time."""
+        """Return the seconds."""
         return self._before + time.monotonic() - self._begun
 
 
-class Attendance:
+class Presence:
     """Track which clients are present, and until when. All methods may be called by any thread.
 
     Args:
@@ -70,54 +70,55 @@ class Attendance:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._lock = clock, threading.RLock()
         self._until: dict[int, float] = {}
-        # A heap of (time, client), with one valid entry per client: that of `_listed`, which is never later than `_until`.
+        # Leases are renewed far more often than they end, so the heap of (time, client) is updated lazily. Each present
+        # client has one valid entry, that of `_listed`, which is never later than `_until`; `expired` moves it there.
         self._ends: list[tuple[float, int]] = []
         self._listed: dict[int, float] = {}
 
     def __len__(self) -> int:
         return len(self._until)
 
-    def believe(self, client: int, seconds: float) -> bool:
-        """Count a client as present for so many seconds from now; return whether it was absent before."""
+    def start(self, client: int, seconds: float) -> bool:
+        """Set the lease of a client to so many seconds from now; return whether it was absent before."""
         with self._lock:
-            comes = client not in self._until
+            absent = client not in self._until
             self._set(client, self._clock() + seconds)
-            return comes
+            return absent
 
-    def believe_at_least(self, client: int, seconds: float) -> None:
+    def renew(self, client: int, seconds: float) -> None:
+        """Set the lease of a present client to so many seconds from now, which may make it shorter."""
+        with self._lock:
+            if client in self._until:
+                self._set(client, self._clock() + seconds)
+
+    def extend(self, client: int, seconds: float) -> None:
         """Extend the lease of a present client to at least so many seconds from now."""
         with self._lock:
             if client in self._until:
                 self._set(client, max(self._until[client], self._clock() + seconds))
 
-    def heard(self, client: int, seconds: float) -> None:
-        """Have the lease of a present client end in so many seconds: it may become longer or shorter by this."""
-        with self._lock:
-            if client in self._until:
-                self._set(client, self._clock() + seconds)
-
-    def leaves(self, client: int) -> bool:
-        """Remove a client; return whether it was present."""
+    def end(self, client: int) -> bool:
+        """End the lease of a client; return whether it was present."""
         with self._lock:
             self._listed.pop(client, None)
             return self._until.pop(client, None) is not None
 
-    def silent(self) -> list[int]:
+    def expired(self) -> list[int]:
         """Remove the clients whose lease has ended, and return them."""
-        now, gone = self._clock(), list[int]()
+        now, clients = self._clock(), list[int]()
         with self._lock:
             while self._ends and self._ends[0][0] <= now:
                 end, client = heapq.heappop(self._ends)
                 if self._listed.get(client) != end:
-                    continue  # an earlier end was listed since, or the client left
+                    continue  # stale: an earlier end was listed since, or the client left
                 del self._listed[client]
                 until = self._until[client]
-                if until > now:  # the lease was extended since
+                if until > now:  # the lease was extended since: list its present end
                     self._set(client, until)
                     continue
                 del self._until[client]
-                gone.append(client)
-        return gone
+                clients.append(client)
+        return clients
 
     def next_end(self) -> float | None:
         """Return a time before which no lease ends; None without clients."""
@@ -125,7 +126,7 @@ class Attendance:
             return self._ends[0][0] if self._ends else None
 
     def _set(self, client: int, until: float) -> None:
-        """Set the end of a lease. A heap entry that is earlier stays, and `silent` moves it when it comes up."""
+        """Set the end of a lease; only a shorter lease needs a new heap entry at once."""
         self._until[client] = until
         if until < self._listed.get(client, math.inf):
             heapq.heappush(self._ends, (until, client))

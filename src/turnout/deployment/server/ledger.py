@@ -1,4 +1,4 @@
-"""Keep the tables of a deployment, and the figures that its operator looks at."""
+"""Record the tables of a run on a server, and the curves of its status."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ from turnout.record.query import History
 from turnout.record.rows import Recorder, staleness
 
 QUERIES = "queries"
-"""The folder of answers to queries in that of a run."""
+"""Folder of the results of queries, in the folder of a run."""
 
 _NAMES = ("test_loss", "test_accuracy", "local_loss", "staleness_mean", "num_participants", "seconds")
-_MOST = 200  # points of a curve in a snapshot
+_MAX_POINTS = 200  # of a curve in a snapshot
 
 Curve = list[tuple[int, float | None]]
 
 
 class Curves:
-    """Figures of every version, as plain numbers that grow with a run."""
+    """Figures of every version, as plain numbers."""
 
     def __init__(self) -> None:
         self._points: dict[str, Curve] = {}
-        self._thinned: dict[str, Curve] | None = None  # until a figure is added: snapshots are taken at every entry
+        self._thinned: dict[str, Curve] | None = None  # cached until a figure is added
 
     def add(self, version: int, row: Mapping[str, Any]) -> None:
-        """Add the figures of a version that it lacks; those that are missing or None are left out.
+        """Add the figures of a version; those that are missing, None or present already are left out.
 
-        An evaluation by clients may end after later steps. The server's own figures come first, as in the table of rounds.
+        An evaluation by clients may end after later steps, so a version may be added out of order. Figures of the server's
+        own evaluation were added before, and stay, as in the table of rounds.
         """
         self._thinned = None
         for name in _NAMES:
@@ -54,34 +55,34 @@ class Curves:
                 points.insert(index, (version, value if math.isfinite(value) else None))
 
     def restore(self, history: History) -> None:
-        """Take the figures from the tables of a run that goes on."""
+        """Restore the figures from the tables of a run."""
         self._points, self._thinned = {}, None
         for name in set(_NAMES).intersection(history.column_names):
             for version, value in zip(*history.column(name), strict=True):
                 self.add(int(version), {name: value})
 
     def thinned(self) -> dict[str, Curve]:
-        """Return at most 200 points of each curve; the last one is always among them."""
+        """Return at most 200 points of each curve, the last one among them."""
         if self._thinned is None:
             points = {name: self._points[name] for name in _NAMES if self._points.get(name)}
-            steps = {name: -(-len(of) // _MOST) for name, of in points.items()}
+            steps = {name: -(-len(of) // _MAX_POINTS) for name, of in points.items()}
             self._thinned = {name: of[(len(of) - 1) % steps[name] :: steps[name]] for name, of in points.items()}
         return self._thinned
 
 
 class Ledger:
-    """Records of every server step, in the folder of a run.
+    """Record every server step, evaluation and query.
 
     Args:
-        folder: where tables go.
+        folder: of the run.
         setting: what is run.
 
     Attributes:
         recorder: the tables.
-        curves: the figures that a status shows, as plain numbers.
-        dropped: tasks that ended without being used, by reason.
-        unusable: how many reports of each client were of no use, or in a sum that was, by client. Replaced when it changes.
-        begun: when the last step was taken, or the run began, in seconds of the server.
+        curves: figures of the status.
+        dropped: number of tasks that ended without being used, by reason.
+        unusable: number of unusable reports by client, those in an unusable sum among them; replaced when it changes.
+        begun: time of the last step, or of the start of the run, in seconds of the server.
     """
 
     def __init__(self, folder: Path, setting: RunSetting) -> None:
@@ -114,7 +115,7 @@ class Ledger:
         self.curves.add(state.version, row)
 
     def surveyed(self, closed: ClosedSurvey) -> None:
-        """Write down what came of an evaluation or query.
+        """Record the result of an evaluation or query.
 
         Raises:
             CheckpointError: where it cannot be written.
@@ -136,7 +137,7 @@ class Ledger:
             self.curves.add(asked.version, row)
 
     def _answers(self, closed: ClosedSurvey) -> ClientSums | TotalSums:
-        """Return what clients answered in an evaluation, as far as the server learnt it."""
+        """Return the answers of clients to an evaluation, or their sum where the server sees no more."""
         form = self._setting.sums
         zeros = {name: np.zeros(shape) for name, shape in form.shapes.items()}
         if (opened := closed.opened) is None:
@@ -147,7 +148,7 @@ class Ledger:
         return TotalSums(closed.clients, closed.seen, opened.total, form.facts, opened.least)
 
     def _of_sum(self, opened: OpenedSum | None) -> dict[str, Any]:
-        """Return what is written down of a sum of answers: its noise and what it cost, or why it could not be opened."""
+        """Return what is recorded of a sum of answers: its noise and cost, or why it could not be opened."""
         if opened is None:
             return {}
         facts: dict[str, Any] = {"unopened": opened.why} if opened.total is None else {}
@@ -158,7 +159,7 @@ class Ledger:
         return facts
 
     def survey(self, number: int) -> dict[str, Any] | None:
-        """Return what came of an evaluation or query, as plain values; None where it has not ended."""
+        """Return the result of an evaluation or query, as plain values; None where it has not ended."""
         path = self.folder / QUERIES / f"{number:08d}.json"
         if path.exists():
             return {"phase": "query", **storage.read_json(path, instead="ask again")}
@@ -179,14 +180,14 @@ class Ledger:
             self.unusable = dict(Counter(self.unusable) + Counter(clients))
 
     def facts(self) -> dict[str, Any]:
-        """Return what is kept beside the tables, as plain values."""
+        """Return the state beside the tables, as plain values."""
         examples = {str(client): number for client, number in self._examples.items()}
         unusable = list(self.unusable.items())
         counts = {"dropped": dict(self.dropped), "unusable": unusable, "unused": self._unused}
         return {**counts, "begun": self.begun, "examples": examples}
 
     def restore(self, version: int, facts: dict[str, Any]) -> None:
-        """Take over what was saved."""
+        """Restore the tables up to a version, and what `facts` returned."""
         self.recorder.history = History.load(self.folder, version)
         self.curves.restore(self.history)
         self.dropped, self.begun, self._unused = Counter(facts["dropped"]), facts["begun"], facts["unused"]
@@ -204,7 +205,7 @@ class Ledger:
 
 
 def _described(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of an evaluation as plain values."""
+    """Return the row of an evaluation as nested plain values."""
     lost = {name: row[name] for name in row if name.startswith("lost_")}
     counts = {name: row.get(name) for name in ("version", "asked", "answered", "unopened")}
     figures = {name: value for name, value in row.items() if name not in {"evaluation", *counts, *lost}}

@@ -1,4 +1,4 @@
-"""Limits of what anybody may send to a server: sizes, times, connections, and requests a second."""
+"""Limits of requests: sizes, times, connections, and requests per second."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from turnout.core.checks import positive
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of what a server reads, waits for and holds. All of them hold before a token is looked at.
+    """Limits of what a server reads, waits for and keeps in memory. All hold before a token is checked.
 
     Attributes:
-        connections: open connections of all clients; more are refused. There are fewer where the operating system does not
-            have as many file descriptors and 256 more.
-        per_address: open connections of one address (IPv6: one /64), and requests in flight of one address for which a
-            trusted proxy asks. Connections from this machine are not limited, because a proxy or a swarm connects from there.
+        connections: open connections of all clients; further ones are refused. The limit is lower where the operating system
+            has fewer file descriptors than this and 256 more.
+        per_address: open connections of one address (IPv6: one /64), and requests in flight that a trusted proxy forwards
+            from one address. Connections from this machine are not limited, because a proxy or a swarm connects from there.
         head: bytes of the request line, the headers, chunk sizes and trailers of one request.
         num_headers: headers of one request.
-        head_seconds: until the headers of a request have come, and until a connection has begun its next request.
-        body_seconds: until a JSON body has come, and until the rest of a body has come that nobody reads.
-        write_seconds: until a client has read what is waiting for it.
-        stall_seconds: until the next piece of a report has come.
-        upload_rate: bytes a second that an upload brings in the long run. A slower one is cut, and keeps no lease alive.
-        upload_seconds: until an upload is cut; it goes on where it ended.
+        head_seconds: seconds for the headers of a request, and until a connection begins its next request.
+        body_seconds: seconds for a JSON body, and for the rest of a body that is not read.
+        write_seconds: seconds until a client has read the data that wait for it.
+        stall_seconds: seconds until the next piece of a report.
+        upload_rate: bytes per second of an upload on average. A slower one is cut off, and renews no lease.
+        upload_seconds: seconds until an upload is cut off; the client continues it where it ended.
     """
 
     connections: int = 50_000
@@ -47,7 +47,7 @@ class Limits:
 
 
 def network_of(address: str) -> str | None:
-    """Return what one peer is counted by: its IPv4 address or its IPv6 network of 64 bits; None for this machine.
+    """Return the network that a peer is counted in: its IPv4 address, or its IPv6 /64; None for this machine.
 
     >>> network_of("2001:db8::1:2"), network_of("203.0.113.9"), network_of("127.0.0.1")
     ('2001:db8::/64', '203.0.113.9', None)
@@ -64,10 +64,10 @@ def network_of(address: str) -> str | None:
 
 
 class Peers:
-    """Open connections, or forwarded requests in flight, and how many there are by address.
+    """Count open connections, or forwarded requests in flight, in total and by address.
 
     Args:
-        limits: how many there may be.
+        limits: maximum numbers.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -75,7 +75,7 @@ class Peers:
         self._networks: Counter[str] = Counter()
 
     def admit(self, connection: object, network: str | None) -> bool:
-        """Count a connection; return whether there may be one more."""
+        """Count a connection; return False, without counting it, where a limit is reached."""
         full = network is not None and self._networks[network] >= self._limits.per_address
         if full or len(self._open) >= self._limits.connections:
             return False
@@ -85,7 +85,7 @@ class Peers:
         return True
 
     def forget(self, connection: object, network: str | None) -> None:
-        """Count a connection no more, if it was admitted."""
+        """Stop counting a connection that was admitted."""
         if connection in self._open:
             self._open.remove(connection)
             if network is not None:
@@ -95,12 +95,12 @@ class Peers:
 
 
 class RateLimit:
-    """At most `rate` requests a second of anyone in the long run, and `burst` at once.
+    """Token bucket for each peer: `rate` requests per second on average, and `burst` at once.
 
     Args:
-        rate: requests a second; 0 is no limit.
-        burst: requests that may come at once.
-        most: how many are remembered; whoever has not asked for long is forgotten first.
+        rate: requests per second; 0 is no limit.
+        burst: requests at once.
+        most: peers that are remembered; the one whose last request is oldest is forgotten first.
         clock: seconds; for tests.
     """
 
@@ -111,7 +111,7 @@ class RateLimit:
         self._left: dict[Hashable, tuple[float, float]] = {}
 
     def wait(self, peer: Hashable) -> float:
-        """Return 0 and count a request, or the seconds after which there may be one."""
+        """Count a request and return 0, or return the seconds until one is allowed."""
         if not self.rate:
             return 0.0
         now = self._clock()
@@ -124,6 +124,6 @@ class RateLimit:
         return 0.0 if allowed else (1.0 - left) / self.rate
 
     def give_back(self, peer: Hashable) -> None:
-        """Count the last request of `who` no more."""
+        """Take back the last request of a peer."""
         if (entry := self._left.get(peer)) is not None:
             self._left[peer] = min(self.burst, entry[0] + 1.0), entry[1]

@@ -1,4 +1,4 @@
-"""Questions for work that are held until there is some."""
+"""Long polls: requests for work that wait until there is some."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 
 class LongPolls:
-    """The clients whose question is held, one question of each. Questions may be held and answered by any thread."""
+    """The open long polls, at most one of each client. All methods may be called by any thread."""
 
     def __init__(self) -> None:
         self._held: dict[int, asyncio.Future[None]] = {}
@@ -18,7 +18,7 @@ class LongPolls:
 
     @contextmanager
     def held(self, client: int) -> Iterator[asyncio.Future[None]]:
-        """Hold a question of a client; gives what is done when it may be answered. An earlier one is answered now."""
+        """Open a long poll, in place of an earlier one of the client; yield a future that is done when it can be answered."""
         self.wake([client])
         future = self._held[client] = asyncio.get_running_loop().create_future()
         try:
@@ -28,7 +28,7 @@ class LongPolls:
                 del self._held[client]
 
     def wake(self, clients: Iterable[int] | None = None) -> None:
-        """Have the questions of these clients answered; None is all clients."""
+        """Have the long polls of clients answered; None answers all."""
         for client in list(self._held) if clients is None else clients:
             if (future := self._held.get(client)) is not None:
                 with suppress(RuntimeError):  # of a loop that was closed because the server stops

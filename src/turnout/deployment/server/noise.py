@@ -1,8 +1,8 @@
-"""The secrets that a server's noise is made of, and the releases that it knows to be lost.
+"""Derive the noise of a server from secrets, and count releases that a journal does not know.
 
-Two different sums with the same noise give away their difference. So the noise of a release depends on a secret that is drawn
-anew at every start of a server, and on the reports of this and of all earlier steps. A server that goes on from a copy of a
-journal adds other noise than the server that the copy was made of, and so does a copy of a process in memory.
+Two different sums with the same noise reveal their difference. So the noise of a release depends on a secret that is drawn at
+every start of a server, and on the reports of this and all earlier steps. A server that continues from a copy of a journal
+thus adds other noise than the original server, and so does a copy of a process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from turnout.core.checks import CheckpointError
 from turnout.core.types import Report
-from turnout.deployment.server.store import Entry
+from turnout.deployment.server.entries import Entry
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.privacy.accounting import Windows
 from turnout.record import contents, storage
@@ -33,7 +33,7 @@ def fresh() -> str:
 
 
 def first(algorithm: Algorithm) -> dict[str, Any]:
-    """Return what the journal has of the noise of a run when it begins: a secret, and what is searched for it."""
+    """Return the fields of the start of a run: a secret, and the correlation that was searched for its noise."""
     if algorithm.privacy is None:
         return {}
     searched = algorithm.aggregation.search()
@@ -45,10 +45,10 @@ class Noise:
     """Secret and history that the noise of a server follows from.
 
     Attributes:
-        secret: of all releases since the last start, hexadecimal; None where nothing is noised.
-        entry: number of the journal's entry that has the secret.
+        secret: of all releases since the last start of the server, hexadecimal; None without noise.
+        entry: number of the entry that has the secret.
         steps: digest of the reports of all steps so far, hexadecimal.
-        lost: releases of servers from whose journal this one was restored, behind the copy.
+        lost: releases of the original server, after the copy of its journal that this one was restored from.
     """
 
     secret: str | None = None
@@ -57,32 +57,32 @@ class Noise:
     lost: Windows = ()
 
     def renewed(self, entry: Entry) -> Noise:
-        """Take over the secret that an entry of the journal has for all later releases, and what it says of lost ones."""
+        """Return the noise of all later releases: with the secret, and the lost releases, of an entry."""
         lost = tuple((int(first), int(last)) for first, last in entry.data.get("lost", self.lost))
         return replace(self, secret=entry.data.get("secret"), entry=entry.number, lost=lost)
 
     def after(self, reports: Report, digests: Iterable[str | None]) -> Noise:
-        """Return the noise of the step that uses these reports, of which the files have these digests."""
+        """Return the noise of the step that uses these reports, whose files have these digests."""
         if self.secret is None:
             return self
         used = [reports.client.tolist(), reports.version.tolist(), sorted(name or "" for name in digests)]
         return replace(self, steps=hashlib.sha256(json.dumps([self.steps, used]).encode()).hexdigest())
 
     def of_answer(self, secret: str, content: str) -> int:
-        """Return the secret of one noised answer alone.
+        """Return the secret of one noised answer.
 
         Args:
-            secret: of the evaluation or query alone, hexadecimal; empty where it has none.
-            content: which answer it is, and all that clients sent for it.
+            secret: of this evaluation or query, hexadecimal; empty where it has none.
+            content: number of the answer, and all messages of clients.
         """
         key = bytes.fromhex(secret + (self.secret or ""))
         if not key:
-            raise ValueError("there is no secret that the noise of an answer could follow from")
+            raise ValueError("there is no secret to derive the noise of an answer from")
         return int.from_bytes(hmac.digest(key, content.encode(), "sha256"))
 
     @property
     def of_step(self) -> int | None:
-        """Return the secret of the last step alone; None where nothing is noised."""
+        """Secret of the last step; None without noise."""
         if self.secret is None:
             return None
         return int.from_bytes(hmac.digest(bytes.fromhex(self.secret), self.steps.encode(), "sha256"))
@@ -99,12 +99,11 @@ class _Made(Contents):
 
 
 class Releases:
-    """A file beside the journal that says how many releases the server has made, so that an older journal shows.
+    """Count releases in a file beside the journal, which reveals a journal that was restored from an older copy.
 
-    Noised answers to evaluations and queries are counted beside the steps.
-
-    It is written before clients can see a release, and never goes back. It is no part of a backup: one that is restored with
-    the journal says nothing of what came behind the copy.
+    The file counts server steps, and noised answers to evaluations and queries. It is written before clients can see a
+    release, and its numbers never decrease. It must not be part of a backup: restored together with the journal, it would
+    not reveal the releases after the copy.
 
     Args:
         folder: of the run.
@@ -117,9 +116,9 @@ class Releases:
         self._diverged = False
 
     def _read(self) -> tuple[int | None, str, Windows, int | None]:
-        """Return the releases that were made, the digest of their reports, lost ones, and noised answers.
+        """Return the number of releases, the digest of their reports, lost releases, and the number of noised answers.
 
-        None where that is not known.
+        Numbers are None where the file does not exist.
 
         Raises:
             CheckpointError: for a file that cannot be read.
@@ -138,22 +137,22 @@ class Releases:
         return facts.releases, facts.steps, facts.lost, facts.answers
 
     def compare(self, number: int, steps: str) -> None:
-        """Note whether the last release of the file is made of the reports that it was made of before."""
+        """Compare the reports of a replayed step with those of the last release in the file."""
         self._diverged |= number == self._made and steps != self._steps
 
     def lost(self, number: int, lost: Windows, most: int) -> Windows:
         """Return the releases that a journal does not know.
 
         Args:
-            number: releases that the journal knows.
-            lost: the lost ones that it knows.
-            most: releases that may have been made at most; all are counted where the file is missing.
+            number: releases in the journal.
+            lost: lost releases in the journal.
+            most: maximum number of releases, all of which are counted where the file is missing.
         """
         made = most if self._made is None else self._made
         windows = [*lost, *self._lost]
         if made > number:
             windows.append((number, made))
-        elif self._diverged:  # a report is gone that a step has used, and all steps since were taken again without it
+        elif self._diverged:  # a report of a step is missing, so that all steps since were taken again without it
             windows.append((0, made))
         return tuple(dict.fromkeys(windows))
 
@@ -161,13 +160,13 @@ class Releases:
         """Return the noised answers that a journal does not know.
 
         Args:
-            number: that the journal knows.
-            most: that may have been made at most; all are counted where the file is missing.
+            number: noised answers in the journal.
+            most: maximum number of noised answers, all of which are counted where the file is missing.
         """
         return max(0, (most if self._answers is None else self._answers) - number)
 
     def note(self, number: int, noise: Noise, answers: int) -> None:
-        """Write down how many releases and noised answers were made, and bring it to the disk."""
+        """Write the numbers of releases and noised answers to the disk."""
         facts = {
             "run": self._run, "releases": number, "steps": noise.steps, "lost": noise.lost, "answers": answers,
         }  # fmt: skip

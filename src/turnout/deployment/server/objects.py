@@ -26,18 +26,18 @@ except ModuleNotFoundError as error:
 
 DIRECT = 256 * 1024
 """Bytes from which on a client gets links: a smaller body costs less than further requests."""
-_LIFETIME = timedelta(hours=1)  # of a link; a client that needs a later one asks for the state of its task
+_LIFETIME = timedelta(hours=1)  # of a link; the state of a task has a new one
 _INCOMING, _CHECKING, _MODELS, _REPORTS = "incoming", "checking", "models", "reports"
 
 
 class Objects(Files):
-    """The models and reports of a run in an object store; its folder holds copies of those in use.
+    """The models and reports of a run in an object store, with copies in the folder of those in use.
 
-    An upload has three names. ``incoming/CLIENT`` is what the client's links write to, also after its lease has ended. It is
-    the same for all of a client's tasks, for a store limits neither the size nor the number of what is sent to a link: a
-    client that takes one task after the other, and fills each link, holds one object. ``checking/...`` is a copy to which no
-    link leads: what is checked cannot change any more. A report that has passed is copied to ``reports/DIGEST.safetensors``
-    before the journal names it, so a server that dies in between leaves an object that nothing refers to, and loses none.
+    An upload has three names in turn. ``incoming/CLIENT`` is the target of a client's links, which work after its lease has
+    ended, too. A store limits neither the size nor the number of uploads to a link, so all tasks of a client share this
+    name: a client that fills every link occupies one object. ``checking/...`` is a copy that no link leads to, so it cannot
+    change while and after it is checked. A report that passes is copied to ``reports/DIGEST.safetensors`` before the journal
+    names it; a server that dies in between leaves an object that nothing refers to, and loses none.
 
     Args:
         folder, until_done, read_only: as for `Files`.
@@ -62,16 +62,16 @@ class Objects(Files):
         super().__init__(folder, until_done, read_only)
 
     def link(self, method: str, name: str) -> str:
-        """Return a presigned link: whoever has it can do one thing with one object for an hour."""
+        """Return a presigned link, which allows one method on one object for an hour."""
         return obstore.sign(self._objects, method, name, _LIFETIME)  # type: ignore[arg-type]
 
     def links(self, client: int, model: str, size: int, limit: int) -> dict[str, str]:
-        """Return the links of a task: to its model of so many bytes, and for its report of at most `limit`."""
+        """Return the links of a task: to its model of `size` bytes, and for its report of at most `limit` bytes."""
         links = {"model": self.link("GET", f"{_MODELS}/{model}.safetensors")} if model and size >= DIRECT else {}
         return links | ({"report": self.link("PUT", _upload(client))} if limit >= DIRECT else {})
 
     def write_model(self, tensors: State) -> tuple[str, int]:
-        """Write a model to the folder and to the store; return its digest and size."""
+        """Write a model to the folder and the store; return its digest and size."""
         digest, size = super().write_model(tensors)
         if not self.read_only:
             self._until_done(lambda: self._put(f"{_MODELS}/{digest}.safetensors", self.model(digest)))
@@ -101,7 +101,7 @@ class Objects(Files):
         return any(answers)
 
     def receive(self, client: int, task: int, digest: str, length: int) -> Path:
-        """Take a client's upload out of its reach, and return a copy in the folder, whose digest is verified.
+        """Copy a client's upload to where no link leads, verify its digest, and return a copy in the folder.
 
         Raises:
             Refused: where there is no upload, or another one than was announced.
@@ -111,7 +111,7 @@ class Objects(Files):
         checking = f"{_CHECKING}/{part.name}"
         try:
             with _available():
-                # Before it is copied, so that nobody doubles what is too large; and behind, when it can change no more.
+                # Before the copy, so that an upload that is too large is not copied; and after it, when it cannot change.
                 self._check_size(_upload(client), length)
                 obstore.copy(self._objects, _upload(client), checking)
                 self._check_size(checking, length)
@@ -126,13 +126,13 @@ class Objects(Files):
         return part
 
     def _check_size(self, name: str, length: int) -> None:
-        """Refuse an upload of another size than was announced, without reading it."""
+        """Check the size of an upload against the announced one, without reading it."""
         size = obstore.head(self._objects, name)["size"]
         if size != length:
             raise Refused(409, f"the upload has {size:,} bytes, and {length:,} were announced", offset=0)
 
     def admit(self, part: Path, digest: str) -> None:
-        """Put a report that has been checked where the journal will look for it.
+        """Copy a checked report to the name by which the journal refers to it.
 
         Raises:
             StoreUnavailable: where the store does not answer now.
@@ -140,27 +140,27 @@ class Objects(Files):
         with _available():
             try:
                 obstore.copy(self._objects, f"{_CHECKING}/{part.name}", f"{_REPORTS}/{digest}.safetensors")
-            except FileNotFoundError:  # it came through the server
+            except FileNotFoundError:  # it was sent to the server
                 obstore.put(self._objects, f"{_REPORTS}/{digest}.safetensors", part)
 
     def discard(self, part: Path, client: int) -> None:
-        """Delete what is left of an upload; what cannot be deleted now is deleted at the next start."""
+        """Delete the rest of an upload; the next start deletes what cannot be deleted now."""
         self._forget(f"{_CHECKING}/{part.name}", _upload(client))
 
     def clear_incoming(self, tasks: Mapping[str, str]) -> None:
-        """Delete uploads but those for these tasks."""
+        """Delete all uploads but those for these tasks."""
         super().clear_incoming(tasks)
         self._delete(_CHECKING, lambda _: True)
         clients = set(tasks.values())
         self._delete(_INCOMING, lambda name: Path(name).name not in clients)
 
     def release(self, digests: Iterable[str]) -> None:
-        """Delete the copies of reports that the next steps read no more."""
+        """Delete the copies of reports that later steps do not read."""
         for digest in digests:
             self.report(digest).unlink(missing_ok=True)
 
     def _fetched(self, digest: str) -> Path:
-        """Return the path of a report, copied from the store where the folder has none."""
+        """Return the path of a report, after copying it from the store if the folder has none."""
         path = self.report(digest)
 
         def fetch() -> None:
@@ -181,7 +181,7 @@ class Objects(Files):
                 obstore.put(self._objects, name, path)
 
     def _read(self, name: str, path: Path) -> str:
-        """Copy an object into a file, piece by piece, and return its digest."""
+        """Stream an object into a file, and return its digest."""
         hashed = hashlib.sha256()
         with path.open("wb") as file:
             for piece in obstore.get(self._objects, name).stream():
@@ -194,7 +194,7 @@ class Objects(Files):
             obstore.delete(self._objects, names)
 
     def _delete(self, folder: str, chosen: Callable[[str], bool]) -> None:
-        """Delete objects; those that cannot be deleted now are left for the next time."""
+        """Delete chosen objects of a folder; a later call deletes what cannot be deleted now."""
         with suppress(exceptions.BaseError, OSError):
             for page in obstore.list(self._objects, folder):
                 if names := [item["path"] for item in page if chosen(item["path"])]:
@@ -207,7 +207,7 @@ def _upload(client: int) -> str:
 
 @contextmanager
 def _available() -> Iterator[None]:
-    """Turn the errors of a store that may answer later into `StoreUnavailable`."""
+    """Turn errors of the store, which may be temporary, into `StoreUnavailable`."""
     try:
         yield
     except exceptions.BaseError as error:

@@ -1,4 +1,4 @@
-"""The protocol as an OpenAPI document, built from the routes and the types of their bodies."""
+"""Build the OpenAPI document of the protocol from the routes and the types of their bodies."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from turnout.deployment.wire.format import PROTOCOL
 from turnout.version import __version__
 
 _PATTERNS = {"digest": "^[0-9a-f]{64}$"}
-"""Of the parts of paths that are no numbers."""
+"""Patterns of the parameters of paths that are not numbers."""
 
 
 class _Untitled(GenerateJsonSchema):
-    """Schemas without titles of fields, which say no more than their names."""
+    """Schemas without titles of fields, which only repeat their names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         """Return False."""
@@ -26,7 +26,7 @@ class _Untitled(GenerateJsonSchema):
 
 
 def document(routes: Iterable[Route]) -> dict[str, Any]:
-    """Return the OpenAPI document of routes."""
+    """Return the OpenAPI document of routes, as plain values."""
     routes = tuple(routes)
     bodies = [route.body for route in routes if route.takes_json]
     bodies += [body for route in routes for body, _ in route.statuses.values() if not isinstance(body, str)]
@@ -61,7 +61,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
 
 
 def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
-    """Return one operation."""
+    """Return the operation of a route."""
     security = {"anyone": [], "administrator": [{"administrator": []}]}.get(route.sender, [{"token": []}])
     operation: dict[str, Any] = {
         "operationId": route.name,
@@ -80,7 +80,7 @@ def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _parameters(route: Route) -> Iterable[dict[str, Any]]:
-    """Yield the parameters of a route: of its path, its query, and its headers."""
+    """Yield the parameters of the path, the query and the headers of a route."""
     for name in route.parameters:
         pattern = _PATTERNS.get(name, "^[0-9]{1,15}$")
         yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": pattern}}
@@ -92,7 +92,7 @@ def _parameters(route: Route) -> Iterable[dict[str, Any]]:
 
 
 def _response(route: Route, status: int, body: Any, meaning: str, schemas: dict[Any, Any]) -> dict[str, Any]:
-    """Return the description of one answer."""
+    """Return the response object of a status."""
     response: dict[str, Any] = {"description": meaning}
     if body:
         response["content"] = _content(body, schemas)
@@ -105,5 +105,5 @@ def _response(route: Route, status: int, body: Any, meaning: str, schemas: dict[
 
 
 def _content(body: Any, schemas: dict[Any, Any]) -> dict[str, Any]:
-    """Return the media type of a body, with its schema where it is JSON."""
+    """Return the content object of a body: its media type, with a schema for JSON."""
     return {body: {}} if isinstance(body, str) else {JSON: {"schema": schemas[body]}}

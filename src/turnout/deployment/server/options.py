@@ -17,30 +17,30 @@ class Options:
     """Options of a server.
 
     Attributes:
-        host, port: where it listens; port 0 is any that is free.
+        host, port: address to listen at; port 0 is any free one.
         database: URL of a PostgreSQL database; None is a SQLite file in the folder.
-        store: URL of an object store for models and reports, such as ``s3://BUCKET/PREFIX``; None is the folder, or where
-            the run in it has them.
-        min_clients: so many are there before the first task is given.
-        max_clients: no more are enrolled; None is as many as fit.
-        enrolment: ``"open"`` for anyone, ``"codes"`` for those who have a one-time code.
-        leases: how long silent clients are believed in.
-        certificate, key: files for TLS; None is without, for this machine or behind a proxy.
-        client_ca: a file with the certificate of who signs those of clients; None asks for none.
-        rate: requests a second of one client; 0 is no limit.
-        linger: seconds that the server goes on to answer when the run is over.
-        keep_reports: server steps whose reports are kept at least; None keeps all.
-        limits: what is read, waited for and held of anybody.
-        max_norm: greatest norm of an update, and of each other vector of a report; ``"auto"`` is 100 times that of the first
-            model, or of a vector of ones where that is larger. None takes any.
-        checkpoint_every: seconds between two checkpoints, if there was a step in between.
-        max_empty_steps: end the run after so many steps in a row without a report that can be used; 0 never does.
-        page: whether there is a page in which a browser becomes a client.
-        enrolments_per_address: new clients an hour of one address (IPv6: one /64), and as many at once; 0 is no limit.
-            Clients that enrol again are not counted, nor those of this machine unless a proxy forwards them.
-        proxies: whose header X-Forwarded-For gives the address of a client; all others' is ignored.
-        trusted: addresses whose connections, new clients and requests without a token are not limited, such as that of a
-            machine that simulates many clients.
+        store: URL of an object store for models and reports, such as ``s3://BUCKET/PREFIX``; None is the folder, or the store
+            that the run has used before.
+        min_clients: number of clients that must be present before training begins.
+        max_clients: maximum number of clients; None is as many as fit into memory.
+        enrolment: ``"open"`` for anyone, ``"codes"`` for clients with a one-time code.
+        leases: times for which silent clients count as present.
+        certificate, key: files for TLS; None is without TLS, on this machine or behind a proxy.
+        client_ca: file with the certificate of the authority that signs those of clients; None requires none.
+        rate: requests per second of one client; 0 is no limit.
+        linger: seconds for which the server still answers after the run is over.
+        keep_reports: number of server steps whose reports are kept at least; None keeps all.
+        limits: of sizes, times and connections.
+        max_norm: maximum norm of an update, and of each other vector of a report; ``"auto"`` is 100 times that of the first
+            model, or of a vector of ones if that is larger. None has no limit.
+        checkpoint_every: minimum seconds between two checkpoints.
+        max_empty_steps: number of steps in a row without a usable report after which the run fails; 0 is no limit.
+        page: True for a page that turns a browser into a client.
+        enrolments_per_address: new clients per hour of one address (IPv6: one /64), and as many at once; 0 is no limit. Not
+            counted are clients that enrol again, and those of this machine unless a proxy forwards them.
+        proxies: machines whose header X-Forwarded-For gives the address of a client; that of all others is ignored.
+        trusted: addresses without limits of connections, new clients, and requests without a token, such as that of a machine
+            that simulates many clients.
     """
 
     host: str = "127.0.0.1"

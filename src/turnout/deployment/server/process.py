@@ -1,4 +1,4 @@
-"""A server: the folder, the journal, the coordinator and HTTP put together, in one process."""
+"""Run a server: open the folder and the journal of a run, and serve it over HTTP."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, Diverged
 from turnout.deployment.server.app import Http
 from turnout.deployment.server.blame import PieceFailed
+from turnout.deployment.server.database import StoreLost
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.recovery import opened
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.sockets import PlainUvicorn, bounded
-from turnout.deployment.server.store import Store, StoreLost
+from turnout.deployment.server.store import Store
 from turnout.deployment.server.training import secure, training
 from turnout.deployment.server.verdicts import hashed
 from turnout.deployment.wire.administrator import ADDRESS_FILE, server_token
@@ -39,16 +40,16 @@ log = logging.getLogger("turnout.server")
 
 
 class Server:
-    """A run between real machines, in a folder.
+    """Serve a run between real machines.
 
     Args:
-        experiment: what is run; its population is whoever comes.
-        folder: where everything is kept. One that holds a run goes on with it.
-        settings: the settings of the experiment as clients may build them, too; None where they have to bring their own.
-        options: how.
+        experiment: what is run; clients that enrol take the place of its population.
+        folder: of the run, which is created, or continued if it holds this run.
+        settings: of the experiment, from which clients build their part; None where they have to bring their own.
+        options: of the server.
 
     Raises:
-        ConfigurationError: for what cannot be run between real machines.
+        ConfigurationError: for an experiment that cannot be deployed.
         CheckpointError: for a folder that another server uses, or that holds another run.
     """
 
@@ -74,11 +75,11 @@ class Server:
                 opened(folder, self.setting, self.options.database, self.options.store)
             )
             self.store = self.driver.store
-            if not self.driver.started:
+            if self.driver.run is None:
                 experiment.check_budget()
             administrator = hashed(server_token(folder))
             self.new_codes = new_codes(self.store, self.options)
-            self.service = Service(self.driver, self.store, last, self.options)
+            self.service = Service(self.driver, last, self.options)
         except BaseException:
             self._lock.close()
             raise
@@ -86,7 +87,7 @@ class Server:
         self.http = Http(self.service, self.announcement(settings), self.options, administrator, shape)
 
     def announcement(self, settings: dict[str, Any] | None) -> dict[str, Any]:
-        """Return what clients are told of the run before they enrol."""
+        """Return the description of the run for clients before they enrol, as plain values."""
         described = (
             self.setting.algorithm,
             self.setting.objective,
@@ -96,14 +97,14 @@ class Server:
         )
         return {
             "protocol": PROTOCOL,
-            "run": self.store.run,
+            "run": self.store.facts.run,
             "algorithm": self.setting.algorithm.name,
             "engine": self.setting.objective.engine,
             "settings": settings,
             "describes": {name: self.setting.description[name] for name in ("algorithm", "model", "loss", "seed")},
             "num_classes": self.experiment.data.num_classes,
             "input_shape": list(self.experiment.data.input_shape),
-            "data": None if self.store.shape is None else DataShape.of(self.experiment.data).settings(),
+            "data": None if self.store.facts.shape is None else DataShape.of(self.experiment.data).settings(),
             "enrolment": self.options.enrolment,
             "evaluation": {
                 "report": {
@@ -117,15 +118,15 @@ class Server:
         }
 
     def application(self) -> ASGIApp:
-        """Return what answers requests."""
+        """Return the ASGI application."""
         return self.http.app()
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[str]:
-        """Answer in a thread of its own meanwhile; gives the address. For tests, demos and measurements."""
+        """Serve in another thread, and yield the address. For tests, demos and benchmarks."""
         server = PlainUvicorn(uvicorn_config(self.application(), self.options))
         thread = threading.Thread(target=server.run, daemon=True)
-        self.service.begin()
+        self.service.writer.start()
         thread.start()
         while not server.started and thread.is_alive():
             time.sleep(0.01)
@@ -133,13 +134,13 @@ class Server:
             self._note_address(url := url_of(server, self.options))
             yield url
         finally:
-            self.service.draining = server.should_exit = True
-            self.service.woken(())
+            self.service.writer.draining = server.should_exit = True
+            self.service.writer.notify(())
             thread.join()
             self.stop()
 
     def run(self, ready: Callable[[str], None] = print) -> str:
-        """Answer until the run is over, or this process is told to stop; return which."""
+        """Serve until the run is over or the process is stopped; return the reason."""
         server = PlainUvicorn(uvicorn_config(self.application(), self.options))
 
         async def serve() -> None:
@@ -152,51 +153,52 @@ class Server:
             over: float | None = None
             while not task.done():
                 await asyncio.sleep(0.1)
-                ended = self.driver.over is not None or self.service.failure is not None
+                ended = self.driver.over is not None or self.service.writer.failure is not None
                 over = (over or time.monotonic()) if ended else None
                 if over is not None and time.monotonic() - over > self.options.linger:
                     server.should_exit = True
-                if self.service.stopping or server.should_exit:
-                    self.service.draining = server.should_exit = True
+                if self.service.writer.stopping or server.should_exit:
+                    self.service.writer.draining = server.should_exit = True
                     self.http.release()
             await task
 
-        self.service.begin()
+        self.service.writer.start()
         try:
             with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
                 runner.run(serve())
         finally:
             self.stop()
-        if isinstance(self.service.failure, Diverged | PieceFailed | StoreLost | FolderGone):
-            raise self.service.failure
-        if self.service.failure is not None:
+        failure, unsaved = self.service.writer.failure, self.service.writer.checkpoints.error
+        if isinstance(failure, Diverged | PieceFailed | StoreLost | FolderGone):
+            raise failure
+        if failure is not None:
             raise CheckpointError(
-                f"the server could not go on: {self.service.failure!r}. Start it again: it goes on from its journal"
-            ) from self.service.failure
-        if self.service.unsaved is not None:
+                f"the server could not go on: {failure!r}. Start it again: it goes on from its journal"
+            ) from failure
+        if unsaved is not None:
             raise CheckpointError(
-                f"the last checkpoint is missing: {self.service.unsaved}. Start the server again: it goes on from its journal"
+                f"the last checkpoint is missing: {unsaved}. Start the server again: it goes on from its journal"
             )
         return self.driver.over or "stopped"
 
     def stop(self) -> None:
-        """Write what waits, save, and let the folder go."""
+        """Write all events, save a checkpoint, and unlock the folder."""
         try:
-            self.service.stop()
+            self.service.writer.stop()
         finally:
             self._lock.close()
 
     def _note_address(self, url: str) -> None:
-        """Write into the folder where the server is, as this machine reaches it, for its administrator's commands."""
+        """Write the address of the server, as seen from this machine, for the commands of its administrator."""
         url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
         self.store.until_done(lambda: (self.folder / ADDRESS_FILE).write_text(f"{url}\n", encoding="utf-8"))
 
 
 def make(folder: Path) -> None:
-    """Make the folder of a run, which others cannot read.
+    """Create the folder of a run, readable for its owner only.
 
     Raises:
-        CheckpointError: where that is impossible.
+        CheckpointError: where it cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -205,7 +207,7 @@ def make(folder: Path) -> None:
 
 
 def new_codes(store: Store, options: Options) -> list[str]:
-    """Return new one-time codes, as many as clients may still come, up to 1,000, where there are none yet."""
+    """Create the first one-time codes of a run, one for each client, up to 1,000; return none where it has codes."""
     if options.enrolment != "codes" or store.codes():
         return []
     codes = [secrets.token_urlsafe(12) for _ in range(min(options.max_clients or 1000, 1000))]
@@ -224,7 +226,7 @@ def url_of(server: uvicorn.Server, options: Options) -> str:
 
 
 def uvicorn_config(app: ASGIApp, options: Options) -> uvicorn.Config:
-    """Return how uvicorn runs an application, with the limits and the certificate of a server."""
+    """Return the configuration of uvicorn, with the limits and the certificate of a server."""
     return uvicorn.Config(
         app,
         host=options.host,
@@ -232,7 +234,7 @@ def uvicorn_config(app: ASGIApp, options: Options) -> uvicorn.Config:
         http=bounded(options.limits, options.proxies, options.trusted),
         ws="none",
         log_config=None,
-        log_level="error",  # it warns of every request that is none
+        log_level="error",  # it warns of every malformed request
         access_log=False,
         server_header=False,
         proxy_headers=False,  # `Proxies` reads them

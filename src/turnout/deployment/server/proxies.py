@@ -1,4 +1,4 @@
-"""Addresses that an operator trusts: proxies whose header X-Forwarded-For is believed, and machines without limits."""
+"""Addresses that an operator trusts: proxies that set X-Forwarded-For, and machines without limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Networks:
 
     Args:
         networks: addresses or networks.
-        option: that they are given for; part of the message of an error.
+        option: name of the option, for error messages.
 
     Raises:
         ConfigurationError: for anything else, and for a network of all addresses.
@@ -54,10 +54,10 @@ class Networks:
 
 
 class Proxies(Networks):
-    """Addresses of the proxies before a server.
+    """Addresses of trusted reverse proxies.
 
-    A proxy appends the address of whoever connects to it, so entries further left are what the client chose to send. The
-    header is read from the right past trusted proxies, and only if the connection itself comes from one.
+    A proxy appends the address of its peer to X-Forwarded-For, and the client can send any entries to the left of that. So
+    the header is read from the right, past trusted proxies, and only on a connection from a trusted proxy.
 
     Args:
         networks: addresses or networks, IPv4 or IPv6.
@@ -81,15 +81,15 @@ class Proxies(Networks):
         super().__init__(networks, "proxy_headers")
 
     def client(self, peer: str, forwarded: Sequence[bytes]) -> str | None:
-        """Return the address of the client for which a proxy asks.
+        """Return the address of the client whose request a proxy forwards.
 
         Args:
             peer: where the connection comes from.
             forwarded: the values of X-Forwarded-For, in the order of the headers.
 
         Returns:
-            The rightmost address that is no trusted proxy's, or the leftmost one if all are. The peer's where the header is
-            malformed. None where there is no header, or it comes from anyone else.
+            The rightmost address that is not a trusted proxy, or the leftmost one if all are; the peer where the header is
+            malformed; None without the header, or on a connection from another machine.
         """
         if not forwarded or peer not in self:
             return None
@@ -105,7 +105,7 @@ class Proxies(Networks):
 
 
 def _parsed(text: str) -> _Address | None:
-    """Return an address, an IPv4-mapped one as IPv4; None for anything else, such as one with a port or a zone."""
+    """Parse an address, an IPv4-mapped one as IPv4; return None for anything else, such as one with a port or a zone."""
     if len(text) > _LONGEST or "%" in text:
         return None
     try:

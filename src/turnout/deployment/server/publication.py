@@ -1,4 +1,4 @@
-"""The model that clients of a server get: a file, written once for each version that is sent."""
+"""Publish models: a file for each version that clients download."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from turnout.pieces.base.algorithm import Algorithm
 from turnout.simulation.trained import Trained
 
 _FILES = 4
-"""Versions of `CurrentModel` that are there at a time, for downloads that take longer than a step."""
+"""Versions that `CurrentModel` keeps, for downloads that take longer than a step."""
 
 
 class Published(NamedTuple):
-    """A model that was published: its version, what it was made of, and its digest and size."""
+    """A published model: its version, parameters, shared vectors, digest and size."""
 
     version: int
     params: torch.Tensor
@@ -33,15 +33,15 @@ class Published(NamedTuple):
 
 
 class Publication:
-    """Publish models.
+    """Write the present model to a file, once for each version.
 
     Args:
-        store: where they are written.
-        algorithm: which says in what type they are sent.
+        store: the files.
+        algorithm: has the type in which models are sent.
 
     Attributes:
         last: the last model that was published.
-        finite: whether it holds neither NaN nor infinity, as clients get it.
+        finite: False where it holds NaN or infinity in the type that clients get.
     """
 
     def __init__(self, store: Store, algorithm: Algorithm) -> None:
@@ -49,14 +49,19 @@ class Publication:
         self.last: Published | None = None
         self.finite = True
 
+    @property
+    def digest(self) -> str | None:
+        """Digest of the last model that was published."""
+        return None if self.last is None else self.last.digest
+
     def publish(self, version: int, params: torch.Tensor, shared: State, needed: Iterable[str]) -> Published:
-        """Make a model a file, if it is none yet.
+        """Write a model to a file, unless it is the last one.
 
         Args:
-            version: server steps that led to it.
+            version: number of server steps.
             params: the model, ``[P]``.
-            shared: what else is broadcast.
-            needed: digests of other models that are still needed; all others are deleted.
+            shared: vectors that are broadcast beside it.
+            needed: digests of other models that open tasks need; all others are deleted.
         """
         last = self.last
         if last is None or last.params is not params or last.shared is not shared:
@@ -65,13 +70,13 @@ class Publication:
             digest, size = self._store.files.write_model(tensors)
             last = self.last = Published(version, params, shared, digest, size)
             self._store.files.keep_models({digest, *needed})
-        if last.version != version:  # of a step that changed nothing
+        if last.version != version:  # the step has not changed the model
             last = self.last = last._replace(version=version)
         return last
 
 
 class Export(NamedTuple):
-    """A file of named tensors: where it is, its SHA-256 in hexadecimal digits, and the version of the model."""
+    """A file of named tensors: its path, its SHA-256 in hexadecimal digits, and the version of the model."""
 
     path: Path
     digest: str
@@ -79,22 +84,22 @@ class Export(NamedTuple):
 
 
 class CurrentModel:
-    """Write the model that clients get now as `turnout export` does, once for each version that somebody asks for.
+    """Export the present model as `turnout export` does, once for each version that is requested.
 
     Args:
-        folder: where the files go.
-        publication: the models that clients get.
-        trained: what the parameters of the model are called.
+        folder: of the exports.
+        publication: the models that clients download.
+        trained: names of the parameters of the model.
     """
 
     def __init__(self, folder: Path, publication: Publication, trained: Trained) -> None:
         self._folder, self._publication, self._trained = folder, publication, trained
         self._lock, self._exports = threading.Lock(), list[Export]()
-        for path in folder.glob("*") if folder.is_dir() else ():  # of an earlier process
+        for path in folder.glob("*") if folder.is_dir() else ():  # left by an earlier process
             path.unlink(missing_ok=True)
 
     def file(self) -> Export | None:
-        """Return the file of the present model; None before the first one is published. Any thread may call this.
+        """Return the export of the present model; None before the first one is published. Any thread may call this.
 
         Raises:
             OSError: where it cannot be written now.
@@ -110,7 +115,7 @@ class CurrentModel:
             return self._exports[-1]
 
     def _written(self, last: Published) -> Export:
-        """Write a model that was published."""
+        """Export a published model."""
         body = save(replace(self._trained, params=last.params.detach().cpu()).tensors(None))
         self._folder.mkdir(mode=0o700, exist_ok=True)
         path = self._folder / f"{last.version}.safetensors"

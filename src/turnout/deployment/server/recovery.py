@@ -1,4 +1,4 @@
-"""A driver brought to where its journal ends."""
+"""Recover a driver: restore the last checkpoint, and apply the entries after it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from typing import Any
 
 from turnout.core.checks import CheckpointError, counted
 from turnout.deployment.server.driver import Driver
+from turnout.deployment.server.entries import Entry, read_json
 from turnout.deployment.server.ledger import Ledger
 from turnout.deployment.server.noise import Releases, fresh
 from turnout.deployment.server.retention import anchors
+from turnout.deployment.server.saved_state import restore
 from turnout.deployment.server.setting import RunSetting
-from turnout.deployment.server.store import Entry, Store, read_json
+from turnout.deployment.server.store import Store
+from turnout.deployment.wire.assignment import Assignment
 from turnout.record import checkpoint
 from turnout.record.contents import restoring
 from turnout.record.describe import differences
@@ -30,12 +33,12 @@ log = logging.getLogger("turnout.server")
 def opened(
     folder: Path, setting: RunSetting, database: str | None = None, objects: str | None = None
 ) -> Iterator[tuple[Driver, Entry | None]]:
-    """Open the folder of a run that nobody else serves; gives the driver behind its journal, and the journal's last entry.
+    """Open the folder of a run; yield a driver after all entries of the journal, and the last entry.
 
     Args:
         folder: of the run, which is locked meanwhile.
         setting: what is run.
-        database, objects: URLs of where the journal and large files are in place of the folder.
+        database, objects: URLs of the database and the object store, if not in the folder.
 
     Raises:
         CheckpointError: for a folder that another server uses, or that holds another run.
@@ -47,63 +50,85 @@ def opened(
 
 
 def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
-    """Bring a driver to where the journal ends, from the last checkpoint; return the journal's last entry.
+    """Restore the last checkpoint, and apply all entries after it; return the last entry.
 
-    A checkpoint saves time and nothing else: without a whole one, everything is applied once more.
+    Without a complete checkpoint, the whole journal is applied, which gives the same state.
 
     Raises:
-        CheckpointError: for a folder that holds another run, or a journal that lacks what the checkpoint has.
+        CheckpointError: for a folder that holds another run, or a journal that lacks entries of the checkpoint.
     """
     described = {**driver.setting.description, "rounds": None}
     recorded = read_json(
-        store.fact("experiment", json.dumps(described)) or "{}", f"the description of the run in {folder}"
+        store.facts.get("experiment", json.dumps(described)) or "{}", f"the description of the run in {folder}"
     )
     if different := list(differences(recorded, described)):
         raise CheckpointError(f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}")
-    releases = None if driver.setting.algorithm.privacy is None else Releases(folder, store.run)
+    releases = None if driver.setting.algorithm.privacy is None else Releases(folder, store.facts.run)
     if releases is not None:
-        driver.stepped = lambda at: releases.compare(at.version, at.noise.steps)
+        driver.on_step = lambda driver: releases.compare(driver.version, driver.budget.noise.steps)
     _restore(driver, store, folder)
     last, outcomes = None, []
-    # One entry too many is read, so that the last entry is known where the checkpoint has all of them.
+    # From one entry earlier, so that the last entry is known where the checkpoint contains all of them.
     for entry in store.entries(max(0, driver.applied - 1)):
         last = entry
         if entry.number > driver.applied:
             outcomes += driver.apply(entry).outcomes
     if (last.number if last else 0) < driver.applied:
         raise CheckpointError(f"the journal of {folder} is behind its checkpoint: restore both from the same copy")
-    if driver.setting.rounds < driver.rounds:
-        raise CheckpointError(
-            f"rounds: got {driver.setting.rounds}, but the run in {folder} was planned with {driver.rounds} and has taken "
-            f"{counted(driver.version, 'step')}: write rounds={driver.rounds} or more. To end it earlier, stop the server"
-        )
-    planned = {"rounds": driver.setting.rounds} if driver.setting.rounds > driver.rounds else {}
-    data = planned if releases is None else planned | _fresh_noise(driver, releases, last, bool(planned))
-    if data:
-        number, at = (0, 0.0) if last is None else (last.number, last.time)
-        last = Entry(number + 1, at, time.time(), "restart", data=data)
-        store.commit([last])
-        outcomes += driver.apply(last).outcomes
-    if releases is not None:  # from now on, every release is noted beside the journal before clients can see it
-        noted = releases
-
-        def note(at: Driver) -> None:
-            store.until_done(lambda: noted.note(at.version, at.noise, at.surveys.charged))
-
-        note(driver)
-        driver.stepped = driver.charged = note
+    if (restart := _restart(driver, releases, last, folder)) is not None:
+        store.commit([restart])
+        outcomes += driver.apply(restart).outcomes
+        last = restart
+    if releases is not None:
+        _note_releases(driver, releases)
     store.commit([], outcomes=outcomes)
-    at_work = {str(task.task): str(client) for client in driver.present() for task in driver.tasks_of(client)}
+    at_work = {str(task.task): str(client) for client in driver.present() for task in _tasks_of(driver, client)}
     store.files.clear_incoming(at_work)
     return last
 
 
+def _restart(driver: Driver, releases: Releases | None, last: Entry | None, folder: Path) -> Entry | None:
+    """Return the entry of a restart, which has fresh noise and planned rounds; None where it would change nothing.
+
+    Raises:
+        CheckpointError: where fewer rounds are planned than before.
+    """
+    rounds = driver.setting.rounds
+    if rounds < driver.rounds:
+        raise CheckpointError(
+            f"rounds: got {rounds}, but the run in {folder} was planned with {driver.rounds} and has taken "
+            f"{counted(driver.version, 'step')}: write rounds={driver.rounds} or more. To end it earlier, stop the server"
+        )
+    planned = {"rounds": rounds} if rounds > driver.rounds else {}
+    data = planned if releases is None else planned | _fresh_noise(driver, releases, last, bool(planned))
+    if not data:
+        return None
+    number, at = (0, 0.0) if last is None else (last.number, last.time)
+    return Entry(number + 1, at, time.time(), "restart", data=data)
+
+
+def _tasks_of(driver: Driver, client: int) -> list[Assignment]:
+    """Return the open tasks of a client."""
+    training = driver.training_of(client)
+    return driver.surveys.tasks.all_of_client(client) + ([] if training is None else [training])
+
+
+def _note_releases(driver: Driver, releases: Releases) -> None:
+    """Write the number of releases beside the journal, now and before clients can see each further one."""
+
+    def note() -> None:
+        driver.store.until_done(lambda: releases.note(driver.version, driver.budget.noise, driver.budget.charged))
+
+    note()
+    driver.on_step, driver.budget.on_charge = (lambda _: note()), note
+
+
 def _fresh_noise(driver: Driver, releases: Releases, last: Entry | None, goes_on: bool) -> dict[str, Any]:
-    """Return a fresh secret for all later releases, and releases that the journal lacks; nothing if the run is over."""
-    known, plan = driver.noise.lost, driver.setting.algorithm.privacy
+    """Return a fresh secret, and the releases that the journal does not know; nothing where the run is over."""
+    known, plan = driver.budget.noise.lost, driver.setting.algorithm.privacy
     assert plan is not None
     most = 0 if last is None or plan.answers is None else plan.answers.most
-    answers = releases.lost_answers(driver.surveys.charged, most)
+    answers = releases.lost_answers(driver.budget.charged, most)
     lost = releases.lost(driver.version, known, 0 if last is None else driver.setting.rounds)
     if lost != known:
         number = sum(behind - first for first, behind in lost[len(known) :])
@@ -116,39 +141,39 @@ def _fresh_noise(driver: Driver, releases: Releases, last: Entry | None, goes_on
 
 
 def _restore(driver: Driver, store: Store, folder: Path) -> None:
-    """Take over the last whole checkpoint, or else the last anchor, if there is one.
+    """Restore the last complete checkpoint, or else the last anchor; do nothing without one.
 
     Raises:
-        CheckpointError: where none is whole, and the journal before was deleted.
+        CheckpointError: where none is complete, and the journal before it was deleted.
     """
     damaged = False
-    for path in (folder, *(anchor.path for anchor in reversed(anchors(folder, store.begins)))):
+    for path in (folder, *(anchor.path for anchor in reversed(anchors(folder, store.facts.begins)))):
         if not checkpoint.exists(path):
             continue
         damaged = True
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of going back to the one before, which does no harm here
+            warnings.simplefilter("ignore", RuntimeWarning)  # falling back to the one before is harmless
             try:
                 tensors, facts = checkpoint.load(path, or_previous=True)
             except CheckpointError as error:
-                log.warning("a checkpoint is not whole", extra={"reason": str(error)})
+                log.warning("checkpoint damaged", extra={"reason": str(error)})
                 continue
         if _of_this_journal(facts, store):
             with restoring(path / checkpoint.FILE, "the run"):
-                driver.restore(tensors, facts, folder)
+                restore(driver, tensors, facts, folder)
             return
-        log.warning("a checkpoint is of another copy of the journal", extra={"folder": str(path)})
-    if store.begins:
+        log.warning("checkpoint of another copy of the journal", extra={"folder": str(path)})
+    if store.facts.begins:
         raise CheckpointError(
-            f"the journal of {folder} begins at entry {store.begins:,}, and no checkpoint from there on is whole: restore "
-            "the folder from a copy"
+            f"the journal of {folder} begins at entry {store.facts.begins:,}, and no checkpoint from there on is whole: "
+            "restore the folder from a copy"
         )
     if damaged:
-        log.warning("no whole checkpoint: all of the journal is applied")
+        log.warning("no complete checkpoint: the whole journal is applied")
 
 
 def _of_this_journal(facts: dict[str, Any], store: Store) -> bool:
-    """Return whether a checkpoint has the secret that the journal has, and not one of another copy of it."""
+    """Return whether a checkpoint has a secret of the journal, and not of another copy of it."""
     noise = facts.get("noise", {"secret": None})
     if noise["secret"] is None:
         return True

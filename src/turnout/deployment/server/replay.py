@@ -1,4 +1,4 @@
-"""A deployment once more, from nothing but its journal: the same model, and who was there when as a simulation's input."""
+"""Replay a deployment from its journal: recompute its model, and export the visits of clients for simulations."""
 
 from __future__ import annotations
 
@@ -14,29 +14,32 @@ import torch
 
 from turnout.core.checks import CheckpointError, positive
 from turnout.deployment.server.driver import Driver
-from turnout.deployment.server.retention import whole_from
+from turnout.deployment.server.entries import Effects, Entry
+from turnout.deployment.server.retention import replay_start
 from turnout.deployment.server.roster import REASONS
-from turnout.deployment.server.served import OVER, Applied
+from turnout.deployment.server.saved_state import restore
+from turnout.deployment.server.served_run import OVER
 from turnout.deployment.server.setting import Setting
-from turnout.deployment.server.store import SQLITE, Entry, Store
+from turnout.deployment.server.store import SQLITE, Store
 from turnout.protocol.pace import BoundRounds
 from turnout.protocol.survey import FIRST_TASK, ClosedSurvey
 from turnout.record import checkpoint
 from turnout.record.contents import restoring
 
-_OF_THE_PACE = ("taken", "late", OVER)  # outcomes that a simulation of the same pace has by itself
+_OF_THE_PACE = ("taken", "late", OVER)  # outcomes that the pace of a simulation causes itself
 
 
 @dataclass
 class Visits:
-    """Visits of clients and durations of tasks, as a journal has them.
+    """Visits of clients and durations of tasks in a journal.
 
     Attributes:
-        stays: (client, came, went) in seconds; and in versions, of which the first one that it could take part in.
+        stays: of each visit, client, start and end in seconds, and the first and the last version, exclusive, that the
+            client could take part in.
         tasks: (client, seconds) of every report that was taken, in the order of the journal.
-        asked: when each client was given the task that it has.
-        lost: (client, version) of every task that ended without a report for another reason than its pace, such as a client
-            that left; the client takes no part in that round.
+        asked: time at which each client was given its open task.
+        lost: (client, version) of every task that ended without a report for a reason other than the pace, such as a client
+            that left; the client does not take part in that round.
     """
 
     stays: list[tuple[int, float, float, int, int]] = field(default_factory=list)
@@ -45,26 +48,34 @@ class Visits:
     lost: set[tuple[int, int]] = field(default_factory=set)
     _here: dict[int, tuple[float, int]] = field(default_factory=dict)
 
-    def note(self, driver: Driver, entry: Entry, applied: Applied, version: int, running: bool) -> None:
-        """Take note of an entry that was applied, and of the version and whether its cohort was chosen before."""
-        trained = [outcome for outcome in applied.outcomes if outcome.task < FIRST_TASK]
+    def note(self, driver: Driver, entry: Entry, effects: Effects, version: int, running: bool) -> None:
+        """Add an entry that was applied.
+
+        Args:
+            driver: after the entry.
+            entry: of the journal.
+            effects: of the entry.
+            version: before the entry.
+            running: True where the cohort of that version was selected before the entry.
+        """
+        trained = [outcome for outcome in effects.outcomes if outcome.task < FIRST_TASK]
         self.lost |= {(outcome.client, version) for outcome in trained if outcome.outcome not in _OF_THE_PACE}
         if entry.kind == "join" and entry.client is not None and entry.client not in driver.roster.bans:
             self._here[entry.client] = entry.time, version + running
         leaves = entry.kind == "leave" or (entry.kind in REASONS and entry.client in self._here)
         if leaves and entry.client is not None:
-            # The version before the entry: where the client was the last one at work, its leaving has ended that step.
+            # The version before the entry: if the client was the last one at work, its leave has ended that step.
             self._leave(entry.client, entry.time, version if running else version - 1)
         if entry.kind == "report" and entry.client is not None and (entry.task or 0) < FIRST_TASK:
             taken = any(outcome.task == entry.task and outcome.outcome == "taken" for outcome in trained)
             since = self.asked.pop(entry.client, None)
             if taken and since is not None:
                 self.tasks.append((entry.client, entry.time - since))
-        for client in applied.asked:
+        for client in effects.assigned:
             self.asked[client] = entry.time
 
     def end(self, driver: Driver, time: float) -> None:
-        """Note that the run is over, for those who were there until then."""
+        """End the visits of the clients that are present at the end of the run."""
         for client in list(self._here):
             self._leave(client, time, driver.version - 1)
 
@@ -78,13 +89,13 @@ class Replayed:
     """Result of a replay.
 
     Attributes:
-        driver: the coordinator at the end.
-        visits: who was there when.
-        entries: how many entries there were.
+        driver: after the last entry.
+        visits: of clients.
+        entries: number of entries.
         seconds: of the server, from the first entry to the last.
-        same: whether the run's own last checkpoint holds the same model; None where it is of another version.
-        surveys: what came of evaluations and queries, in the order in which they ended.
-        begins: the step from which it was recomputed: 0, or that of the oldest checkpoint that the server has kept.
+        same: whether the last checkpoint has the same model, bit for bit; None where it is of another version.
+        surveys: results of evaluations and queries, in the order in which they ended.
+        begins: first step: 0, or that of the oldest checkpoint that the server has kept.
     """
 
     driver: Driver
@@ -97,13 +108,13 @@ class Replayed:
 
 
 def replay(setting: Setting, folder: Path, database: str | None = None, whole: bool = False) -> Replayed:
-    """Recompute a run from its journal and the reports that it speaks of.
+    """Recompute a run from its journal and the reports of clients.
 
     Args:
         setting: what was run.
-        folder: of the server.
-        database: where its journal is, if not in the folder.
-        whole: whether to refuse a run of which the server has deleted the beginning.
+        folder: of the run.
+        database: URL of the journal, if not in the folder.
+        whole: True to refuse a run whose first entries were deleted.
 
     Raises:
         CheckpointError: for a folder without journal, or where reports are missing.
@@ -113,19 +124,19 @@ def replay(setting: Setting, folder: Path, database: str | None = None, whole: b
     store = Store(folder, database, read_only=True)
     try:
         driver, visits, first, last = Driver(setting, store), Visits(), None, 0.0
-        driver.stepped, driver.surveyed = (
+        driver.on_step, driver.on_survey = (
             (lambda at: _compare(at, folder, comparison)),
             (closed := list[ClosedSurvey]()).append,
         )
         comparison: dict[str, Any] = {}
-        if (anchor := whole_from(folder, store)) is not None:
+        if (anchor := replay_start(folder, store)) is not None:
             if whole:
                 raise CheckpointError(
                     f"the journal of {folder} begins at step {anchor.version}, for the server was told to keep no more "
                     "(--keep-reports): a trace needs all of it"
                 )
             with restoring(anchor.path / checkpoint.FILE, "the run"):
-                driver.restore(*checkpoint.load(anchor.path), folder)
+                restore(driver, *checkpoint.load(anchor.path), folder)
             _compare(driver, folder, comparison)
         begins, applied = driver.version, driver.applied
         for entry in store.entries(applied):
@@ -141,7 +152,12 @@ def replay(setting: Setting, folder: Path, database: str | None = None, whole: b
 
 
 def _stays(visits: Visits, length: float | None) -> Iterator[tuple[int, int, int]]:
-    """Yield who was there from which round of availability to which; None counts in the server's."""
+    """Yield client, first and last round, exclusive, of each visit.
+
+    Args:
+        visits: of clients.
+        length: seconds of a round of availability; None takes the rounds of the server.
+    """
     for client, came, went, first, last in visits.stays:
         if length is not None:
             start, end = math.ceil(came / length), math.ceil(went / length)
@@ -160,19 +176,19 @@ def _stays(visits: Visits, length: float | None) -> Iterator[tuple[int, int, int
 def write_trace(
     replayed: Replayed, folder: Path, seconds_per_round: float | None = None
 ) -> tuple[list[Path], dict[str, Any]]:
-    """Write who was there when, and how long tasks took, as tables for `Trace` and `RecordedSpeed`.
-
-    Returns:
-        Their paths, and the settings of a simulation of these clients.
-
-    Args:
-        replayed: what came of a journal.
-        folder: where to.
-        seconds_per_round: length of a round of availability where the pace has none of its own; None is a hundredth of the
-            run. With rounds, those of the server are those of the trace, and a client is there in those whose task it did
-            not lose.
+    """Write the visits of clients and the durations of tasks as tables for `Trace` and `RecordedSpeed`.
 
     A client without a report that was taken gets the median of all durations, because a simulation needs one.
+
+    Args:
+        replayed: a run.
+        folder: of the tables.
+        seconds_per_round: length of a round of availability where the pace has no rounds; None is a hundredth of the run.
+            With rounds, those of the server are those of the trace, and a client is present in those whose task it did not
+            lose.
+
+    Returns:
+        The paths of the tables, and the settings of a simulation of these clients.
     """
     pace = replayed.driver.setting.pace
     rounds = pace.steps_are_rounds
@@ -180,9 +196,9 @@ def write_trace(
         positive("seconds_per_round", seconds_per_round)
     length = seconds_per_round or max(replayed.seconds / 100, 1e-3)
     tasks = [(client, max(seconds, 1e-3)) for client, seconds in replayed.visits.tasks]
-    middle = float(np.median([seconds for _, seconds in tasks])) if tasks else 1.0
-    known = {client for client, _ in tasks}
-    tasks += [(client, middle) for client in range(replayed.driver.roster.num_clients) if client not in known]
+    median = float(np.median([seconds for _, seconds in tasks])) if tasks else 1.0
+    timed = {client for client, _ in tasks}
+    tasks += [(client, median) for client in range(replayed.driver.roster.num_clients) if client not in timed]
     folder.mkdir(parents=True, exist_ok=True)
     trace, speed = folder / "trace.csv", folder / "speed.csv"
     _write(trace, ("client", "from", "to"), list(_stays(replayed.visits, None if rounds else length)))
@@ -195,15 +211,15 @@ def write_trace(
 
 
 def _running(driver: Driver) -> bool:
-    """Return whether the cohort of the present round was chosen already."""
-    if driver.coordinator is None:
+    """Return whether the cohort of the present round was selected already."""
+    if driver.run is None:
         return False
-    pace = driver.coordinator.scheduler.pace
+    pace = driver.run.coordinator.scheduler.pace
     return pace.running if isinstance(pace, BoundRounds) else False
 
 
 def _compare(driver: Driver, folder: Path, comparison: dict[str, Any]) -> None:
-    """Hold the model against that of the run's checkpoint, where it is of the same version."""
+    """Compare the model with that of the run's checkpoint, if that is of the same version."""
     if not checkpoint.exists(folder):
         return
     if "version" not in comparison:

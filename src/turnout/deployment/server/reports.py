@@ -1,13 +1,15 @@
-"""The reports that a server still has to use: files, read when a step needs them."""
+"""The reports that server steps are still to use: files, read when a step needs them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from turnout.core.checks import CheckpointError
 from turnout.core.types import Report
 from turnout.deployment.server.blame import Unusable, is_of_the_machine
 from turnout.deployment.server.files import ReportLost
@@ -27,52 +29,58 @@ class Reports:
         store: where the files are.
 
     Attributes:
-        bodies: the name of each report's file, by task.
+        bodies: digest of each report, by task.
     """
 
     def __init__(self, setting: RunSetting, store: Store) -> None:
         self._setting, self._store = setting, store
-        self._lost = store.lost()
+        self._excluded = store.facts.lost()
         self.bodies: dict[int, str] = {}
 
     def forget(self, tasks: Sequence[int]) -> None:
         """Forget the reports on tasks that have ended."""
         self._store.files.release([self.bodies.pop(task) for task in tasks if task in self.bodies])
 
-    def leave_out(self, tasks: Sequence[int], reason: str) -> None:
-        """Use the reports on some tasks no more, also where the journal is applied again: a piece may be mended by then."""
-        self._lost.update(tasks)
-        self._store.note_unused(tasks, reason)
+    def exclude(self, tasks: Sequence[int], reason: str) -> None:
+        """Exclude the reports on tasks from all steps, also when the journal is applied again.
 
-    def body(self, task: int, name: str) -> bytes:
-        """Read the report on a task; see `content`."""
-        body = self.content(task, name, lambda _: None)
+        The database has them because a piece that raised for these reports may be fixed by then: the same steps have to be
+        taken without them all the same.
+        """
+        self._excluded.update(tasks)
+        for task in tasks if not self._store.files.read_only else ():
+            self._store.until_done(partial(self._store.facts.add_lost, task, reason))
+
+    def body(self, task: int, digest: str) -> bytes:
+        """Return the report on a task as bytes; see `content`."""
+        body = self.content(task, digest, lambda _: None)
         assert isinstance(body, bytes)
         return body
 
-    def content(self, task: int, name: str, maps: Callable[[str], Path | None]) -> bytes | Path:
+    def content(self, task: int, digest: str, file: Callable[[str], Path | None]) -> bytes | Path:
         """Return the report on a task.
 
         Args:
             task: its number.
-            name: of the file.
-            maps: returns the file of a report that need not be read.
+            digest: of the report.
+            file: returns the file of a report that is mapped into memory; None for one that is read.
 
         Raises:
-            ReportLost: where it is missing or damaged, or was when the journal was applied before.
-            CheckpointError: where no report is left.
+            ReportLost: where it is missing, damaged or excluded.
+            CheckpointError: where it is missing, and so are all others, or nothing may be written: only a copy helps then.
         """
-        if task in self._lost:
+        if task in self._excluded:
             raise ReportLost(f"the report on task {task} was lost, or of no use, before")
         try:
-            return maps(name) or self._store.files.read_report(name)
+            return file(digest) or self._store.files.read_report(digest)
         except ReportLost as error:
-            self._store.note_lost(task, str(error))
-            self._lost.add(task)
+            if self._store.files.read_only or not self._store.files.has_reports():
+                raise CheckpointError(str(error)) from error
+            self.exclude([task], str(error))
             raise
 
     def read(self, batch: Batch, coordinator: Coordinator) -> Report:
-        """Read the reports of a batch; where only their sum is needed, never all of them are in memory.
+        """Return the reports of a batch; where a step needs only sums of them, they are never all in memory.
 
         Raises:
             Unusable: for one that is missing, damaged, or raises when it is read. Pieces may raise when it is weighed.
@@ -82,7 +90,8 @@ class Reports:
         expected, reports = self._setting.reports[batch.phase], ReportBuffer()
         if batch.is_streamable:
             # The vectors of large reports are files that are mapped into memory, unless they are decoded. A step sums a few
-            # columns of all of them at a time, so the sum, which is wider than the model, is never in memory as a whole.
+            # columns of all of them at a time. So neither the reports nor the sum, which has a wider type than the model, is
+            # ever in memory as a whole, and the sum is the same whatever the number of columns.
             mapped = expected.coding is None and expected.size_limit >= LARGE
             reports = StreamingSum(coordinator.algorithm, coordinator.state, coordinator.federation, deferred=mapped)
         repeats = np.zeros(len(batch)) if batch.repeat_index is None else batch.repeat_index
@@ -96,7 +105,7 @@ class Reports:
 
 @contextmanager
 def _blaming(task: int) -> Iterator[None]:
-    """Blame an error on the report on a task, unless the machine is to blame."""
+    """Turn an error of reading into `Unusable` for a task, unless the machine is to blame."""
     try:
         yield
     except Exception as error:

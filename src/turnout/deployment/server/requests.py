@@ -1,4 +1,4 @@
-"""Readers for the parts of a request: who sends it, its body, its headers, its address."""
+"""Read the parts of a request: its sender, body, headers and path."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _NUMBER = re.compile(r"[0-9]{1,15}")
 
 
 class Strangers:
-    """Requests without a token that is known, and whether an address sends too many.
+    """Read tokens, and limit the requests of each address without a known token.
 
     Args:
-        rate: five times as many requests a second as there may be of each address; 0 is no limit.
+        rate: requests per second of a client; an address without a token has a fifth of it. 0 is no limit.
         trusted: addresses that are not counted.
     """
 
@@ -58,10 +58,10 @@ class Strangers:
         return token
 
     def stranger(self, request: Request) -> None:
-        """Count a request that needs no token, or comes without.
+        """Count a request without a token.
 
         Raises:
-            Refused: where the address asks too often.
+            Refused: where the address sends too many.
         """
         host = request.client.host if request.client else ""
         if host not in self._trusted:
@@ -77,9 +77,9 @@ class Gate(Strangers):
     """Admit requests by their token, at a limited rate.
 
     Args:
-        service: which knows the clients.
-        options: of the server: requests a second of each client, of which each address without a token gets a fifth.
-        administrator: the hash of the administrator's token; ``""`` is nobody's.
+        service: looks up clients.
+        options: of the server.
+        administrator: hash of the administrator's token; with ``""`` there is no administrator.
     """
 
     def __init__(self, service: Service, options: Options, administrator: str = "") -> None:
@@ -89,10 +89,10 @@ class Gate(Strangers):
         self._newcomers, self._limit = RateLimit(hourly / 3600, hourly), RateLimit(rate, 4 * rate)
 
     def client(self, request: Request) -> int:
-        """Return who asks.
+        """Return the client that sends a request.
 
         Raises:
-            Refused: where nobody knows the token, or it asks too often.
+            Refused: for an unknown token, or too many requests.
         """
         client = self._service.client_of(self.token(request))
         if client is None:
@@ -105,10 +105,10 @@ class Gate(Strangers):
         """Admit the administrator.
 
         Raises:
-            Refused: where the token is missing, or another one; and where the address sends wrong ones too often.
+            Refused: where the token is missing or wrong, and where the address sends too many wrong ones.
         """
         token = self.token(request)
-        if hmac.compare_digest(hashed(token), self._administrator):  # in a time that tells nothing of the token
+        if hmac.compare_digest(hashed(token), self._administrator):  # in constant time
             return
         self.stranger(request)
         if self._service.client_of(token) is not None:
@@ -116,7 +116,9 @@ class Gate(Strangers):
         raise Refused(401, "this takes the administrator's token, and this is another one")
 
     def newcomer(self, request: Request, token: str) -> str | None:
-        """Count an enrolment, unless it is a client's or comes from this machine itself; return the network it counts for.
+        """Count an enrolment for the network of its sender, and return that; None where it is not counted.
+
+        Not counted are clients that enrol again, and requests from this machine that no proxy forwards.
 
         Raises:
             Refused: where too many new clients of the network were enrolled.
@@ -131,7 +133,7 @@ class Gate(Strangers):
         return network
 
     def no_newcomer(self, network: str | None) -> None:
-        """Count an enrolment no more, because it made no new client."""
+        """Take back an enrolment that made no new client."""
         self._newcomers.give_back(network)
 
 
@@ -139,9 +141,9 @@ async def body_of(request: Request, kind: type[AnyBody], seconds: float) -> AnyB
     """Read a JSON body; an empty one is an empty object.
 
     Args:
-        request: whose body it is.
-        kind: the type of the body.
-        seconds: which it may take.
+        request: of the client.
+        kind: type of the body.
+        seconds: limit of time.
 
     Raises:
         Refused: where it is too large or too slow.
@@ -160,10 +162,10 @@ async def body_of(request: Request, kind: type[AnyBody], seconds: float) -> AnyB
 
 
 def number_in_path(request: Request, name: str) -> int:
-    """Return a number in the path of a request.
+    """Return a whole number in the path of a request.
 
     Raises:
-        Refused: for a number that nothing can have.
+        Refused: for anything else.
     """
     digits = request.path_params[name]
     if not _NUMBER.fullmatch(digits):
@@ -172,19 +174,16 @@ def number_in_path(request: Request, name: str) -> int:
 
 
 def query_number(request: Request, name: str) -> int:
-    """Return a whole number of the query of a request; 0 where it gives none.
+    """Return a whole number of the query of a request; 0 without one.
 
     Raises:
         Refused: for anything else.
     """
-    digits = request.query_params.get(name, "0")
-    if not _NUMBER.fullmatch(digits):
-        raise Refused(400, f"{name} is a whole number of at most 15 digits")
-    return int(digits)
+    return _whole(request.query_params.get(name, "0"), name)
 
 
 def header(request: Request, name: str) -> str | None:
-    """Return a header that may be given once.
+    """Return a header that must not be repeated.
 
     Raises:
         Refused: where it is given more than once.
@@ -196,14 +195,16 @@ def header(request: Request, name: str) -> str | None:
 
 
 def header_number(request: Request, name: str) -> int | None:
-    """Return a header that is a whole number.
+    """Return a header that is a whole number; None without it.
 
     Raises:
         Refused: for anything else.
     """
     digits = header(request, name)
-    if digits is None:
-        return None
+    return None if digits is None else _whole(digits, name)
+
+
+def _whole(digits: str, name: str) -> int:
     if not _NUMBER.fullmatch(digits):
         raise Refused(400, f"{name} is a whole number of at most 15 digits")
     return int(digits)

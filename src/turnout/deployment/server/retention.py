@@ -1,7 +1,7 @@
 """Keep the reports of the last steps of a long run, and a checkpoint from which they are replayed.
 
-A checkpoint that is kept for this is an anchor. The journal and the reports before the oldest anchor are deleted, so the disk
-does not fill up, and a replay from that anchor leads to the same model, bit for bit.
+A checkpoint that is kept for this is an anchor. The journal and the reports before the oldest anchor are deleted, which
+bounds the size of the run's folder. A replay from that anchor gives the same model, bit for bit.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from turnout.core.checks import CheckpointError, count
+from turnout.deployment.server.database import StoreLost
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.store import Store
 from turnout.record import checkpoint, storage
+from turnout.record.lock import FolderGone
 
 FOLDER = "anchors"
 _NAME = re.compile(r"([0-9]{1,15})-([0-9]{1,15})")
@@ -26,7 +28,7 @@ log = logging.getLogger("turnout.server")
 
 
 class Anchor(NamedTuple):
-    """A checkpoint that is kept: its folder, the last entry of the journal that is in it, and its version."""
+    """A checkpoint that is kept: its folder, the number of the last entry that it contains, and its version."""
 
     path: Path
     number: int
@@ -38,15 +40,15 @@ def anchors(folder: Path, begins: int = 0) -> list[Anchor]:
 
     Args:
         folder: of the run.
-        begins: the first entry of the journal that was not deleted; from an anchor before it, nothing goes on.
+        begins: the first entry of the journal that was not deleted; earlier anchors are of no use and left out.
     """
     names = [(path, _NAME.fullmatch(path.name)) for path in (folder / FOLDER).glob("*-*")]
-    whole = [Anchor(path, int(name[1]), int(name[2])) for path, name in names if name and checkpoint.exists(path)]
-    return sorted((anchor for anchor in whole if anchor.number >= begins), key=lambda anchor: anchor.number)
+    complete = [Anchor(path, int(name[1]), int(name[2])) for path, name in names if name and checkpoint.exists(path)]
+    return sorted((anchor for anchor in complete if anchor.number >= begins), key=lambda anchor: anchor.number)
 
 
 class Retention:
-    """Keep the reports of so many steps at least, and of twice as many at most but for those between two checkpoints.
+    """Keep the reports of the last steps: at least `steps`, at most twice as many plus those between two checkpoints.
 
     Args:
         store: the journal and reports.
@@ -61,54 +63,67 @@ class Retention:
             count("keep_reports", steps)
         self._store, self._steps = store, steps
 
-    def saved(self, driver: Driver) -> None:
-        """Make an anchor of the checkpoint that was just saved, if it is time, and delete what lies before the oldest one.
+    def apply(self, driver: Driver) -> None:
+        """Make an anchor of the checkpoint that was just saved, if one is due, and delete what precedes the oldest one.
 
-        A process may end anywhere in between: the transaction that deletes entries notes from which one on the journal is
-        whole, and what is left of files is deleted by a later call.
+        Where something cannot be written or deleted now, nothing is lost, and a later call does it.
 
         Raises:
-            CheckpointError: where something cannot be written now; nothing is lost then.
+            FolderGone, StoreLost: where the folder was removed, or another server has the journal.
         """
-        if self._steps is None:
-            return
+        try:
+            if self._steps is not None:
+                self._delete_before(self._anchors(driver, self._steps), driver.version - self._steps)
+        except (FolderGone, StoreLost):
+            raise
+        except (CheckpointError, OSError) as error:
+            log.error("retention failed", extra={"reason": str(error)})
+
+    def _anchors(self, driver: Driver, steps: int) -> list[Anchor]:
+        """Return the anchors, after making another one if the last is so many steps old."""
         folder = self._store.folder
-        held = anchors(folder, self._store.begins)
-        if not held or driver.version >= held[-1].version + self._steps:
+        present = anchors(folder, self._store.facts.begins)
+        if not present or driver.version >= present[-1].version + steps:
             path = folder / FOLDER / f"{driver.applied}-{driver.version}"
             storage.save(path, {checkpoint.FILE: partial(_link, folder / checkpoint.FILE)})
-            held.append(Anchor(path, driver.applied, driver.version))
-        enough = [anchor for anchor in held if anchor.version <= driver.version - self._steps]
-        if enough and enough[-1].number > self._store.begins:
-            oldest = enough[-1]
-            # Reports that came before the anchor and are used behind it, which the journal behind it does not name.
-            unused = checkpoint.facts(oldest.path)["unused"]
-            self._store.compact(oldest.number)
-            self._store.keep_reports(oldest.number, unused)
-            for path in (folder / FOLDER).iterdir():
-                if path not in {anchor.path for anchor in held if anchor.number >= oldest.number}:
-                    shutil.rmtree(path, ignore_errors=True)
-            log.info("journal begins", extra={"entry": oldest.number, "step": oldest.version})
+            present.append(Anchor(path, driver.applied, driver.version))
+        return present
+
+    def _delete_before(self, present: list[Anchor], version: int) -> None:
+        """Delete what precedes the last anchor of at most this version."""
+        old = [anchor for anchor in present if anchor.version <= version]
+        if not old or old[-1].number <= self._store.facts.begins:
+            return
+        oldest = old[-1]
+        # The order makes a crash anywhere harmless: the transaction that deletes entries also records from which one on the
+        # journal is whole, and files that are left over are deleted by a later call.
+        unused = checkpoint.facts(oldest.path)["unused"]  # reports from before the anchor that a step after it uses
+        self._store.compact(oldest.number)
+        self._store.keep_reports(oldest.number, unused)
+        for path in (self._store.folder / FOLDER).iterdir():
+            if path not in {anchor.path for anchor in present if anchor.number >= oldest.number}:
+                shutil.rmtree(path, ignore_errors=True)
+        log.info("journal truncated", extra={"entry": oldest.number, "step": oldest.version})
 
 
-def whole_from(folder: Path, store: Store) -> Anchor | None:
-    """Return the anchor from which a journal is replayed; None for one that is whole.
+def replay_start(folder: Path, store: Store) -> Anchor | None:
+    """Return the anchor from which a journal is replayed; None where the journal is complete.
 
     Raises:
-        CheckpointError: where there is none, although the journal is not whole.
+        CheckpointError: where there is no anchor, although entries were deleted.
     """
-    if not store.begins:
+    if not store.facts.begins:
         return None
-    if not (held := anchors(folder, store.begins)):
+    if not (present := anchors(folder, store.facts.begins)):
         raise CheckpointError(
-            f"the journal of {folder} begins at entry {store.begins:,}, and {folder / FOLDER} holds no checkpoint from "
+            f"the journal of {folder} begins at entry {store.facts.begins:,}, and {folder / FOLDER} holds no checkpoint from "
             "there: restore it from a copy"
         )
-    return held[0]
+    return present[0]
 
 
 def _link(source: Path, path: Path) -> None:
-    """Have a file under a second name, or a copy where the disk knows no second names."""
+    """Hard-link a file, or copy it where the file system has no hard links."""
     path.unlink(missing_ok=True)
     try:
         os.link(source, path)

@@ -1,4 +1,4 @@
-"""Keep who is enrolled, who is there, and what clients are called, as the journal has it."""
+"""The clients of a run as its journal has them: enrolled, present, named, banned, removed."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from turnout.deployment.server.store import Entry
+from turnout.deployment.server.entries import Entry
 
 REASONS = {"ban": "banned", "remove": "removed"}
-"""Reasons for which a client loses its task, by the kind of the entry that ends it."""
+"""Outcomes of the tasks of a client that an administrator bans or removes, by the kind of the entry."""
 
 
 class Roster:
-    """The clients of a run: a table that entries change.
+    """Table of the clients of a run.
 
     Attributes:
-        num_clients: how many have enrolled.
-        names: what each client is called; ``""`` where nobody gave it a name.
-        bans: why clients may take part no more; those that were removed are among them.
-        removed: clients whose token means nothing any more.
-        seen: when each was last in the journal, in seconds since 1970.
+        num_clients: number of clients that ever enrolled.
+        names: name of each client; ``""`` without one.
+        bans: reasons for which clients are excluded; removed clients are among them.
+        removed: clients whose token is void.
+        seen: time of each client's last event, in seconds since 1970.
     """
 
     def __init__(self) -> None:
@@ -29,34 +29,34 @@ class Roster:
         self.bans: dict[int, str] = {}
         self.removed: set[int] = set()
         self.seen: dict[int, float] = {}
-        self._there = np.zeros(1024, dtype=bool)
+        self._present = np.zeros(1024, dtype=bool)
 
     def enrol(self, name: str = "") -> None:
-        """Add a client, which has the next number and is not there yet."""
+        """Add a client, absent at first, under the next number."""
         self.names[self.num_clients] = name
         self.num_clients += 1
-        if self.num_clients > len(self._there):
-            self._there = np.concatenate([self._there, np.zeros_like(self._there)])
+        if self.num_clients > len(self._present):
+            self._present = np.concatenate([self._present, np.zeros_like(self._present)])
 
-    def set(self, client: int, is_there: bool) -> None:
-        """Note that a client came or went."""
-        self._there[client] = is_there
+    def set_presence(self, client: int, present: bool) -> None:
+        """Make a client present or absent."""
+        self._present[client] = present
 
-    def is_there(self, client: int) -> bool:
-        """Return whether a client is there."""
-        return bool(self._there[client])
+    def is_present(self, client: int) -> bool:
+        """Return whether a client is present."""
+        return bool(self._present[client])
 
-    def there(self) -> np.ndarray:
-        """Return who is there, ascending."""
-        return np.flatnonzero(self._there[: self.num_clients])
+    def present(self) -> np.ndarray:
+        """Return the numbers of the clients that are present, ascending."""
+        return np.flatnonzero(self._present[: self.num_clients])
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return which of these clients are there now."""
+        """Return which of these clients are present, at any round: a network has no rounds of availability."""
         del round
-        return self._there[clients]
+        return self._present[clients]
 
     def change(self, client: int, kind: str, text: str) -> None:
-        """Name, ban, admit again or remove a client; one that was removed stays so.
+        """Name, ban, unban or remove a client; nothing changes a removed one.
 
         Args:
             client: its number.
@@ -77,12 +77,12 @@ class Roster:
                 self.names[client], self.bans[client] = "", "removed"
 
     def note(self, entry: Entry) -> None:
-        """Note when a client was last heard of; what others do about it does not count."""
+        """Record the time of an entry that a client caused itself."""
         if entry.client is not None and entry.kind in ("enrol", "join", "report", "fail"):
             self.seen[entry.client] = entry.wall
 
     def facts(self) -> dict[str, Any]:
-        """Return all of it but who is there, as plain values."""
+        """Return the table without presence, as plain values."""
         return {
             "num_clients": self.num_clients,
             "names": {str(client): name for client, name in self.names.items() if name},
@@ -92,7 +92,7 @@ class Roster:
         }
 
     def restore(self, facts: dict[str, Any]) -> None:
-        """Take over what `facts` returned."""
+        """Restore what `facts` returned."""
         for _ in range(facts["num_clients"]):
             self.enrol()
         self.names |= {int(client): name for client, name in facts["names"].items()}

@@ -1,4 +1,4 @@
-"""Declare a route of the protocol where it is answered: the application and ``openapi.json`` are built from this."""
+"""Declare routes on the methods that answer them; the application and ``openapi.json`` are built from these."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class Route:
     """One route.
 
     Attributes:
-        method, path: of HTTP; braces name the part of a path that varies.
+        method, path: of HTTP; names in braces are parameters of the path.
         name: of the operation, and of the method that answers it.
         summary: one sentence.
-        answers: by status, a type or a media type of the body and what the status means, beside what every route answers.
-        sender: whose token the request carries: a newcomer's is not known yet.
-        body: the type of a JSON body, `BINARY`, or None where there is none.
-        headers: the request's headers beside the token, with a pattern of their values, and whether they are required.
+        answers: by status, the type or media type of the body and a description; beside those that all routes have.
+        sender: owner of the token of a request; that of a newcomer is not known yet.
+        body: type of a JSON body, `BINARY`, or None without a body.
+        headers: headers of the request beside the token, with a pattern of the value, and True where they are required.
         sends: headers of an answer with a file.
-        query: names in the query, whose values are whole numbers from 0, which is the default.
+        query: names of whole numbers in the query, 0 by default.
         takes: names of the parameters of the method that answers.
     """
 
@@ -72,7 +72,7 @@ class Route:
 
     @property
     def statuses(self) -> dict[int, tuple[Any, str]]:
-        """Every status that the route can answer with: the type of the body, and what it means."""
+        """All statuses of the route: type of the body, and description."""
         body = _JSON_BODY if self.takes_json else {}
         answers = {**_ANY, **_ACCESS[self.sender], **body, **self.answers}
         return {k: (Reason, v) if isinstance(v, str) else v for k, v in sorted(answers.items())}
@@ -84,20 +84,20 @@ class Route:
 
     @property
     def parameters(self) -> list[str]:
-        """The names of the parts of the path that vary."""
+        """Names of the parameters of the path."""
         return re.findall(r"{(\w+)}", self.path)
 
 
 def route(
     method: str, path: str, answers: Answers, sender: Sender = "client", **more: Any
 ) -> Callable[[Handler], Handler]:
-    """Declare that a method answers a route; its name and the first line of its docstring are those of the route.
+    """Declare that a method answers a route, which takes its name and the first line of its docstring from the method.
 
-    The method gets what its parameters name: ``request``; ``client``, the number of who sends it, or a newcomer's
-    ``token``; ``body``, where it is JSON; and the numbers in the path and in the query.
+    The method is called with what its parameters name: ``request``; ``client``, the number of the sender, or the ``token``
+    of a newcomer; ``body``, where it is JSON; and the parameters of the path and of the query.
 
     Args:
-        method, path, answers, sender: as `Route` has them.
+        method, path, answers, sender: see `Route`.
         more: further attributes of `Route`.
     """
 
@@ -111,7 +111,7 @@ def route(
 
 
 def routes_of(*kinds: type) -> tuple[Route, ...]:
-    """Return the routes that the methods of classes declare, in their order."""
+    """Return the routes that the methods of classes declare, in order."""
     return tuple(
         handler.route for kind in kinds for base in reversed(kind.__mro__) for handler in vars(base).values()
         if isinstance(getattr(handler, "route", None), Route)

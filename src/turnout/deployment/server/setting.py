@@ -1,4 +1,4 @@
-"""Prepare an experiment for a server, and refuse what has no meaning between real machines."""
+"""Prepare an experiment for a server, and check that it can be deployed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from turnout.core.system import memory_bytes
 from turnout.core.types import Federation, State
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, bake
-from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.client.computer import Computer
+from turnout.deployment.client.worker import Worker
 from turnout.deployment.server.deployable import check, within_delta
-from turnout.deployment.wire.format import Assignment, length, model_tensors, read_manifest, told
+from turnout.deployment.wire.assignment import Assignment, told
+from turnout.deployment.wire.format import length, model_tensors, read_manifest
 from turnout.deployment.wire.messages import Coding, ReportFormat
 from turnout.deployment.wire.phases import PhaseFormat, told_shapes
 from turnout.deployment.wire.privacy import ANSWERS, Visible, visible
@@ -41,19 +43,19 @@ from turnout.simulation.trained import Trained
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunSetting:
-    """Hold what a server needs to know of a run: all but the model, of which it has the parameters.
+    """The settings of a run on a server that only has the parameters of a model, and cannot compute it.
 
     Attributes:
         algorithm, pace, rounds, seed, evaluate_every, evaluate_share, record_weights: of the experiment.
         initial: the first model's shared part, ``[P]``.
-        reports: what reports look like, by phase.
-        sums: what clients give who judge a model.
-        widths: how many numbers an example has; see `turnout.evaluation.queries.Question.shapes`.
-        heartbeat: seconds between two signs of life of a client at work.
-        task_deadline: greatest age of a task in seconds; None is any.
+        reports: formats of reports, by phase.
+        sums: the sums of an evaluation by clients.
+        widths: sizes of an example; see `turnout.evaluation.queries.Question.shapes`.
+        heartbeat: seconds between two heartbeats of a client at work.
+        task_deadline: maximum age of a task in seconds; None has no limit.
         description: the experiment as plain values.
-        trained: what the parameters of the model are called, for whoever takes it out of a checkpoint.
-        score: returns the columns of an evaluation, by version and parameters; None where the server evaluates nothing.
+        trained: names of the parameters of the model, for exports of a checkpoint.
+        score: returns the columns of an evaluation, given version and parameters; None where the server evaluates nothing.
     """
 
     algorithm: Algorithm
@@ -74,12 +76,12 @@ class RunSetting:
     score: Callable[[int, torch.Tensor], dict[str, float]] | None = None
 
     def evaluate(self, version: int, params: torch.Tensor, shared: State) -> dict[str, float]:
-        """Score the model of a version, with what is broadcast beside it; nothing where there is nothing to score it by."""
+        """Evaluate the model of a version, with its shared vectors; empty where the server has no test examples."""
         del shared
         return {} if self.score is None else self.score(version, params)
 
     def expected(self, task: Assignment) -> ReportFormat | PhaseFormat | SumsFormat:
-        """Return what a report on a task looks like."""
+        """Return the format of a report on a task."""
         if task.task >= FIRST_TASK or task.phase in SURVEYS:
             return self.answer_format(task)
         aggregation = self.algorithm.aggregation
@@ -89,11 +91,11 @@ class RunSetting:
 
     @cached_property
     def answer_sum(self) -> AnswerSum | None:
-        """The sum that answers of clients are added up in; None where the server sees each client's."""
+        """How answers of clients are summed; None where the server sees the answer of each client."""
         return AnswerSum.of(self.algorithm)
 
     def answer_format(self, task: Assignment) -> SumsFormat | PhaseFormat:
-        """Return what a client's message on the task of a survey looks like."""
+        """Return the format of a message on the task of an evaluation or query."""
         if self.answer_sum is not None and self.answer_sum.masking is not None:
             if task.phase in SURVEYS:
                 return PhaseFormat(form_of_keys())
@@ -105,10 +107,10 @@ class RunSetting:
         return SumsFormat.of_evaluation(self.sums, noised)
 
     def answer_layout(self, question: Question | None) -> AnswerLayout:
-        """Return how the answers to a query, or to an evaluation, are laid out as vectors that are added up.
+        """Return the layout of the answers to a query, or to an evaluation, as vectors that are summed.
 
         Raises:
-            ConfigurationError: for a question of which the sum cannot be computed so.
+            ConfigurationError: for a question whose answers cannot be summed.
         """
         assert self.answer_sum is not None
         if question is None:
@@ -116,7 +118,7 @@ class RunSetting:
         return self.answer_sum.of_query(question, self.widths)
 
     def federation(self, num_clients: int) -> Federation:
-        """Return what the server knows of so many clients."""
+        """Return the federation of a number of clients, as the server knows it."""
         initial = self.initial
         return Federation(num_clients, len(initial), device=initial.device, dtype=initial.dtype, seed=self.seed)
 
@@ -124,11 +126,11 @@ class RunSetting:
         """Return how many clients may enrol.
 
         Args:
-            min_clients: so many there are when the first task is given.
-            max_clients: so many there are to be at most; None is as many as fit, up to 100,000.
+            min_clients: number of clients when training begins.
+            max_clients: maximum number of clients; None is as many as fit into memory, up to 100,000.
 
         Raises:
-            ConfigurationError: where the algorithm cannot begin with so few, or what it keeps of so many does not fit.
+            ConfigurationError: where the algorithm cannot begin with so few, or its state does not fit for so many.
         """
         algorithm = self.algorithm
         algorithm.selection.check(min_clients)
@@ -136,7 +138,7 @@ class RunSetting:
         first = _bytes(algorithm, self.initial, self.federation(min_clients))
         try:
             each = _bytes(algorithm, self.initial, self.federation(min_clients + 1)) - first
-        except ConfigurationError as error:  # a piece that was told something of each client
+        except ConfigurationError as error:  # a piece has an option for each client
             if max_clients not in (None, min_clients):
                 raise ConfigurationError(f"max_clients: got {max_clients}, but {error}: leave it out") from None
             return min_clients
@@ -157,12 +159,11 @@ class RunSetting:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Setting(RunSetting):
-    """Hold an experiment as a server runs it between clients of turnout.
+    """The settings of a run on a server that has the model.
 
     Attributes:
         objective: model and loss.
-        test: what the server judges the model by, and the transforms of its examples; None where it has nothing, or where
-            there is no one model to judge.
+        test: test examples of the server, and their transforms; None where it has none, or where models are personal.
         visible: what the server sees of a client.
     """
 
@@ -178,24 +179,20 @@ class Setting(RunSetting):
         max_norm: float | Literal["auto"] | None = "auto",
         task_deadline: float | None = None,
     ) -> Setting:
-        """Take an experiment apart, and try out what one client does.
+        """Take the settings of an experiment, and do each task of one client once.
 
         Args:
             experiment: what is run.
-            heartbeat: seconds between two signs of life of a client at work.
-            max_norm: as `turnout.deployment.server.process.Options` has it.
-            task_deadline: greatest age of a task in seconds; None is any.
+            heartbeat: seconds between two heartbeats of a client at work.
+            max_norm: see `turnout.deployment.server.options.Options`.
+            task_deadline: maximum age of a task in seconds; None has no limit.
 
         Raises:
-            ConfigurationError: for what has no meaning between real machines.
+            ConfigurationError: for options that have no meaning between real machines.
         """
         check(experiment)
-        computer = Computer(experiment)
+        computer = _tried_computer(experiment)
         algorithm, objective = experiment.algorithm, computer.objective
-        measures = bool(algorithm.measurements or algorithm.selection.measurements)
-        x, y = try_model(computer.clients(0, 0), getattr(algorithm.local, "batch_size", 16), measures)
-        if experiment.metrics:
-            metric_sums(experiment.named_metrics(), *objective.judged(objective.initial, iter([(x, y)]))[2:])
         initial = objective.initial[: objective.layout.num_shared]
         max_norm = norm_limit(initial, max_norm)
         return cls(
@@ -208,7 +205,7 @@ class Setting(RunSetting):
             record_weights=experiment.record_weights,
             initial=initial,
             reports={
-                phase: _tried(computer, phase, initial, max_norm)
+                phase: _tried_report(computer, phase, initial, max_norm)
                 for phase in algorithm.phases
                 if phase not in algorithm.aggregation.phases
             },
@@ -224,11 +221,11 @@ class Setting(RunSetting):
         )
 
     def federation(self, num_clients: int) -> Federation:
-        """Return what the server knows of so many clients, and of the model."""
+        """Return the federation of a number of clients, with the adapters of the model."""
         return replace(super().federation(num_clients), adapters=self.objective.network.adapters)
 
     def evaluate(self, version: int, params: torch.Tensor, shared: State) -> dict[str, float]:
-        """Score a model on the server's test examples."""
+        """Evaluate a model on the server's test examples."""
         del version
         if self.test is None:
             return {}
@@ -237,18 +234,29 @@ class Setting(RunSetting):
         return columns(evaluate(self.objective, params, shards, transforms).mean(), "test")
 
 
+def _tried_computer(experiment: Configuration) -> Computer:
+    """Return the model, algorithm and data of an experiment, after trying the model and the metrics on a minibatch."""
+    computer, algorithm = Computer(experiment), experiment.algorithm
+    measures = bool(algorithm.measurements or algorithm.selection.measurements)
+    x, y = try_model(computer.clients(0, 0), getattr(algorithm.local, "batch_size", 16), measures)
+    if experiment.metrics:
+        objective = computer.objective
+        metric_sums(experiment.named_metrics(), *objective.judged(objective.initial, iter([(x, y)]))[2:])
+    return computer
+
+
 def norm_limit(initial: torch.Tensor, max_norm: float | Literal["auto"] | None) -> float | None:
-    """Return the greatest norm of an update: ``"auto"`` is 100 times that of the first model, or of ones in its place."""
+    """Return the maximum norm of an update; ``"auto"`` is 100 times that of the first model, or of ones if that is larger."""
     return 100.0 * max(length(initial), math.sqrt(len(initial))) if max_norm == "auto" else max_norm
 
 
-def _tried(computer: Computer, phase: Phase, initial: torch.Tensor, max_norm: float | None) -> ReportFormat:
-    """Return what a report looks like, as the client with the fewest examples sends it."""
+def _tried_report(computer: Computer, phase: Phase, initial: torch.Tensor, max_norm: float | None) -> ReportFormat:
+    """Return the format of the report that the client with the fewest examples makes in a phase."""
     algorithm = computer.experiment.algorithm
     num_clients = max(computer.shards.num_clients, getattr(algorithm.selection, "cohort_size", 1))
     federation = replace(computer.federation, num_clients=num_clients)
     row = int(computer.shards.sizes.argmin())
-    rates = np.full(federation.num_clients, 0.5)  # of whoever asks; nothing of it is kept
+    rates = np.full(federation.num_clients, 0.5)  # of clients; the state is only used here
     state = algorithm.init(initial, Federation(**{**vars(federation), "rates": rates}))
     inputs = told(algorithm.per_client_inputs(np.array([row]), state, federation), 0)
     task = Assignment(0, -1 if phase == "prepare" else 0, phase, 0, "", 0, 1.0, inputs)
@@ -262,7 +270,7 @@ def _tried(computer: Computer, phase: Phase, initial: torch.Tensor, max_norm: fl
 
 
 def _test(experiment: Configuration) -> tuple[Shards, tuple[Transform, ...]] | None:
-    """Return what the server judges models by."""
+    """Return the test examples of the server, and their transforms."""
     data = experiment.data
     held_out = data.test or (data.client_test if Published(experiment.algorithm).data else None)
     if held_out is None or experiment.algorithm.personal is not None or not len(held_out.x):
@@ -272,6 +280,6 @@ def _test(experiment: Configuration) -> tuple[Shards, tuple[Transform, ...]] | N
 
 
 def _bytes(algorithm: Algorithm, initial: torch.Tensor, federation: Federation) -> int:
-    """Return what the server carries of so many clients."""
+    """Return the bytes of the server's state for a number of clients."""
     state = algorithm.init(initial, federation)
     return sum(tensor.nbytes for slot in state.slots.values() for tensor in slot.values())

@@ -1,4 +1,4 @@
-"""uvicorn as the server runs it: without its signals, and with limits for connections and for all that precedes a body."""
+"""uvicorn with limits for connections and request heads, and without its signal handlers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from turnout.deployment.server.proxies import Networks, Proxies
 
 _SLICE = 4 * 1024  # bytes that are parsed before they are counted
 _PIPELINED = 8  # requests of one connection that wait for the answer to an earlier one
-_GOODBYE = 1.0  # seconds that a peer has to end a connection when the server ends
-_SPARE = 256  # file descriptors for everything but connections
+_GOODBYE = 1.0  # seconds that a peer has to close a connection when the server stops
+_SPARE = 256  # file descriptors that are not for connections
 
 
 class PlainUvicorn(uvicorn.Server):
-    """uvicorn, which leaves signals alone where it is not the main thread, and counts connections before their handshake."""
+    """uvicorn that counts connections before their TLS handshake, and handles signals in the main thread only."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, without TLS, which each connection begins by itself."""
+        """Listen without TLS, which each connection starts itself; see `Handshake`."""
         config: Any = self.config
         context, config.ssl, http = config.ssl, None, config.http_protocol_class
         if context is not None:
@@ -39,22 +39,22 @@ class PlainUvicorn(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on a signal, and do not raise it once more afterwards."""
+        """Stop on a signal, without raising it again afterwards."""
         with signals.handled(lambda number: self.handle_exit(number, None)):
             yield
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """HTTP/1.1 with limits of size, count and time for everything that precedes the application.
+    """HTTP/1.1 with limits of size, count and time for all that happens before the application is called.
 
-    httptools has no limits of its own. It gets what arrives in small slices, and what was not part of a body is counted.
+    httptools has no limits. It gets received data in small slices, and bytes that are not part of a body are counted.
 
     Attributes:
-        limits: for each connection.
+        limits: of each connection.
         peers: open connections by address, shared by all connections of a server.
-        proxies: whose connections are not counted by address; the application counts the requests that they forward.
+        proxies: machines whose connections are not counted by address; the application counts the requests they forward.
         trusted: other machines whose connections are not counted by address.
-        handshake: TLS below the connection; None without.
+        handshake: TLS of the connection; None without TLS.
     """
 
     limits: Limits
@@ -79,21 +79,21 @@ class BoundedHttp(HttpToolsProtocol):
         self._start("head", self.limits.head_seconds)
 
     def network(self, transport: Any) -> str | None:
-        """Return what a connection is counted by; None where it is not counted."""
+        """Return the network that a connection is counted in; None where it is not counted by address."""
         address = get_remote_addr(transport)
         if address is None or address[0] in self.proxies or address[0] in self.trusted:
             return None
         return network_of(address[0])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Stop counting the connection."""
         for timer in self._timers.values():
             timer.cancel()
         self.peers.forget(self, self._network)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived, unless it exceeds a limit."""
+        """Parse received data, and refuse a request that exceeds a limit."""
         for start in range(0, len(data), _SLICE):
             if self.transport.is_closing():
                 return
@@ -116,7 +116,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._start("head", self.limits.head_seconds)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; trailers are left out, for nothing here reads them."""
+        """Take a header; trailers are discarded."""
         if len(self.headers) >= self.limits.num_headers:
             self._fault = 431, f"a request has at most {self.limits.num_headers} headers"
             raise ValueError
@@ -124,7 +124,7 @@ class BoundedHttp(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Hand the request over."""
+        """Start the application on the request."""
         self._stop("head")
         self._in_head = False
         super().on_headers_complete()
@@ -132,7 +132,7 @@ class BoundedHttp(HttpToolsProtocol):
             self.transport.abort()
 
     def on_body(self, body: bytes) -> None:
-        """Hand a piece of the body over."""
+        """Pass a piece of the body to the application."""
         self._body += len(body)
         super().on_body(body)
 
@@ -143,7 +143,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """End an answer; the rest of a body that nobody reads has to come soon, so that the client sees the answer."""
+        """End an answer; the rest of an unread body is awaited for a while, or the client would not see the answer."""
         super().on_response_complete()
         if self.transport.is_closing():
             self._start("write", self.limits.write_seconds)
@@ -151,32 +151,32 @@ class BoundedHttp(HttpToolsProtocol):
             self._start("rest", self.limits.body_seconds)
 
     def shutdown(self) -> None:
-        """Close the connection, or have it closed after its answer; a peer that does not end TLS is not waited for."""
+        """Close the connection, now or after its answer, without waiting for a peer that does not end TLS."""
         super().shutdown()
         if self.transport.is_closing():
             self._start("write", _GOODBYE)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection on which nothing happens, also where the client has not read the last answer."""
+        """Close an idle connection, also where the client has not read the last answer."""
         self.transport.abort()
 
     def pause_writing(self) -> None:
-        """Wait for the client to read."""
+        """Start the timer of a client that does not read."""
         super().pause_writing()
         self._start("write", self.limits.write_seconds)
 
     def resume_writing(self) -> None:
-        """Go on, because the client has read."""
+        """Stop the timer, because the client has read."""
         self._stop("write")
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Say what is wrong, and close the connection."""
+        """Answer a malformed request, and close the connection."""
         del msg
         self._refuse(*self._fault)
 
     def _refuse(self, status: int, reason: str) -> None:
-        """Answer with a reason unless another answer is on its way, and close the connection."""
+        """Answer with a reason, unless another answer has begun, and close the connection."""
         if self.transport.is_closing():
             return
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
@@ -193,18 +193,18 @@ class BoundedHttp(HttpToolsProtocol):
         self._start("write", self.limits.write_seconds)
 
     def _start(self, what: str, seconds: float) -> None:
-        """Close the connection in so many seconds."""
+        """Start a timer that closes the connection."""
         self._stop(what)
         self._timers[what] = self.loop.call_later(seconds, self.transport.abort)
 
     def _stop(self, what: str) -> None:
-        """Do not close it for this reason."""
+        """Stop a timer."""
         if (timer := self._timers.pop(what, None)) is not None:
             timer.cancel()
 
 
 def bounded(limits: Limits, proxies: Proxies | None = None, trusted: Networks | None = None) -> type[BoundedHttp]:
-    """Return the protocol of one server, with no more connections than there are file descriptors for."""
+    """Return the protocol class of one server, which has at most as many connections as there are file descriptors."""
     available = _file_descriptors(_SPARE + limits.connections)
     fitting = replace(limits, connections=max(1, min(limits.connections, available - _SPARE)))
     shared = {"limits": fitting, "peers": Peers(fitting)}
@@ -212,7 +212,7 @@ def bounded(limits: Limits, proxies: Proxies | None = None, trusted: Networks | 
 
 
 def _file_descriptors(needed: int) -> int:
-    """Ask the operating system for so many file descriptors; return how many there may be."""
+    """Raise the limit of file descriptors to a number, if possible; return the limit."""
     try:
         resource: Any = import_module("resource")
     except ImportError:  # Windows has no such limit

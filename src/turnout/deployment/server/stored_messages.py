@@ -1,4 +1,4 @@
-"""The messages that clients send in the phases of one sum: files, each of which is read when it is asked for."""
+"""The messages of clients in the phases of one secure sum: files that are read when they are needed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Any
 
 from turnout.core.types import Report, State
 from turnout.deployment.server.setting import RunSetting
-from turnout.deployment.wire.format import Assignment, decode
+from turnout.deployment.wire.assignment import Assignment
+from turnout.deployment.wire.format import decode
 
 
 class StoredMessages:
-    """The last message of each client in each phase of a sum, by the name of its file and its task.
+    """The last message of each client in each phase of a sum: the digest of its file, and its task.
 
     Args:
         setting: what is run.
-        read: returns the body of a message, by its task and its name.
+        read: returns the body of a message, by its task and its digest.
     """
 
     def __init__(self, setting: RunSetting, read: Callable[[int, str], bytes]) -> None:
@@ -23,7 +24,7 @@ class StoredMessages:
         self._messages: dict[str, dict[int, tuple[str, Assignment]]] = {}
 
     def take(self, phase: str, client: int, body: str, task: Assignment) -> None:
-        """Take the message of a client in a phase, in place of an earlier one."""
+        """Add the message of a client in a phase, in place of an earlier one."""
         self._messages.setdefault(phase, {})[client] = body, task
 
     def drop(self, clients: Iterable[int]) -> None:
@@ -33,19 +34,19 @@ class StoredMessages:
                 messages.pop(client, None)
 
     def senders(self, phase: str) -> list[int]:
-        """Return the clients whose message of a phase is there, in the order in which they sent the first one."""
+        """Return the clients that have sent a message of a phase, in the order of their first one."""
         return list(self._messages.get(phase, ()))
 
     def bodies(self) -> list[str]:
-        """Return the names of all messages."""
+        """Return the digests of all messages."""
         return [body for messages in self._messages.values() for body, _ in messages.values()]
 
     def keep(self, clients: Iterable[int]) -> None:
-        """Forget the messages of all others."""
+        """Forget the messages of all other clients."""
         self.drop({client for messages in self._messages.values() for client in messages}.difference(clients))
 
     def report(self, client: int) -> Report:
-        """Return what a client reported of its training, without its update."""
+        """Return the report of a client on its training, without its update."""
         version = self._messages["train"][client][1].version
         return self._setting.reports["train"].read(self._body("train", client), client, version, checked=True)
 
@@ -54,7 +55,7 @@ class StoredMessages:
         return decode(self._body(phase, client), self._setting.expected(self._messages[phase][client][1]).manifest)
 
     def inputs(self, phase: str, client: int) -> State:
-        """Return the inputs of a client's task."""
+        """Return the inputs of the task of a client."""
         return self._messages[phase][client][1].tensors()
 
     def _body(self, phase: str, client: int) -> bytes:
@@ -62,7 +63,7 @@ class StoredMessages:
         return self._read(task.task, body)
 
     def facts(self) -> list[list[Any]]:
-        """Return all of it as plain values."""
+        """Return the state as plain values."""
         return [
             [phase, client, body, task.json()]
             for phase, messages in self._messages.items()

@@ -1,4 +1,4 @@
-"""One evaluation or query whose answers are added up under masks: its messages, phase by phase."""
+"""The masked sum of the answers to one evaluation or query: its messages, phase by phase."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import numpy as np
 from turnout.core.types import State
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.stored_messages import StoredMessages
-from turnout.deployment.wire.format import Assignment
+from turnout.deployment.wire.assignment import Assignment
 from turnout.evaluation.queries import Question
 from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.masked_sum import MaskedVectors
 from turnout.protocol.survey import FIRST_TASK, SurveyRequest
 
 PHASES = ("share", "mask", "open")
-"""Phases that clients who have sent their keys are asked for, in this order."""
+"""The phases after clients have sent their keys, in this order."""
 
 
 class SummedSurvey:
-    """Collect what clients send in the phases of one survey. All follows from the messages, which are files.
+    """Collect the messages of clients in the phases of one survey. The state follows from the messages, which are files.
 
     Args:
         setting: what is run.
-        asked: what clients are asked.
-        read: the body of a message, by its task and its name.
+        asked: the evaluation or query.
+        read: returns the body of a message, by its task and its digest.
 
     Attributes:
-        layout: how the sums of a client are laid out as a vector.
-        step: how many of `PHASES` have begun.
+        layout: positions of the sums of a client in a vector.
+        step: number of `PHASES` that have begun.
         culprits: clients that broke the protocol, and how.
     """
 
@@ -52,19 +52,19 @@ class SummedSurvey:
         return PHASES[self.step - 1] if self.step else None
 
     def take(self, client: int, body: str, task: Assignment) -> None:
-        """Take the message of a client on a task of the present phase.
+        """Add the message of a client on a task of the present phase.
 
         Raises:
-            WireError: where it is not what was asked for.
+            WireError: for a message of another form.
         """
         self._setting.answer_format(task).read(self._read(task.task, body))
         self._messages.take(self.phase or "train", client, body, task)
 
     def advance(self, clients: Collection[int]) -> list[int]:
-        """End the present phase, and return whom to ask for the next one; nobody where no sum can be opened.
+        """End the present phase; return the clients of the next one, or none where no sum can be opened.
 
         Args:
-            clients: who completed it.
+            clients: those that completed the phase.
         """
         if self.phase is not None:
             self._gathered(self.phase, sorted(clients))
@@ -80,12 +80,12 @@ class SummedSurvey:
         self._attendance.gathered(phase, clients)
 
     def inputs(self, clients: Sequence[int]) -> dict[int, State]:
-        """Return the inputs of clients' tasks in the present phase, ``[1, ...]`` by name."""
+        """Return the inputs of clients for their tasks of the present phase, ``[1, ...]`` by name."""
         assert self.phase is not None
         return self._side().inputs(self.phase, clients)
 
     def total(self) -> tuple[np.ndarray | None, list[int], str]:
-        """Return the sum of the clients' vectors, whose answers are in it, and why there is no sum."""
+        """Return the sum of the clients' vectors, the clients in it, and the reason if there is no sum."""
         used = set(self._attendance.used())
         if not used:
             return None, [], "too few clients are left"
@@ -95,14 +95,14 @@ class SummedSurvey:
         return (None, [], why) if total is None else (total, sorted(used), "")
 
     def bodies(self) -> list[str]:
-        """Return the names of all messages so far."""
+        """Return the digests of all messages so far."""
         return self._messages.bodies()
 
     def _side(self) -> MaskedVectors:
         return MaskedVectors(self.layout.masking, self.layout.size, self._attendance, self._messages)
 
     def facts(self) -> dict[str, Any]:
-        """Return what it carries, as plain values."""
+        """Return the state as plain values."""
         attendance = {name: value.tolist() for name, value in self._attendance.state().items()}
         return {"step": self.step, "messages": self._messages.facts(), "attendance": attendance}
 

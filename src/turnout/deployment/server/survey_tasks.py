@@ -1,90 +1,97 @@
-"""The open tasks of surveys, by their number and by client."""
+"""The tasks of open evaluations and queries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from turnout.deployment.wire.format import Assignment
+from turnout.deployment.server.entries import Effects, Outcome
+from turnout.deployment.server.open_survey import OpenSurvey
+from turnout.deployment.wire.assignment import Assignment
 from turnout.protocol.survey import FIRST_TASK
 
 
 class SurveyTasks:
-    """Number the tasks of surveys, and say what each of them asks for.
+    """Give tasks of surveys to clients, and end them.
 
-    All tasks of a survey are alike but for their numbers, and for what a client alone is told in a later phase of a sum.
-
-    Attributes:
-        orders: the task of each survey, without its number.
+    Args:
+        surveys: the open surveys, by number; entries may be added and removed.
     """
 
-    def __init__(self) -> None:
-        self.orders: dict[int, Assignment] = {}
-        self._clients: dict[int, tuple[int, int]] = {}  # client and survey of each open task
-        self._of: dict[int, list[int]] = {}  # open tasks of each client
-        self._told: dict[int, dict[int, dict[str, Any]]] = {}  # what each client is told in a later phase, by survey
+    def __init__(self, surveys: Mapping[int, OpenSurvey]) -> None:
+        self._surveys = surveys
+        self._open: dict[int, tuple[int, int]] = {}  # client and survey of each task
+        self._of_client: dict[int, list[int]] = {}
         self._next = FIRST_TASK
 
-    def make(self, client: int, survey: int) -> None:
-        """Give a client a task of a survey, behind those that it has."""
-        self._clients[self._next] = client, survey
-        self._of.setdefault(client, []).append(self._next)
-        self._next += 1
+    def give(self, survey: int, clients: Iterable[int], effects: Effects) -> None:
+        """Give each client a task of a survey, after those that it has."""
+        for client in clients:
+            self._add(self._next, client, survey)
+            self._next += 1
+            effects.surveyed.append(client)
 
-    def end(self, task: int) -> tuple[int, int]:
-        """Take a task out of the open ones, and return its client and its survey."""
-        client, survey = self._clients.pop(task)
-        self._of[client].remove(task)
-        if not self._of[client]:
-            del self._of[client]
-        return client, survey
+    def _add(self, task: int, client: int, survey: int) -> None:
+        self._open[task] = client, survey
+        self._of_client.setdefault(client, []).append(task)
 
-    def begin_phase(self, survey: int, phase: str, told: dict[int, dict[str, Any]]) -> None:
-        """Have later tasks of a survey ask for another phase, with what each client alone is told."""
-        self._told[survey] = told
-        self.orders[survey] = replace(self.orders[survey], phase=phase)
+    def survey_of(self, task: int | None, client: int | None) -> OpenSurvey | None:
+        """Return the survey of a client's task if it is open, and None otherwise."""
+        pair = None if task is None else self._open.get(task)
+        return self._surveys[pair[1]] if pair is not None and pair[0] == client else None
 
-    def close(self, survey: int) -> None:
-        """Forget a survey without open tasks."""
-        self.orders.pop(survey, None)
-        self._told.pop(survey, None)
+    def assignment(self, client: int, task: int) -> Assignment | None:
+        """Return a client's task if it is open, and None otherwise."""
+        survey = self.survey_of(task, client)
+        return None if survey is None else survey.assignment(task, client)
 
-    def whose(self, task: int | None) -> tuple[int, int] | tuple[None, None]:
-        """Return the client and the survey of a task; nobody's where it is not open."""
-        return self._clients.get(task, (None, None)) if task is not None else (None, None)
+    def of_client(self, client: int) -> Assignment | None:
+        """Return the oldest open task of a client; None where it has none."""
+        return next(iter(self.all_of_client(client)), None)
 
-    def of_client(self, client: int) -> list[int]:
+    def all_of_client(self, client: int) -> list[Assignment]:
         """Return the open tasks of a client, the oldest first."""
-        return list(self._of.get(client, ()))
-
-    def of_survey(self, survey: int) -> list[int]:
-        """Return the open tasks of a survey."""
-        return [task for task, (_, of) in self._clients.items() if of == survey]
+        tasks = self._of_client.get(client, ())
+        return [self._surveys[self._open[task][1]].assignment(task, client) for task in tasks]
 
     def at_work(self) -> Iterable[int]:
         """Return the clients that have a task."""
-        return self._of.keys()
+        return self._of_client.keys()
 
-    def assignment(self, task: int) -> Assignment:
-        """Return an open task as its client receives it."""
-        client, survey = self._clients[task]
-        order = self.orders[survey]
-        return replace(order, task=task, told=self._told.get(survey, {}).get(client, order.told))
+    def end(self, task: int, outcome: str, effects: Effects, digest: str | None = None) -> None:
+        """End a task; with any outcome but ``"taken"``, its client has not answered.
+
+        Args:
+            task: its number.
+            outcome: ``"taken"``, or the reason why not.
+            effects: of the entry.
+            digest: of the message that was taken.
+        """
+        client, survey = self._open.pop(task)
+        self._of_client[client].remove(task)
+        if not self._of_client[client]:
+            del self._of_client[client]
+        if outcome != "taken":
+            self._surveys[survey].survey.failed(client, outcome)
+        effects.outcomes.append(Outcome(task, client, outcome, digest))
+
+    def end_client(self, client: int, reason: str, effects: Effects) -> None:
+        """End all tasks of a client."""
+        for task in list(self._of_client.get(client, ())):
+            self.end(task, reason, effects)
+
+    def end_survey(self, survey: int, reason: str, effects: Effects) -> None:
+        """End all tasks of a survey."""
+        for task in [task for task, (_, number) in self._open.items() if number == survey]:
+            self.end(task, reason, effects)
 
     def facts(self) -> dict[str, Any]:
-        """Return all of it but the orders, as plain values."""
-        return {
-            "next": self._next,
-            "tasks": [[task, *of] for task, of in self._clients.items()],
-            "told": [[survey, list(of.items())] for survey, of in self._told.items()],
-        }
+        """Return the state as plain values."""
+        return {"next": self._next, "tasks": [[task, *pair] for task, pair in self._open.items()]}
 
-    def restore(self, facts: Mapping[str, Any]) -> list[Sequence[int]]:
-        """Restore what `facts` returned, and return the client and the survey of each open task."""
-        self._told = {survey: dict(of) for survey, of in facts.get("told", ())}
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Restore what `facts` returned; the surveys are restored before."""
         for task, client, survey in facts["tasks"]:
-            self._next = task
-            self.make(client, survey)
+            self._add(task, client, survey)
+            self._surveys[survey].survey.open.add(client)
         self._next = facts["next"]
-        return list(self._clients.values())

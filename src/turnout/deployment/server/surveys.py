@@ -1,57 +1,82 @@
-"""Evaluations and queries on a server: the tasks that are out, what comes back, and when each ends."""
+"""Evaluations and queries on a server: begin them, take the answers of clients, and end each in time."""
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from turnout.deployment.server.blame import is_of_the_machine
+from turnout.deployment.server.budget import PrivacyBudget
+from turnout.deployment.server.entries import Effects, Entry
+from turnout.deployment.server.open_survey import OpenSurvey, survey_of
 from turnout.deployment.server.publication import Published
 from turnout.deployment.server.reports import Reports
 from turnout.deployment.server.roster import Roster
-from turnout.deployment.server.served import Applied
 from turnout.deployment.server.setting import RunSetting
-from turnout.deployment.server.store import Entry, Outcome, Store
-from turnout.deployment.server.summed_survey import SummedSurvey
+from turnout.deployment.server.store import Store
 from turnout.deployment.server.survey_tasks import SurveyTasks
-from turnout.deployment.wire.format import Assignment, told
-from turnout.deployment.wire.surveys import SURVEY, SumsFormat, question_tensor
-from turnout.evaluation.queries import Question
-from turnout.privacy.noise import gaussian
-from turnout.protocol.answer_sum import AnswerLayout
-from turnout.protocol.survey import DECLINES, FIRST_TASK, ClosedSurvey, OpenedSum, Survey, SurveyRequest
+from turnout.deployment.server.verdicts import Refused
+from turnout.deployment.wire.assignment import Assignment
+from turnout.protocol.survey import DECLINES, ClosedSurvey, Survey, SurveyPhase, SurveyRequest
 
 LONGEST = 600.0
-"""Seconds after which a survey ends that nobody gave an end, and a phase of a sum of answers without a task deadline."""
-
-_TIMERS = 10**12  # the timer of a phase is -1 - survey - phase * this
+"""Seconds until the end of a survey that was given none, and of a phase of a masked sum without a task deadline."""
 
 log = logging.getLogger("turnout.server")
 
 
-class Surveys:
-    """The surveys of a federation that is moved by a journal: the same entries lead to the same answers.
+@dataclass(frozen=True)
+class SurveyOptions:
+    """Options of an evaluation or query.
+
+    Attributes:
+        phase: ``"evaluate"`` or ``"query"``.
+        share: of the clients that are asked.
+        seconds: until it ends, for clients that join meanwhile; None ends it with the last answer.
+        question: of a query.
+        secret: of its noise alone, hexadecimal; empty for an evaluation on schedule.
+        every: True for an evaluation on schedule, which ends the one before.
+    """
+
+    phase: SurveyPhase
+    share: float
+    seconds: float | None = None
+    question: Mapping[str, Any] | None = None
+    secret: str = ""
+    every: bool = False
+
+
+def scheduled(setting: RunSetting, version: int, last: bool) -> SurveyOptions | None:
+    """Return the evaluation of a new model that the schedule of a run has; None without one.
 
     Args:
         setting: what is run.
-        store: where reports are.
-        roster: who is there.
-        publish: makes the present model a file.
-        closed: called with what came of each survey, but for epsilon.
-        secret: returns what the noise of a sum follows from, of the survey's own secret and of the answers in the sum.
+        version: of the model.
+        last: True for the last model of the run.
+    """
+    due = setting.evaluate_share and (last or version % setting.evaluate_every == 0)
+    return SurveyOptions("evaluate", setting.evaluate_share, every=True) if due else None
+
+
+class Surveys:
+    """The evaluations and queries of a run; the same journal leads to the same answers.
+
+    Args:
+        setting: what is run.
+        store: where messages are.
+        roster: tells which clients are present.
+        budget: noise, and the privacy budget.
+        publish, record: write the present model, and the result of a survey.
 
     Attributes:
-        open: surveys that go on, by number.
-        number: how many there were.
-        timers: when each, or its present phase, ends, by the number of its timer, which is negative.
-        charged: noised answers that are counted in the privacy budget.
-        barred: clients that broke the protocol of a sum, and how.
+        open, tasks: surveys that have not ended, by number, and their tasks.
+        number: of the next survey.
+        timers: when each survey, or its present phase, ends, by the number of its timer.
+        barred: clients that broke the protocol of a masked sum, and how.
     """
 
     def __init__(
@@ -59,263 +84,183 @@ class Surveys:
         setting: RunSetting,
         store: Store,
         roster: Roster,
+        budget: PrivacyBudget,
         publish: Callable[[], Published],
-        closed: Callable[[ClosedSurvey], None],
-        secret: Callable[[str, str], int],
+        record: Callable[[ClosedSurvey], None],
     ) -> None:
-        self._setting, self._roster, self._publish, self._closed = setting, roster, publish, closed
-        self._secret, self.charged, self.barred = secret, 0, dict[int, str]()
-        self._sums: dict[int, SummedSurvey] = {}  # of surveys whose answers are masked
-        self._secrets: dict[int, str] = {}  # of surveys with noise that were asked for by themselves
-        self._reports = Reports(setting, store)
-        self.open: dict[int, Survey] = {}
+        self._setting, self._roster, self._budget = setting, roster, budget
+        self._publish, self._record = publish, record
+        self._read = Reports(setting, store).body
+        self._first_step: dict[int, int] = {}  # the version before the first step of each client
+        self.open: dict[int, OpenSurvey] = {}
+        self.tasks = SurveyTasks(self.open)
         self.number = 0
         self.timers: dict[int, float] = {}
-        self._tasks = SurveyTasks()
-        self._first_step: dict[int, int] = {}  # the version before the first step that each client was in
-
-    def models(self) -> set[str]:
-        """Return the digests of the models that are still judged."""
-        return {order.model for order in self._tasks.orders.values()}
-
-    def tasks_of(self, client: int) -> list[Assignment]:
-        """Return the open tasks of a client, the oldest first."""
-        return [self._tasks.assignment(task) for task in self._tasks.of_client(client)]
-
-    def at_work(self) -> Iterable[int]:
-        """Return the clients that have a task."""
-        return self._tasks.at_work()
-
-    def stepped(self, clients: np.ndarray, version: int) -> None:
-        """Note who was in the step from a version."""
-        for client in clients.tolist():
-            self._first_step.setdefault(client, version)
+        self.barred: dict[int, str] = {}
 
     @property
     def noised(self) -> bool:
         """True where answers are noised, and spend the privacy budget."""
         return self._setting.answer_sum is not None and self._setting.answer_sum.noise is not None
 
-    def begin(self, asked: SurveyRequest, applied: Applied, secret: str = "") -> None:
-        """Ask those who are there; of surveys that come every so many steps, the one before ends.
+    def models(self) -> set[str]:
+        """Return the digests of the models that clients still evaluate."""
+        return {survey.order.model for survey in self.open.values()}
+
+    def stepped(self, clients: np.ndarray, version: int) -> None:
+        """Record the clients of the step from a version."""
+        for client in clients.tolist():
+            self._first_step.setdefault(client, version)
+
+    def begin(self, options: SurveyOptions, version: int, time: float, effects: Effects) -> None:
+        """Begin a survey, and give tasks to the clients that are present.
 
         Args:
-            asked: what is asked.
-            applied: what follows.
-            secret: of its noise alone, where the journal has one.
+            options: of the evaluation or query.
+            version: of the model.
+            time, effects: of the entry.
+
+        Raises:
+            Refused: where the privacy budget has no room for it any more.
         """
-        for other in [each for each in self.open.values() if each.request.every and asked.every]:
-            self._close(other, applied)
-        survey, model = Survey(asked, self._setting.seed), self._publish()
-        question = {"question": question_tensor(asked.question)[None]} if asked.question else {}
-        if secret:
-            self._secrets[asked.number] = secret
-        if self._masked:
-            self._sums[asked.number] = SummedSurvey(self._setting, asked, self._reports.body)
-            question[SURVEY] = torch.tensor([asked.number])
-        self.open[asked.number], self.number = survey, asked.number + 1
-        self._tasks.orders[asked.number] = Assignment(
-            FIRST_TASK, asked.version, asked.phase, 0, model.digest, model.size, self._setting.heartbeat,
-            told(question, 0),
-        )  # fmt: skip
-        timer = -1 - asked.number
-        self.timers[timer] = asked.ends
-        applied.timers.append((timer, asked.ends))
-        self._make_tasks(survey, survey.begin(self._roster.there().tolist()), applied)
+        if (reason := self._budget.refuses_answer()) is not None:
+            raise Refused(409, reason)
+        stays, every = options.seconds is not None, options.every
+        ends = time + (LONGEST if options.seconds is None else options.seconds)
+        question = options.question or {}
+        request = SurveyRequest(self.number, options.phase, version, options.share, ends, stays, every, question)
+        if self.noised:
+            self._budget.charge()  # before any client is asked: an answer that a crash hides was sent all the same
+        for other in [other for other in self.open.values() if other.survey.request.every and every]:
+            self._close(other, effects)
+        survey = Survey(request, self._setting.seed)
+        opened = OpenSurvey.begin(self._setting, survey, self._publish(), options.secret, self._read)
+        self.open[request.number], self.number = opened, request.number + 1
+        self._set_timer(opened, ends, effects)
+        self.tasks.give(request.number, survey.begin(self._roster.present().tolist()), effects)
 
-    def come_or_go(self, client: int, comes: bool, applied: Applied) -> None:
-        """Ask a client that came, and give up the tasks of one that left."""
-        if comes:
-            for survey in self.open.values():
-                self._make_tasks(survey, survey.joined(client), applied)
+    def set_presence(self, client: int, present: bool, effects: Effects) -> None:
+        """Ask a client that joined, and end the tasks of one that left."""
+        if not present:
+            self.tasks.end_client(client, effects.leave_reason, effects)
             return
-        for task in self._tasks.of_client(client):
-            self._end(task, applied.left, applied)
+        for opened in self.open.values():
+            self.tasks.give(opened.number, opened.survey.joined(client), effects)
 
-    def of_task(self, entry: Entry, applied: Applied) -> None:
-        """Take what a client says on its open task: an answer, or that it declines."""
-        client, number = self._tasks.whose(entry.task)
-        if entry.task is None or client is None or number is None or client != entry.client:
+    def handle(self, entry: Entry, effects: Effects) -> None:
+        """Take the answer of a client to an open task, or that it declines."""
+        opened = self.tasks.survey_of(entry.task, entry.client)
+        if opened is None or entry.task is None or entry.client is None:
             return
         if entry.kind == "fail":
             reason = entry.data.get("reason", "died")
-            self._end(entry.task, reason if reason in DECLINES else "died", applied)
+            self.tasks.end(entry.task, reason if reason in DECLINES else "died", effects)
             return
         assert entry.digest is not None
-        answer, assignment = dict[str, Any](), self._tasks.assignment(entry.task)
         try:
-            if number in self._sums:
-                self._sums[number].take(client, entry.digest, assignment)
-            else:
-                body = self._reports.body(entry.task, entry.digest)
-                expected = self._setting.answer_format(assignment)
-                assert isinstance(expected, SumsFormat)
-                answer = expected.read(body)
+            opened.take(entry.client, entry.task, entry.digest)
         except Exception as error:
             if is_of_the_machine(error):
                 raise
             log.error("answer dropped", extra={"task": entry.task, "reason": str(error) or repr(error)})
-            self._end(entry.task, "unusable", applied)
+            self.tasks.end(entry.task, "unusable", effects)
             return
-        self._tasks.end(entry.task)
-        self.open[number].answered(client, answer)
-        applied.outcomes.append(Outcome(entry.task, client, "taken", entry.digest))
+        self.tasks.end(entry.task, "taken", effects, entry.digest)
 
-    def expired(self, timer: int, time: float, applied: Applied) -> None:
-        """End a survey, or the phase of one, whose time is up."""
-        step, number = divmod(-1 - timer, _TIMERS)
-        survey, masked = self.open.get(number), self._sums.get(number)
-        if survey is None or (masked is not None and masked.step != step):
+    def expired(self, timer: int, time: float, effects: Effects) -> None:
+        """End the survey, or its phase, whose timer has expired; a timer of an earlier phase has no effect."""
+        opened = next((opened for opened in self.open.values() if opened.timer == timer), None)
+        if opened is None:
             return
-        if masked is None:
-            self._close(survey, applied)
+        if opened.masked is None:
+            self._close(opened, effects)
             return
-        self._end_all(survey, applied)
-        self._advance(survey, masked, time, applied)
+        self.tasks.end_survey(opened.number, "late", effects)
+        self._advance(opened, time, effects)
 
-    def settle(self, time: float, applied: Applied) -> None:
-        """End surveys, and phases of them, in which nobody is left to answer."""
-        while done := [survey for survey in self.open.values() if survey.done]:
-            for survey in done:
-                masked = self._sums.get(survey.request.number)
-                if masked is None:
-                    self._close(survey, applied)
+    def settle(self, time: float, effects: Effects) -> None:
+        """End all surveys, and phases of masked sums, in which no client is left to answer."""
+        while done := [opened for opened in self.open.values() if opened.survey.done]:
+            for opened in done:
+                if opened.masked is None:
+                    self._close(opened, effects)
                 else:
-                    self._advance(survey, masked, time, applied)
+                    self._advance(opened, time, effects)
 
-    def _advance(self, survey: Survey, masked: SummedSurvey, time: float, applied: Applied) -> None:
-        """Go on with the next phase of a sum under masks, or end the survey."""
-        number = survey.request.number
-        self.timers.pop(-1 - number - masked.step * _TIMERS, None)
-        completed = [client for client in survey.answers if client not in self.barred]
-        try:
-            chosen = masked.advance(completed)
-            told_each = masked.inputs(chosen) if chosen else {}
-        except Exception as error:
-            if is_of_the_machine(error):
-                raise
-            log.error("survey given up", extra={"survey": number, "reason": repr(error)})
-            chosen, told_each = [], {}
-        self.barred |= masked.culprits
-        there = [client for client in chosen if self._roster.is_there(client)]
-        if not there:
-            self._close(survey, applied)
+    def _advance(self, opened: OpenSurvey, time: float, effects: Effects) -> None:
+        """Begin the next phase of a masked sum, or end the survey."""
+        self.timers.pop(opened.timer, None)
+        clients = opened.begin_phase(self.barred)
+        self.barred |= opened.culprits
+        clients = [client for client in clients if self._roster.is_present(client)]
+        if not clients:
+            self._close(opened, effects)
             return
-        assert masked.phase is not None
-        # Whoever has not answered by the deadline of tasks is left out, as in the phases of a sum of updates.
-        timer, due = -1 - number - masked.step * _TIMERS, time + (self._setting.task_deadline or LONGEST)
-        self.timers[timer] = due
-        applied.timers.append((timer, due))
-        common = {
-            name: value for name, value in self._tasks.orders[number].told.items() if name in ("question", SURVEY)
-        }
-        of_each = {client: {**common, **told(values, 0)} for client, values in told_each.items()}
-        self._tasks.begin_phase(number, masked.phase, of_each)
-        self._make_tasks(survey, survey.next_phase(there), applied)
+        # As in the phases of a sum of updates, clients that have not answered by the deadline of tasks are left out.
+        self._set_timer(opened, time + (self._setting.task_deadline or LONGEST), effects)
+        self.tasks.give(opened.number, opened.survey.next_phase(clients), effects)
 
-    def _make_tasks(self, survey: Survey, clients: Iterable[int], applied: Applied) -> None:
-        """Give clients tasks."""
-        for client in clients:
-            self._tasks.make(client, survey.request.number)
-            applied.surveyed.append(client)
+    def _set_timer(self, opened: OpenSurvey, time: float, effects: Effects) -> None:
+        self.timers[opened.timer] = time
+        effects.timers.append((opened.timer, time))
 
-    def _end(self, task: int, reason: str, applied: Applied) -> None:
-        """End a task without an answer."""
-        client, number = self._tasks.end(task)
-        self.open[number].failed(client, reason)
-        applied.outcomes.append(Outcome(task, client, reason))
+    def _close(self, opened: OpenSurvey, effects: Effects) -> None:
+        """End a survey, and record its result."""
+        self.tasks.end_survey(opened.number, "late", effects)
+        result = opened.result(self._budget.noise.of_answer)
+        self.barred |= opened.culprits
+        version, first = opened.survey.request.version, self._first_step
+        seen = [first.get(client, version) < version for client in sorted(opened.survey.answers)]
+        # Recorded while it is still open: threads that look it up find it open or recorded at any time.
+        self._record(ClosedSurvey(opened.survey, np.array(seen, dtype=bool), result))
+        self.timers = {timer: due for timer, due in self.timers.items() if survey_of(timer) != opened.number}
+        del self.open[opened.number]
 
-    def _end_all(self, survey: Survey, applied: Applied) -> None:
-        """End the open tasks of a survey."""
-        for task in self._tasks.of_survey(survey.request.number):
-            self._end(task, "late", applied)
+    def charge_open(self) -> None:
+        """Charge each open survey with noise once more, or abandon it where the budget has no room.
 
-    def _close(self, survey: Survey, applied: Applied) -> None:
-        """End a survey."""
-        number = survey.request.number
-        self._end_all(survey, applied)
-        opened = None if self._setting.answer_sum is None else self._opened(survey)
-        version, first = survey.request.version, self._first_step
-        seen = [first.get(client, version) < version for client in sorted(survey.answers)]
-        # Before it is no longer open, for those who look meanwhile.
-        self._closed(ClosedSurvey(survey, np.array(seen, dtype=bool), opened))
-        self._tasks.close(number)
-        for by_number in (self.open, self._sums, self._secrets):
-            by_number.pop(number, None)
-        for timer in [timer for timer in self.timers if (-1 - timer) % _TIMERS == number]:
-            del self.timers[timer]
-
-    def _opened(self, survey: Survey) -> OpenedSum:
-        """Add up the answers of a survey, with noise where there is some."""
-        number, layout = survey.request.number, self._layout(survey)
-        if (masked := self._sums.get(number)) is not None:
-            completed = list(survey.answers)
-            vector, used, why = masked.total()
-            self.barred |= masked.culprits
-            survey.opened(used, completed)
-            content = masked.bodies()
-        else:
-            vector, why = sum(map(layout.vector, survey.answers.values())), "nobody has answered"
-            vector = vector if survey.answers else None
-            content = [[client, survey.answers[client]] for client in sorted(survey.answers)]
-        if vector is None:
-            return OpenedSum(None, why)
-        assert isinstance(vector, np.ndarray)
-        if layout.server_deviation:
-            secret = self._secret(self._secrets.get(number, ""), json.dumps([number, content]))
-            federation = replace(self._setting.federation(1), secret=secret)
-            drawn = gaussian("noise of an answer", federation, number, layout.size)
-            vector = vector + layout.server_deviation * drawn.double().cpu().numpy()
-        return OpenedSum(layout.totals(vector), "", layout.deviations, layout.least_examples)
-
-    def give_up(self, number: int) -> None:
-        """End a survey whose answers must not be opened."""
-        survey = self.open[number]
-        survey.lost |= dict.fromkeys(survey.answers, "unsummed")
-        survey.answers = {}
-        self._sums.pop(number, None)
-        self._close(survey, Applied())
-
-    @property
-    def _masked(self) -> bool:
-        """True where answers are added up under masks."""
-        return self._setting.answer_sum is not None and self._setting.answer_sum.masking is not None
-
-    def _layout(self, survey: Survey) -> AnswerLayout:
-        asked = survey.request
-        return self._setting.answer_layout(Question(**asked.question) if asked.question else None)
+        Another server that goes on from a copy of the same journal may open its answers, too, with other noise.
+        """
+        for opened in list(self.open.values()) if self.noised else ():
+            if self._budget.refuses_answer() is None:
+                self._budget.charge()
+            else:
+                opened.abandon()
+                self._close(opened, Effects())
 
     def unused(self) -> list[str]:
-        """Return the names of the messages of sums that go on."""
-        return [body for masked in self._sums.values() for body in masked.bodies()]
+        """Return the digests of the messages of masked sums that are open."""
+        return [body for opened in self.open.values() if opened.masked for body in opened.masked.bodies()]
 
     def facts(self) -> dict[str, Any]:
-        """Return all that it carries, as plain values."""
+        """Return the state as plain values."""
+        surveys = list(self.open.values())
         return {
             "number": self.number,
-            "open": [[survey.facts(), self._tasks.orders[number].json()] for number, survey in self.open.items()],
+            "open": [[opened.survey.facts(), opened.order.json()] for opened in surveys],
             "timers": list(self.timers.items()),
             "first_step": list(self._first_step.items()),
-            "charged": self.charged,
             "barred": list(self.barred.items()),
-            "sums": [[number, masked.facts()] for number, masked in self._sums.items()],
-            "secrets": list(self._secrets.items()),
-            **self._tasks.facts(),
+            "sums": [[opened.number, opened.masked.facts()] for opened in surveys if opened.masked is not None],
+            "secrets": [[opened.number, opened.secret] for opened in surveys if opened.secret],
+            "told": [[opened.number, list(opened.inputs.items())] for opened in surveys if opened.inputs],
+            **self.tasks.facts(),
         }
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Restore what `facts` returned."""
-        if not facts:  # of a version without surveys
+        """Restore what `facts` returned; nothing from a checkpoint of a version without surveys."""
+        if not facts:
             return
         self.number = facts["number"]
+        secrets, sums, inputs = (dict(facts.get(name, ())) for name in ("secrets", "sums", "told"))
         for saved, order in facts["open"]:
-            survey = Survey.of(saved, self._setting.seed)
-            self.open[survey.request.number], self._tasks.orders[survey.request.number] = survey, Assignment.read(order)
-        for client, number in self._tasks.restore(facts):
-            self.open[number].open.add(client)
+            survey, task = Survey.of(saved, self._setting.seed), Assignment.read(order)
+            number = survey.request.number
+            opened = OpenSurvey(self._setting, survey, task, secrets.get(number, ""), self._read)
+            if opened.masked is not None and number in sums:
+                opened.masked.restore(sums[number])
+            opened.inputs = dict(inputs.get(number, ()))
+            self.open[number] = opened
+        self.tasks.restore(facts)
         self.timers, self._first_step = dict(facts["timers"]), dict(facts["first_step"])
-        self.charged, self.barred = facts.get("charged", 0), dict(facts.get("barred", ()))
-        self._secrets = dict(facts.get("secrets", ()))
-        for number, carried in facts.get("sums", ()):
-            self._sums[number] = SummedSurvey(self._setting, self.open[number].request, self._reports.body)
-            self._sums[number].restore(carried)
+        self.barred = dict(facts.get("barred", ()))

@@ -1,4 +1,4 @@
-"""Describe what a client computes in plain values, so that clients in other languages need nothing of this package."""
+"""Describe the computation of a client in plain values, for clients in other languages."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from turnout.pieces.base import InformsClients
 from turnout.pieces.base.algorithm import Algorithm
 
 
-class _Unsaid(TurnoutError):
-    """The computation of a client cannot be described in plain values; the text says why."""
+class _Indescribable(TurnoutError):
+    """A computation that cannot be described in plain values; the text says why."""
 
 
 def secure(
     algorithm: Algorithm, objective: Objective, seed: int, report: Manifest, opts: bool
 ) -> dict[str, Any] | None:
-    """Describe how clients mask their updates, and what they compute before; None where updates are not masked as they are.
+    """Describe how clients mask their updates, and what they compute before; None where updates are not masked, or changed.
 
     The arguments are those of `training`.
     """
@@ -46,15 +46,15 @@ def secure(
 def training(
     algorithm: Algorithm, objective: Objective, seed: int, report: Manifest, opts: bool, masks: bool = False
 ) -> dict[str, Any]:
-    """Describe what a client computes for a task of the phase ``"train"``.
+    """Describe the computation of a task of the phase ``"train"``.
 
     Args:
         algorithm: what is run.
         objective: model and loss.
         seed: of the run.
         report: the tensors of a report.
-        opts: whether clients judge the model before they take part.
-        masks: whether the client that reads this masks its update where the algorithm wants it.
+        opts: True where clients evaluate the model before they take part.
+        masks: True for clients that can mask their update.
 
     Returns:
         ``layers``, ``loss``, ``dtype``, ``sgd``, ``seed`` and ``report``; or ``reason``, where a client needs more than
@@ -63,14 +63,14 @@ def training(
     try:
         sgd, layers = _sgd(algorithm, masks), _layers(objective.network.module)
         if objective.network.constants or len(layers) != len(_leaves(objective.network.module)):
-            raise _Unsaid("the model holds frozen parameters, buffers, or a layer twice")
+            raise _Indescribable("the model holds frozen parameters, buffers, or a layer twice")
         if objective.loss is not cross_entropy:
-            raise _Unsaid("the loss is not cross_entropy")
+            raise _Indescribable("the loss is not cross_entropy")
         if objective.network.precision != "full":
-            raise _Unsaid("local steps are in bfloat16")
+            raise _Indescribable("local steps are in bfloat16")
         if opts:
-            raise _Unsaid("clients judge the model by what they require before they take part")
-    except _Unsaid as reason:
+            raise _Indescribable("clients judge the model by what they require before they take part")
+    except _Indescribable as reason:
         return {"reason": str(reason)}
     return {
         "layers": layers,
@@ -86,20 +86,20 @@ def _sgd(algorithm: Algorithm, masks: bool) -> dict[str, Any]:
     """Describe the local steps.
 
     Raises:
-        _Unsaid: where they are more than minibatch SGD.
+        _Indescribable: where they are more than minibatch SGD.
     """
     sgd = algorithm.local.plain
     if sgd is None:
-        raise _Unsaid(
+        raise _Indescribable(
             f"{type(algorithm.local).__name__}, as it is written, is not SGD with the same step size in each step"
         )
     if (piece := _further(algorithm, masks)) is not None:
-        raise _Unsaid(f"{type(piece).__name__} has clients do more than SGD")
+        raise _Indescribable(f"{type(piece).__name__} has clients do more than SGD")
     return sgd
 
 
 def _further(algorithm: Algorithm, masks: bool) -> object | None:
-    """Return a piece because of which clients do more than SGD; None without one."""
+    """Return a piece that needs more of clients than SGD; None without one."""
     pieces = (*algorithm.corrections, *algorithm.measurements, *algorithm.selection.measurements, *algorithm.guard)
     informs = [piece for piece in algorithm.weighting if isinstance(piece, InformsClients)]
     secure = [algorithm.aggregation] if algorithm.phases != ("train",) and not masks else []
@@ -107,27 +107,27 @@ def _further(algorithm: Algorithm, masks: bool) -> object | None:
 
 
 def _leaves(module: nn.Module) -> list[nn.Module]:
-    """Return the layers of a model that hold no others."""
+    """Return the layers of a model that contain no others."""
     return [layer for layer in module.modules() if not any(layer.children())]
 
 
 def _layers(module: nn.Module) -> list[dict[str, Any]]:
-    """Describe the layers of a model; its parameters are their weights and biases, in this order.
+    """Describe the layers of a model, whose parameters are their weights and biases, in order.
 
     Raises:
-        _Unsaid: where it is no sequence of layers that are known here.
+        _Indescribable: where it is not a sequence of known layers.
     """
     if isinstance(module, nn.Sequential):
         return [layer for child in module for layer in _layers(child)]
     describe = _KINDS.get(type(module))
     if describe is None:
-        raise _Unsaid(f"the model holds {type(module).__name__}")
+        raise _Indescribable(f"the model holds {type(module).__name__}")
     return [describe(module)]
 
 
 def _flatten(layer: Any) -> dict[str, Any]:
     if (layer.start_dim, layer.end_dim) != (1, -1):
-        raise _Unsaid("the model holds Flatten of some dimensions")
+        raise _Indescribable("the model holds Flatten of some dimensions")
     return {"kind": "flatten"}
 
 
@@ -142,7 +142,7 @@ def _linear(layer: Any) -> dict[str, Any]:
 
 def _conv2d(layer: Any) -> dict[str, Any]:
     if layer.groups != 1 or layer.dilation != (1, 1) or layer.padding_mode != "zeros" or isinstance(layer.padding, str):
-        raise _Unsaid("the model holds Conv2d with groups, dilation, or padding by something else than zeros")
+        raise _Indescribable("the model holds Conv2d with groups, dilation, or padding by something else than zeros")
     return {
         "kind": "conv2d",
         "inputs": layer.in_channels,
@@ -157,7 +157,7 @@ def _conv2d(layer: Any) -> dict[str, Any]:
 def _max_pool2d(layer: Any) -> dict[str, Any]:
     pair = lambda value: [value, value] if isinstance(value, int) else list(value)  # noqa: E731
     if pair(layer.padding) != [0, 0] or pair(layer.dilation) != [1, 1] or layer.ceil_mode:
-        raise _Unsaid("the model holds MaxPool2d with padding, dilation or ceil_mode")
+        raise _Indescribable("the model holds MaxPool2d with padding, dilation or ceil_mode")
     return {"kind": "max_pool2d", "kernel": pair(layer.kernel_size), "stride": pair(layer.stride)}
 
 

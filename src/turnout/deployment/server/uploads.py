@@ -1,4 +1,4 @@
-"""Uploads of reports: each attempt writes a file of its own, from where an earlier attempt ended."""
+"""Receive uploads of reports, which can be resumed; each attempt writes a file of its own."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _NAME = re.compile(r"([0-9]{1,18})-([0-9]{1,18})-([0-9a-f]{64})-[0-9a-f]{16}\.pa
 
 @dataclass(eq=False)
 class Part:
-    """The bytes of one attempt to send a report.
+    """The received bytes of one attempt to send a report.
 
     Attributes:
-        path: a file that this attempt alone writes.
+        path: a file that only this attempt writes.
         task, digest: of the report.
-        size: bytes that have arrived.
-        busy: whether a request still uses it.
+        size: number of bytes.
+        busy: True while a request uses it.
     """
 
     path: Path
@@ -49,7 +49,7 @@ class Progress:
     """Rate of an upload: seconds spent on it, and bytes received.
 
     Args:
-        limits: the slowest rate, after a first time in which any rate will do.
+        limits: the minimum rate, and the time at the start for which there is none.
         clock: seconds.
     """
 
@@ -59,11 +59,11 @@ class Progress:
         self._since = clock()
 
     def begin(self) -> None:
-        """Go on counting time."""
+        """Continue to count time, after a pause between two attempts."""
         self._since = self._clock()
 
     def add(self, nbytes: int) -> None:
-        """Count what has come since the last call."""
+        """Count the bytes and the time since the last call."""
         now = self._clock()
         self.seconds, self._since = self.seconds + now - self._since, now
         self.received += nbytes
@@ -75,21 +75,21 @@ class Progress:
 
 
 class Uploads:
-    """The reports that clients are sending.
+    """The uploads of all clients.
 
-    A file that is whole is handed over: nothing here writes or deletes it any more. So two requests at once, as a proxy that
-    retries sends them, cannot change what the other one has had checked.
+    Each attempt writes its own file, which is handed over when it is complete and never written or deleted here afterwards.
+    So two requests at once, as a proxy that retries sends them, cannot change a report after it was checked.
 
     Args:
-        service: what takes the reports.
-        limits: the slowest and longest upload.
+        service: renews leases.
+        limits: of rate and time.
         clock: seconds; for tests.
     """
 
     def __init__(self, service: Service, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._service, self._limits, self._clock = service, limits, clock
         self._files, self._folder = service.store.files, service.store.files.incoming
-        self._attempts: dict[int, tuple[int, int]] = {}  # by client: a task, and how often its upload was read
+        self._attempts: dict[int, tuple[int, int]] = {}  # by client: a task, and the number of reads of its upload
         self._parts: dict[int, list[Part]] = {}
         self._progress: dict[int, tuple[int, Progress]] = {}  # by client: a task, and all attempts to report on it
         for path in self._folder.iterdir():
@@ -98,15 +98,15 @@ class Uploads:
                 self._parts.setdefault(int(name[1]), []).append(part)
 
     def offset(self, client: int, task: int) -> int:
-        """Return how many bytes of a report are here, from where an upload can go on."""
+        """Return the number of received bytes of a report, where an upload can be resumed."""
         return max((part.size for part in self._parts.get(client, ()) if part.task == task), default=0)
 
     @asynccontextmanager
     async def received(self, request: Request, client: int, task: int, digest: str, limit: int) -> AsyncIterator[Path]:
-        """Receive a report; gives the file when it is whole and has the digest. It then belongs to the caller.
+        """Receive a report; yield its file once it is complete and has the digest. The file then belongs to the caller.
 
         Raises:
-            Refused: for a report that is too large, too slow, does not go on where the last attempt ended, or was damaged.
+            Refused: for a report that is too large, too slow or damaged, or does not continue where the last attempt ended.
         """
         offset, length = _announced(request, limit)
         if self._files.takes_uploads and offset == length:
@@ -133,17 +133,17 @@ class Uploads:
 
     @asynccontextmanager
     async def _uploaded(self, client: int, task: int, digest: str, length: int) -> AsyncIterator[Path]:
-        """Take a report that the client has uploaded to the object store; the upload is deleted afterwards.
+        """Yield the file of a report that was uploaded to the object store; the upload is deleted afterwards.
 
         Raises:
-            Refused: where there is no such upload, or it was damaged too often: each attempt has the server read all of it.
+            Refused: where there is no such upload, or the server has read it too often, for it is read whole each time.
         """
         before, attempts = self._attempts.get(client, (task, 0))
         attempts = attempts + 1 if before == task else 1
         self._attempts[client] = task, attempts
         if attempts > _ATTEMPTS:
             raise Refused(429, "the report was damaged too often: send it to the server itself", seconds=60.0)
-        self._service.heard(client)
+        self._service.timeouts.renew(client)
         path = await asyncio.to_thread(self._files.receive, client, task, digest, length)
         try:
             yield path
@@ -151,10 +151,10 @@ class Uploads:
             await asyncio.to_thread(self._files.discard, path, client)
 
     def _begin(self, client: int, task: int, digest: str, offset: int) -> tuple[Part, Part | None]:
-        """Create the file of an attempt; return it, and the earlier attempt from which its first bytes are copied.
+        """Create the file of an attempt; return it, and the earlier attempt that its first bytes are copied from.
 
         Raises:
-            Refused: where no earlier attempt reaches to where this one begins, or too many are under way.
+            Refused: where no earlier attempt has so many bytes, or too many are in progress.
         """
         parts = self._parts.setdefault(client, [])
         if sum(part.busy for part in parts) >= _AT_ONCE:
@@ -172,7 +172,7 @@ class Uploads:
         return part, source if offset else None
 
     async def _append(self, request: Request, client: int, part: Part, length: int, hashed: hashlib._Hash) -> None:
-        """Write the pieces of a body behind what is there.
+        """Append the pieces of a body to the file.
 
         Raises:
             Refused: where the connection is cut, too slow, or sends too much.
@@ -192,18 +192,18 @@ class Uploads:
                 of_task.add(len(piece))
                 if attempt.is_behind or attempt.seconds > self._limits.upload_seconds:
                     raise Refused(408, _SLOW)
-                # Bytes that are sent again and again are no sign of life, and neither are attempts that come to nothing.
+                # A slow upload does not renew the lease, nor does one that sends the same bytes again and again.
                 if not of_task.is_behind and of_task.received <= 2 * length:
-                    self._service.heard(client)
+                    self._service.timeouts.renew(client)
         finally:
             of_task.add(0)
             await stream.aclose()
 
     async def _piece(self, stream: AsyncGenerator[bytes]) -> bytes:
-        """Return the next piece of a body; none at its end.
+        """Return the next piece of a body, empty at its end.
 
         Raises:
-            Refused: where it does not come.
+            Refused: where it takes too long, or the connection is closed.
         """
         try:
             return await asyncio.wait_for(anext(stream, b""), self._limits.stall_seconds)
@@ -213,13 +213,15 @@ class Uploads:
             raise Refused(408, _SLOW) from None
 
     def _end(self, client: int, part: Part, whole: bool) -> None:
-        """Forget an attempt; of those that no request uses, keep the longest one for an open task."""
+        """End an attempt; of all attempts that no request uses, keep the longest one for an open task."""
         parts, part.busy = self._parts[client], False
         if whole:
             parts.remove(part)
         idle = [other for other in parts if not other.busy]
         useful = [
-            other for other in idle if other.size and self._service.open(client, other.task) is not None and not whole
+            other
+            for other in idle
+            if other.size and self._service.driver.assignment(client, other.task) is not None and not whole
         ]
         longest = max(useful, key=lambda other: (other.task, other.size), default=None)
         for other in idle:
@@ -234,7 +236,7 @@ def _resume(source: Part, part: Part, offset: int, hashed: hashlib._Hash) -> Non
     """Copy the first `offset` bytes of an earlier attempt.
 
     Raises:
-        Refused: where they are gone.
+        Refused: where they were deleted.
     """
     try:
         with source.path.open("rb") as file:
@@ -249,7 +251,7 @@ def _resume(source: Part, part: Part, offset: int, hashed: hashlib._Hash) -> Non
 
 
 def _write(path: Path, piece: bytes) -> None:
-    """Append a piece to a file, which is open only meanwhile: slow uploads hold no file descriptors."""
+    """Append a piece to a file. It is closed in between, so slow uploads hold no file descriptors."""
     file, rest = os.open(path, os.O_WRONLY | os.O_APPEND | BINARY), memoryview(piece)
     try:
         while rest:
@@ -259,7 +261,7 @@ def _write(path: Path, piece: bytes) -> None:
 
 
 def _announced(request: Request, limit: int) -> tuple[int, int]:
-    """Return where a piece of a report begins, and how long the report is, as the headers say.
+    """Return the offset of a piece of a report, and the length of the report, from the headers.
 
     Raises:
         Refused: for a report that is too large, or a piece that is longer than the report.

@@ -1,4 +1,4 @@
-"""Answers to requests, whatever transport carried them."""
+"""Answers to requests, independent of the transport."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Verdict(NamedTuple):
 
 
 class Refused(TurnoutError):
-    """A request that is not done; `verdict` says what is answered."""
+    """A request that is refused; `verdict` is the answer."""
 
     def __init__(self, status: int, reason: str, **more: Any) -> None:
         super().__init__(reason)
@@ -24,5 +24,5 @@ class Refused(TurnoutError):
 
 
 def hashed(secret: str) -> str:
-    """Return what is kept of a token or code: it was drawn at random, so a plain hash tells nothing."""
+    """Return the hash of a token or code. It was drawn at random, so a hash without salt reveals nothing of it."""
     return hashlib.sha256(secret.encode()).hexdigest()

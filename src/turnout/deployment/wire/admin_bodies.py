@@ -1,4 +1,4 @@
-"""JSON bodies of an administrator's requests and their answers, and of the status; see `turnout.deployment.wire.bodies`."""
+"""JSON bodies of an administrator's requests and their answers; see `turnout.deployment.wire.bodies`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from pydantic import Field
 
 from turnout.deployment.wire.administrator import MOST_CODES, Change
 from turnout.deployment.wire.bodies import Body
-from turnout.deployment.wire.edge import WHOLE, Count, Number, Printable
+from turnout.deployment.wire.edge import WHOLE, Count, Number, Printable, Share
 from turnout.protocol.survey import SurveyPhase
 
-_LONGEST = 30 * 86_400.0  # seconds that an evaluation can go on
-
-Share = Annotated[Number, Field(ge=0, le=1)]
+_LONGEST = 30 * 86_400.0  # seconds of an evaluation
 
 
 class Row(Body):
-    """A client in the list of clients; ``seen`` is how many seconds ago it was heard of."""
+    """A client in the list of clients; ``seen`` is the number of seconds since its last request."""
 
     client: Count
     name: str
@@ -30,7 +28,7 @@ class Row(Body):
 
 
 class Clients(Body):
-    """A page of the list of clients, and the number from which the next page goes on."""
+    """A page of the list of clients, and the first number of the next page."""
 
     clients: list[Row]
     next: Count | None
@@ -52,7 +50,7 @@ class Changed(Body):
 
 
 class Survey(Body):
-    """An evaluation or query, of a share of the clients; ``seconds`` have it wait for clients who come."""
+    """An evaluation or query, of a share of the clients; ``seconds`` keeps it open for clients that join."""
 
     phase: SurveyPhase
     share: Share = 1.0
@@ -94,60 +92,14 @@ class NewCodes(Body):
 
 
 class Code(Body):
-    """A one-time code; None is all that nobody has used."""
+    """A one-time code; None stands for all unused ones."""
 
     code: Printable | None = None
 
 
 class Codes(Body):
-    """The numbers of one-time codes that were used, that were not, and that this request withdrew."""
+    """The numbers of one-time codes that are used, that are unused, and that this request withdrew."""
 
     used: Count
     unused: Count
     withdrawn: Count = 0
-
-
-class Privacy(Body):
-    """The privacy budget that a run has spent; an infinite epsilon is null."""
-
-    epsilon: Number | None
-    delta: Number
-    budget: Number | None = None
-    answers: Count = 0
-    most_answers: Count = 0
-
-
-class Heard(Body):
-    """Distributions over clients at a version: the share of those never heard, and eleven quantiles of each figure."""
-
-    version: Count = 0
-    never: Share = 0.0
-    deciles: dict[str, Annotated[list[Number], Field(min_length=11, max_length=11)]] = Field(default_factory=dict)
-
-
-class Evaluation(Body):
-    """The result of the last evaluation by clients."""
-
-    version: Count
-    asked: Count
-    answered: Count
-    lost: dict[str, Any]
-    figures: dict[str, Number]
-
-
-class Status(Body):
-    """The figures of a run."""
-
-    run: str
-    algorithm: str
-    pace: str
-    version: Count
-    rounds: Count
-    state: str
-    enrolled: Count
-    there: Count
-    at_work: Count
-    curves: dict[str, Any] = Field(default_factory=dict)
-    privacy: Privacy | None = None
-    heard: Heard = Heard()
-    evaluation: Evaluation | None = None

@@ -1,4 +1,4 @@
-"""The administrator of a server: the token, and where a server's folder says what it is."""
+"""The token of a server's administrator, and the files and environment variable that hold it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Literal
 from turnout.core.checks import ConfigurationError
 
 VARIABLE = "TURNOUT_ADMIN_TOKEN"
-"""The variable of the environment that holds the token, for a server and for the commands of its administrator."""
+"""Environment variable with the token, for a server and for the commands of its administrator."""
 TOKEN_FILE = "admin.token"
-"""The file in a server's folder that holds the token where the environment has none."""
+"""File in a server's folder with the token, if the environment has none."""
 ADDRESS_FILE = "address.txt"
-"""The file in a server's folder that holds the address at which it last listened."""
+"""File in a server's folder with the address at which it last listened."""
 TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{32,200}")
-"""The form of every token."""
+"""Pattern of tokens."""
 Change = Literal["name", "ban", "unban", "remove"]
 CHANGES: tuple[Change, ...] = ("name", "ban", "unban", "remove")
-"""Changes of a client that an administrator may make."""
+"""Changes of a client by an administrator."""
 MOST_CODES = 50
-"""One-time codes of one request: more would be too long for an entry of the journal."""
+"""Maximum number of one-time codes of one request, whose hashes have to fit into an entry of the journal."""
 
 
 def read_token(path: Path) -> str | None:
-    """Return the administrator's token: of the environment, else of a file; None where there is neither.
+    """Return the administrator's token from the environment, or else from a file; None without either.
 
     Raises:
         ConfigurationError: for a token of another form, or a file that others than its owner can read.
@@ -39,7 +39,7 @@ def read_file(path: Path) -> str:
     """Return the token in a file.
 
     Raises:
-        ConfigurationError: as `read_token` does, and where the file cannot be read.
+        ConfigurationError: see `read_token`, and where the file cannot be read.
     """
     try:
         token, mode = path.read_text(encoding="utf-8", errors="replace").strip(), path.stat().st_mode
@@ -57,10 +57,10 @@ def _checked(token: str, where: str) -> str:
 
 
 def server_token(folder: Path) -> str:
-    """Return the token of a server's administrator; draw one and write it into the folder where there is none.
+    """Return the token of a server's administrator; without one, draw it and write it into the folder.
 
     Raises:
-        ConfigurationError: as `read_token` does.
+        ConfigurationError: see `read_token`.
     """
     path = folder / TOKEN_FILE
     if (token := read_token(path)) is None:

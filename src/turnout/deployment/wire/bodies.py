@@ -1,6 +1,6 @@
-"""JSON bodies of requests and answers, each declared once: read strictly by both sides, and described in ``openapi.json``.
+"""JSON bodies of requests and answers, each declared once: both sides validate them, and ``openapi.json`` describes them.
 
-A field that may be left out has a default. Further fields are allowed everywhere: readers ignore what they do not know.
+An optional field has a default. Unknown fields are allowed everywhere, and ignored.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, model_validator
 
 from turnout.core.checks import TurnoutError
+from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.data_shape import DataShape, within_limits
 from turnout.deployment.wire.edge import BIG, WHOLE, Count, Digest, Number, Printable, read
-from turnout.deployment.wire.format import PROTOCOL, Assignment
+from turnout.deployment.wire.format import PROTOCOL
 
-_MOST_NUMBERS = 1 << 28  # of an example
+_MAX_NUMBERS = 1 << 28  # of an example
 
 Version = Annotated[int, Field(strict=True, ge=0, le=(1 << 31) - 1), WHOLE]
 """A version of the protocol."""
 RunName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
-"""The name of a run, which is also that of a folder."""
+"""The name of a run, which may be the name of a folder."""
 
 
 class OtherProtocol(TurnoutError):
@@ -34,7 +35,7 @@ class Body(BaseModel):
 
     @classmethod
     def read(cls, fields: Any) -> Self:
-        """Read a parsed body.
+        """Validate a parsed body.
 
         Raises:
             Malformed: where a field is missing or wrong.
@@ -44,7 +45,7 @@ class Body(BaseModel):
 
 
 class Reason(Body):
-    """Why a request was not done."""
+    """Reason of a refusal."""
 
     reason: str
     seconds: Number = 0.0
@@ -52,11 +53,11 @@ class Reason(Body):
 
 
 class Nothing(Body):
-    """An object without fields that matter."""
+    """An object without fields."""
 
 
 class Seen(Body):
-    """One thing that the server sees of a client."""
+    """One kind of information about a client that the server sees."""
 
     kind: str
     what: str
@@ -64,13 +65,13 @@ class Seen(Body):
 
 
 def _check_input_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    if math.prod(shape) > _MOST_NUMBERS:
-        raise ValueError(f"needed an example of at most {_MOST_NUMBERS:,} numbers")
+    if math.prod(shape) > _MAX_NUMBERS:
+        raise ValueError(f"needed an example of at most {_MAX_NUMBERS:,} numbers")
     return shape
 
 
 class Run(Body):
-    """The run of a server, and what clients compute in it."""
+    """Description of a run, and of the computation of its clients."""
 
     protocol: Version
     run: RunName
@@ -106,7 +107,7 @@ class Enrol(Body):
     @model_validator(mode="before")
     @classmethod
     def _check_protocol(cls, fields: Any) -> Any:
-        # Before all other fields, whose form another version of the protocol may have changed.
+        # Before all other fields, whose type may differ in another version of the protocol.
         protocol = fields.get("protocol", 0) if isinstance(fields, dict) else PROTOCOL
         if type(protocol) in (int, float) and protocol != PROTOCOL:
             raise OtherProtocol(f"this server speaks protocol {PROTOCOL}, the client {protocol}: update it")
@@ -121,7 +122,7 @@ class Client(Body):
 
 
 class Checkin(Body):
-    """A question for work, and for how many seconds it may be held; ``after`` is a version that is of no use any more."""
+    """A request for work: seconds that it may wait, and with ``after`` the version that the model has to be later than."""
 
     protocol: Version = PROTOCOL
     wait: Annotated[Number, Field(ge=0, le=1e9)] = 0.0
@@ -129,7 +130,7 @@ class Checkin(Body):
 
 
 class Links(Body):
-    """Links to an object store, each for one thing that a task needs."""
+    """Links to an object store for the model and the report of a task."""
 
     model: Annotated[str, Field(max_length=4096)] = ""
     report: Annotated[str, Field(max_length=4096)] = ""
@@ -143,24 +144,24 @@ class Assigned(Body):
 
 
 class ComeBack(Body):
-    """The seconds after which to ask again, at least and at most."""
+    """Minimum and maximum of the seconds after which to ask again."""
 
     come_back: tuple[Annotated[Number, Field(ge=0)], Annotated[Number, Field(ge=0)]]
 
 
 class Over(Body):
-    """Why the run is over, and the digest of its last model."""
+    """Reason that the run is over, and digest of its last model."""
 
     over: str
     model: Digest | None = None
 
 
 class Work(RootModel[Assigned | ComeBack | Over]):
-    """The answer to a question for work."""
+    """The answer to a request for work."""
 
 
 class TaskState(Body):
-    """The state of a task, and the bytes of a report that have arrived on an open one."""
+    """State of a task; of an open one, the number of received bytes of a report."""
 
     state: Literal["open", "taken", "dropped"]
     digest: Digest = ""
@@ -170,6 +171,6 @@ class TaskState(Body):
 
 
 class Fail(Body):
-    """Why a client gives a task up."""
+    """Reason for which a client gives a task up."""
 
     reason: Printable | None = None

@@ -1,4 +1,4 @@
-"""The shape of a client's examples, which the first client tells a server that has no data."""
+"""The shape of examples, which the first client reports to a server that has no data."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from turnout.data.federated import FederatedData
 from turnout.deployment.wire.edge import BIG, WHOLE, read
 
 InputType = Literal["float32", "float64", "int64"]
-"""Types of inputs, as `turnout.data.declared` has them."""
+"""Types of inputs of `turnout.data.declared`."""
 
 MOST_NUMBERS = 1 << 18
-"""Numbers of an example, and labels of one, that a server takes from a client; an operator may declare more."""
+"""Maximum size of an example, and of its labels, that a server takes from a client; an operator may declare more."""
 
 MOST_OUTPUTS = 1 << 22
-"""Numbers that a model gives for an example, at most: as many as there are classes for each label."""
+"""Maximum outputs of a model for an example: as many as there are classes for each label."""
 
 MOST_MODEL = 1 << 28
-"""Bytes of the parameters of a model for examples of which a client told the shape."""
+"""Maximum bytes of a model whose shape of examples a client has reported."""
 
 _AXES = 6
 _Size = Annotated[int, Field(strict=True, ge=1, le=BIG), WHOLE]
@@ -31,14 +31,14 @@ _Size = Annotated[int, Field(strict=True, ge=1, le=BIG), WHOLE]
 
 @dataclass(frozen=True)
 class DataShape:
-    """Shape of the examples of a client: all that a server needs to make a model for them.
+    """Shape of the examples of a client, from which a server can build a model.
 
     Attributes:
-        inputs: shape of an example as the model has it.
+        inputs: shape of an example as input of the model.
         input_type: one of `InputType`.
         target_shape: shape of the labels of an example; ``()`` is one label.
         classes: number of classes, one more than the largest label; None where targets are numbers.
-        outputs: how many numbers are to be predicted for an example; None where targets are labels.
+        outputs: number of targets of an example; None where targets are labels.
 
     >>> shape = DataShape((8, 8), "float32", (), classes=10)
     >>> print(shape)
@@ -55,7 +55,7 @@ class DataShape:
 
     @classmethod
     def of(cls, data: FederatedData) -> DataShape:
-        """Return the shape of some data; inputs of any floating type count as float32, to which a client converts them."""
+        """Return the shape of data; inputs of any floating type are reported as float32, to which clients convert them."""
         y, kind = data.train.y, "float32" if data.input_dtype.is_floating_point else "int64"
         if data.num_classes is not None:
             return cls(data.input_shape, kind, tuple(y.shape[1:]), classes=data.num_classes)
@@ -63,32 +63,32 @@ class DataShape:
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> DataShape:
-        """Read what a stranger sends.
+        """Validate a shape from a client.
 
         Raises:
-            Malformed: for other types, and for sizes that a server does not take from a client.
+            Malformed: for other types, and for sizes beyond the limits.
         """
         return read(_OF_CLIENT.validate_python, fields)
 
     @property
     def num_outputs(self) -> int:
-        """Numbers that a model gives for an example."""
+        """Outputs of a model for an example."""
         return math.prod(self.target_shape) * (self.classes or self.outputs or 1)
 
     def settings(self) -> dict[str, Any]:
-        """Return it as the options of `turnout.data.declared`, which are also the fields of a message."""
+        """Return the options of `turnout.data.declared`, which are also the fields of a message."""
         number = {"outputs": self.outputs} if self.classes is None else {"classes": self.classes}
         shapes = {"inputs": list(self.inputs), "input_type": self.input_type, "target_shape": list(self.target_shape)}
         return shapes | number
 
     def within(self, declared: Mapping[str, Any]) -> DataShape:
-        """Return this shape with what a server declares of it: more classes, or another floating type.
+        """Return this shape with the declarations of a server: more classes, or another floating type.
 
         Args:
-            declared: some of the options of `turnout.data.declared`.
+            declared: options of `turnout.data.declared`.
 
         Raises:
-            ConfigurationError: where both do not agree.
+            ConfigurationError: where the two disagree.
         """
         shape = self
         if self.classes is not None and (classes := declared.get("classes", 0)) > self.classes:
@@ -107,7 +107,7 @@ class DataShape:
         return shape
 
     def check(self, client: DataShape) -> None:
-        """Refuse a client with examples of another shape, or with labels of more classes.
+        """Check that a client has examples of this shape, and no labels beyond its classes.
 
         Raises:
             ConfigurationError: with both shapes.
@@ -124,16 +124,16 @@ class DataShape:
 
 
 def _comparable(shape: DataShape) -> DataShape:
-    """Return a shape without the number of classes, of which a client may not see all, and with one floating type."""
+    """Return a shape with one floating type, and without the number of classes, of which a client may have fewer."""
     kind = "int64" if shape.input_type == "int64" else "float32"
     return replace(shape, input_type=kind, classes=None if shape.classes is None else 1)
 
 
 def within_limits(shape: DataShape) -> DataShape:
-    """Refuse a shape that a server does not take from a client.
+    """Check that a shape is within the limits for shapes from clients.
 
     Raises:
-        ValueError: for classes and outputs both or neither, and for too many numbers.
+        ValueError: for both or neither of classes and outputs, and for sizes beyond the limits.
     """
     if (shape.classes is None) == (shape.outputs is None):
         raise ValueError("needed one of classes and outputs")

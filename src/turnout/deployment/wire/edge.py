@@ -1,6 +1,6 @@
-"""Strict readers for what strangers send: JSON within limits, and fields of declared types.
+"""Read untrusted JSON strictly: within limits, and with fields of declared types.
 
-A server, and a client, read every message of the other side with these functions before anything else looks at it.
+Servers and clients read every message of the other side with these functions before any other code sees it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from turnout.core.checks import TurnoutError, check_plain, wrong_field
 
 Read = TypeVar("Read")
 
-_DIGITS = 20  # of the longest whole number, with its sign
+_DIGITS = 20  # of a whole number, with its sign
 
 
 class Malformed(TurnoutError, ValueError):
-    """A message that breaks the rules of the protocol; the text says which."""
+    """A message that breaks a rule of the protocol; the text says which."""
 
 
 def read_json(body: bytes | bytearray | memoryview, depth: int = 4) -> Any:
@@ -28,7 +28,7 @@ def read_json(body: bytes | bytearray | memoryview, depth: int = 4) -> Any:
 
     Args:
         body: UTF-8 text.
-        depth: levels of nesting that it may have.
+        depth: maximum levels of nesting.
 
     Raises:
         Malformed: for other encodings, duplicate keys, lone surrogates, NaN, infinities, numbers of more than 20 digits, and
@@ -57,7 +57,7 @@ def read_object(body: bytes | bytearray) -> dict[str, Any]:
     """Parse a JSON object; an empty body is an empty object.
 
     Raises:
-        Malformed: where it is something else, or as `read_json` says.
+        Malformed: for any other value, and see `read_json`.
     """
     value = read_json(body) if body else {}
     if not isinstance(value, dict):
@@ -66,14 +66,14 @@ def read_object(body: bytes | bytearray) -> dict[str, Any]:
 
 
 def read(validate: Callable[[Any], Read], value: Any) -> Read:
-    """Check parsed JSON against a declared type, and return it as that type.
+    """Validate parsed JSON against a declared type.
 
     Args:
-        validate: of pydantic, such as `TypeAdapter.validate_python`.
+        validate: method of pydantic, such as `TypeAdapter.validate_python`.
         value: plain values.
 
     Raises:
-        Malformed: with the first field that is missing or wrong, and what it holds.
+        Malformed: with the first field that is missing or wrong, and its value.
     """
     try:
         return validate(value)
@@ -92,17 +92,19 @@ def _check_printable(value: str) -> str:
 
 
 BIG = (1 << 53) - 1
-"""The largest whole number of a message: JSON numbers are float64 in many languages."""
+"""Largest whole number of a message: JSON numbers are float64 in many languages."""
 WHOLE = BeforeValidator(_as_whole)
-"""Takes 2.0 for a whole number, as JSON Schema does."""
+"""Accepts 2.0 as a whole number, as JSON Schema does."""
 Count = Annotated[int, Field(strict=True, ge=0, le=BIG), WHOLE]
-"""A whole number from 0 on."""
+"""A whole number of at least 0."""
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 """Any finite number."""
+Share = Annotated[Number, Field(ge=0, le=1)]
+"""A number from 0 to 1."""
 Printable = Annotated[
     str, Field(max_length=100, json_schema_extra={"pattern": r"^( |[^\p{C}\p{Z}])*$"}), AfterValidator(_check_printable)
 ]
-"""A text of printable characters: no controls, terminal escapes, invisible and bidirectional marks, surrogates."""
+"""A text of printable characters, without control, invisible, bidirectional and surrogate characters."""
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 """A SHA-256 in hexadecimal digits."""
 

@@ -1,27 +1,24 @@
-"""Messages as bytes: safetensors for tensors and JSON for the rest. Nothing that could be code is ever read."""
+"""Encode named tensors as safetensors, and decode them. No format that could hold code is ever read."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load, load_file, save, save_file
 
 from turnout.core.checks import TurnoutError
 from turnout.core.types import State
-from turnout.deployment.wire.edge import BIG, WHOLE, Count, Digest, Malformed, Number, read, read_object
+from turnout.deployment.wire.edge import Malformed, read_object
 
 PROTOCOL = 2
-"""The version of the protocol; a client and a server of different versions refuse each other."""
+"""Version of the protocol; a client and a server of different versions refuse each other."""
 
 NAMES = {
     torch.float64: "F64",
@@ -35,17 +32,17 @@ NAMES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-_TYPES = {name: dtype for dtype, name in NAMES.items()}
+DTYPES = {name: dtype for dtype, name in NAMES.items()}
 
 
 class WireError(TurnoutError, ValueError):
-    """A message that is not what was asked for; it says why."""
+    """A message that does not have the expected form; the text says why."""
 
 
 _PIECE = 1 << 20  # numbers
 
 LARGE = 16 << 20
-"""Bytes from which on the file of a message is mapped into memory, one message at a time, in place of being read."""
+"""Bytes from which on a message is a file that is mapped into memory, instead of being read."""
 
 
 class Spec(NamedTuple):
@@ -56,16 +53,16 @@ class Spec(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Its bytes."""
-        return math.prod(self.shape) * _TYPES[self.dtype].itemsize
+        """Bytes of the tensor."""
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
     def zeros(self, num_rows: int) -> torch.Tensor:
-        """Return zeros for so many messages ``[n, ...]``, which take no memory: all of them are one number."""
-        return torch.zeros((), dtype=_TYPES[self.dtype]).expand(num_rows, *self.shape[1:])
+        """Return zeros for so many messages, ``[n, ...]``, as an expanded view that takes no memory."""
+        return torch.zeros((), dtype=DTYPES[self.dtype]).expand(num_rows, *self.shape[1:])
 
 
 Manifest = dict[str, Spec]
-"""The tensors of a message by name, known before it arrives."""
+"""Types and shapes of the tensors of a message, by name; known before it arrives."""
 
 
 def manifest(tensors: Mapping[str, torch.Tensor]) -> Manifest:
@@ -78,22 +75,22 @@ def manifest(tensors: Mapping[str, torch.Tensor]) -> Manifest:
 
 
 def size_limit(expected: Manifest) -> int:
-    """Return the most bytes that a message with these tensors can have: their own, and a header for their names."""
+    """Return the maximum size of a message with these tensors and a header."""
     return sum(spec.nbytes for spec in expected.values()) + _header_limit(expected)
 
 
 def _header_limit(expected: Manifest) -> int:
-    """Return the most bytes that the header of a message with these tensors can have."""
+    """Return the maximum size of the header of a message with these tensors."""
     return 1024 + 256 * len(expected)
 
 
 def encode(tensors: Mapping[str, torch.Tensor]) -> bytes:
-    """Write named tensors as safetensors."""
+    """Encode named tensors as safetensors."""
     return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
 
 
 def encode_file(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Write the bytes that `encode` returns into a file, from where the tensors are.
+    """Encode named tensors into a file, without a copy of all bytes in memory.
 
     Raises:
         OSError: where it cannot be written.
@@ -105,10 +102,10 @@ def encode_file(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
 
 
 def decode(body: bytes | Path, expected: Manifest) -> State:
-    """Read named tensors, exactly those that are expected.
+    """Decode named tensors, and check that they are exactly those that are expected.
 
     Args:
-        body: the message, or a file of it, which is mapped into memory: the tensors take none of their own.
+        body: the message, or its file, which is mapped into memory.
         expected: the tensors.
 
     Raises:
@@ -127,19 +124,19 @@ def decode(body: bytes | Path, expected: Manifest) -> State:
 
 
 def model_tensors(params: torch.Tensor, shared: State, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """Return what is broadcast with a version, in the type that goes over the wire: the model, and what else all are told."""
+    """Return the tensors of a version that all clients download: the model, and shared vectors, in one type."""
     tensors = {"params": params} | {f"shared.{name}": value for name, value in shared.items()}
     return {name: value.to(dtype) for name, value in tensors.items()}
 
 
 def split_model(tensors: State) -> tuple[torch.Tensor, State]:
-    """Return the model and what else is broadcast, of what `model_tensors` made."""
+    """Split what `model_tensors` returned into the model and the shared vectors."""
     shared = {name.removeprefix("shared."): value for name, value in tensors.items() if name != "params"}
     return tensors["params"], shared
 
 
 def digest(body: bytes) -> str:
-    """Return the SHA-256 of some bytes in hexadecimal digits, by which models and reports are named."""
+    """Return the SHA-256 of bytes in hexadecimal digits, which names models and reports."""
     return hashlib.sha256(body).hexdigest()
 
 
@@ -153,11 +150,11 @@ def repr_digest(digest: str) -> str:
 
 
 def read_manifest(body: bytes, longest: int = 1 << 20, size: int | None = None) -> Manifest:
-    """Return the names, types and shapes that a message says it holds.
+    """Read the names, types and shapes in the header of a message.
 
     Args:
         body: the message.
-        longest: bytes that its header may have.
+        longest: maximum bytes of the header.
         size: bytes of the message, where `body` is its beginning.
 
     Raises:
@@ -186,12 +183,12 @@ def _spec(entry: dict[str, Any]) -> Spec:
     dtype, shape = entry["dtype"], tuple(entry["shape"])
     if not all(type(size) is int and size >= 0 for size in shape):
         raise TypeError
-    _TYPES[dtype]
+    DTYPES[dtype]
     return Spec(dtype, shape)
 
 
 def compare(actual: Manifest, expected: Manifest) -> None:
-    """Refuse other tensors than those that are expected.
+    """Check that tensors are exactly those that are expected.
 
     Raises:
         WireError: with what is missing, not asked for, or of another type or shape.
@@ -209,118 +206,14 @@ def compare(actual: Manifest, expected: Manifest) -> None:
             raise WireError(f"{name} is {shown}, needed {needed.dtype} {list(needed.shape)}")
 
 
-Told = tuple[str, tuple[Count, ...], str]
-"""A tensor as plain values: its type, its shape, and its bytes in hexadecimal digits."""
-
-
-def _check_told(value: Told) -> Told:
-    dtype, shape, text = value
-    if dtype not in _TYPES or len(text) != 2 * Spec(dtype, shape).nbytes:
-        raise ValueError("needed a type, a shape, and as many bytes in hexadecimal digits as that takes")
-    return value
-
-
-def _describe_fingerprint(schema: dict[str, Any]) -> None:
-    """Add the field that a server sends beside those of a task, so that a client need not compute it."""
-    schema["properties"]["fingerprint"] = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
-    schema["required"] += ["told", "fingerprint"]
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """A task as a client receives it.
-
-    Attributes:
-        task: its number.
-        version: the version of the model to train from.
-        phase: what is asked for, as in `Task`.
-        repeat: how often the client had been given this version before.
-        model: the digest of the model.
-        size: bytes of the model.
-        heartbeat: seconds between two signs of life while it works.
-        told: what this client alone is told, by name.
-    """
-
-    task: Count
-    version: Annotated[int, Field(strict=True, ge=-1, le=BIG), WHOLE]
-    phase: Annotated[str, Field(pattern="^[a-z_]{1,40}$")]
-    repeat: Count
-    model: Digest
-    size: Count
-    heartbeat: Annotated[Number, Field(gt=0, lt=1e9)]
-    told: dict[str, Annotated[Told, AfterValidator(_check_told)]] = field(default_factory=dict)
-
-    __pydantic_config__ = ConfigDict(json_schema_extra=_describe_fingerprint)
-
-    def __post_init__(self) -> None:
-        # Clients read a float, and 60 and 60.0 are different texts, of which `fingerprint` is made.
-        object.__setattr__(self, "heartbeat", float(self.heartbeat))
-
-    def json(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return asdict(self)
-
-    @property
-    def fingerprint(self) -> str:
-        """A digest that differs from that of another task with the same number, as a server restored from a copy may give."""
-        return digest(json.dumps(self.json(), sort_keys=True).encode())[:32]
-
-    @classmethod
-    def read(cls, table: Mapping[str, Any]) -> Assignment:
-        """Read what `json` gave.
-
-        Raises:
-            WireError: where something is missing, or is not what it has to be.
-        """
-        try:
-            return read(_ASSIGNMENT.validate_python, table)
-        except Malformed as error:
-            raise WireError(f"the server's answer is no task: {error}") from None
-
-    def tensors(self) -> State:
-        """Return what this client alone is told, each with a leading axis of 1."""
-        return {name: _tensor(*value)[None] for name, value in self.told.items()}
-
-
-_ASSIGNMENT = TypeAdapter(Assignment)
-
-
-def seconds(value: Any, most: float) -> float:
-    """Return a time to wait as the server says it, no longer than this.
-
-    Raises:
-        WireError: where it is no number of seconds.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < math.inf:
-        raise WireError(f"the server's answer has {str(value)[:80]!r} where a number of seconds belongs")
-    return float(min(value, most))
-
-
 def is_finite(value: torch.Tensor) -> bool:
-    """Return whether there is neither NaN nor infinity; a sum says so in one pass, unless it overflows itself."""
+    """Return whether a tensor holds neither NaN nor infinity."""
+    # The sum is finite in nearly all cases, and takes one pass without a mask; only a sum that overflows needs the second.
     return math.isfinite(value.sum().item()) or bool(torch.isfinite(value).all())
 
 
 def length(value: torch.Tensor) -> float:
-    """Return the Euclidean length of a tensor: a piece at a time, because torch makes a float64 copy of what it is given."""
+    """Return the Euclidean norm of a tensor in float64."""
+    # In pieces, because torch would copy the whole tensor to float64.
     pieces = value.reshape(-1).split(_PIECE)
     return math.hypot(*(torch.linalg.vector_norm(piece, dtype=torch.float64).item() for piece in pieces))
-
-
-def told(state: State, row: int) -> dict[str, Told]:
-    """Return one row of ``[B, ...]`` tensors as plain values, to the last bit."""
-    rows = {name: value[row].cpu().contiguous() for name, value in state.items()}
-    return {
-        n: (NAMES[v.dtype], tuple(v.shape), v.reshape(-1).view(torch.uint8).numpy().tobytes().hex())
-        for n, v in rows.items()
-    }
-
-
-def _tensor(dtype: str, shape: tuple[int, ...], text: str) -> torch.Tensor:
-    """Read one tensor of what `told` gave."""
-    try:
-        buffer, kind = bytearray.fromhex(text), _TYPES[dtype]
-        flat = torch.frombuffer(buffer, dtype=kind) if buffer else torch.empty(0, dtype=kind)
-        return flat.reshape(tuple(shape)).clone()
-    except (KeyError, ValueError, RuntimeError, TypeError) as error:
-        raise WireError(f"the server's answer holds no tensor: {error}") from None

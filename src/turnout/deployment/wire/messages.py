@@ -1,4 +1,4 @@
-"""Reports as bytes: their tensors, or what a compression sends in their place."""
+"""Encode reports as bytes, plain or compressed, and decode and check them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from turnout.pieces.base.compression import Compression, code_bytes, nth
 from turnout.protocol.secure.masks import check_public
 from turnout.protocol.secure.messages import KEY_BYTES, ProtocolError
 
-_MOST = 1 << 40  # examples or steps that a client may claim
+_MAX_COUNT = 1 << 40  # of examples or steps
 _CODE = "code."
 
 
 @dataclass(frozen=True)
 class Coding:
-    """Coding of the vectors of reports.
+    """Compression of the vectors of reports.
 
     Attributes:
-        compression: the algorithm's last guard.
+        compression: last guard of the algorithm.
         seed: of the run.
         num_params: of the shared part of the model.
         dtype: of the model.
@@ -38,14 +38,14 @@ class Coding:
 
     @classmethod
     def of(cls, algorithm: Algorithm, seed: int, objective: Objective) -> Coding | None:
-        """Return how an algorithm codes the shared part of a model; None where it does not."""
+        """Return the compression of an algorithm; None without one."""
         last, layout = algorithm.guard[-1] if algorithm.guard else None, objective.layout
         if not isinstance(last, Compression):
             return None
         return cls(last.for_shapes(layout.shared_shapes), seed, layout.num_shared, objective.initial.dtype)
 
     def again(self, report: Report, task: Task) -> Report:
-        """Return a report that was changed behind its guards, with codes of what it holds now."""
+        """Return a report that was changed after its guards, compressed again."""
         keys = self._keys(report.client, task.draws(len(report)))
         vectors = {"": report.delta, **report.extra}
         assert report.codes is not None
@@ -57,10 +57,10 @@ class Coding:
         return replace(report, codes=codes)
 
     def decoded(self, tensors: State, client: int, draw: int) -> tuple[State, int]:
-        """Return the tensors of a report with vectors in place of their codes, and the bytes of these.
+        """Return the tensors of a report with decompressed vectors, and the bytes of their codes.
 
         Raises:
-            WireError: where a code stands for no vector.
+            WireError: for a code that cannot be decompressed.
         """
         codes, vectors = dict[str, State](), dict[str, torch.Tensor]()
         for name, value in tensors.items():
@@ -70,13 +70,11 @@ class Coding:
             else:
                 vectors[name] = value
         keys = self._keys(np.array([client]), np.array([draw]))
-        # As `Compression.apply` numbers them: the update, then what is only summed, by name.
-        places = ["delta", *sorted(name for name in (*codes, *vectors) if name.startswith("extra."))]
+        # In the order of `Compression.apply`, which draws random numbers by it: the update, then the other vectors by name.
+        order = ["delta", *sorted(name for name in (*codes, *vectors) if name.startswith("extra."))]
         for name, code in codes.items():
             try:
-                vectors[name] = self.compression.decode(
-                    code, self.num_params, nth(keys, places.index(name)), self.dtype
-                )
+                vectors[name] = self.compression.decode(code, self.num_params, nth(keys, order.index(name)), self.dtype)
             except (RuntimeError, IndexError, ValueError):
                 raise WireError(f"{name} is no code of {self.num_params} numbers") from None
         return vectors, code_bytes(codes)
@@ -90,10 +88,10 @@ class ReportFormat:
     """Format of the reports of one phase.
 
     Attributes:
-        manifest: the tensors of a message.
-        coding: how those that are coded are read; None where none is.
-        takes_nan: whether NaN and infinity are let through to the server step, which takes such a report as zeros.
-        max_norm: greatest norm of the update, and of each vector that is only summed; None takes any.
+        manifest: types and shapes of the tensors.
+        coding: compression; None without one.
+        takes_nan: True where NaN and infinity are passed on to the server step, which replaces such a report by zeros.
+        max_norm: maximum norm of the update, and of each vector that is only summed; None has no limit.
     """
 
     manifest: Manifest
@@ -103,22 +101,21 @@ class ReportFormat:
 
     @property
     def size_limit(self) -> int:
-        """The most bytes that such a report can have."""
+        """Maximum size in bytes."""
         return size_limit(self.manifest)
 
     def read(self, body: bytes | Path, client: int, version: int, repeat: int = 0, *, checked: bool = False) -> Report:
-        """Read a client's report on a task from `version`.
+        """Decode and check a report.
 
         Args:
-            body: its bytes, or its file.
-            client: who sent it.
-            version: what it was trained from.
-            repeat: how often the client had been given this version before.
-            checked: whether its numbers have been looked at before.
+            body: bytes, or a file.
+            client: number of the client.
+            version: of the model that it was trained from.
+            repeat: number of earlier tasks of the client from this version.
+            checked: True for a report that was checked before, of which only the format is checked again.
 
         Raises:
-            WireError: where it is not what was asked for: other tensors, NaN or infinity, too large a norm, impossible
-                counts, or keys of low order.
+            WireError: for other tensors, NaN or infinity, too large a norm, impossible counts, or keys of low order.
         """
         tensors, nbytes = decode(body, self.manifest), None
         if not checked:
@@ -135,19 +132,19 @@ class ReportFormat:
             np.array([version], dtype=np.int64),
             counts["num_examples"],
             counts["num_steps"],
-            tensors.pop("delta", torch.zeros((1, 0))),  # of an update that is to be masked, nothing
+            tensors.pop("delta", torch.zeros((1, 0))),  # a masked update comes in a later phase
             _under("extra.", tensors),
             _under("seen.", tensors),
             vector_bytes=nbytes,
         )
 
     def blank(self, clients: np.ndarray, versions: np.ndarray, params: torch.Tensor) -> Report:
-        """Return reports in which all vectors and scalars are zero, and numbers of examples and of steps 1.
+        """Return blank reports: all vectors and scalars are zero, and the numbers of examples and steps 1.
 
         Args:
-            clients: who sends them, int64 ``[B]``.
-            versions: what each was trained from, int64 ``[B]``.
-            params: of as many numbers as an update.
+            clients: numbers of the clients, int64 ``[B]``.
+            versions: that each was trained from, int64 ``[B]``.
+            params: a vector of the size of an update.
         """
         of_params = manifest({"": params[None]})[""]
         names = {name.removeprefix(_CODE).rpartition(".")[0] for name in self.manifest if name.startswith(_CODE)}
@@ -159,26 +156,26 @@ class ReportFormat:
 
 
 def _count(name: str, value: np.ndarray) -> np.ndarray:
-    """Return a count, int64 ``[1]``.
+    """Check a count, int64 ``[1]``.
 
     Raises:
-        WireError: for one that cannot be.
+        WireError: for an impossible one.
     """
-    if not 0 <= value[0] <= _MOST:
+    if not 0 <= value[0] <= _MAX_COUNT:
         raise WireError(f"{name} is {value[0]}, needed 0 to 2^40")
     return value
 
 
 def _under(prefix: str, tensors: State) -> State:
-    """Return the tensors whose names begin so, without that."""
+    """Return the tensors whose names have a prefix, by the rest of the name."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def report_body(report: Report) -> bytes:
-    """Write one client's report: each tensor with a leading axis of 1; who sent it is not among them.
+    """Encode the report of one client: tensors with a leading axis of 1, without the number of the client.
 
-    What a compression has coded is sent as its code. A code cannot say that a vector holds NaN or infinity, so that of such
-    a report holds NaN.
+    Compressed vectors are sent as their codes. A code cannot represent NaN or infinity, so for such a report all numbers of
+    the code are NaN.
     """
     if len(report) != 1:
         raise ValueError(f"a message carries one report, got {len(report)}")
@@ -197,7 +194,7 @@ def report_body(report: Report) -> bytes:
 
 
 def _nan(code: State) -> State:
-    """Return a code in which every number is NaN."""
+    """Return a code whose floating numbers are NaN."""
     return {
         part: value.new_full(value.shape, torch.nan) if value.is_floating_point() else value
         for part, value in code.items()
@@ -205,7 +202,7 @@ def _nan(code: State) -> State:
 
 
 def _check_keys(keys: torch.Tensor | None) -> None:
-    """Refuse public keys on which everybody would agree."""
+    """Check that public keys are not of low order, with which an observer could compute the shared secret."""
     if keys is None:
         return
     key_bytes = keys.numpy().tobytes()
@@ -216,14 +213,14 @@ def _check_keys(keys: torch.Tensor | None) -> None:
 
 
 def _check_finite(tensors: State) -> None:
-    """Refuse NaN and infinity."""
+    """Check that no tensor holds NaN or infinity."""
     for name, value in tensors.items():
         if value.is_floating_point() and not is_finite(value):
             raise WireError(f"{name} holds NaN or infinity")
 
 
 def _check_norms(tensors: State, most: float | None) -> None:
-    """Refuse vectors that would move the model, or what the server keeps beside it, out of all proportion."""
+    """Check the norms of vectors: a single huge one would ruin the model or the state of the server."""
     for name, value in tensors.items():
         if most is None or name.startswith("seen.") or not value.is_floating_point():
             continue

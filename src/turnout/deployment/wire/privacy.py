@@ -1,4 +1,4 @@
-"""List what a server can see of a client: the server prints it, and a client compares it with what it allows."""
+"""List the information about a client that a server sees: the server prints it, and clients compare it with their policy."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from turnout.pieces.base.algorithm import Algorithm
 
 Kind = Literal["participation", "scalars", "gradients", "updates", "sums", "evaluations", "queries"]
 KINDS: tuple[Kind, ...] = ("participation", "scalars", "gradients", "updates", "sums", "evaluations", "queries")
-"""When a client is there; numbers about it; gradients of its data; its update of the model; what is only ever summed, and
-arrives by itself unless it is masked; how models do on its test examples; and sums over its examples that an operator asks
-for. A client that does not allow the last two takes part, and declines such tasks."""
+"""When a client is present; numbers about it; gradients of its data; its update of the model; vectors that are only summed,
+but arrive one by one unless they are masked; evaluations on its test examples; and sums over its examples that an operator
+queries. A client that does not allow the last two takes part, and declines such tasks."""
 
 _VECTORS = ("start_gradient",)
 
 
 @dataclass(frozen=True)
 class Visible:
-    """One thing that the server sees of a client.
+    """One kind of information about a client that the server sees.
 
     Attributes:
-        kind: of what kind it is.
-        what: in words.
-        piece: because of which piece of the algorithm.
+        kind: one of `KINDS`.
+        what: description.
+        piece: the piece of the algorithm that needs it.
     """
 
     kind: Kind
@@ -37,14 +37,14 @@ ANSWERS = (
     Visible("evaluations", "loss and metrics of models on its test examples, as sums", "evaluate_share"),
     Visible("queries", "numbers of examples, sums and counts of its data that are asked for", "turnout query"),
 )
-"""Figures that a server sees of a client that answers evaluations and queries."""
+"""Information that a server sees of a client that answers evaluations and queries."""
 
 
 def visible(algorithm: Algorithm) -> tuple[Visible, ...]:
-    """Return all that a server sees of a client that takes part.
+    """Return the information that a server sees of a client that takes part.
 
     >>> import turnout as to
-    >>> [each.kind for each in visible(to.folb())]
+    >>> [item.kind for item in visible(to.folb())]
     ['participation', 'scalars', 'updates', 'scalars', 'gradients']
     """
     local = type(algorithm.local).__name__
@@ -66,16 +66,16 @@ def visible(algorithm: Algorithm) -> tuple[Visible, ...]:
 
 
 def _of_update(algorithm: Algorithm) -> str:
-    """Return how the server sees an update."""
+    """Describe an update as the server sees it."""
     what = "its update of the model" if algorithm.personal is None else "its update of the shared part"
     return f"{what}, masked, of which it can open the sum over a round" if algorithm.aggregation.phases else what
 
 
 def excess(algorithm: Algorithm, allowed: Iterable[str]) -> list[Visible]:
-    """Return what a server would see beyond the kinds that a client allows.
+    """Return the information that a server would see beyond the kinds that a client allows.
 
     Raises:
-        ConfigurationError: for a kind that does not exist.
+        ConfigurationError: for an unknown kind.
     """
     kinds = {known_name("kind of what is shared", kind, KINDS) for kind in allowed}
-    return [each for each in visible(algorithm) if each.kind not in kinds]
+    return [item for item in visible(algorithm) if item.kind not in kinds]

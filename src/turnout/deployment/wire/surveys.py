@@ -1,4 +1,4 @@
-"""The answers to evaluations and queries as bytes: sums, each with a leading axis of 1."""
+"""Encode the answers to evaluations and queries, sums with a leading axis of 1, and decode and check them."""
 
 from __future__ import annotations
 
@@ -11,41 +11,32 @@ import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import State
+from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.edge import read_object
-from turnout.deployment.wire.format import (
-    NAMES,
-    Assignment,
-    Manifest,
-    Spec,
-    WireError,
-    decode,
-    encode,
-    is_finite,
-    size_limit,
-)
+from turnout.deployment.wire.format import NAMES, Manifest, Spec, WireError, decode, encode, is_finite, size_limit
 from turnout.evaluation.queries import Question
 from turnout.evaluation.sums import SumsForm
 
-_MOST = 1 << 40  # examples that a client may claim
+_MAX_COUNT = 1 << 40  # of examples
 LARGEST = 1e100
-"""Of any sum but numbers of examples: the squares of sums over all clients do not overflow."""
+"""Maximum of a sum other than a number of examples, with which squares of sums over all clients do not overflow."""
 _COUNTS = ("num_examples", "group_examples", "counts")
 _SHARES = {"score": "num_examples", "shared_score": "num_examples", "group_score": "group_examples"}
-"""Sums of numbers from 0 to 1 where examples have labels, and the examples that they are over."""
+"""Sums of numbers from 0 to 1 where examples have labels, and the number of examples of each."""
 SURVEY = "survey"
-"""Name under which each task of a sum of answers has the number of the evaluation or query."""
+"""Name of the input of a task in a masked sum that has the number of the evaluation or query."""
 _UNIT = ("appeal_train", "appeal_test", "preferred")
-"""Numbers from 0 to 1."""
+"""Names of numbers from 0 to 1."""
 
 
 @dataclass(frozen=True)
 class SumsFormat:
-    """Describe the tensors of an answer, and check their values.
+    """Format of the answers to an evaluation or query.
 
     Attributes:
-        manifest: its tensors.
-        labelled: whether scores are numbers of examples that are right, in place of squared errors.
-        noised: whether clients without examples answer, too: that they have none is not to be known.
+        manifest: types and shapes of the tensors.
+        labelled: True where scores are numbers of correctly classified examples, and not squared errors.
+        noised: True where clients without examples answer, too, because the server must not learn that they have none.
     """
 
     manifest: Manifest
@@ -54,24 +45,24 @@ class SumsFormat:
 
     @classmethod
     def of_evaluation(cls, form: SumsForm, noised: bool = False) -> SumsFormat:
-        """Return what an answer to an evaluation looks like."""
+        """Return the format of the answers to an evaluation."""
         return cls(manifest_of(form.shapes), form.metric == "accuracy", noised)
 
     @classmethod
     def of_query(cls, question: Question, widths: Mapping[str, int], noised: bool = False) -> SumsFormat:
-        """Return what an answer to a query looks like; see `Question.shapes`."""
+        """Return the format of the answers to a query; see `Question.shapes`."""
         return cls(manifest_of(question.shapes(widths)), noised=noised)
 
     @property
     def size_limit(self) -> int:
-        """The most bytes that such an answer can have."""
+        """Maximum size in bytes."""
         return size_limit(self.manifest)
 
     def read(self, body: bytes) -> dict[str, Any]:
-        """Return the sums of an answer, as plain values.
+        """Decode and check an answer; return its sums as plain values.
 
         Raises:
-            WireError: for other tensors, NaN, infinity, numbers beyond 1e100, and sums that no examples have.
+            WireError: for other tensors, NaN, infinity, numbers beyond 1e100, and sums that no examples can have.
         """
         tensors = decode(body, self.manifest)
         for name, value in tensors.items():
@@ -79,7 +70,7 @@ class SumsFormat:
                 raise WireError(f"{name} holds NaN or infinity")
             if bool((value.double().abs() > LARGEST).any()):
                 raise WireError(f"{name} is beyond 1e100")
-            if name in _COUNTS and not bool(((value >= 0) & (value <= _MOST)).all()):
+            if name in _COUNTS and not bool(((value >= 0) & (value <= _MAX_COUNT)).all()):
                 raise WireError(f"{name} is {value.flatten().tolist()[:3]}, needed 0 to 2^40")
         if "num_examples" in tensors and int(tensors["num_examples"][0]) == 0 and not self.noised:
             raise WireError("num_examples is 0: a client without examples declines")
@@ -91,27 +82,27 @@ class SumsFormat:
 
 
 def manifest_of(shapes: Mapping[str, tuple[int, ...]]) -> Manifest:
-    """Return the tensors of sums of these shapes: numbers of examples are whole numbers, all others float64."""
+    """Return the manifest of sums: numbers of examples are int64, all others float64."""
     kinds = {name: torch.int64 if name in _COUNTS else torch.float64 for name in shapes}
     return {name: Spec(NAMES[kinds[name]], (1, *shape)) for name, shape in shapes.items()}
 
 
 def sums_body(sums: Mapping[str, Any]) -> bytes:
-    """Write the sums of one client, numbers or lists of them."""
+    """Encode the sums of one client, numbers or nested lists."""
     kinds = {name: torch.int64 if name in _COUNTS else torch.float64 for name in sums}
     return encode({name: torch.tensor(value, dtype=kinds[name])[None] for name, value in sums.items()})
 
 
 def question_tensor(question: Mapping[str, Any]) -> torch.Tensor:
-    """Return what a query asks for as the bytes of JSON, ``U8 [n]``."""
+    """Encode the question of a query as the bytes of JSON, ``U8 [n]``."""
     return torch.tensor(list(json.dumps(question, sort_keys=True).encode()), dtype=torch.uint8)
 
 
 def question_of(task: Assignment) -> Question:
-    """Return what the task of a query asks for.
+    """Return the question of the task of a query.
 
     Raises:
-        WireError: where it asks for nothing that can be read.
+        WireError: where it cannot be read.
     """
     try:
         return Question(**read_object(bytes(task.tensors()["question"][0].tolist())))
@@ -120,7 +111,7 @@ def question_of(task: Assignment) -> Question:
 
 
 def _check_shares(tensors: State) -> None:
-    """Refuse more right examples than examples, and shares beyond 0 to 1."""
+    """Check that scores are at most the number of examples, and shares from 0 to 1."""
     for name, of in _SHARES.items():
         if name in tensors and not bool(((tensors[name] >= 0) & (tensors[name] <= tensors[of])).all()):
             raise WireError(f"{name} is {tensors[name].flatten().tolist()[:3]}, needed 0 to {of}")

@@ -6,8 +6,8 @@
  *     import {Client, examples} from "./turnout.js";
  *     const reason = await new Client("http://127.0.0.1:8470", examples(inputs, targets)).run();
  *
- * The client enrols, asks for work, trains by minibatch SGD on examples that stay where they are, and reports how far the
- * parameters moved. The protocol is described in docs/protocol.md. All arithmetic is float64.
+ * The client enrols, asks for work, trains by minibatch SGD on examples that never leave it, and reports the change of the
+ * parameters. The protocol is described in docs/protocol.md. All arithmetic is float64.
  */
 
 export const PROTOCOL = 2;
@@ -61,7 +61,7 @@ function crc32(text) {
 /**
  * Draw the minibatches of one task.
  *
- * @param sgd what the server says of the local steps: steps, epochs, batch_size, sampling, drop_last
+ * @param sgd description of the local steps: steps, epochs, batch_size, sampling, drop_last
  * @param {string|number|bigint} seed of the run
  * @param {{client: number, version: number, repeat: number, stepsDone: number, numExamples: number}} at
  * @returns {number[][]} the positions of the examples of each minibatch
@@ -97,7 +97,7 @@ function shuffled(key, n) {
   return Array.from(ranks.keys()).sort((a, b) => ranks[a] - ranks[b] || a - b);
 }
 
-// Messages: safetensors, and SHA-256 by which they are named. Pages without TLS have no crypto.subtle.
+// Messages: safetensors, named by their SHA-256. Pages without TLS have no crypto.subtle.
 
 const ARRAYS = {
   F64: Float64Array, F32: Float32Array, I64: BigInt64Array, I32: Int32Array, I16: Int16Array, I8: Int8Array, U8: Uint8Array,
@@ -143,7 +143,7 @@ const numbers = Array.from({length: 310}, (_, i) => i + 2);
 const PRIMES = numbers.filter((n) => !numbers.some((d) => d * d <= n && n % d === 0));
 const ROUND_CONSTANTS = PRIMES.map((n) => fraction(Math.cbrt(n)));
 
-/** Return the SHA-256 of some bytes, as bytes. */
+/** Return the SHA-256 of bytes, as bytes. */
 export function sha256(body) {
   const padded = new Uint8Array((Math.floor((body.length + 8) / 64) + 1) * 64);
   padded.set(body);
@@ -270,7 +270,7 @@ const LAYERS = {
   },
   max_pool2d: ({kernel: [kh, kw], stride: [sh, sw]}, [channels, height, width]) => {
     const rows = Math.floor((height - kh) / sh) + 1, columns = Math.floor((width - kw) / sw) + 1;
-    /** Return where in x the largest of each window is; of equal ones, the first. */
+    /** Return the position in x of the maximum of each window; of equal ones, the first. */
     function largest(x) {
       const planes = x.length / (height * width), found = new Int32Array(planes * rows * columns);
       for (let plane = 0, y = 0; plane < planes; plane++) for (let r = 0; r < rows; r++) {
@@ -321,7 +321,7 @@ export class Model {
     this.outputs = product(shape);
   }
 
-  /** Return the logits of examples, and what entered each layer. */
+  /** Return the logits of examples, and the input of each layer. */
   forward(params, x) {
     const entered = [];
     for (const layer of this.layers) {
@@ -369,13 +369,13 @@ export function examples(inputs, targets) {
 /**
  * Train by minibatch SGD from the parameters of a task.
  *
- * @param training what the server says that a client computes
+ * @param training description of the computation
  * @param {number[]} inputShape of an example
  * @param {Float64Array} params to start from
  * @param {{x: Float64Array, y: Int32Array}} data of this client
- * @param at as `minibatches` takes it, without the number of examples
- * @param {() => boolean} wanted whether to go on
- * @returns {{delta: Float64Array, loss: number, numSteps: number}|null} null where it is not wanted any more
+ * @param at see `minibatches`, without the number of examples
+ * @param {() => boolean} wanted returns false to stop
+ * @returns {{delta: Float64Array, loss: number, numSteps: number}|null} null where it was stopped
  */
 export async function train(training, inputShape, params, data, at, wanted = () => true) {
   const model = new Model(training.layers, inputShape), {sgd} = training, n = data.y.length;
@@ -406,15 +406,15 @@ export async function train(training, inputShape, params, data, at, wanted = () 
 
 const sleep = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 
-// The client: what it keeps, and what it says to the server.
+// The client: its state, and its requests.
 
-/** A client's state in this process alone. Every `save` replaces all of it; a store that survives is `FileStore`. */
+/** State of a client in memory. Every `save` replaces all of it; `FileStore` survives the process. */
 export class MemoryStore {
   async load() { return this.state ?? null; }
   async save(state) { this.state = structuredClone(state); }
 }
 
-/** A client's state in a file (Node): on the disk before `save` returns, and replaced in one move. */
+/** State of a client in a file (Node): on the disk before `save` returns, and replaced by one atomic move. */
 export class FileStore {
   constructor(path) { this.path = path; }
 
@@ -442,7 +442,7 @@ export class FileStore {
   }
 }
 
-/** A client's state in a browser, which survives that the page is closed. */
+/** State of a client in a browser, which survives when the page is closed. */
 export class BrowserStore {
   constructor(key = "turnout") { this.key = key; }
   async load() { return JSON.parse(localStorage.getItem(this.key)); }
@@ -452,12 +452,12 @@ export class BrowserStore {
 /** One client of a federation. */
 export class Client {
   /**
-   * @param {string} url where the server is
-   * @param {{x: Float64Array, y: Int32Array}} data which `examples` makes
+   * @param {string} url of the server
+   * @param {{x: Float64Array, y: Int32Array}} data returned by `examples`
    * @param {object} options
-   *   store: what keeps the state; name, code: as the server shows and asks for them; wait: seconds that a question for work
-   *   may be held; backoff, longest: seconds of the first pause and of the longest before a new attempt; free: draw
-   *   minibatches at random in place of those that the protocol specifies; report: called with what happens.
+   *   store: of the state; name: shown to the operator; code: one-time code; wait: seconds of a long poll for work; backoff,
+   *   longest: seconds of the first and of the longest pause before another attempt; free: draw random minibatches instead
+   *   of those that the protocol specifies; report: called with a description of each event.
    */
   constructor(url, data, options = {}) {
     this.url = url.replace(/\/+$/, "");
@@ -468,7 +468,7 @@ export class Client {
     this.model = {digest: null};
   }
 
-  /** Go away as soon as possible; an open task is given up. */
+  /** Leave as soon as possible; an open task is given up. */
   stop() { this.stopped.abort(); }
 
   get stopping() { return this.stopped.signal.aborted; }
@@ -508,10 +508,10 @@ export class Client {
     }
   }
 
-  /** Tell the server that the client goes away. Once, because a lease ends anyway. */
+  /** Send the leave, once: without it, the lease ends later. */
   async leave(keepalive = false) { await this.request("POST", "/v1/leave", {json: {}, keepalive, seconds: 10}); }
 
-  /** Return what the server says of its run. */
+  /** Return the description of the run. */
   async announcement() {
     for (let attempt = 1; ; attempt++) {
       const answer = await this.request("GET", "/v1/run", {stops: true});
@@ -522,7 +522,7 @@ export class Client {
     }
   }
 
-  /** Refuse a run in which this client cannot take part. */
+  /** Check that this client can take part in the run. */
   check(about) {
     if (about.protocol === undefined) throw new JoinError(`what answers at ${this.url} is no turnout server`);
     if (about.protocol !== PROTOCOL) {
@@ -540,7 +540,7 @@ export class Client {
     if (unknown.length) throw new JoinError(`the server wants ${unknown.join(", ")}, which this client does not measure`);
   }
 
-  /** Become a client of the run, or make sure that it still is one. */
+  /** Enrol, or verify that the client is still enrolled. */
   async enrol() {
     const {name, code, store} = this.options;
     const answer = await this.ask("POST", "/v1/enrol", {json: {protocol: PROTOCOL, name, code}}); // undefined is left out
@@ -555,7 +555,7 @@ export class Client {
     this.options.report({event: "enrolled", client, run});
   }
 
-  /** Do a task, and keep the report. */
+  /** Do a task, and store the report. */
   async work(task) {
     const give = (reason) => this.ask("POST", `/v1/tasks/${task.task}/fail`, {json: {reason}});
     if (task.phase !== "train") return void (await give("unknown"));
@@ -583,7 +583,7 @@ export class Client {
     this.options.report({event: "trained", task: task.task, loss: done.loss});
   }
 
-  /** Return the parameters of a task's model, or null where the server has it no more; of one cut short, ask for the rest. */
+  /** Download the model of a task, and resume after interruptions; return null where the server has deleted it. */
   async download(task) {
     if (this.model.digest === task.model) return this.model.params;
     const most = 4096 + 8 * new Model(this.about.training.layers, this.about.input_shape).numParams;
@@ -607,7 +607,7 @@ export class Client {
     return this.model.params;
   }
 
-  /** Send a report until the server has said what became of it. */
+  /** Send a report until its outcome is known. */
   async deliver({task, body: text, stepsDone}) {
     const path = `/v1/tasks/${task.task}`, body = bytesOf(text);
     const headers = {
@@ -656,7 +656,7 @@ export class Client {
     }
   }
 
-  /** Send a request with the token. */
+  /** Send a request with the token, once. */
   async once(method, path, options = {}) {
     const answer = await this.request(method, path, options);
     if ([400, 401, 403, 426].includes(answer.status)) {
@@ -666,8 +666,8 @@ export class Client {
   }
 
   /**
-   * Send a request. Status 0 is no answer; with `partial`, what has come of a body that was cut is returned.
-   * `stops` has it end when the client is to stop.
+   * Send a request. Status 0 means no answer; with `partial`, the received part of an interrupted body is returned.
+   * With `stops`, the request ends when the client is to stop.
    */
   async request(method, path, {json, body, headers = {}, most = MOST_JSON, seconds = 120, partial, keepalive, stops} = {}) {
     const token = this.state?.token;
@@ -709,7 +709,7 @@ export class Client {
     return Math.random() * Math.min(longest, backoff * 2 ** Math.min(attempt, 30));
   }
 
-  /** Wait for so many seconds, or until the client is to stop. */
+  /** Pause for some seconds, or until the client is to stop. */
   async pause(length) {
     const {signal} = this.stopped;
     await new Promise((done) => {
@@ -726,13 +726,13 @@ export class Client {
 
 const isWhole = (value) => Number.isSafeInteger(value) && value >= 0;
 
-/** Return a time to wait as the server says it, an hour at most. */
+/** Read a number of seconds to wait, an hour at most. */
 function seconds(value) {
   if (typeof value !== "number" || !(value >= 0)) throw new JoinError("the server's answer has no number of seconds");
   return Math.min(value, MOST_SECONDS);
 }
 
-/** Return a task if it has all that a task has. */
+/** Return a task if all of its fields are valid. */
 function checkedTask(task) {
   const whole = [task.task, task.version + 1, task.repeat, task.size].every(isWhole) && task.heartbeat > 0;
   const texts = [[task.phase, /^[a-z_]{1,40}$/], [task.model, /^[0-9a-f]{64}$/], [task.fingerprint, /^[0-9a-f]{32}$/]];
@@ -755,7 +755,7 @@ function joined(parts) {
   return whole;
 }
 
-/** The pieces of a body as they come; not every browser can iterate over a stream. */
+/** Yield the pieces of a body; not every browser can iterate over a stream. */
 async function* pieces(response) {
   const reader = response.body?.getReader();
   if (!reader) return;

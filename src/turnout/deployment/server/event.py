@@ -12,18 +12,22 @@ Kind = Literal[
     "start", "enrol", "join", "leave", "report", "fail", "timer", "survey", "name", "ban", "unban", "remove", "codes"
 ]
 
-
 _INT64 = range(-(1 << 63), 1 << 63)
-_LONGEST = 4096  # bytes of the data of an event
+_MAX_BYTES = 4096  # of the data of an event
 
 
 @dataclass(eq=False)
-class Happening:
-    """An event that is not yet in the journal; `done` is answered when it is.
+class Event:
+    """An event that is not yet in the journal, and the future of whoever waits for it.
+
+    Attributes:
+        kind, client, task, digest, data: as of an `Entry`.
+        file: the upload of a report.
+        done: resolved once the event is in the journal and applied.
 
     Raises:
-        ValueError: for what no database can hold. Raised here, the error is that of one request, and never reaches the thread
-            that writes the journal.
+        ValueError: for values that no database can store. The check is here, in the thread of the request, so that the error
+            fails this request and never reaches the thread that writes the journal.
     """
 
     kind: Kind
@@ -36,18 +40,18 @@ class Happening:
 
     def __post_init__(self) -> None:
         if not all(number is None or number in _INT64 for number in (self.client, self.task)):
-            raise ValueError(f"client {self.client} or task {self.task} is no number of 64 bits")
+            raise ValueError(f"client {self.client} or task {self.task} does not fit in 64 bits")
         texts = [value for value in (self.digest, *self.data.values()) if isinstance(value, str)]
         size = len(json.dumps([self.digest, self.data], ensure_ascii=False, allow_nan=False).encode())
-        if size > _LONGEST or any("\0" in text for text in texts):
-            raise ValueError("the data of an event hold NUL, or are too long")
+        if size > _MAX_BYTES or any("\0" in text for text in texts):
+            raise ValueError(f"the data of an event contain NUL, or have more than {_MAX_BYTES:,} bytes")
 
     def answer(self, result: Any) -> None:
-        """Answer whoever waits for this event, unless nobody does any more."""
+        """Resolve the future, unless its owner has cancelled it."""
         if not self.done.done():
             self.done.set_result(result)
 
     def fail(self, error: Exception) -> None:
-        """Tell whoever waits for this event that it has failed."""
+        """Fail the future, unless its owner has cancelled it."""
         if not self.done.done():
             self.done.set_exception(error)

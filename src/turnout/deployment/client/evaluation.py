@@ -1,4 +1,4 @@
-"""A client's answers to evaluations: sums over its own test examples, at the shared model and at its own."""
+"""Evaluate a model on the test examples of one client: sums of losses and scores, of the shared and the personal model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from turnout.pieces.base import Personalization
 from turnout.population.requirement import BoundRequirement
 
 
-def answer(
+def evaluation_sums(
     form: SumsForm,
     client: Clients,
     test: Shards,
@@ -29,27 +29,27 @@ def answer(
     memory: State,
     required: BoundRequirement | None,
 ) -> dict[str, Any] | None:
-    """Return the sums of one client; None where one is not finite.
+    """Return the sums of an evaluation by one client; None where one is not finite.
 
     Args:
         form: which sums.
         client: its training examples, and the objective.
         test: its test examples, in the same row.
-        personal: what is personal; None is nothing.
+        personal: of the algorithm; None without personal parameters.
         params: the shared parameters, ``[P_u]``.
-        memory: what the client remembers.
-        required: what it requires of a model, by its row; None where nobody asks.
+        memory: of the client.
+        required: requirement of the client, by its row; None where the evaluation does not report on it.
     """
     objective, transforms, row = client.objective, client.transforms, int(client.rows[0])
-    held = Shards.pooled(*test.client(row))
+    examples = Shards.pooled(*test.client(row))
     model, sums = params, dict[str, Any]()
     if personal is not None:
         model = personal.serving(params, {name: value[None] for name, value in memory.items()})[0]
         first = personal.first(objective.initial, len(params))
-        shared = evaluate(objective, personal.newcomer(params, first), held, transforms)
+        shared = evaluate(objective, personal.newcomer(params, first), examples, transforms)
         sums |= {"shared_loss": float(shared.loss.sum()), "shared_score": float(shared.score.sum())}
-    scores = evaluate(objective, model, held, transforms, outputs=bool(form.metrics))
-    sums |= scored(scores, held.y.cpu().numpy(), form.groups, form.bins)
+    scores = evaluate(objective, model, examples, transforms, outputs=bool(form.metrics))
+    sums |= scored(scores, examples.y.cpu().numpy(), form.groups, form.bins)
     if form.metrics:
         sums |= metric_sums(form.metrics, *scores.pairs[0])
     if form.appeal:
@@ -61,7 +61,7 @@ def answer(
 def _appeal(
     form: SumsForm, client: Clients, test: Shards, model: torch.Tensor, required: BoundRequirement
 ) -> dict[str, float]:
-    """Return whether a model meets what a client requires on each split, and how well the model does that it prefers."""
+    """Return whether a model meets the requirement on each split, and the accuracy of the model that the client prefers."""
     values, row = dict[str, np.ndarray](), int(client.rows[0])
     for split, shards in (("train", client.shards), ("test", test)):
         loss, score = (tensor.cpu().numpy() for tensor in full_scores(replace(client, shards=shards), model))
@@ -72,9 +72,9 @@ def _appeal(
         None if required.test is None else required.test[[row]],
         None if required.solo_accuracy is None else required.solo_accuracy[[row]],
     )
-    happy = {split: bool(content(values, requirement, split)[0]) for split in ("train", "test")}
-    sums = {f"appeal_{split}": float(value) for split, value in happy.items()}
+    meets = {split: bool(content(values, requirement, split)[0]) for split in ("train", "test")}
+    sums = {f"appeal_{split}": float(value) for split, value in meets.items()}
     if form.alone:
         assert requirement.solo_accuracy is not None
-        sums["preferred"] = float((values["test_accuracy"] if happy["test"] else requirement.solo_accuracy)[0])
+        sums["preferred"] = float((values["test_accuracy"] if meets["test"] else requirement.solo_accuracy)[0])
     return sums

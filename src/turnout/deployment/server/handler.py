@@ -1,0 +1,108 @@
+"""Apply journal entries on a server, and answer the events that they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from turnout.deployment.server import noise
+from turnout.deployment.server.driver import Driver
+from turnout.deployment.server.enrolment import Enrolment
+from turnout.deployment.server.entries import Effects, Entry, Outcome
+from turnout.deployment.server.event import Event
+from turnout.deployment.server.outcomes import Outcomes, answer_after
+from turnout.deployment.server.roster import REASONS
+from turnout.deployment.server.timeouts import Timeouts
+from turnout.deployment.server.verdicts import Verdict
+from turnout.deployment.wire.administrator import CHANGES
+
+
+class EntryHandler:
+    """Apply entries to a driver and answer their events: the `Handler` of a `JournalWriter`, called by its thread alone.
+
+    Args:
+        driver: the run, after all entries of the journal.
+        enrolment: tokens and one-time codes.
+        timeouts: leases, deadlines and timers.
+        outcomes: of tasks.
+        min_clients: number of clients that must be present before training begins.
+    """
+
+    def __init__(
+        self, driver: Driver, enrolment: Enrolment, timeouts: Timeouts, outcomes: Outcomes, min_clients: int
+    ) -> None:
+        self._driver, self._enrolment, self._timeouts, self._outcomes = driver, enrolment, timeouts, outcomes
+        self._min_clients, self._starting = min_clients, driver.run is not None
+
+    def tick(self) -> float:
+        """Begin the run once enough clients are present, and queue what is due; return the seconds until more can be."""
+        if not self._starting and len(self._enrolment) >= self._min_clients <= len(self._timeouts.presence):
+            self._starting = True
+            setting = self._driver.setting
+            self._timeouts.put(Event("start", data={"rounds": setting.rounds, **noise.first(setting.algorithm)}))
+        return self._timeouts.expire()
+
+    def admit(self, event: Event, codes: set[str]) -> bool:
+        """Return whether an event is to be written; an enrolment or a change of codes may be answered at once."""
+        match event.kind:
+            case "enrol":
+                verdict = self._enrolment.admit(event, codes)
+            case "codes":
+                verdict = self._enrolment.admit_change(event, codes)
+            case _:
+                return True
+        if verdict is not None:
+            event.answer(verdict)
+        return verdict is None
+
+    def apply(self, entry: Entry, event: Event) -> tuple[list[Outcome], list[int]]:
+        """Apply an entry and answer its event; return outcomes of tasks, and clients whose long polls can be answered."""
+        effects = self._driver.apply(entry)
+        self._outcomes.add(effects.outcomes)
+        self._timeouts.update(effects)
+        ready = effects.assigned + effects.surveyed
+        if effects.error is not None:
+            event.fail(effects.error)
+            return effects.outcomes, ready
+        if entry.kind in REASONS and entry.client is not None and self._timeouts.presence.end(entry.client):
+            ready.append(entry.client)  # its long poll is answered with the ban
+        event.answer(self._answer(entry, effects))
+        return effects.outcomes, ready
+
+    def _answer(self, entry: Entry, effects: Effects) -> Any:
+        """Return the answer to the event of an entry."""
+        match entry.kind:
+            case "enrol":
+                return self._enrolment.written(entry)
+            case "codes":
+                return self._enrolment.changed(entry)
+            case "survey":
+                return self._driver.surveys.number - 1
+            case "report":
+                return self._answer_to_report(entry, effects)
+            case kind if kind in CHANGES:
+                assert entry.client is not None
+                if kind == "remove":
+                    self._enrolment.forget(entry.client)
+                return Verdict(200, {"client": entry.client, "state": standing(self._driver, entry.client)})
+        return None
+
+    def _answer_to_report(self, entry: Entry, effects: Effects) -> Verdict:
+        """Return 201 for a report that this entry has taken, and otherwise the answer of the task that had ended before."""
+        assert entry.client is not None
+        assert entry.task is not None
+        assert entry.digest is not None
+        outcome = next((outcome for outcome in effects.outcomes if outcome.task == entry.task), None)
+        if outcome is None:
+            return answer_after(self._outcomes.get(entry.client, entry.task), entry.digest)
+        verdict = answer_after(outcome, entry.digest)
+        return Verdict(201, verdict.body) if verdict.status == 200 else verdict
+
+
+def standing(driver: Driver, client: int) -> str:
+    """Return the state of a client: ``"there"``, ``"away"``, ``"at work"``, ``"banned"`` or ``"removed"``."""
+    roster = driver.roster
+    if client in roster.bans:
+        return "removed" if client in roster.removed else "banned"
+    if driver.task_of(client) is not None:
+        return "at work"
+    return "there" if roster.is_present(client) else "away"

@@ -1,0 +1,164 @@
+"""One open evaluation or query: its tasks, its messages, and the sum of its answers."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnout.core.types import State
+from turnout.deployment.server.blame import is_of_the_machine
+from turnout.deployment.server.publication import Published
+from turnout.deployment.server.setting import RunSetting
+from turnout.deployment.server.summed_survey import SummedSurvey
+from turnout.deployment.wire.assignment import Assignment, Told, told
+from turnout.deployment.wire.surveys import SURVEY, SumsFormat, question_tensor
+from turnout.evaluation.queries import Question
+from turnout.privacy.noise import gaussian
+from turnout.protocol.survey import FIRST_TASK, OpenedSum, Survey
+
+_PHASES = 10**12  # the timer of a phase is -1 - survey - phase * this
+
+log = logging.getLogger("turnout.server")
+
+
+class OpenSurvey:
+    """An evaluation or query whose answers arrive.
+
+    Args:
+        setting: what is run.
+        survey: the clients that were asked, and their answers.
+        order: the task of every client, but for its number.
+        secret: hexadecimal, which the noise of its sum follows from; empty where it is not noised, or has none of its own.
+        read: returns the body of a message, by its task and its digest.
+
+    Attributes:
+        survey, order, secret: as given; `order` asks for the present phase of a masked sum.
+        masked: the messages of a masked sum; None where the server sees the answer of each client.
+        inputs: in a later phase of a masked sum, what each client alone is told.
+    """
+
+    def __init__(
+        self, setting: RunSetting, survey: Survey, order: Assignment, secret: str, read: Callable[[int, str], bytes]
+    ) -> None:
+        self._setting, self._read = setting, read
+        self.survey, self.order, self.secret = survey, order, secret
+        masks = setting.answer_sum is not None and setting.answer_sum.masking is not None
+        self.masked = SummedSurvey(setting, survey.request, read) if masks else None
+        self.inputs: dict[int, dict[str, Told]] = {}
+
+    @classmethod
+    def begin(
+        cls, setting: RunSetting, survey: Survey, model: Published, secret: str, read: Callable[[int, str], bytes]
+    ) -> OpenSurvey:
+        """Make a survey of a model."""
+        asked = survey.request
+        inputs: State = {}
+        if asked.question:
+            inputs["question"] = question_tensor(asked.question)[None]
+        if setting.answer_sum is not None and setting.answer_sum.masking is not None:
+            inputs[SURVEY] = torch.tensor([asked.number])
+        order = Assignment(
+            FIRST_TASK, asked.version, asked.phase, 0, model.digest, model.size, setting.heartbeat, told(inputs, 0)
+        )
+        return cls(setting, survey, order, secret, read)
+
+    @property
+    def number(self) -> int:
+        """Number of the survey."""
+        return self.survey.request.number
+
+    @property
+    def timer(self) -> int:
+        """Number of the timer that ends the survey, or its present phase; negative, so that it is none of the pace's."""
+        return -1 - self.number - (0 if self.masked is None else self.masked.step) * _PHASES
+
+    def assignment(self, task: int, client: int) -> Assignment:
+        """Return the task of a client."""
+        return replace(self.order, task=task, told=self.inputs.get(client, self.order.told))
+
+    def take(self, client: int, task: int, body: str) -> None:
+        """Take the answer of a client, or its message in the present phase of a masked sum.
+
+        Raises:
+            WireError: for a message of another form.
+        """
+        assignment, answer = self.assignment(task, client), dict[str, Any]()
+        if self.masked is not None:
+            self.masked.take(client, body, assignment)
+        else:
+            expected = self._setting.answer_format(assignment)
+            assert isinstance(expected, SumsFormat)
+            answer = expected.read(self._read(task, body))
+        self.survey.answered(client, answer)
+
+    def begin_phase(self, barred: Collection[int]) -> list[int]:
+        """Begin the next phase of a masked sum; return the clients to ask, or none where the sum cannot go on.
+
+        Args:
+            barred: clients that are excluded.
+        """
+        assert self.masked is not None
+        completed = [client for client in self.survey.answers if client not in barred]
+        try:
+            clients = self.masked.advance(completed)
+            inputs = self.masked.inputs(clients) if clients else {}
+        except Exception as error:
+            if is_of_the_machine(error):
+                raise
+            log.error("survey aborted", extra={"survey": self.number, "reason": repr(error)})
+            return []
+        if (phase := self.masked.phase) is not None:
+            common = {name: value for name, value in self.order.told.items() if name in ("question", SURVEY)}
+            self.inputs = {client: {**common, **told(values, 0)} for client, values in inputs.items()}
+            self.order = replace(self.order, phase=phase)
+        return clients
+
+    @property
+    def culprits(self) -> Mapping[int, str]:
+        """Clients that broke the protocol of a masked sum, and how."""
+        return {} if self.masked is None else self.masked.culprits
+
+    def abandon(self) -> None:
+        """Forget all answers, which must not be opened."""
+        self.survey.lost |= dict.fromkeys(self.survey.answers, "unsummed")
+        self.survey.answers, self.masked = {}, None
+
+    def result(self, secret_of: Callable[[str, str], int]) -> OpenedSum | None:
+        """Add up the answers, with noise where the run has some; return None where the server sees each answer.
+
+        Args:
+            secret_of: returns what the noise follows from, given the secret of the survey and all that clients sent.
+        """
+        if self._setting.answer_sum is None:
+            return None
+        asked, answers = self.survey.request, self.survey.answers
+        layout = self._setting.answer_layout(Question(**asked.question) if asked.question else None)
+        if self.masked is not None:
+            completed = list(answers)
+            vector, used, reason = self.masked.total()
+            self.survey.opened(used, completed)
+            content = self.masked.bodies()
+        else:
+            vector, reason = (sum(map(layout.vector, answers.values())) if answers else None), "nobody has answered"
+            content = [[client, answers[client]] for client in sorted(answers)]
+        if vector is None:
+            return OpenedSum(None, reason)
+        assert isinstance(vector, np.ndarray)
+        if layout.server_deviation:
+            # The noise depends on all messages: two sums with the same noise would give away their difference.
+            secret = secret_of(self.secret, json.dumps([self.number, content]))
+            federation = replace(self._setting.federation(1), secret=secret)
+            drawn = gaussian("noise of an answer", federation, self.number, layout.size)
+            vector = vector + layout.server_deviation * drawn.double().cpu().numpy()
+        return OpenedSum(layout.totals(vector), "", layout.deviations, layout.least_examples)
+
+
+def survey_of(timer: int) -> int:
+    """Return the number of the survey that a timer ends, or one phase of."""
+    return (-1 - timer) % _PHASES

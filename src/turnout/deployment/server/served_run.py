@@ -1,0 +1,248 @@
+"""A run on a server, from its first task on: the coordinator, its open tasks and the reports of clients."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from turnout.core.types import Candidates, Report, State
+from turnout.deployment.server.blame import Blame
+from turnout.deployment.server.entries import Effects, Entry, Outcome
+from turnout.deployment.server.extra_phases import ExtraPhases
+from turnout.deployment.server.ledger import Ledger
+from turnout.deployment.server.noise import Noise
+from turnout.deployment.server.open_tasks import OpenTasks
+from turnout.deployment.server.publication import Published
+from turnout.deployment.server.reports import Reports
+from turnout.deployment.server.roster import Roster
+from turnout.deployment.server.setting import RunSetting
+from turnout.deployment.server.store import Store
+from turnout.deployment.wire.assignment import Assignment
+from turnout.protocol.batch import Batch, Stepped
+from turnout.protocol.choice import Choice
+from turnout.protocol.cohorts import SelectedCohorts
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.loop import carry_out, use
+from turnout.protocol.pace import Gather, Step
+from turnout.protocol.scheduler import Scheduler
+
+OVER = "the run is over"
+
+log = logging.getLogger("turnout.server")
+
+
+class ServedRun:
+    """Carry out the actions of a pace with the reports of clients: the `Clients` of `turnout.protocol.loop`.
+
+    Args:
+        setting: what is run.
+        store: models and reports.
+        ledger: tables; None keeps none.
+        roster: tells which clients are present.
+        num_clients: N at the first task.
+        noise: what the noise of its steps follows from.
+        publish: writes the present model to a file.
+        after_step: called after every server step.
+
+    Attributes:
+        coordinator: the server.
+        tasks: open tasks and timers.
+        reports: those that are still to be used.
+        extra: the phases after training.
+        noise: what the noise of the next step follows from.
+        over: reason that the run is over; None while it goes on.
+        empty_steps: server steps in a row without a usable report, in this process.
+    """
+
+    def __init__(
+        self,
+        setting: RunSetting,
+        store: Store,
+        ledger: Ledger | None,
+        roster: Roster,
+        num_clients: int,
+        noise: Noise,
+        publish: Callable[[], Published],
+        after_step: Callable[[Stepped], None],
+    ) -> None:
+        self.setting, self._ledger, self._publish, self._after_step = setting, ledger, publish, after_step
+        self.reports = Reports(setting, store)
+        self.extra = ExtraPhases(setting, self.reports.body)
+        self._measuring: dict[int, int] = {}  # the task of each client that has measured for the present round
+        self.over: str | None = None
+        self.empty_steps = 0
+        algorithm, seed = setting.algorithm, setting.seed
+        pace = setting.pace.bind(num_clients, algorithm)
+        self._choice = Choice(roster, pace, seed)
+        candidates = partial(_candidates, roster, seed)
+        cohorts = SelectedCohorts(algorithm.selection, candidates, roster.present)
+        self.scheduler = Scheduler(pace, cohorts, self._choice, patient=True)
+        self.coordinator = Coordinator(
+            algorithm,
+            setting.initial,
+            setting.federation(num_clients),
+            self.scheduler,
+            rounds=setting.rounds,
+            records_influence=True,
+            blames=True,
+        )
+        self.tasks = OpenTasks(self.coordinator, self.reports, self.extra, ledger, publish, setting.heartbeat)
+        self._blame = Blame(self.coordinator, setting.reports, self.reports_of)
+        self._next_noise = noise
+        self.renew(noise)
+
+    @property
+    def rounds(self) -> int:
+        """Server steps that are planned."""
+        return self.setting.rounds if self.coordinator.rounds is None else self.coordinator.rounds
+
+    def renew(self, noise: Noise) -> None:
+        """Set what the noise of all later steps follows from."""
+        self.noise = noise
+        self.coordinator.noise_of(noise.of_step, noise.lost)
+
+    def plan(self, time: float, rounds: int) -> None:
+        """Set the planned number of server steps; a run that is over because it has taken all of them may go on."""
+        self.coordinator.rounds = rounds
+        if self.over is not None and self.coordinator.over is None:
+            self.over = None
+            self._choice.begin(self._choice.round)
+            self.scheduler.resume(time)
+
+    def set_presence(self, time: float, client: int, present: bool) -> None:
+        """Pass on that a client joined or left."""
+        if self.over is not None:
+            return
+        self._choice.begin(self._choice.round)  # which lists the clients that are present once a round
+        (self.scheduler.joined if present else self.scheduler.left)(time, [client])
+
+    def handle(self, entry: Entry, effects: Effects) -> None:
+        """Handle the entry of a report, of a client that failed, or of a timer."""
+        if entry.kind == "timer":
+            self.tasks.timers.pop(entry.data["timer"], None)
+            self.scheduler.expired(entry.time, entry.data["timer"])
+            return
+        assert entry.client is not None
+        assert entry.task is not None
+        if entry.kind == "fail":
+            self.scheduler.died(entry.time, entry.client, entry.task)
+        elif (assignment := self.tasks.assignment(entry.client, entry.task)) is not None:
+            assert entry.digest is not None
+            self.scheduler.reported(entry.time, entry.client, entry.task, assignment.version)
+            del self.tasks.assignments[entry.client]
+            self.reports.bodies[entry.task] = entry.digest
+            self.extra.take(entry.client, entry.digest, assignment)
+            effects.outcomes.append(Outcome(entry.task, entry.client, "taken", entry.digest))
+
+    def advance(self, time: float, effects: Effects) -> None:
+        """Carry out the actions of the pace until it waits for the next entry, or the run is over."""
+        self.tasks.time, self.tasks.effects = time, effects
+        while self.coordinator.over is None and (action := self._next(time)) is not None:
+            use(self.coordinator, self, action, self.tasks)
+        if self.coordinator.over is not None:  # a step was the last one, or lost releases have spent the budget
+            self.over = self.coordinator.over
+            self.tasks.end_all(OVER)
+            self._publish()
+
+    def _next(self, time: float) -> Step | Gather | None:
+        """Return the next action that needs a model, without the measurements that make the selection raise."""
+        while True:
+            try:
+                return carry_out(self.coordinator, self.tasks, time)
+            except Exception as error:
+                if not (rows := self._blame.of_choice(error)):
+                    raise
+                self._drop_measurements(rows, error)
+
+    def _drop_measurements(self, rows: Sequence[int], error: Exception) -> None:
+        """Drop the measurements in some rows, because they raise an error."""
+        measured = self.coordinator.measured
+        assert measured is not None
+        clients = np.unique(measured.client[list(rows)]).tolist()
+        tasks = [self._measuring[client] for client in clients]
+        log.error("measurements dropped", extra={"clients": clients, "reason": repr(error)})
+        self.coordinator.measure_by(measured.take(np.delete(np.arange(len(measured)), rows)))
+        self.reports.exclude(tasks, repr(error))
+        self.tasks.end(tasks, clients, "unusable")
+
+    def reports_of(self, coordinator: Coordinator, batch: Batch) -> Report:
+        """Return the reports of a batch; the noise of a step follows from them."""
+        extra = self.extra
+        if batch.phase in self.setting.algorithm.aggregation.phases:
+            extra.gathered(coordinator, batch.phase, batch.clients.tolist(), batch.groups[0])
+            return coordinator.no_reports()
+        # Of a sum that could not be used, the batch has no clients left.
+        summed = extra.declared and batch.phase == "train" and len(batch) > 0
+        reports = extra.report(coordinator, batch) if summed else self.reports.read(batch, coordinator)
+        if batch.phase == "train":
+            digests = [*(self.reports.bodies.get(task) for task in batch.tasks.tolist()), *extra.bodies()]
+            # Kept apart from `noise` until the step is taken: one that raises is tried again, with other reports.
+            self._next_noise = self.noise.after(reports, digests)
+            coordinator.noise_of(self._next_noise.of_step, self._next_noise.lost)
+        return reports
+
+    def stepped(self, action: Step | Gather, stepped: Stepped | None) -> None:
+        """Record a server step, and forget the reports that were used."""
+        self.reports.forget(action.tasks)
+        if stepped is None:
+            if isinstance(action, Gather) and action.phase == "measure":
+                self._measuring = dict(zip(action.clients, action.tasks, strict=True))
+            return
+        self.noise = self._next_noise
+        self.extra.clear(but=set(self.scheduler.pace.busy()))
+        usable = len(stepped.reports) - stepped.info.get("num_dropped", 0)
+        self.empty_steps = 0 if usable > 0 else self.empty_steps + 1
+        if self._ledger is not None:
+            self._ledger.step(self.coordinator, stepped, self.tasks.time)
+        self._after_step(stepped)
+
+    def unusable(self, error: Exception, action: Step | Gather) -> Collection[int] | None:
+        """Return the tasks of an action whose reports raise an error; None where no report is to blame."""
+        if (blamed := self._blame.of_action(error, action)) is None:
+            return None
+        tasks, rows = blamed
+        if tasks:
+            clients = sorted(client for client, task in zip(action.clients, action.tasks, strict=True) if task in tasks)
+            text = (
+                "a secure sum dropped, for what one of its clients sent" if self.extra.declared else "reports dropped"
+            )
+            log.error(text, extra={"clients": clients, "tasks": list(tasks), "reason": str(error) or repr(error)})
+        if not self.extra.declared:  # of a sum under masks, the messages of its earlier phases were used
+            self.reports.exclude(tasks, repr(error))
+        if rows:
+            self._drop_measurements(rows, error)
+        return tasks
+
+    def unused(self) -> list[str]:
+        """Return the digests of the reports that are still to be used."""
+        return [*self.reports.bodies.values(), *self.extra.bodies()]
+
+    def facts(self) -> dict[str, Any]:
+        """Return the state beside that of the coordinator, as plain values."""
+        return {
+            "tasks": [[client, assignment.json()] for client, assignment in self.tasks.assignments.items()],
+            "bodies": list(self.reports.bodies.items()),
+            "timers": list(self.tasks.timers.items()),
+            "measuring": list(self._measuring.items()),
+            "rounds": self.coordinator.rounds,
+            **self.extra.facts(),
+        }
+
+    def restore(self, facts: Mapping[str, Any], group: Callable[[str], State]) -> None:
+        """Restore what `facts` returned, and the coordinator from the tensors of each group."""
+        self.tasks.assignments = {client: Assignment.read(table) for client, table in facts["tasks"]}
+        self.reports.bodies, self.tasks.timers = dict(facts["bodies"]), dict(facts["timers"])
+        self._measuring = dict(facts.get("measuring", ()))
+        self.extra.restore(facts)
+        self.coordinator.attendances.barred |= self.extra.barred.keys()
+        self.coordinator.restore(group)
+        self.coordinator.rounds, self.over = facts["rounds"], facts["over"]
+
+
+def _candidates(roster: Roster, seed: int, version: int) -> Candidates:
+    """Return the clients that a selection may choose from at a version."""
+    return Candidates(lambda clients: roster.available(clients, version), roster.num_clients, version, seed)
