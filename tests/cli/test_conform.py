@@ -21,7 +21,7 @@ from turnout.deployment.conform.faults import Exchange
 from turnout.deployment.conform.scenarios import SCENARIOS
 from turnout.deployment.conform.trial import tried
 from turnout.deployment.wire.assignment import Assignment
-from turnout.deployment.wire.assignment import told as wire_told
+from turnout.deployment.wire.assignment import plain_row as wire_told
 from turnout.deployment.wire.format import encode
 from turnout.deployment.wire.surveys import question_tensor
 from turnout.evaluation.queries import Question

@@ -429,11 +429,11 @@ def test_options_that_do_not_go_together(tmp_path):
 
 def test_what_clients_are_told_is_plain():
     """A task is JSON, to the last bit."""
-    from turnout.deployment.wire.assignment import Assignment, told
+    from turnout.deployment.wire.assignment import Assignment, plain_row
     from turnout.deployment.wire.format import WireError
 
     state = {"x": torch.tensor([0.1, 1 / 3], dtype=torch.float64), "n": torch.tensor([3, 2**60])}
-    task = Assignment(1, 2, "train", 0, "0" * 64, 10, 1.0, told(state, 1))
+    task = Assignment(1, 2, "train", 0, "0" * 64, 10, 1.0, plain_row(state, 1))
     again = Assignment.read(json.loads(json.dumps(task.json())))
     assert again.tensors()["x"].item() == np.float64(1 / 3)
     assert again.tensors()["n"].item() == 2**60

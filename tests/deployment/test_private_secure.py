@@ -13,7 +13,7 @@ from turnout import privacy
 from turnout.deployment.server.noise import RELEASES, Noise
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
-from turnout.deployment.wire.assignment import told
+from turnout.deployment.wire.assignment import plain_row
 from turnout.deployment.wire.format import read_manifest
 from turnout.pieces.aggregation import PrivateSum, SecureSum, private_secure, private_sum
 from turnout.privacy.noise import gaussian
@@ -226,7 +226,7 @@ def test_clients_refuse_to_open_a_sum_with_less_noise_than_is_counted(world, cap
         if task.phase == "open":
             asked.append(client)
             secrets = task.tensors()
-            task = replace(task, told=told(secrets | {"there": secrets["there"][:, :4]}, 0))
+            task = replace(task, told=plain_row(secrets | {"there": secrets["there"][:, :4]}, 0))
         return do(client, task, model, memory)
 
     for home in deployed.homes:

@@ -16,7 +16,7 @@ from turnout.deployment.server.files import Files, ReportLost
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.status import status
-from turnout.deployment.wire.assignment import Assignment, told
+from turnout.deployment.wire.assignment import Assignment, plain_row
 from turnout.deployment.wire.format import decode, digest, encode, read_manifest
 from turnout.pieces.aggregation import SecureSum
 from turnout.protocol.secure import SecureClient, shamir
@@ -258,7 +258,7 @@ def _named(body):
 
 
 def task(phase, **tensors):
-    return Assignment(1, 0, phase, 0, "", 0, 1.0, told(tensors, 0))
+    return Assignment(1, 0, phase, 0, "", 0, 1.0, plain_row(tensors, 0))
 
 
 def announced(piece=SECURE):

@@ -86,14 +86,14 @@ class Answerer:
     def later(self, task: Assignment) -> bytes | None:
         """Return the body of a message of a later phase; None where the client drops out."""
         try:
-            number, told = survey_of(task), {name: value[0] for name, value in task.tensors().items()}
+            number, inputs = survey_of(task), {name: value[0] for name, value in task.tensors().items()}
         except WireError as error:
             log.warning("a task of a survey cannot be read", extra={"task": task.task, "reason": str(error)})
             return None
         if (masker := self._maskers.get(number)) is None:
             log.info("answer lost", extra={"survey": number})
             return None
-        done = masker.answer(task.phase, number, told, {})
+        done = masker.answer(task.phase, number, inputs, {})
         if task.phase == "open" or done is None:
             del self._maskers[number]
         return None if done is None else encode(done[0])

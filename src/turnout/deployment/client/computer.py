@@ -12,7 +12,7 @@ from turnout.core.adapter import BASE_OFFSET
 from turnout.core.types import Federation, State
 from turnout.data.federated import Shards
 from turnout.data.transforms import bake
-from turnout.deployment.wire.assignment import Assignment, told
+from turnout.deployment.wire.assignment import Assignment, plain_row
 from turnout.deployment.wire.format import Manifest, Spec, WireError, compare, manifest, model_tensors, split_model
 from turnout.deployment.wire.messages import Coding
 from turnout.engine.choice import Choice
@@ -31,7 +31,7 @@ class Computer:
         objective: model and loss.
         memory: memory of a client before its first task.
         model: types and shapes of the tensors that are downloaded with a task.
-        told: types and shapes of the inputs of a task that are for one client alone.
+        inputs: types and shapes of the inputs of a task that are for one client alone.
         test: test examples of the clients; None without any.
         sums: the sums of an evaluation on them.
         judges: True where clients have a requirement that a model meets or not.
@@ -73,7 +73,7 @@ class Computer:
             shared[BASE_OFFSET] = aggregation.base_offset(aggregation.init(self.federation))
         sent = algorithm.broadcast_dtype(initial.dtype)
         self.model: Manifest = manifest(model_tensors(initial[:num_shared], shared, sent))
-        self.told = _specs(told(algorithm.first_inputs(self.federation), 0))
+        self.inputs = _specs(plain_row(algorithm.first_inputs(self.federation), 0))
         self.coding = Coding.of(algorithm, experiment.seed, self.objective)
         # Clients have a requirement where the population opts in by it, or where it is measured.
         measured = (*algorithm.measurements, *algorithm.selection.measurements)
@@ -88,7 +88,7 @@ class Computer:
         """
         if task.phase not in self.experiment.algorithm.aggregation.phases:  # those are checked by `phase_message`
             try:
-                compare(_specs(task.told), self.told)
+                compare(_specs(task.told), self.inputs)
             except WireError as error:
                 raise WireError(f"the server's task is not one of {self.experiment.algorithm.name}: {error}") from None
 

@@ -75,7 +75,7 @@ class Trial:
 
     Attributes:
         log: exchanges of the client.
-        said: last lines that it printed.
+        output: last lines that it printed.
         code: its exit code; None where it was ended.
     """
 
@@ -85,7 +85,7 @@ class Trial:
     seconds: float = 120.0
     scenarios: Sequence[Scenario] = SCENARIOS
     log: list[Exchange] = field(default_factory=list)
-    said: str = ""
+    output: str = ""
     code: int | None = None
 
     def __post_init__(self) -> None:
@@ -101,8 +101,8 @@ class Trial:
         """Run the client until the run is over; return the violation of each rule, or None."""
         with tempfile.TemporaryDirectory() as folder:
             self._go(Path(folder), self._script)
-        ended = None if self.code == 0 else f"it ends with {self.code}, needed 0 when the run is over: {self.said}"
-        ended = f"it does not end within {self.seconds:g} s: {self.said}" if self.code is None else ended
+        ended = None if self.code == 0 else f"it ends with {self.code}, needed 0 when the run is over: {self.output}"
+        ended = f"it does not end within {self.seconds:g} s: {self.output}" if self.code is None else ended
         return judge.of_scenarios(self.scenarios, self.log) | judge.in_general(self.log) | {"ends with the run": ended}
 
     def training(self, specified: bool) -> dict[str, str | None]:
@@ -120,7 +120,7 @@ class Trial:
         answer = Fault("status", 426, {"reason": "this server speaks another protocol than the client: update it"})
         with tempfile.TemporaryDirectory() as folder:
             self._go(Path(folder), lambda exchange: answer if exchange.path == "/v1/enrol" else None)
-        wrong = None if self.code else f"it ends with {self.code}, needed an exit code > 0: {self.said}"
+        wrong = None if self.code else f"it ends with {self.code}, needed an exit code > 0: {self.output}"
         enrolments = sum(exchange.path == "/v1/enrol" for exchange in self.log)
         return {"stops at 426": f"it enrols {enrolments} times" if enrolments > 1 else wrong}
 
@@ -148,16 +148,16 @@ class Trial:
         train = self.experiment.data.train
         (folder / "examples.json").write_text(json.dumps({"inputs": train.x.tolist(), "targets": train.y.tolist()}))
         (folder / "examples.py").write_text(_FILE)
-        with contextlib.ExitStack() as stack, (folder / "said.txt").open("w+") as said:
+        with contextlib.ExitStack() as stack, (folder / "said.txt").open("w+") as output:
             serving = stack.enter_context(contextlib.ExitStack())
             url = serving.enter_context(self._served(folder, script, port))
             port = int(url.rpartition(":")[2])
-            client = self._client(folder, url, said)
+            client = self._client(folder, url, output)
             stack.callback(lambda: (client.kill(), client.wait()))
-            asked = script != self._script
+            queried = script != self._script
             while client.poll() is None and time.monotonic() < end:
-                if not asked and self._server.driver.version > 0:
-                    asked = True
+                if not queried and self._server.driver.version > 0:
+                    queried = True
                     for question in QUESTIONS:
                         self._server.service.survey("query", question=question).result()
                 try:
@@ -170,10 +170,10 @@ class Trial:
                 else:
                     client.kill()
                     client.wait()
-                    client = self._client(folder, url, said)
+                    client = self._client(folder, url, output)
             self.code = client.poll()
-            said.seek(0)
-            self.said = " | ".join(said.read().splitlines()[-3:])[-500:] or "it said nothing"
+            output.seek(0)
+            self.output = " | ".join(output.read().splitlines()[-3:])[-500:] or "it said nothing"
 
     def _served(self, folder: Path, script: Script, port: int) -> contextlib.AbstractContextManager[str]:
         """Serve in a thread."""
@@ -182,7 +182,7 @@ class Trial:
         server.trial, server.script, self._server = self, script, server
         return server.listening()
 
-    def _client(self, folder: Path, url: str, said: Any) -> subprocess.Popen[str]:
+    def _client(self, folder: Path, url: str, output: Any) -> subprocess.Popen[str]:
         """Start the client."""
         values = {
             "url": url,
@@ -192,7 +192,7 @@ class Trial:
         }
         words = [_filled(word, values) for word in shlex.split(self.command)]
         try:
-            return subprocess.Popen(words, stdout=said, stderr=subprocess.STDOUT, text=True)
+            return subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, text=True)
         except OSError as error:
             raise ConfigurationError(f"command: {words[0]} cannot be started: {error}") from None
 

@@ -30,7 +30,7 @@ from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
 from turnout.deployment.server.training import training
-from turnout.deployment.wire.assignment import Assignment, told
+from turnout.deployment.wire.assignment import Assignment, plain_row
 from turnout.deployment.wire.format import decode, model_tensors, read_manifest
 from turnout.deployment.wire.surveys import question_tensor
 from turnout.evaluation.queries import KINDS, Question
@@ -155,7 +155,7 @@ def _surveys(run: Configuration) -> list[dict[str, Any]]:
     }
     questions = [None, *(Question(kind, **of_values.get(kind, {})) for kind in KINDS), Question("mean", "targets")]
     for number, question in enumerate([*questions, Question("mean", column=2)]):
-        inputs = {} if question is None else told({"question": question_tensor(question.table())[None]}, 0)
+        inputs = {} if question is None else plain_row({"question": question_tensor(question.table())[None]}, 0)
         phase = "evaluate" if question is None else "query"
         task = Assignment(FIRST_TASK + number, 0, phase, 0, "0" * 64, 0, 10.0, inputs)
         done = worker.do(0, task, model_tensors(params, {}, params.dtype), worker.first_memory())

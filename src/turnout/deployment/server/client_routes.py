@@ -87,7 +87,7 @@ class ClientRoutes:
 
     async def _work_within(self, client: int, wait: float, after: int) -> dict[str, Any] | None:
         """Return a client's work, and wait for it; an earlier long poll of the client is answered now."""
-        with self.waiting.held(client) as woken:
+        with self.waiting.hold(client) as woken:
             work = self._service.work_of(client, wait, after)
             if work is None:
                 await asyncio.wait([woken], timeout=wait)

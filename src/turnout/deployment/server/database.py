@@ -162,8 +162,8 @@ class Claim:
         Raises:
             StoreLost: where another server has the journal.
         """
-        mine = (FACTS.c.name == _CLAIM) & (FACTS.c.value == self._number)
-        if not connection.execute(FACTS.update().where(mine).values(value=FACTS.c.value)).rowcount:
+        is_current = (FACTS.c.name == _CLAIM) & (FACTS.c.value == self._number)
+        if not connection.execute(FACTS.update().where(is_current).values(value=FACTS.c.value)).rowcount:
             raise StoreLost("another server has taken over this journal: stop one of the two")
 
     def close(self) -> None:

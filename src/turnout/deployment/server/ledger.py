@@ -120,21 +120,21 @@ class Ledger:
         Raises:
             CheckpointError: where it cannot be written.
         """
-        asked, survey = closed.survey.request, closed.survey
+        request, survey = closed.survey.request, closed.survey
         facts = {
-            "version": asked.version, "asked": len(survey.answers) + len(survey.lost), "share": asked.share,
+            "version": request.version, "asked": len(survey.answers) + len(survey.lost), "share": request.share,
             "lost": survey.reasons, **self._of_sum(closed.opened),
         }  # fmt: skip
-        if asked.phase == "query":
-            question = Question(**asked.question)
+        if request.phase == "query":
+            question = Question(**request.question)
             total = closed.opened.total if closed.opened else {n: v.sum(axis=0) for n, v in closed.sums.items()}
             figures = {"figures": question.figures(total)} if total else {}
             answer = {"question": question.table(), **facts, "answered": len(survey.answers), **figures}
-            storage.save(self.folder / QUERIES, {f"{asked.number:08d}.json": storage.json_writer(answer)})
+            storage.save(self.folder / QUERIES, {f"{request.number:08d}.json": storage.json_writer(answer)})
             return
-        row = self.history.evaluations.save(self.folder, asked.number, facts, self._answers(closed))
-        if asked.version:
-            self.curves.add(asked.version, row)
+        row = self.history.evaluations.save(self.folder, request.number, facts, self._answers(closed))
+        if request.version:
+            self.curves.add(request.version, row)
 
     def _answers(self, closed: ClosedSurvey) -> ClientSums | TotalSums:
         """Return the answers of clients to an evaluation, or their sum where the server sees no more."""

@@ -17,7 +17,7 @@ class LongPolls:
         return len(self._held)
 
     @contextmanager
-    def held(self, client: int) -> Iterator[asyncio.Future[None]]:
+    def hold(self, client: int) -> Iterator[asyncio.Future[None]]:
         """Open a long poll, in place of an earlier one of the client; yield a future that is done when it can be answered."""
         self.wake([client])
         future = self._held[client] = asyncio.get_running_loop().create_future()

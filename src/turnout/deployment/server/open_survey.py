@@ -16,7 +16,7 @@ from turnout.deployment.server.blame import is_of_the_machine
 from turnout.deployment.server.publication import Published
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.summed_survey import SummedSurvey
-from turnout.deployment.wire.assignment import Assignment, Told, told
+from turnout.deployment.wire.assignment import Assignment, PlainTensor, plain_row
 from turnout.deployment.wire.surveys import SURVEY, SumsFormat, question_tensor
 from turnout.evaluation.queries import Question
 from turnout.privacy.noise import gaussian
@@ -50,21 +50,28 @@ class OpenSurvey:
         self.survey, self.order, self.secret = survey, order, secret
         masks = setting.answer_sum is not None and setting.answer_sum.masking is not None
         self.masked = SummedSurvey(setting, survey.request, read) if masks else None
-        self.inputs: dict[int, dict[str, Told]] = {}
+        self.inputs: dict[int, dict[str, PlainTensor]] = {}
 
     @classmethod
     def begin(
         cls, setting: RunSetting, survey: Survey, model: Published, secret: str, read: Callable[[int, str], bytes]
     ) -> OpenSurvey:
         """Make a survey of a model."""
-        asked = survey.request
+        request = survey.request
         inputs: State = {}
-        if asked.question:
-            inputs["question"] = question_tensor(asked.question)[None]
+        if request.question:
+            inputs["question"] = question_tensor(request.question)[None]
         if setting.answer_sum is not None and setting.answer_sum.masking is not None:
-            inputs[SURVEY] = torch.tensor([asked.number])
+            inputs[SURVEY] = torch.tensor([request.number])
         order = Assignment(
-            FIRST_TASK, asked.version, asked.phase, 0, model.digest, model.size, setting.heartbeat, told(inputs, 0)
+            FIRST_TASK,
+            request.version,
+            request.phase,
+            0,
+            model.digest,
+            model.size,
+            setting.heartbeat,
+            plain_row(inputs, 0),
         )
         return cls(setting, survey, order, secret, read)
 
@@ -115,7 +122,7 @@ class OpenSurvey:
             return []
         if (phase := self.masked.phase) is not None:
             common = {name: value for name, value in self.order.told.items() if name in ("question", SURVEY)}
-            self.inputs = {client: {**common, **told(values, 0)} for client, values in inputs.items()}
+            self.inputs = {client: {**common, **plain_row(values, 0)} for client, values in inputs.items()}
             self.order = replace(self.order, phase=phase)
         return clients
 
@@ -137,8 +144,8 @@ class OpenSurvey:
         """
         if self._setting.answer_sum is None:
             return None
-        asked, answers = self.survey.request, self.survey.answers
-        layout = self._setting.answer_layout(Question(**asked.question) if asked.question else None)
+        request, answers = self.survey.request, self.survey.answers
+        layout = self._setting.answer_layout(Question(**request.question) if request.question else None)
         if self.masked is not None:
             completed = list(answers)
             vector, used, reason = self.masked.total()

@@ -12,7 +12,7 @@ from turnout.deployment.server.extra_phases import ExtraPhases
 from turnout.deployment.server.ledger import Ledger
 from turnout.deployment.server.publication import Published
 from turnout.deployment.server.reports import Reports
-from turnout.deployment.wire.assignment import Assignment, told
+from turnout.deployment.wire.assignment import Assignment, plain_row
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.pace import Ask, Drop, SetTimer
 
@@ -72,7 +72,7 @@ class OpenTasks:
         for order in orders:
             self.assignments[order.client] = Assignment(
                 order.task, order.version, order.phase, order.repeat_index, model.digest, model.size, self._heartbeat,
-                told(extra.get(order.client, order.inputs), 0),
+                plain_row(extra.get(order.client, order.inputs), 0),
             )  # fmt: skip
 
     def timer(self, timer: SetTimer) -> None:

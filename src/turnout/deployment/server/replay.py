@@ -37,14 +37,14 @@ class Visits:
         stays: of each visit, client, start and end in seconds, and the first and the last version, exclusive, that the
             client could take part in.
         tasks: (client, seconds) of every report that was taken, in the order of the journal.
-        asked: time at which each client was given its open task.
+        assigned: time at which each client was given its open task.
         lost: (client, version) of every task that ended without a report for a reason other than the pace, such as a client
             that left; the client does not take part in that round.
     """
 
     stays: list[tuple[int, float, float, int, int]] = field(default_factory=list)
     tasks: list[tuple[int, float]] = field(default_factory=list)
-    asked: dict[int, float] = field(default_factory=dict)
+    assigned: dict[int, float] = field(default_factory=dict)
     lost: set[tuple[int, int]] = field(default_factory=set)
     _here: dict[int, tuple[float, int]] = field(default_factory=dict)
 
@@ -68,11 +68,11 @@ class Visits:
             self._leave(entry.client, entry.time, version if running else version - 1)
         if entry.kind == "report" and entry.client is not None and (entry.task or 0) < FIRST_TASK:
             taken = any(outcome.task == entry.task and outcome.outcome == "taken" for outcome in trained)
-            since = self.asked.pop(entry.client, None)
+            since = self.assigned.pop(entry.client, None)
             if taken and since is not None:
                 self.tasks.append((entry.client, entry.time - since))
         for client in effects.assigned:
-            self.asked[client] = entry.time
+            self.assigned[client] = entry.time
 
     def end(self, driver: Driver, time: float) -> None:
         """End the visits of the clients that are present at the end of the run."""

@@ -20,10 +20,10 @@ from turnout.data.transforms import Transform, bake
 from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.worker import Worker
 from turnout.deployment.server.deployable import check, within_delta
-from turnout.deployment.wire.assignment import Assignment, told
+from turnout.deployment.wire.assignment import Assignment, plain_row
 from turnout.deployment.wire.format import length, model_tensors, read_manifest
 from turnout.deployment.wire.messages import Coding, ReportFormat
-from turnout.deployment.wire.phases import PhaseFormat, told_shapes
+from turnout.deployment.wire.phases import PhaseFormat, input_shapes
 from turnout.deployment.wire.privacy import ANSWERS, Visible, visible
 from turnout.deployment.wire.surveys import SumsFormat, question_of
 from turnout.engine.objective import Objective
@@ -86,7 +86,7 @@ class RunSetting:
             return self.answer_format(task)
         aggregation = self.algorithm.aggregation
         if task.phase in aggregation.phases:
-            return PhaseFormat(aggregation.form(task.phase, told_shapes(task), len(self.initial)))
+            return PhaseFormat(aggregation.form(task.phase, input_shapes(task), len(self.initial)))
         return self.reports[task.phase]
 
     @cached_property
@@ -100,7 +100,7 @@ class RunSetting:
             if task.phase in SURVEYS:
                 return PhaseFormat(form_of_keys())
             layout = self.answer_layout(question_of(task) if "question" in task.told else None)
-            return PhaseFormat(form_of(task.phase, layout.masking.bits, told_shapes(task), layout.size))
+            return PhaseFormat(form_of(task.phase, layout.masking.bits, input_shapes(task), layout.size))
         noised = self.answer_sum is not None
         if task.phase == "query":
             return SumsFormat.of_query(question_of(task), self.widths, noised)
@@ -137,7 +137,7 @@ class RunSetting:
         self.pace.bind(min_clients, algorithm)
         first = _bytes(algorithm, self.initial, self.federation(min_clients))
         try:
-            each = _bytes(algorithm, self.initial, self.federation(min_clients + 1)) - first
+            per_client = _bytes(algorithm, self.initial, self.federation(min_clients + 1)) - first
         except ConfigurationError as error:  # a piece has an option for each client
             if max_clients not in (None, min_clients):
                 raise ConfigurationError(f"max_clients: got {max_clients}, but {error}: leave it out") from None
@@ -147,11 +147,11 @@ class RunSetting:
         if most < min_clients:
             raise ConfigurationError(f"max_clients: got {most}, needed at least min_clients, {min_clients}")
         room = memory_bytes() / 2
-        if first + each * (most - min_clients) > room:
-            fit = min_clients + max(0, int((room - first) // each))
+        if first + per_client * (most - min_clients) > room:
+            fit = min_clients + max(0, int((room - first) // per_client))
             raise ConfigurationError(
-                f"{algorithm.name} keeps {each:,} bytes of every client on the server; {most:,} clients take "
-                f"{each * most / 2**30:,.1f} GiB, and half of this machine's memory is {room / 2**30:,.1f} GiB: write "
+                f"{algorithm.name} keeps {per_client:,} bytes of every client on the server; {most:,} clients take "
+                f"{per_client * most / 2**30:,.1f} GiB, and half of this machine's memory is {room / 2**30:,.1f} GiB: write "
                 f"--max-clients {fit} or less, or take an algorithm that keeps less"
             )
         return most
@@ -258,7 +258,7 @@ def _tried_report(computer: Computer, phase: Phase, initial: torch.Tensor, max_n
     row = int(computer.shards.sizes.argmin())
     rates = np.full(federation.num_clients, 0.5)  # of clients; the state is only used here
     state = algorithm.init(initial, Federation(**{**vars(federation), "rates": rates}))
-    inputs = told(algorithm.per_client_inputs(np.array([row]), state, federation), 0)
+    inputs = plain_row(algorithm.per_client_inputs(np.array([row]), state, federation), 0)
     task = Assignment(0, -1 if phase == "prepare" else 0, phase, 0, "", 0, 1.0, inputs)
     worker = Worker(computer, row)
     model = model_tensors(initial, algorithm.shared(state), algorithm.broadcast_dtype(initial.dtype))

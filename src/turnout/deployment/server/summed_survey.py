@@ -25,7 +25,7 @@ class SummedSurvey:
 
     Args:
         setting: what is run.
-        asked: the evaluation or query.
+        request: the evaluation or query.
         read: returns the body of a message, by its task and its digest.
 
     Attributes:
@@ -34,13 +34,13 @@ class SummedSurvey:
         culprits: clients that broke the protocol, and how.
     """
 
-    def __init__(self, setting: RunSetting, asked: SurveyRequest, read: Callable[[int, str], bytes]) -> None:
-        self.layout = setting.answer_layout(Question(**asked.question) if asked.question else None)
+    def __init__(self, setting: RunSetting, request: SurveyRequest, read: Callable[[int, str], bytes]) -> None:
+        self.layout = setting.answer_layout(Question(**request.question) if request.question else None)
         self.step = 0
         self.culprits: dict[int, str] = {}
         self._setting, self._read = setting, read
         masking = self.layout.masking
-        seed = (setting.seed, FIRST_TASK + asked.number)
+        seed = (setting.seed, FIRST_TASK + request.number)
         self._attendance = Attendance(
             masking.threshold, masking.degree, masking.min_clients, seed, masking.code.capacity
         )

@@ -15,11 +15,11 @@ from turnout.core.types import State
 from turnout.deployment.wire.edge import BIG, WHOLE, Count, Digest, Malformed, Number, read
 from turnout.deployment.wire.format import DTYPES, NAMES, Spec, WireError, digest
 
-Told = tuple[str, tuple[Count, ...], str]
+PlainTensor = tuple[str, tuple[Count, ...], str]
 """A tensor as plain values: its type, its shape, and its bytes in hexadecimal digits."""
 
 
-def _check_told(value: Told) -> Told:
+def _check_tensor(value: PlainTensor) -> PlainTensor:
     dtype, shape, text = value
     if dtype not in DTYPES or len(text) != 2 * Spec(dtype, shape).nbytes:
         raise ValueError("needed a type, a shape, and as many bytes in hexadecimal digits as that takes")
@@ -54,7 +54,7 @@ class Assignment:
     model: Digest
     size: Count
     heartbeat: Annotated[Number, Field(gt=0, lt=1e9)]
-    told: dict[str, Annotated[Told, AfterValidator(_check_told)]] = field(default_factory=dict)
+    told: dict[str, Annotated[PlainTensor, AfterValidator(_check_tensor)]] = field(default_factory=dict)
 
     __pydantic_config__ = ConfigDict(json_schema_extra=_describe_fingerprint)
 
@@ -102,7 +102,7 @@ def seconds(value: Any, most: float) -> float:
     return float(min(value, most))
 
 
-def told(state: State, row: int) -> dict[str, Told]:
+def plain_row(state: State, row: int) -> dict[str, PlainTensor]:
     """Return one row of ``[B, ...]`` tensors as plain values, bit for bit."""
     rows = {name: value[row].cpu().contiguous() for name, value in state.items()}
     return {
@@ -112,7 +112,7 @@ def told(state: State, row: int) -> dict[str, Told]:
 
 
 def _tensor(dtype: str, shape: tuple[int, ...], text: str) -> torch.Tensor:
-    """Read one tensor of what `told` returned."""
+    """Read one tensor of what `plain_row` returned."""
     try:
         buffer, kind = bytearray.fromhex(text), DTYPES[dtype]
         flat = torch.frombuffer(buffer, dtype=kind) if buffer else torch.empty(0, dtype=kind)

@@ -35,6 +35,6 @@ class PhaseFormat:
         return decode(body, self.manifest)
 
 
-def told_shapes(task: Assignment) -> Shapes:
+def input_shapes(task: Assignment) -> Shapes:
     """Return the shapes of the inputs of a task, on which the format of its message depends."""
     return {name: tuple(shape) for name, (_, shape, _) in task.told.items()}
