@@ -23,6 +23,7 @@ from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.newcomer import Newcomer
 from turnout.deployment.client.session import Client
 from turnout.deployment.client.state import Pending
+from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.format import digest
 from turnout.deployment.wire.surveys import question_of
 from turnout.protocol.survey import FIRST_TASK, SURVEYS
@@ -136,30 +137,39 @@ class SentLog:
         task, tensors, algorithm = pending.task, load(pending.body), self._computer.experiment.algorithm
         entry = {"task": task.task, "phase": task.phase, "version": task.version, "digest": pending.digest}
         if task.task >= FIRST_TASK or task.phase in SURVEYS:
-            # A later phase of a masked answer is named like one of a masked update, and has the question in its task.
-            asks = question_of(task) if "question" in task.told else None
-            entry |= {"what": "evaluation" if asks is None else "query", "examples": _examples(tensors)}
-            entry |= {"tensors": sorted(tensors), "masked": "masked" in tensors}
-            return entry if asks is None else entry | {"question": f"{asks.kind} of {asks.of}"}
+            return entry | _of_survey(task, tensors)
         coding = self._computer.coding
-        codes = any(name.startswith("code.") for name in tensors)
-        if codes and coding is not None:
+        if coding is not None and any(name.startswith("code.") for name in tensors):
             tensors = coding.decoded(tensors, client, task.version + (task.repeat << 40))[0]
         masked = "masked" in tensors
-        noised = masked and bool(getattr(algorithm.aggregation, "noise_shares", None))
-        norm = (
-            None if "delta" not in tensors else torch.linalg.vector_norm(tensors["delta"], dtype=torch.float64).item()
-        )
         scalars = [name for name, value in tensors.items() if name.startswith("seen.") and value.numel() == 1]
+        counts = [name for name in _COUNTS if name in tensors]
         return entry | {
-            "norm": norm if norm is None or math.isfinite(norm) else str(norm),
+            "norm": _norm(tensors.get("delta")),
             "examples": _examples(tensors),
-            "scalars": sorted(name.removeprefix("seen.") for name in (*scalars, *(n for n in _COUNTS if n in tensors))),
-            "tensors": sorted(tensors.keys() - {*scalars, *_COUNTS}),
+            "scalars": sorted(name.removeprefix("seen.") for name in (*scalars, *counts)),
+            "tensors": sorted(tensors.keys() - {*scalars, *counts}),
             "guards": [type(guard).__name__ for guard in algorithm.guard],
             "masked": masked,
-            "noised": noised,
+            "noised": masked and bool(getattr(algorithm.aggregation, "noise_shares", None)),
         }
+
+
+def _of_survey(task: Assignment, tensors: State) -> dict[str, Any]:
+    """Describe a message in an evaluation or query."""
+    # A later phase of a masked answer is named like one of a masked update, and has the question in its task.
+    question = question_of(task) if "question" in task.told else None
+    entry = {"what": "evaluation" if question is None else "query", "examples": _examples(tensors)}
+    entry |= {"tensors": sorted(tensors), "masked": "masked" in tensors}
+    return entry if question is None else entry | {"question": f"{question.kind} of {question.of}"}
+
+
+def _norm(update: torch.Tensor | None) -> float | str | None:
+    """Return the norm of an update; as text where it is NaN or infinite, which JSON cannot represent."""
+    if update is None:
+        return None
+    norm = torch.linalg.vector_norm(update, dtype=torch.float64).item()
+    return norm if math.isfinite(norm) else str(norm)
 
 
 def _examples(tensors: State) -> int | None:

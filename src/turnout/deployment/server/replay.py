@@ -46,7 +46,7 @@ class Visits:
     tasks: list[tuple[int, float]] = field(default_factory=list)
     assigned: dict[int, float] = field(default_factory=dict)
     lost: set[tuple[int, int]] = field(default_factory=set)
-    _here: dict[int, tuple[float, int]] = field(default_factory=dict)
+    _present: dict[int, tuple[float, int]] = field(default_factory=dict)
 
     def note(self, driver: Driver, entry: Entry, effects: Effects, version: int, running: bool) -> None:
         """Add an entry that was applied.
@@ -58,29 +58,31 @@ class Visits:
             version: before the entry.
             running: True where the cohort of that version was selected before the entry.
         """
-        trained = [outcome for outcome in effects.outcomes if outcome.task < FIRST_TASK]
-        self.lost |= {(outcome.client, version) for outcome in trained if outcome.outcome not in _OF_THE_PACE}
-        if entry.kind == "join" and entry.client is not None and entry.client not in driver.roster.bans:
-            self._here[entry.client] = entry.time, version + running
-        leaves = entry.kind == "leave" or (entry.kind in REASONS and entry.client in self._here)
-        if leaves and entry.client is not None:
+        outcomes = [outcome for outcome in effects.outcomes if outcome.task < FIRST_TASK]
+        self.lost |= {(outcome.client, version) for outcome in outcomes if outcome.outcome not in _OF_THE_PACE}
+        client = entry.client
+        if client is not None and entry.kind == "join" and client not in driver.roster.bans:
+            self._present[client] = entry.time, version + running
+        elif client is not None and (entry.kind == "leave" or (entry.kind in REASONS and client in self._present)):
             # The version before the entry: if the client was the last one at work, its leave has ended that step.
-            self._leave(entry.client, entry.time, version if running else version - 1)
-        if entry.kind == "report" and entry.client is not None and (entry.task or 0) < FIRST_TASK:
-            taken = any(outcome.task == entry.task and outcome.outcome == "taken" for outcome in trained)
-            since = self.assigned.pop(entry.client, None)
-            if taken and since is not None:
-                self.tasks.append((entry.client, entry.time - since))
-        for client in effects.assigned:
-            self.assigned[client] = entry.time
+            self._leave(client, entry.time, version if running else version - 1)
+        elif client is not None and entry.kind == "report" and (entry.task or 0) < FIRST_TASK:
+            self._note_report(entry, client, taken=any(o.task == entry.task and o.outcome == "taken" for o in outcomes))
+        self.assigned |= dict.fromkeys(effects.assigned, entry.time)
+
+    def _note_report(self, entry: Entry, client: int, taken: bool) -> None:
+        """Add the duration of a task, if its report was taken."""
+        since = self.assigned.pop(client, None)
+        if taken and since is not None:
+            self.tasks.append((client, entry.time - since))
 
     def end(self, driver: Driver, time: float) -> None:
         """End the visits of the clients that are present at the end of the run."""
-        for client in list(self._here):
+        for client in list(self._present):
             self._leave(client, time, driver.version - 1)
 
     def _leave(self, client: int, time: float, version: int) -> None:
-        came, first = self._here.pop(client, (time, version))
+        came, first = self._present.pop(client, (time, version))
         self.stays.append((client, came, time, first, version + 1))
 
 
