@@ -98,7 +98,10 @@ def sent(settings, experiment, engine=None):
         sums=experiment.sums_form(),
     )
     server: Any = SimpleNamespace(
-        store=SimpleNamespace(run="r", shape=None), setting=setting, experiment=experiment, options=Options()
+        store=SimpleNamespace(facts=SimpleNamespace(run="r", shape=None)),
+        setting=setting,
+        experiment=experiment,
+        options=Options(),
     )
     return json.loads(json.dumps(Server.announcement(server, announced(settings))))
 

@@ -507,7 +507,7 @@ def test_a_sum_that_does_not_fit_is_not_sent(caplog):
     answerer = Answerer(experiment.algorithm, experiment.sums_form(), experiment.data.widths)
     sums = {"num_examples": 1, "sums": [1e9] * 16}
     assert answerer.first(0, _task(), Question("mean"), sums) is None
-    assert "a sum does not fit" in caplog.text
+    assert "a sum is too large" in caplog.text
     assert sums_body(sums)
 
 
