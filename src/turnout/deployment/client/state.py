@@ -27,7 +27,7 @@ Arguments = ParamSpec("Arguments")
 
 
 class _Identity(contents.Contents):
-    """``identity.json``: who a client is."""
+    """Contents of ``identity.json``."""
 
     token: str
     client: contents.Whole | None
@@ -93,7 +93,7 @@ class ClientState:
 def _writes(
     method: Callable[Concatenate[ClientFolder, Arguments], None],
 ) -> Callable[Concatenate[ClientFolder, Arguments], None]:
-    """Have a method name the folder in place of an error of the system, such as a full disk; a later start goes on."""
+    """Decorate a method so that an error of the system, such as a full disk, is raised as one that names the folder."""
 
     @wraps(method)
     def named(self: ClientFolder, *arguments: Arguments.args, **options: Arguments.kwargs) -> None:
@@ -110,7 +110,7 @@ class ClientFolder(ClientState):
     memory becomes that of the client by another one; a pending report without memory was answered.
 
     Raises:
-        CheckpointError: for a folder that another process uses, or that is damaged; by all methods, where the disk is full.
+        CheckpointError: for a folder that another process uses, or that is damaged; by all methods where the disk is full.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -166,7 +166,7 @@ class ClientFolder(ClientState):
     @_writes
     def drop(self) -> None:
         """Delete the pending report, and keep the memory from before."""
-        shutil.rmtree(self.folder / "pending.part", ignore_errors=True)  # of a process that was killed
+        shutil.rmtree(self.folder / "pending.part", ignore_errors=True)  # left by a process that was killed
         move(self._waiting, self.folder / "pending.part")  # one atomic move, so that no part of a report is left
         sync(self.folder)
         shutil.rmtree(self.folder / "pending.part")

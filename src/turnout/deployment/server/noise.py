@@ -89,7 +89,7 @@ class Noise:
 
 
 class _Made(Contents):
-    """``releases.json``: the releases that a server has made."""
+    """Contents of ``releases.json``."""
 
     run: str
     releases: Whole
@@ -129,7 +129,7 @@ class Releases:
             return None, "", (), None
         except (OSError, ValueError, CheckpointError) as error:
             raise CheckpointError(
-                f"{self._path} cannot be read ({error}): delete it, and all releases that are left of the run are counted "
+                f"{self._path} cannot be read ({error}): delete it, and all remaining releases of the run are counted "
                 "as spent"
             ) from None
         if facts.run != self._run:
