@@ -69,7 +69,7 @@ def accuracy(experiment: Experiment, in_node: int, sampling: str, folder: Path) 
             ]
             taken = int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout)
         thread.join()
-        curve = status(server.service, 0, {}).curves["test_accuracy"]
+        curve = status(server.service, 0, {}).fields()["curves"]["test_accuracy"]
     return 100.0 * curve[-1][1], taken
 
 

@@ -310,7 +310,7 @@ def test_a_server_whose_run_has_failed_says_so_and_saves_nothing(folder):
         server.run(lambda _: None)
     figures = status(server.service, 0, {})
     assert (figures.state, figures.healthy) == ("failed", False)
-    assert "Broken.select" in figures.failure
+    assert "Broken.select" in str(figures.failure)
     assert not (folder / "checkpoint.safetensors").exists()
 
 

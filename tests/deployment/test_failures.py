@@ -165,7 +165,7 @@ def test_a_failed_run_says_so_everywhere(folder, monkeypatch):
 
     figures = status(server.service, 0, {})
     assert (figures.state, figures.healthy) == ("failed", False)
-    assert "holds NaN" in figures.failure
+    assert "holds NaN" in str(figures.failure)
     assert (folder / "checkpoint.safetensors").exists()
 
 

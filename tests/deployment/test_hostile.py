@@ -276,8 +276,8 @@ def test_codes_are_used_once(folder):
     try:
         service = world.host.service
         world.host.store.add_codes([hashed("first")])
-        enrolment = Enrolment(world.host.store, 100, True, lambda: None)
-        service.enrolment = service.writer.handler._enrolment = enrolment
+        service.enrolment = Enrolment(world.host.store, 100, True, lambda: None)
+        vars(service.writer.handler)["_enrolment"] = service.enrolment
 
         def enrol(token, code):
             body = json.dumps({"protocol": 2, "code": code} if code else {"protocol": 2}).encode()
