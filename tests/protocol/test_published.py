@@ -170,6 +170,18 @@ def test_durations_tell_no_numbers_of_examples():
             assert one["simulated_seconds"].to_pylist() == other["simulated_seconds"].to_pylist()
 
 
+def test_figures_of_personal_models_are_left_out():
+    """The attack: models of single clients have no noise, and their test scores tell of the data of each."""
+    algorithm = to.ditto(to.Sgd(steps=2), cohort_size=3, also=(PrivateSum(noise_multiplier=2.0, cohort=3),))
+    data = [classification(), neighbour(classification())]
+    (one, rows), (other, _) = (run(algorithm, replace(it, test=None, client_test=data[0].train)) for it in data)
+    assert {"epsilon", "update_norm"} <= known(one.rounds)
+    for name in known(one.rounds) - {"seconds"}:
+        assert one.rounds[name].to_pylist() == other.rounds[name].to_pylist() or name == "update_norm", name
+    assert not any(name.startswith("test_") for row in rows for name in row)
+    assert "test_accuracy" not in known(one.clients)
+
+
 def test_weights_that_depend_on_the_examples_of_all_clients_are_refused():
     """The attack: all labels of one client change, and with balanced weights the updates of all others do."""
     data = classification()

@@ -267,8 +267,14 @@ class Simulation:
         return row
 
     def evaluate(self) -> dict[str, float]:
-        """Return loss and score of the present model, and the other figures of evaluations."""
+        """Return loss and score of the present model, and the other figures of evaluations.
+
+        With differential privacy the figures of personal models are left out, because no noise covers what they tell of the
+        data of their clients.
+        """
         check_agreement(self.state.params)
+        if self.models.personal is not None and not self.recorder.published.data:
+            return {}
         run, gradients = self.experiment, None
         if run.gradients is not None:
             gradients = run.gradients.share(getattr(run.algorithm.selection, "cohort_size", None), run.data.num_clients)
