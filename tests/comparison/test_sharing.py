@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -225,6 +226,29 @@ def test_clusters_give_the_same_records(text: str, package: str, tmp_path: Path)
     with executor_on(text, tmp_path / "jobs") as (executor, _):
         records = compare({"fedau": make()}, 2, tmp_path / "jobs", executor=executor)
     assert list(map(what_was_computed, records)) == list(map(what_was_computed, alone))
+
+
+def test_results_of_jobs_are_in_a_folder_that_nobody_has_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attack: a folder that was sent holds results under the numbers of jobs to come, and results are pickles."""
+    folders: list[Path] = []
+
+    class AutoExecutor:
+        def __init__(self, folder: str, cluster: str) -> None:
+            del cluster
+            folders.append(Path(folder))
+
+        def update_parameters(self, **_: Any) -> None:
+            pass
+
+    monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace(AutoExecutor=AutoExecutor))
+    for _ in range(2):
+        with executor_on("submitit-local", tmp_path):
+            pass
+    assert [folder.parent for folder in folders] == [tmp_path / ".jobs"] * 2
+    assert folders[0] != folders[1]
+    assert not any(folder.exists() for folder in folders)
 
 
 def test_standings_say_how_far_runs_are(tmp_path: Path) -> None:

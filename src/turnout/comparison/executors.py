@@ -120,7 +120,7 @@ def executor_on(text: str, folder: Path) -> Iterator[tuple[Executor, int]]:
 
     Args:
         text: as it is written on the command line.
-        folder: of the comparison; what jobs of SLURM print goes to ``folder/.jobs``.
+        folder: of the comparison; what jobs of SLURM print goes to a folder below ``folder/.jobs``.
 
     Raises:
         ConfigurationError: for an unknown executor or options that it does not have, or a package that is missing.
@@ -197,7 +197,9 @@ class _Submitit(Executor):
     def __init__(self, cluster: str, options: Mapping[str, Any], folder: Path) -> None:
         submitit = imported("submitit", "--on slurm", "turnout[slurm]")
         try:
-            self._executor = submitit.AutoExecutor(folder=str(folder.resolve() / ".jobs"), cluster=cluster)
+            # A new folder each time: results of jobs are pickles, and a folder from elsewhere may hold some of any job.
+            jobs = folder.resolve() / ".jobs" / uuid.uuid4().hex[:12]
+            self._executor = submitit.AutoExecutor(folder=str(jobs), cluster=cluster)
             self._executor.update_parameters(name="turnout", **options)
         except (RuntimeError, NameError, TypeError, ValueError) as error:
             raise ConfigurationError(f"--on {cluster}: {error}") from error
