@@ -221,26 +221,27 @@ def test_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_file_of_trials_that_is_damaged_or_cannot_be_written_is_named(tmp_path: Path, content: str) -> None:
     make = partial(Study, tmp_path, SPACE, ACCURACY, [0], sampler="random")
     named = rf"{re.escape(str(tmp_path / FILE))} cannot be used \(.+\): free some space, restore it from a copy"
-    study = told(make(), 4)
-    if content == "garbage":
-        (tmp_path / FILE).write_bytes(b"garbage" * 1000)
     pages = [2**30]
 
     def room(connection, record):
         del record
+        connection.execute("PRAGMA page_size=512")
         connection.execute(f"PRAGMA max_page_count={pages[0]}")
 
+    event.listen(Engine, "connect", room)
+    study = told(make(), 4)
+    if content == "garbage":
+        (tmp_path / FILE).write_bytes(b"garbage" * 1000)
     with closing(sqlite3.connect(tmp_path / FILE)) as database, suppress(sqlite3.DatabaseError):
         if content == "half of a trial":
             database.execute("DELETE FROM trial_params WHERE param_name = 'steps'")
         if content == "other values":
             database.execute("UPDATE trial_params SET distribution_json = '[]'")
         if content == "a full disk":
-            pages = list(database.execute("PRAGMA page_count").fetchone())
+            pages[:] = database.execute("PRAGMA page_count").fetchone()
         database.commit()
-    event.listen(Engine, "connect", room)
     with pytest.raises(CheckpointError, match=named):
-        _ = told(make(), 400 if content == "a full disk" else 4).points
+        _ = told(make(), 100 if content == "a full disk" else 4).points
     event.remove(Engine, "connect", room)
     if content == "a full disk":
         assert told(make(), 8).points.items() >= study.points.items()
