@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from turnout.core.checks import ConfigurationError
+from turnout.core.display import markdown_cell
 from turnout.core.extras import imported
 from turnout.protocol.published import published_settings
 from turnout.version import __version__
@@ -195,8 +196,21 @@ def card(
     }
     summary = {key: value for key, value in history.summary().items() if isinstance(value, int | float)}
     scores = {key: value for key, value in summary.items() if key.startswith(("test_", "train_"))}
-    lines = ["---", "library_name: pytorch", "tags:", "- federated-learning", "- turnout", "---", "", f"# {name}", ""]
-    lines += [f"A model trained by federated learning with turnout: {facts['Algorithm'] or 'an algorithm'}.", ""]
+    lines = [
+        "---",
+        "library_name: pytorch",
+        "tags:",
+        "- federated-learning",
+        "- turnout",
+        "---",
+        "",
+        f"# {markdown_cell(name)}",
+        "",
+    ]
+    lines += [
+        f"A model trained by federated learning with turnout: {markdown_cell(facts['Algorithm'] or 'an algorithm')}.",
+        "",
+    ]
     lines += _table(("", ""), {key: value for key, value in facts.items() if value is not None})
     lines += ["", "## Evaluation", ""]
     lines += _table(("metric", "value"), {key.replace("_", " "): f"{value:.4g}" for key, value in scores.items()})
@@ -264,7 +278,11 @@ def _kind(value: Any) -> str | None:
 
 def _table(titles: tuple[str, str], rows: Mapping[str, Any]) -> list[str]:
     """Return the lines of a Markdown table."""
-    return [f"| {titles[0]} | {titles[1]} |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
+    return [
+        f"| {titles[0]} | {titles[1]} |",
+        "|---|---|",
+        *(f"| {' | '.join(map(markdown_cell, row))} |" for row in rows.items()),
+    ]
 
 
 def _needed(package: str, extra: str = "onnx") -> Any:

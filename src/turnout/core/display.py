@@ -51,6 +51,16 @@ def html_table(caption: str, rows: Mapping[str, str]) -> str:
     return f'<table style="{_STYLE["table"]}">{head}<tbody>{lines}</tbody></table>'
 
 
+def markdown_cell(text: object) -> str:
+    r"""Return text as it is shown in a cell of a Markdown table: no HTML, no further cell, and on one line.
+
+    Example:
+        >>> print(markdown_cell("a|b <script>"))
+        a\|b &lt;script&gt;
+    """
+    return escape(" ".join(str(text).split()), quote=False).replace("|", r"\|")
+
+
 def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
     """Return True if an option has its default; values that cannot be compared count as changed."""
     default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default

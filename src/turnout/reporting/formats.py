@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
+from turnout.core.display import markdown_cell
 from turnout.reporting.column import COLUMNS, GAP, RESULTS, column_of
 from turnout.reporting.statistics import Gap, Quartiles
 from turnout.reporting.table import Row, by_labels, cells
@@ -22,7 +23,7 @@ _NEGATIVE = re.compile(r"(?<![\w.)])-(?=\d)")
 
 def markdown(rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False) -> str:
     """Return the comparison as a Markdown table; in bold what leads its column by more than the spread."""
-    (head, *lines), width = _texts(rows, keys, interval, lambda text: text.replace("|", r"\|"), "**{}**")
+    (head, *lines), width = _texts(rows, keys, interval, markdown_cell, "**{}**")
     body = [f"| {' | '.join(line)} |" for line in lines]
     return "\n".join([f"| {' | '.join(head)} |", f"|---|{'---:|' * width}", *body]) + "\n"
 
