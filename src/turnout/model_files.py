@@ -196,21 +196,9 @@ def card(
     }
     summary = {key: value for key, value in history.summary().items() if isinstance(value, int | float)}
     scores = {key: value for key, value in summary.items() if key.startswith(("test_", "train_"))}
-    lines = [
-        "---",
-        "library_name: pytorch",
-        "tags:",
-        "- federated-learning",
-        "- turnout",
-        "---",
-        "",
-        f"# {markdown_cell(name)}",
-        "",
-    ]
-    lines += [
-        f"A model trained by federated learning with turnout: {markdown_cell(facts['Algorithm'] or 'an algorithm')}.",
-        "",
-    ]
+    by = markdown_cell(facts["Algorithm"] or "an algorithm")
+    lines = ["---", "library_name: pytorch", "tags:", "- federated-learning", "- turnout", "---", ""]
+    lines += [f"# {markdown_cell(name)}", "", f"A model trained by federated learning with turnout: {by}.", ""]
     lines += _table(("", ""), {key: value for key, value in facts.items() if value is not None})
     lines += ["", "## Evaluation", ""]
     lines += _table(("metric", "value"), {key.replace("_", " "): f"{value:.4g}" for key, value in scores.items()})
@@ -278,11 +266,8 @@ def _kind(value: Any) -> str | None:
 
 def _table(titles: tuple[str, str], rows: Mapping[str, Any]) -> list[str]:
     """Return the lines of a Markdown table."""
-    return [
-        f"| {titles[0]} | {titles[1]} |",
-        "|---|---|",
-        *(f"| {' | '.join(map(markdown_cell, row))} |" for row in rows.items()),
-    ]
+    lines = [" | ".join(map(markdown_cell, row)) for row in rows.items()]
+    return [f"| {titles[0]} | {titles[1]} |", "|---|---|", *(f"| {line} |" for line in lines)]
 
 
 def _needed(package: str, extra: str = "onnx") -> Any:

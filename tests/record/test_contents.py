@@ -21,6 +21,8 @@ from turnout.record.checkpoint import FILE
 from turnout.record.log import FILE as LOG
 from turnout.record.log import _packed
 from turnout.record.query import History
+from turnout.reporting.formats import markdown
+from turnout.reporting.table import comparison
 
 
 def experiment(rounds):
@@ -221,3 +223,20 @@ def test_a_journal_whose_digest_fits_may_hold_anything(tmp_path):
         (tmp_path / LOG).write_bytes(_packed(whole._replace(table=table)))
         with pytest.raises(CheckpointError, match=f"{LOG} is damaged"):
             History.load(tmp_path)
+
+
+def test_columns_and_names_with_html_stay_text_in_tables_and_cards(copy):
+    """The attack: a folder that was sent, whose columns and algorithm are named so that a page would run their script."""
+    column = "test_<script>alert(1)</script>\n| x |_loss"
+    rounds = pq.read_table(copy / "rounds.parquet")
+    pq.write_table(rounds.append_column(column, pa.array([0.5] * len(rounds))), copy / "rounds.parquet")
+    config = json.loads((copy / "config.json").read_text())
+    config["algorithm"]["name"] = "a<script>alert(1)</script>|"
+    (copy / "config.json").write_text(json.dumps(config))
+    to.load(copy).export(copy / "model.safetensors", card=True)
+    card = (copy / "model-card.md").read_text().partition("## Settings")[0]
+    for text in (card, markdown(comparison([load_record(copy)]))):
+        assert "alert" in text
+        assert "<script>" not in text
+        widths = [line.count("|") - line.count(r"\|") for line in text.splitlines() if line.startswith("|")]
+        assert len(set(widths)) == 1
