@@ -16,7 +16,7 @@ import turnout as to
 from turnout import CheckpointError
 from turnout.comparison.folders import is_finished, load_record, ordered_names
 from turnout.comparison.sharing import running, standings
-from turnout.record import contents
+from turnout.record import contents, tables
 from turnout.record.checkpoint import FILE
 from turnout.record.log import FILE as LOG
 from turnout.record.log import _packed
@@ -207,6 +207,12 @@ def test_tables_whose_numbers_are_none_are_named(copy):
         with pytest.raises(CheckpointError, match=f"{name} is damaged .*{column}"):
             load(copy)
         (copy / name).write_bytes(kept)
+
+
+def test_a_small_file_of_very_many_rows_is_not_read(copy, monkeypatch):
+    monkeypatch.setattr(tables, "memory_bytes", lambda: 100)
+    with pytest.raises(CheckpointError, match=r"\.parquet is damaged .* rows, more than there is memory for"):
+        load_record(copy)
 
 
 def test_a_journal_whose_digest_fits_may_hold_anything(tmp_path):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.core.system import memory_bytes
 from turnout.record import storage
 
 Types = Mapping[str, pa.DataType]
@@ -44,7 +45,10 @@ def read(path: Path, types: Types) -> pa.Table:
     """
     try:
         storage.check(path)
-        table = pq.ParquetFile(path, page_checksum_verification=True).read()
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        if 8 * file.metadata.num_rows * file.metadata.num_columns > memory_bytes():  # which a few bytes may say
+            raise damaged(path, f"it has {file.metadata.num_rows:,} rows, more than there is memory for")
+        table = file.read()
     except FileNotFoundError as error:
         raise CheckpointError(
             f"{path.parent} holds no {path.name}: give the folder of a run that saved its tables, or run it again"

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from tests.tiny import classification
 
+import turnout as to
 from turnout.pieces.aggregation import SecureSum
 from turnout.protocol.secure import (
     FixedPoint,
@@ -388,6 +390,10 @@ def test_a_sum_takes_no_more_clients_than_it_has_room_for():
     rows = piece.code.encode(largest[attendance.share(range(8))].numpy())
     total = piece.code.decode(reduce(rows.sum(axis=0, dtype=np.uint16), 10))
     np.testing.assert_array_equal(total, 24.0)
+    everyone = to.average_participating(to.Sgd(lr=0.1, steps=1), also=(piece,))
+    result = to.Experiment(classification(), to.models.Logistic(), everyone, rounds=5).run()
+    assert result.rounds["num_participants"].to_pylist() == [3] * 5
+    assert len(set(result.participation["client"].to_pylist())) > 3
 
 
 def test_commitments_say_nothing_of_a_share():
