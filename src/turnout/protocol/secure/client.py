@@ -80,8 +80,8 @@ class SecureClient:
         """Return shares of the self mask and of the masking key for each neighbour, encrypted for it (AES-GCM).
 
         Raises:
-            ProtocolError: for a threshold of at most half of the neighbours, for public keys of low order or given twice,
-                and for neighbours with invalid numbers.
+            ProtocolError: for a threshold of at most half of the neighbours, for public keys of low order, and for
+                neighbours with invalid numbers.
         """
         self._enter("share", "mask")
         self._at_least(len(neighbours), "neighbours")
@@ -94,10 +94,6 @@ class SecureClient:
             raise ProtocolError(f"client {self.number} got itself, or a number below 1, as a neighbour")
         for keys in neighbours.values():
             check_public(keys.masking, keys.sealing)
-        own = public(self._sealing), public(self._masking)
-        announced = [*own, *(key for keys in neighbours.values() for key in (keys.sealing, keys.masking))]
-        if len(set(announced)) < len(announced):
-            raise ProtocolError(f"client {self.number} got a public key twice: two neighbours would be one")
         self._neighbours = dict(neighbours)
         points = sorted(neighbours)
         masks = shamir.share(self._self_mask, self.threshold, points)
