@@ -104,9 +104,8 @@ def check(source: object, form: type[Form], values: Any) -> Form:
         CheckpointError: with the first field that is missing or wrong.
 
     Example:
-        >>> check("config.json", Environment, {"turnout": "0.1", "turnout_commit": 7})
-        Traceback (most recent call last):
-        turnout.core.checks.CheckpointError: config.json is damaged (turnout_commit is 7: input should be a valid string): ...
+        >>> check("environment.json", Environment, {"turnout": "0.1.0", "turnout_commit": None, "threads": 2})
+        Environment(turnout='0.1.0', turnout_commit=None)
     """
     try:
         return form.model_validate(values)
