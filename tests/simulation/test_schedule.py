@@ -316,7 +316,7 @@ def test_what_cannot_run_is_refused(options, message):
 )
 def test_a_federation_to_which_nobody_comes_any_more_is_refused(seconds_per_round, instead):
     trace = Trace(((0, 0, 3),), repeat=False)
-    message = f"no client has worked for 10000 rounds of availability in a row.* {instead} have the run end before"
+    message = f"no client has worked for 10000 rounds of availability in a row.* {instead} end the run before"
     with pytest.raises(ValueError, match=message):
         schedule(Rounds(), Population(trace, Speed(), seconds_per_round=seconds_per_round), 2, steps=20_000)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from turnout.population import Cyclic, Dropout, Everyone, Group, Markov, Speed, Trace
 from turnout.population.delay import Constant, Exponential, LogNormal, Uniform
-from turnout.protocol.pace import Buffered, Rounds, SetTimer, Step
+from turnout.protocol.pace import Buffered, Rounds, SetTimer, Step, Training
 from turnout.protocol.pace.rounds import BoundRounds
 from turnout.simulation.virtual_time import VirtualTime, at_random
 from turnout.simulation.work_times import WorkTimes
@@ -165,7 +165,7 @@ class Told(BoundRounds):
     """Writes down what it is told, in that order, and does nothing about it."""
 
     def __init__(self, clients):
-        super().__init__(Rounds())
+        super().__init__(Rounds(), Training(), None)
         self.clients, self.told = clients, []
 
     def start(self, time):

@@ -225,8 +225,9 @@ def _personal(tensors: State, num_clients: int) -> ClientMemory | None:
     Raises:
         KeyError, ValueError: if tensors are missing or do not fit each other.
     """
-    if (row := tensors.get("model.first/row")) is None:
+    if not {"model.first/row", f"memory/table.{_PERSONAL}"} & tensors.keys():
         return None
+    row = tensors["model.first/row"]
     if 4 * num_clients > memory_bytes():
         raise ValueError(f"model.num_clients is {num_clients:,}, more than there is memory for")
     personal, saved = ClientMemory(num_clients, {_PERSONAL: row}), checkpoint.unflatten(tensors, "memory")
