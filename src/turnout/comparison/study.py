@@ -14,7 +14,7 @@ from turnout.comparison.folders import run_folder
 from turnout.core.checks import CheckpointError, count, refuse
 from turnout.core.extras import imported
 from turnout.record import lock
-from turnout.record.contents import OF_VALUES
+from turnout.record.contents import VALUE_ERRORS
 from turnout.reporting.grid import written
 from turnout.reporting.measure import Measure
 from turnout.reporting.range import Range
@@ -105,7 +105,7 @@ class Study:
 
         try:
             yield
-        except (OptunaError, SQLAlchemyError, *OF_VALUES) as error:
+        except (OptunaError, SQLAlchemyError, *VALUE_ERRORS) as error:
             if isinstance(error, CheckpointError):
                 raise
             cause = str(getattr(error, "orig", None) or error.__cause__ or error) or repr(error)

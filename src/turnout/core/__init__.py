@@ -1,1 +1,1 @@
-"""What everything else is made of: types, pieces and how they compose, the two steps, the flat vector, randomness."""
+"""Core definitions: types, pieces and their composition, client and server steps, the flat parameter vector, randomness."""

@@ -80,10 +80,10 @@ def wrong_field(error: ValidationError, whole: str) -> str:
 
 
 def check_plain(value: Any, depth: int) -> None:
-    """Refuse parsed JSON that is nested more than `depth` levels deep, and texts that no UTF-8 can hold.
+    """Check that parsed JSON is nested at most `depth` levels deep, and that UTF-8 can encode its strings.
 
     Raises:
-        ValueError: which of the two it is.
+        ValueError: if either fails.
     """
     if isinstance(value, str):
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
@@ -178,6 +178,6 @@ def probability(name: str, value: float) -> None:
 
 
 def decay(name: str, value: float) -> None:
-    """Refuse a number outside [0, 1), such as the share of an average that stays from one step to the next."""
+    """Check that a number, such as the decay of a moving average, lies in [0, 1)."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
         raise refuse(name, given=value, needed="a number >= 0 and < 1")

@@ -288,7 +288,7 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """What the server knows about its federation before the first round; every piece is initialised with it.
+    """The properties of a federation that are known before the first round. Pieces initialise their state from it.
 
     Attributes:
         num_clients: N.

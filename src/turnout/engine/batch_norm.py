@@ -27,7 +27,7 @@ class _Follow(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        """Keep the gradient."""
+        """Pass the gradient through unchanged."""
         del output
         ctx.save_for_backward(inputs[2])
 
@@ -85,7 +85,7 @@ class OwnBatchNorm(nn.Module):
 
 
 def refuse(name: str, layer: Any, personal: bool) -> None:
-    """Refuse a layer of batch normalisation whose statistics cannot be a client's own."""
+    """Raise an error for a batch normalisation layer whose statistics cannot be personal."""
     kind = type(layer).__name__
     if not personal:
         raise ConfigurationError(

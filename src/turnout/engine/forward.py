@@ -78,10 +78,10 @@ class Forward:
     def judged(
         self, params: torch.Tensor, batches: Iterator[tuple[torch.Tensor, torch.Tensor]]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return what `evaluate` does, and the outputs and targets of all examples.
+        """Return the results of `evaluate`, and the outputs and targets of all examples.
 
         Raises:
-            ConfigurationError: for a model whose outputs are no tensor.
+            ConfigurationError: for a model that does not return one tensor.
         """
 
         def of_batch(batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -90,7 +90,7 @@ class Forward:
             outputs = self.network.outputs(params, self._in_order(x))
             if not isinstance(outputs, torch.Tensor):
                 raise ConfigurationError(
-                    f"metrics: the model gives {type(outputs).__name__}, and metrics need one tensor: leave them out"
+                    f"metrics: the model returns a {type(outputs).__name__}, but metrics need one tensor: remove metrics"
                 )
             return self.loss(outputs, y).double(), score(outputs, y), outputs, y
 

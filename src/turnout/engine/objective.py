@@ -53,7 +53,7 @@ class Objective(Forward):
         offsets: bool = False,
         precision: Precision = "full",
     ) -> None:
-        forced()  # refuses a setting that nobody knows
+        forced()  # reports an unknown setting before any work is done
         super().__init__(module, loss, engine, device, personal, offsets, precision)
         self.weighted = weighted
         one = grad_and_value(partial(_loss_of_one, self.network, self.loss, weighted))

@@ -13,11 +13,11 @@ from turnout.engine.network import Network
 
 
 def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> None:
-    """Refuse a model that cannot be trained on a minibatch.
+    """Check that a model can be trained on a minibatch.
 
     Raises:
-        ConfigurationError: where the model does not take these inputs, returns something that the loss or the
-            labels do not fit, draws random numbers of its own, or changes its buffers.
+        ConfigurationError: if the model fails on these inputs, if its outputs do not fit the loss or the labels, or if it
+            draws random numbers or changes its buffers.
     """
     network.mode(training=True)
     random = _random_state(x.device)
@@ -47,7 +47,7 @@ def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> Non
 
 
 def _explained(error: Exception, network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor, outputs: Any) -> str:
-    """Return what is wrong with a model or loss that raised an error, and what to write instead."""
+    """Return a message for an error of the model or the loss, with a remedy."""
     if network.precision == "bf16" and outputs is None:
         return (
             f"precision='bf16': the model failed in bfloat16 on {x.device.type} with: {error}. Leave precision out if it "
@@ -71,7 +71,7 @@ def _explained(error: Exception, network: Network, loss: Loss, x: torch.Tensor, 
 
 
 def _check_losses(outputs: Any, losses: Any, loss: Loss, y: torch.Tensor) -> None:
-    """Refuse a loss that is not one number for each example, of that example alone."""
+    """Check that a loss returns one number for each example, which depends on that example alone."""
     kind = tuple(losses.shape) if isinstance(losses, torch.Tensor) else f"a {type(losses).__name__}"
     if kind != (len(y),):
         raise ConfigurationError(
@@ -89,7 +89,7 @@ def _check_losses(outputs: Any, losses: Any, loss: Loss, y: torch.Tensor) -> Non
 
 
 def _check_types(parameters: torch.dtype, x: torch.Tensor, y: torch.Tensor) -> None:
-    """Refuse floating-point inputs or targets of another type than the parameters."""
+    """Check that floating-point inputs and targets have the type of the parameters."""
     for what, values in (("inputs", x), ("targets", y)):
         if values.is_floating_point() and values.dtype != parameters:
             own_type, other_type = (str(dtype).removeprefix("torch.") for dtype in (parameters, values.dtype))

@@ -117,7 +117,7 @@ class _Node:
         return Message(RecordDict(records), reply_to=self._message)
 
     def _work(self) -> Pending:
-        """Do the task."""
+        """Train, and return the report with the memory that takes effect once the server accepts it."""
         task_number, version, repeat, phase = (self._order[name] for name in ("task", "version", "repeat", "phase"))
         repeats = np.array([repeat]) if repeat else None
         task = Task(self._arrays.shared, version, self._order["seed"], phase, self._shared, {}, repeats)
@@ -126,7 +126,7 @@ class _Node:
         return Pending(Assignment(task_number, version, phase, repeat, "0" * 64, 0, 1.0), report_body(report), memory)
 
     def __call__(self, params: torch.Tensor, direction: Direction, stay: bool = False) -> tuple[torch.Tensor, int]:
-        """Let the app train from parameters ``[P]``; see `turnout.flower.loop.Loop`."""
+        """Train by the app from parameters ``[P]``; see `turnout.flower.loop.Loop`."""
         steps, content = Steps(self._arrays, params, direction, stay), RecordDict(dict(self._message.content))
         self._message.content[self._order["arrays"]] = ArrayRecord(self._arrays.tensors(params))
         with register_optimizer_step_pre_hook(steps.before), register_optimizer_step_post_hook(steps.after):

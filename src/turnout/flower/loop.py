@@ -130,7 +130,7 @@ class LoopClient(Clients):
 def work(
     algorithm: Algorithm, arrays: Arrays, loop: Loop, client: int, task: Task, memory: State
 ) -> tuple[Report, State]:
-    """Do a task by a training loop; return the report, and what the client remembers if the server accepts it.
+    """Run a task by a training loop; return the report, and the client memory if the server accepts it.
 
     Args:
         algorithm: the algorithm.
@@ -138,7 +138,7 @@ def work(
         loop: the training loop.
         client: the number of the client.
         task: the task, with the shared parameters, ``[P_u]``.
-        memory: what the client remembers; empty before its first task.
+        memory: the memory of the client; empty before its first task.
     """
     measured = tuple(piece for piece in algorithm.measurements if not set(piece.gives) <= {*LOSSES})
     network = SimpleNamespace(rebase=lambda _: None, adapters=())
@@ -150,7 +150,7 @@ def work(
 
 
 def example(algorithm: Algorithm, arrays: Arrays, phase: str, seed: int) -> Report:
-    """Return the report of a client whose loop changes nothing, as an example of its form."""
+    """Return the report of a loop that leaves the parameters unchanged, as an example of names and shapes."""
 
     def still(params: torch.Tensor, direction: Direction, stay: bool = False) -> tuple[torch.Tensor, int]:
         del stay
@@ -164,7 +164,7 @@ def example(algorithm: Algorithm, arrays: Arrays, phase: str, seed: int) -> Repo
 
 
 def first_memory(algorithm: Algorithm, arrays: Arrays) -> State:
-    """Return what a client remembers before its first task."""
+    """Return the memory of a client before its first task."""
     layout, initial, personal = arrays.layout, arrays.initial, algorithm.personal
     first = initial[layout.num_shared :] if personal is None else personal.first(initial, layout.num_shared)
     return algorithm.memory(Federation(1, layout.num_shared, dtype=initial.dtype), first, layout.shared_shapes)

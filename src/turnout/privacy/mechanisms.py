@@ -12,7 +12,7 @@ import numpy as np
 from turnout.core.extras import imported
 
 Accountant = Literal["pld", "rdp"]
-_NO_PROTECTION = 200.0  # an epsilon that protects nobody
+_NO_PROTECTION = 200.0  # an epsilon above which the guarantee is meaningless
 _LEAST = 1e-6  # multiplier below which epsilon is infinite in floating point
 
 

@@ -384,7 +384,7 @@ class Coordinator:
             self.measure_by(report_of_tensors(measured, device))
 
     def _check_schedule(self) -> None:
-        """Refuse a schedule with clients or versions that do not exist, as a damaged file may have.
+        """Check that the clients and versions of a restored schedule exist.
 
         Raises:
             ValueError: for the first of them.

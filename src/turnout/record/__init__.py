@@ -1,1 +1,1 @@
-"""Keep what a run leaves behind: tables, journal, checkpoint, and the files that describe it."""
+"""Read and write the folder of a run: tables, journal, checkpoint, configuration and environment."""

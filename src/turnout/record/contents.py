@@ -1,4 +1,8 @@
-"""Check the contents of files against declared types: anybody may have written the folder of a run that somebody sends."""
+"""Validate the contents of files of runs.
+
+The folder of a run may come from somebody else, so its files are untrusted input: each reader checks the types of
+their values, and errors name the file and the field.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +16,24 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from turnout.core.checks import LARGEST_COUNT, CheckpointError, TurnoutError, check_plain, wrong_field
 
 Whole = Annotated[int, Field(strict=True, ge=0, le=LARGEST_COUNT)]
-"""A whole number from 0 on that arrays can hold."""
+"""A non-negative integer within the range of an array's size."""
 
-OF_VALUES = (
+VALUE_ERRORS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
-"""Errors of code that computes from values which nobody has checked."""
+"""The exceptions that code raises when it computes from unchecked values."""
 
-_DEPTH = 100  # of nested values; code that walks through them calls itself at each level
+_DEPTH = 100  # levels of nesting; functions that traverse the values recurse once per level
 
 
 class Contents(BaseModel):
-    """The values that readers need of a file. There may be others beside them."""
+    """The fields of a file that its readers need. Other fields are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class Name(Contents):
-    """The description of a piece, a recipe or a data set by its name."""
+    """The name in the description of a piece, a recipe or a data set."""
 
     name: str
 
@@ -44,7 +48,7 @@ class DataSummary(Contents):
 
 
 class RunConfig(Contents):
-    """``config.json``: the experiment of a run as plain values."""
+    """``config.json``: the configuration of the experiment."""
 
     algorithm: Name
     rounds: Whole
@@ -53,7 +57,7 @@ class RunConfig(Contents):
 
 
 class Environment(Contents):
-    """``environment.json``: what a run ran on."""
+    """``environment.json``: the versions of software that the run used."""
 
     turnout: str
     turnout_commit: str | None
@@ -63,28 +67,29 @@ Form = TypeVar("Form", bound=Contents)
 
 
 def damaged(source: object, why: object, instead: str = "restore it from a copy, or run again") -> CheckpointError:
-    """Return the error for a file that does not hold what it should.
+    """Create the error for a file with invalid contents.
 
     Args:
         source: the file.
-        why: the field that is wrong, or what is wrong with the whole.
-        instead: what to do.
+        why: the invalid field, or the defect of the file as a whole.
+        instead: the remedy that the message suggests.
     """
     return CheckpointError(f"{source} is damaged ({why}): {instead}")
 
 
 def parse(text: bytes | str) -> dict[str, Any]:
-    """Parse an object of JSON.
+    """Parse a JSON object.
 
     Raises:
-        ValueError: for what is none, is nested more than 100 levels deep, or holds text that no UTF-8 can.
+        ValueError: for text that is not a JSON object, that is nested more than 100 levels deep, or that contains strings
+            which UTF-8 cannot encode.
     """
     try:
         value = json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(value, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not a JSON object")
     try:
         check_plain(value, _DEPTH)
     except ValueError as error:
@@ -93,15 +98,15 @@ def parse(text: bytes | str) -> dict[str, Any]:
 
 
 def check(source: object, form: type[Form], values: Any) -> Form:
-    """Check the plain values of a file.
+    """Validate the values of a file against a form.
 
     Args:
-        source: the file, as errors name it.
-        form: what it has to hold.
-        values: what it holds.
+        source: the name of the file in error messages.
+        form: the required fields and their types.
+        values: the parsed contents of the file.
 
     Raises:
-        CheckpointError: with the first field that is missing or wrong.
+        CheckpointError: for a missing or invalid field. The message names the first one.
 
     Example:
         >>> check("environment.json", Environment, {"turnout": "0.1.0", "turnout_commit": None, "threads": 2})
@@ -115,21 +120,23 @@ def check(source: object, form: type[Form], values: Any) -> Form:
 
 @contextmanager
 def restoring(source: object, part: str) -> Iterator[None]:
-    """Refuse a file whose values cannot be restored, though each is of its type: names that lack, numbers that do not fit.
+    """Convert errors of restoring an object from a file into errors that name the file.
 
-    Only code that computes from these values alone belongs inside, because all its errors are taken for theirs.
+    Values may each have a valid type and still not fit together: a missing key, or a size that differs from another.
+
+    The body should compute from the values of the file alone, because every error in it is attributed to the file.
 
     Args:
-        source: the file, as errors name it.
-        part: what is being restored.
+        source: the name of the file in error messages.
+        part: the name of the object that is restored.
 
     Raises:
-        CheckpointError: with the part, in place of any other error.
+        CheckpointError: in place of an error of the body. The message names the part.
     """
     try:
         yield
-    except OF_VALUES as error:
-        if isinstance(error, TurnoutError) and not isinstance(error, ValueError):  # it says what is wrong by itself
+    except VALUE_ERRORS as error:
+        if isinstance(error, TurnoutError) and not isinstance(error, ValueError):  # its message is clear already
             raise
         lines = str(error).strip().splitlines() or [type(error).__name__]
         why = f"it lacks {lines[0]}" if isinstance(error, KeyError) else lines[0]

@@ -34,7 +34,7 @@ class _Form(Contents):
 
 
 class _Evaluation(Contents):
-    """What the file of an evaluation says beside its table."""
+    """The metadata in the file of an evaluation."""
 
     version: Whole
     asked: Whole

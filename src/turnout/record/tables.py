@@ -60,15 +60,15 @@ def read(path: Path, types: Types) -> pa.Table:
 
 
 def check(path: Path, table: pa.Table, types: Types, *, may_be_null: bool = False) -> None:
-    """Refuse a table without the columns of `types`, each once, or with others than float64 beside them.
+    """Check that a table has each column of `types` once, and that its other columns are float64.
 
-    Rounds, clients and evaluations are numbered from 0 on.
+    Numbers of rounds, clients and evaluations must be >= 0.
 
     Args:
-        path: the file, as errors name it.
-        table: what it holds.
-        types: of the columns that it needs.
-        may_be_null: whether a column without any number may have the type null.
+        path: the name of the file in error messages.
+        table: its contents.
+        types: the types of the required columns.
+        may_be_null: whether an empty column may have the type null.
 
     Raises:
         CheckpointError: naming the file and the column.

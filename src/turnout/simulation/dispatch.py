@@ -121,7 +121,7 @@ class SimulatedClients:
         return StreamingSum(self.algorithm, coordinator.state, coordinator.federation, alone, version)
 
     def stepped(self, action: Step | Gather, stepped: Stepped | None) -> None:
-        """Do nothing: what clients remember was updated when they trained."""
+        """Do nothing: client memory was updated when the clients trained."""
 
     def unusable(self, error: Exception, action: Step | Gather) -> None:
         """Blame no report: a simulation ends with the error."""

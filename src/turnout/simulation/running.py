@@ -235,7 +235,7 @@ def restore(simulation: Simulation, folder: Path) -> None:
 
 
 def _check_forms(file: Path, tensors: State, fresh: State) -> None:
-    """Refuse tensors whose type or shape differs from those of the simulation before its first round.
+    """Check the types and shapes of saved tensors against those of the simulation before its first round.
 
     The state of the server keeps its shapes. Tables of the pace, of client memory and of the clock gain rows and keep their
     columns.
@@ -245,7 +245,7 @@ def _check_forms(file: Path, tensors: State, fresh: State) -> None:
     """
     for name, first in fresh.items():
         if (tensor := tensors.get(name)) is None:
-            continue  # restoring refuses it, unless earlier versions did not save it
+            continue  # `restore` reports it, or sets a default where earlier versions saved no such tensor
         grows = not name.startswith(("model/", "server."))
         shapes = [tuple(it.shape[1:] if grows and it.dim() else it.shape) for it in (tensor, first)]
         if tensor.dtype != first.dtype or tensor.dim() != first.dim() or shapes[0] != shapes[1]:

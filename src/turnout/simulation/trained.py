@@ -148,7 +148,7 @@ class Trained:
         return named
 
     def saved(self) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
-        """Return what a checkpoint needs beside parameters and client memory: tensors by group, and plain values."""
+        """Return the state for a checkpoint apart from parameters and client memory: tensors by group, and JSON values."""
         row = {} if self.personal is None else {"row": self.personal.first[_PERSONAL]}
         first = {"parameters": self.first} | row
         facts = {
@@ -169,7 +169,7 @@ class Trained:
         file = folder / checkpoint.FILE
         if facts.get("model") is None:
             raise CheckpointError(
-                f"{file} does not say what its parameters are called: run it again, or start `turnout serve` on this folder "
+                f"{file} does not contain the names of its parameters: run it again, or start `turnout serve` on this folder "
                 "once more"
             )
         saved = contents.check(file, _Saved, facts)
@@ -193,21 +193,23 @@ class Trained:
         return trained, saved.version
 
     def check(self) -> None:
-        """Refuse tensors that do not fit the layout.
+        """Check that the tensors fit the layout.
 
         Raises:
-            ValueError: with the tensor.
+            ValueError: for the first tensor that does not.
         """
         layout, length = self.layout, len(self.first) + len(self.params)
         sizes = f"{len(self.params):,} shared and {len(self.first):,} personal numbers"
         if len(layout.names) != len(layout.shapes) or len(set(layout.names)) < len(layout.names):
-            raise ValueError(f"{len(layout.names)} names, some of them the same, and {len(layout.shapes)} shapes")
+            raise ValueError(
+                f"{len(layout.names)} names, {len(set(layout.names))} of them distinct, for {len(layout.shapes)} shapes"
+            )
         if not self.params.is_floating_point() or self.params.dtype != self.first.dtype:
-            raise ValueError(f"parameters of the types {self.params.dtype} and {self.first.dtype}")
+            raise ValueError(f"shared parameters are {self.params.dtype}, and personal parameters {self.first.dtype}")
         if (self.params.shape, self.first.dim(), length) != ((layout.num_shared,), 1, layout.num_params):
             raise ValueError(f"{sizes}, of {layout.num_params:,} parameters of which {layout.num_shared:,} are shared")
         if unknown := set(self.names.values()) - set(layout.names):
-            raise ValueError(f"tensors of the parameter {min(unknown)!r}, which is none")
+            raise ValueError(f"unknown parameter {min(unknown)!r}")
         if self.personal is not None and self.personal.first[_PERSONAL].shape not in (
             (layout.num_params,),
             self.first.shape,
@@ -216,7 +218,7 @@ class Trained:
                 f"rows of shape {tuple(self.personal.first[_PERSONAL].shape)} in client memory, and {sizes}"
             )
         if self.offset is not None and len(self.offset) != sum(it.inputs * it.outputs for it in self.adapters):
-            raise ValueError(f"{BASE_OFFSET} has {len(self.offset):,} numbers, other than its adapters")
+            raise ValueError(f"{BASE_OFFSET} has {len(self.offset):,} numbers, which does not match the adapters")
 
 
 def _personal(tensors: State, num_clients: int) -> ClientMemory | None:

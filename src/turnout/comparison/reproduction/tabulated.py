@@ -12,7 +12,7 @@ from turnout.comparison.reproduction.checks import Figures
 from turnout.comparison.reproduction.declaration import Panel, Reproduction
 from turnout.comparison.reproduction.outcome import Outcome
 from turnout.core.checks import ConfigurationError, DataError, known_name
-from turnout.record.contents import OF_VALUES, parse
+from turnout.record.contents import VALUE_ERRORS, parse
 from turnout.reporting.measure import Measure
 
 Values = Mapping[str, Mapping[str, Figures]]
@@ -108,7 +108,7 @@ class Tabulated(Outcome):
                 for panel, measures in plain["values"].items()
             }
             name, changes = plain["reproduction"], tuple(plain["changes"])
-        except (OSError, *OF_VALUES) as error:
+        except (OSError, *VALUE_ERRORS) as error:
             raise DataError(f"{path}: needed findings.json of `turnout reproduce`: {error!r}") from error
         if name != reproduction.name:
             raise DataError(f"{path}: holds the figures of {name}, needed those of {reproduction.name}")

@@ -131,7 +131,7 @@ class Compiled:
             LOG.info(self.backends[key])
 
     def _trace(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any]:
-        """Return what runs the operations of a call on its tensors, or on lists of them if it is repeated."""
+        """Return a function of the tensors of a call that runs the traced operations; of lists of them if it is repeated."""
         _, fixed = key
         call = self._of_tensors(arguments)
         # Called before it is traced, so that what a first call in this thread makes is no part of the trace.

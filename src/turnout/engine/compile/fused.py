@@ -1,4 +1,4 @@
-"""Take AdamW's step in one pass over all numbers, by the undocumented operation of PyTorch's own optimizers."""
+"""Apply AdamW in one pass over memory, by the undocumented operation that PyTorch's optimizers call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def adamw_(
     eps: float,
     weight_decay: float,
 ) -> None:
-    """Take a step of AdamW for B clients, each with its own moments and number of steps.
+    """Apply a step of AdamW for B clients, each with its own moments and number of steps.
 
     Written as separate operations, the step passes over the matrices eight times, which takes as long as the gradients of a
     small model. Each row is computed by itself, so the bits of a client do not depend on the others.
@@ -53,7 +53,7 @@ def _adamw(
     lr: torch.Tensor,
     *rule: float,
 ) -> None:
-    """Take the step by PyTorch's operation, which takes lists of tensors."""
+    """Call PyTorch's operation, which expects lists of tensors."""
     rows = [matrix.unbind() for matrix in (params, gradient.contiguous(), m, v)]
     steps, sizes = count.unbind(), lr.flatten().unbind()
     options = dict(zip(("beta1", "beta2", "eps", "weight_decay"), rule, strict=True), amsgrad=False, maximize=False)

@@ -89,7 +89,7 @@ def _compile(operations: Operations, node: Node) -> None:
     assert isinstance(node.target, OpOverload)
     names = {argument: f"x{number}" for number, argument in enumerate(node.all_input_nodes)}
     parts = ", ".join(names[a] if isinstance(a, Node) else repr(a) for a in node.args)
-    users = list(node.users)  # derivatives that nobody reads may be no tensors
+    users = list(node.users)  # unused derivatives may be None
     values = "".join(f"values[{user.args[1]}], " for user in users)
     name = f"torch.ops.{node.target.namespace}.{node.target._opname}"
     source = f"def call({', '.join(names.values())}):\n    values = {name}({parts})\n    return ({values})\n"

@@ -100,7 +100,7 @@ class Attendance:
         return self.masked if len(self.masked) >= self._least and self._enough(self.masked, self.masked) else []
 
     def cheats(self) -> list[int]:
-        """Return the clients in so many disputes that fewer than t neighbours are left."""
+        """Return the clients whose neighbours without a dispute number fewer than t."""
         number = Counter(client for pair in _pairs(self.refused) for client in pair)
         return sorted(c for c, disputes in number.items() if len(self.neighbours[c]) - disputes < self.threshold)
 

@@ -62,7 +62,7 @@ class FixedPoint:
         return (2 ** (self.bits - 1) - 1) // max(self._unit, 1)
 
     def check(self, clients: int) -> None:
-        """Raise an error if a sum over so many clients could overflow.
+        """Check that a sum over `clients` clients cannot overflow.
 
         Raises:
             ConfigurationError: with options that would fit.

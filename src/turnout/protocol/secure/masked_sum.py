@@ -70,7 +70,7 @@ class MaskedVectors:
         self._dealt = sorted(attendance.neighbours)
 
     def inputs(self, phase: str, clients: Sequence[int]) -> dict[int, State]:
-        """Return what clients are told with their task of a phase, ``[1, ...]`` by name."""
+        """Return the inputs of clients for their task of a phase, tensors ``[1, ...]`` by name."""
         server, neighbours = self._begun()
         if phase == "share":
             factors = dict(zip(self._dealt, self._factors().tolist(), strict=True))

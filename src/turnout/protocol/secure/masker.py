@@ -161,7 +161,7 @@ class Masker(VectorMasker):
         self._summand, self._nulls = summand, nulls
 
     def announce(self, client: int, version: int, report: Report, memory: State) -> State | None:
-        """Return what is sent before the update is masked: keys, and the numbers from which weights are computed."""
+        """Return the message before the masked update: keys, and the counts from which weights are computed."""
         self._round = None
         if self._nulls:
             report = replace(report.nulled()[0], good=None)

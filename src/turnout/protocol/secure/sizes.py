@@ -31,7 +31,7 @@ def sizes(num_clients: int, *, corrupt: float, dropout: float, security: int = 4
     - fewer than t neighbours of a client stay, and the round has no sum:
       ``n P[H(n - 1, n - 1 - d, k) < t] <= 2^-correctness``.
 
-    If no degree below n - 1 satisfies the bounds, the graph is complete, for which nothing is left to chance.
+    If no degree below n - 1 satisfies the bounds, the graph is complete, and neither event depends on chance.
 
     Args:
         num_clients: n, the number of clients in a round.
@@ -40,7 +40,7 @@ def sizes(num_clients: int, *, corrupt: float, dropout: float, security: int = 4
         security, correctness: bits.
 
     Raises:
-        ConfigurationError: if so many clients are corrupt or leave that even a complete graph is insufficient.
+        ConfigurationError: if even a complete graph is insufficient for these fractions.
 
     Example:
         >>> from turnout.protocol.secure import sizes
