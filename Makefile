@@ -15,9 +15,11 @@ export PYTHONDONTWRITEBYTECODE :=
 help:           ## show this
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
+# The installation keeps one core busy. Beside it, the bytecode of this repository is made, once for all processes of the tests.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m compileall -q src tests & \
+		$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]' && wait
 	touch $@
 
 demo: $(READY)  ## FedAU against its baselines on scanned digits: a table, and a report with pictures

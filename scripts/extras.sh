@@ -22,13 +22,13 @@ row() {
     rm -rf "$here/venv"
     "$python" -m venv "$here/venv"
     # shellcheck disable=SC2086 - several requirements
-    if ! "$here/venv/bin/pip" install --quiet -c "$here/constraints.txt" pytest pytest-timeout pytest-xdist hypothesis $installed \
+    if ! "$here/venv/bin/pip" install --quiet -c "$here/constraints.txt" pytest pytest-xdist hypothesis $installed \
         > "$here/log" 2>&1; then
         note "cannot be installed" "" "ERROR|conflict|requested|depends on"
         failed=1
         return
     fi
-    "$here/venv/bin/python" -m pytest -n0 -rfEs "$@" > "$here/log" 2>&1
+    "$here/venv/bin/python" -m pytest -n0 -rfEs -o faulthandler_timeout=600 "$@" > "$here/log" 2>&1
     status=$?
     last=$(grep -E '[0-9]+ (passed|failed|errors?|skipped|deselected).* in [0-9.]+s' "$here/log" | tail -n 1)
     case "$last" in *" passed"*) ;; *) status=1 ;; esac

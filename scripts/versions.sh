@@ -19,7 +19,7 @@ for wanted in "$@"; do
         grep -v '^torch==' constraints.txt > "$here/constraints.txt"
         "$here/bin/pip" install --quiet "torch==$torch"
         "$here/bin/pip" install --quiet --constraint "$here/constraints.txt" --editable '.[digits,report,fetch,huggingface]' \
-            pytest pytest-timeout pytest-xdist hypothesis
+            pytest pytest-xdist hypothesis
     fi
     result=$(OMP_NUM_THREADS=1 PYTHONPATH=src "$here/bin/python" -m pytest "${tests[@]}" 2>&1 | tail -1) || failed=1
     about=$("$here/bin/python" -c 'import platform, torch; print(torch.__version__, "|", platform.python_version())')

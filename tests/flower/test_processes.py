@@ -225,7 +225,6 @@ def remembered(folder: Path, run: Path, name: str) -> list[torch.Tensor]:
     return rows
 
 
-@pytest.mark.timeout(280)
 @pytest.mark.parametrize("recipe", ["scaffold", "fedrep"])
 def test_a_super_node_and_the_server_app_are_killed_and_the_run_goes_on(tmp_path, recipe):
     """A SuperNode without a key that starts again is a new node and a new client, whose memory begins anew."""
