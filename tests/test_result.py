@@ -113,7 +113,7 @@ def test_an_exported_model_is_loaded_by_torch_alone(tmp_path, monkeypatch):
     model.load_state_dict(load_file(path))
     assert equal(model.state_dict(), result.state_dict())
     before = path.read_bytes()
-    with pytest.raises(to.CheckpointError, match=r"cannot write .*What was there before is unchanged"):
+    with pytest.raises(to.CheckpointError, match=r"cannot write .*previous files are unchanged"):
         result.export(tmp_path)
 
     def full(*_, **__):
