@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from turnout.comparison.processes import _context, _unread_main
+from turnout.comparison.processes import _context, _main_hidden
 
 ROOT = Path(__file__).parents[1]
 
@@ -44,7 +44,7 @@ class Child:
             target=_act, args=(own, str(folder), list(map(str, self._texts)), function, arguments), daemon=True
         )
         _begun.append(self)
-        with _unread_main(), _found():
+        with _main_hidden(), _found():
             self.process.start()
 
     @property

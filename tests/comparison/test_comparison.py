@@ -28,8 +28,7 @@ from turnout.comparison.checks import check_experiments, columns_of
 from turnout.comparison.compare import RunsFailed, Stopped, compare
 from turnout.comparison.display import display
 from turnout.comparison.folders import is_finished, load_record, load_records
-from turnout.comparison.run import Update
-from turnout.comparison.sharing import Worker
+from turnout.comparison.run import Run, Update
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError
 from turnout.experiment import Experiment
 from turnout.record import checkpoint
@@ -101,8 +100,9 @@ def test_as_many_runs_at_a_time_as_there_are_processors_for_their_threads(
     seen: list[tuple[int, int]] = []
 
     monkeypatch.setattr(module, "num_processors", lambda: 5)
-    monkeypatch.setattr(module, "in_processes", lambda _, processes, threads, *__: seen.append((processes, threads)))
-    monkeypatch.setattr(module, "in_sequence", lambda _, threads, *__: seen.append((1, threads)))
+    monkeypatch.setattr(module, "Processes", lambda processes, threads, _: seen.append((processes, threads)))
+    monkeypatch.setattr(module, "perform_in", lambda *_: None)
+    monkeypatch.setattr(module, "perform_in_sequence", lambda _, threads, *__: seen.append((1, threads)))
     with pytest.raises(Stopped):
         compare({"a": make()}, 8, tmp_path, threads=threads)
     assert seen == [(processes, threads)]
@@ -132,7 +132,7 @@ def test_one_run_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
         compare({name: late(end) for name, end in ends.items()} | {"lives": make()}, 2, tmp_path, jobs=2)
     message = str(caught.value)
     assert message.startswith("3 runs failed:\n")
-    assert "dies, seed 1: its process died (exit code 1). The same command goes on where it stopped" in message
+    assert "dies, seed 1: its process died (exit code 1). The same command resumes it" in message
     assert "raises, seed 1: " in message
     assert "wrong, seed 1: wrong(1) gave 1, needed an Experiment" in message
     assert [(r.algorithm, r.seed) for r in caught.value.records][-2:] == [("lives", 0), ("lives", 1)]
@@ -367,22 +367,31 @@ def test_processes_share_gpus(
     module, devices = import_module("turnout.comparison.processes"), list[str]()
 
     class Process:
-        def __init__(self, *given: Any) -> None:
-            self.connection, device = object(), given[-1]
-            self.device = device
-            devices.append(device)
-            assert len(devices) <= processes, "a process goes on with other runs"
+        run: Run | None = None
 
-        def goes_on(self, worker: Worker) -> bool:
-            worker.leave()
-            return False
+        def __init__(self, *arguments: Any) -> None:
+            self.connection, self.device = object(), arguments[-1]
+            devices.append(self.device)
+
+        def begin(self, run: Run) -> None:
+            self.run = run
+
+        def next_update(self) -> Update:
+            run, self.run = self.run, None
+            assert run is not None
+            return Update(run.label, run.seed, "stopped")
+
+        def is_alive(self) -> bool:
+            return True
 
         def close(self) -> None:
             return
 
     monkeypatch.setattr(module, "_Process", Process)
     monkeypatch.setattr(module, "wait", lambda connections, **_: connections)
-    monkeypatch.setattr(import_module("turnout.comparison.compare"), "in_sequence", lambda *_: devices.append("cuda"))
+    monkeypatch.setattr(
+        import_module("turnout.comparison.compare"), "perform_in_sequence", lambda *_: devices.append("cuda")
+    )
     with pytest.raises(Stopped):
         compare({"a": make()}, 8, tmp_path, jobs=jobs, devices=("cuda:0", "cuda:1"))
     assert devices == {2: ["cuda:0", "cuda:1"], 5: ["cuda:0", "cuda:1"] * 2 + ["cuda:0"], 1: ["cuda"]}[processes]

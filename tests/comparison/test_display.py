@@ -126,5 +126,5 @@ def test_what_cannot_be_drawn_is_refused(result):
         to.plot([result])
     with pytest.raises(ConfigurationError, match="takes results, which Experiment"):
         to.plot({"fedau": 3})  # pyright: ignore[reportArgumentType]
-    with pytest.raises(DataError, match="clock"):
+    with pytest.raises(DataError, match="asynchronous"):
         result.plot("influence")

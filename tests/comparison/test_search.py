@@ -146,7 +146,7 @@ def test_a_trial_that_fails_counts_as_the_worst_and_all_of_a_batch_end_the_searc
 def test_the_edge_of_a_range_is_told(tmp_path: Path) -> None:
     found = search(experiment, {"lr": Range(0.0001, 0.3, log=True)}, 1, tmp_path, trials=6, sampler="random")
     assert isinstance(found, Search)
-    at_the_edge = not 0.05 <= Range(0.0001, 0.3, log=True).place(found.best["lr"]) <= 0.95
+    at_the_edge = not 0.05 <= Range(0.0001, 0.3, log=True).position(found.best["lr"]) <= 0.95
     assert (found.at_the_edge == ["lr"]) is at_the_edge
     assert ("edge of the range" in edge_note(found)) is at_the_edge
 

@@ -1,1 +1,1 @@
-"""Many runs side by side: several algorithms, several seeds, one folder."""
+"""Run several experiments with several seeds in parallel, resume them, and collect their records."""

@@ -1,4 +1,4 @@
-"""Refuse experiments that cannot run, or will not record a metric, before any is trained."""
+"""Check that experiments can run and will record a metric, before any of them is trained."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnout.record.schema import APPEAL_COLUMNS, CHOOSING, COSTS, JUDGED, ROUND
 from turnout.simulation.simulation import Simulation
 
 _FEW = 32
-"""Examples that suffice to see what an evaluation records."""
+"""The number of evaluation examples with which the names of recorded metrics are determined."""
 
 _EVALUATIONS = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 _OF_GRADIENTS = ("squared_shared_gradient_norm", "squared_gradient_norm", "squared_personal_gradient_norm")
@@ -21,15 +21,15 @@ _OF_TIME = ("simulated_seconds", "staleness_mean", "staleness_max", "num_unused"
 def check_experiments(
     makes: Mapping[str, Callable[[], Experiment]], metric: str | None = None, target: bool = False
 ) -> None:
-    """Build every experiment and try its model, so that what cannot run is refused before any is trained.
+    """Build every experiment and try its model on a minibatch.
 
     Args:
-        makes: what makes each experiment, by its name.
+        makes: a function that makes each experiment, by name.
         metric: a column that all have to record, or a cost of `schema.COSTS`.
-        target: whether an accuracy is to be reached, for which all have to record the same one.
+        target: require that all record the same accuracy, for a target.
 
     Raises:
-        ConfigurationError: for what cannot run, or will not record what is asked for; names the experiment.
+        ConfigurationError: for an experiment that cannot run or will not record the metric, with its name.
     """
     columns: dict[str, frozenset[str]] = {}
     for name, make in makes.items():
@@ -49,7 +49,7 @@ def check_experiments(
 
 
 def columns_of(experiment: Experiment) -> frozenset[str]:
-    """Return the columns that an experiment's table of rounds will have."""
+    """Predict the columns of an experiment's table of rounds."""
     tried = Simulation(replace(experiment, evaluation_examples=_FEW, appeal=None, gradients=None))
     columns = set(ROUND_COLUMNS) - set(_EVALUATIONS) | set(tried.evaluate()) | {"server_bytes"}
     # With few examples a metric may have no value, such as AUC of a single class.
@@ -74,7 +74,7 @@ def _check_metric(metric: str, columns: Iterable[str]) -> None:
 
 
 def _check_target(columns: Mapping[str, frozenset[str]]) -> None:
-    """Refuse experiments that do not record the same accuracy."""
+    """Raise an error unless all experiments record the same accuracy."""
     for accuracy in CHOOSING:
         recording = [name for name, recorded in columns.items() if accuracy in recorded]
         if len(recording) == len(columns):

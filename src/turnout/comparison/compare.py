@@ -1,4 +1,4 @@
-"""Compare algorithms over seeds: one run for each pair, each in a folder of its own, side by side."""
+"""Compare algorithms over seeds: one run per algorithm and seed, each in its own folder, in parallel."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 
 from turnout.comparison.checks import check_experiments
 from turnout.comparison.display import display
-from turnout.comparison.executors import check_jobs, in_executor
+from turnout.comparison.executors import check_jobs
 from turnout.comparison.folders import load_record, run_folder, save_order
-from turnout.comparison.processes import in_processes, in_sequence, packed
+from turnout.comparison.jobs import Jobs, perform_in, perform_in_sequence
+from turnout.comparison.processes import Processes, packed
 from turnout.comparison.run import Listener, Resources, Run, Update
 from turnout.comparison.sharing import Worker
 from turnout.core.checks import ConfigurationError, TurnoutError, check_seed, count, refuse
@@ -24,15 +25,15 @@ from turnout.reporting.records import RunRecord
 from turnout.simulation.running import Interrupted, stops_on_signal
 
 MOST_SEEDS = 10_000
-"""The largest number of seeds; more are taken for a mistake."""
+"""The largest number of seeds; a larger one is an error."""
 
 
 class RunsFailed(TurnoutError):
-    """The error where runs of a comparison failed.
+    """Some runs of a comparison failed.
 
     Attributes:
-        failures: the last update of each of them.
-        done: the records of the runs that did not fail.
+        failures: the last update of each failed run.
+        done: the records of the other runs.
     """
 
     def __init__(self, failures: Sequence[Update], done: Mapping[Run, RunRecord]) -> None:
@@ -47,7 +48,7 @@ class RunsFailed(TurnoutError):
 
 
 class Stopped(Interrupted):
-    """A comparison was stopped by the user; its runs are saved, and the same call goes on with them."""
+    """A comparison was stopped by the user; its runs are saved, and the same call resumes them."""
 
 
 def compare(
@@ -63,29 +64,30 @@ def compare(
     runs_per_job: int = 1,
     devices: Sequence[str] = (),
 ) -> list[RunRecord]:
-    """Run every experiment with every seed, and return their records, by experiment and seed in the order given.
+    """Run every experiment with every seed, and return the records ordered by experiment and seed.
 
-    A run is in the folder ``folder/NAME/seed-SEED``. Runs that are finished there are not repeated, and runs that were
-    stopped or killed go on. The records depend on the experiments alone, not on `jobs` and `threads`. Several processes, also
-    on several machines that see the folder, may make the same call at the same time: they share the runs, and each returns
-    when all runs have ended.
+    A run is in the folder ``folder/NAME/seed-SEED``. Finished runs are not repeated, and runs that were stopped or killed are
+    resumed. The records depend only on the experiments, not on `jobs` and `threads`. Several processes, also on several
+    machines that share the folder, may make the same call at the same time: they divide the runs among themselves, and each
+    returns when all runs have ended.
 
     Args:
-        experiments: what to compare: a function of the seed for each name. With several jobs it is sent to other
-            processes with all that it refers to; functions of a script or a notebook, lambdas too, go as they are.
-        seeds: so many, from 0, or which.
-        folder: where all of it goes.
-        jobs: how many runs at a time; None means one for each processor, or for so many as a run has threads. One job
-            runs in this process.
-        threads: of each run. Runs side by side make better use of processors than threads do.
-        checkpoint_every: rounds between checkpoints; None means about once a minute.
-        progress: True for bars, or a function that is called with each `Update`.
-        executor: performs the runs in place of processes of this machine: any `concurrent.futures.Executor` whose workers
-            see `folder`, such as that of a Dask client. Runs whose jobs are killed are submitted again, and go on from their
+        experiments: a function of the seed for each name. With several jobs it is sent to other processes with all that it
+            refers to; functions of a script or a notebook and lambdas are sent by value.
+        seeds: the number of seeds, 0, 1, ..., or the seeds themselves.
+        folder: for all runs.
+        jobs: the number of parallel runs; None is the number of processors divided by `threads`. A single job runs in this
+            process.
+        threads: of each run. Parallel runs use processors better than threads do.
+        checkpoint_every: rounds between checkpoints; None is about one minute.
+        progress: True for progress bars, or a function that is called with each `Update`.
+        executor: performs the runs in place of local processes: any `concurrent.futures.Executor` whose workers see
+            `folder`, such as that of a Dask client. Runs whose jobs are killed are submitted again, and resume from their
             checkpoints.
-        runs_per_job: how many runs a job of the executor performs one after another. More save start-ups of a few seconds.
-        devices: GPUs of this machine that jobs share in turns, ``("cuda:0", "cuda:1")``, for experiments with
-            ``device="cuda"``. There are as many jobs as GPUs then, unless `jobs` says otherwise.
+        runs_per_job: the number of runs that a job of the executor performs one after another. A larger number saves
+            start-ups of a few seconds.
+        devices: local GPUs over which jobs are distributed, ``("cuda:0", "cuda:1")``, for experiments with
+            ``device="cuda"``; `jobs` is then by default the number of GPUs.
 
     Raises:
         ConfigurationError: for experiments, seeds or jobs that cannot be run: every experiment is built with its first seed
@@ -104,32 +106,32 @@ def compare(
 def perform_all(
     runs: Sequence[Run], folder: Path, resources: Resources, progress: bool | Listener = False
 ) -> dict[Run, RunRecord]:
-    """Perform runs, all of them below `folder`, side by side; see `compare` for the rest.
+    """Perform runs, all of them below `folder`, in parallel; see `compare` for the arguments.
 
     Returns:
-        The record of every run, in the order given.
+        The record of every run, in the order of `runs`.
 
     Raises:
-        ConfigurationError: for jobs or threads that are no number of them, or experiments that cannot be sent.
+        ConfigurationError: for numbers of jobs or threads below 1, or experiments that cannot be pickled.
         RunsFailed: where some runs failed, after all others have ended.
         Stopped: on Ctrl-C, after checkpoints were saved.
     """
     processes = check_runs(runs, resources)
     save_order(folder, [run.folder for run in runs])
-    # Seed after seed, so that whatever is finished compares all experiments.
+    # All experiments with the first seed come first, so that finished runs compare all experiments.
     seeds = list(dict.fromkeys(run.seed for run in runs))
-    turns = sorted(runs, key=lambda run: seeds.index(run.seed))
-    with display(len(runs), progress) as tell, Worker(folder, turns, tell) as worker, stops_on_signal() as stopped:
+    queue = sorted(runs, key=lambda run: seeds.index(run.seed))
+    with display(len(runs), progress) as tell, Worker(folder, queue, tell) as worker, stops_on_signal() as stopped:
         if resources.executor is not None:
-            in_executor(worker, resources.executor, resources, folder, stopped)
+            perform_in(Jobs(resources.executor, resources, folder), worker, stopped)
         elif processes > 1:
-            in_processes(worker, processes, resources.threads, stopped, resources.devices)
+            perform_in(Processes(processes, resources.threads, resources.devices), worker, stopped)
         else:
-            in_sequence(worker, resources.threads, stopped)
-        ended, records = worker.ended, worker.records
-    finished = {run for run, end in zip(turns, ended, strict=True) if end.status == "done"}
-    done = {run: records[run] if run in records else load_record(run.folder) for run in runs if run in finished}
-    if failures := [end for end in ended if end.status == "failed"]:
+            perform_in_sequence(worker, resources.threads, stopped)
+    updates = dict(zip(queue, worker.ended, strict=True))
+    finished = [run for run in runs if updates[run].status == "done"]
+    done = {run: worker.records[run] if run in worker.records else load_record(run.folder) for run in finished}
+    if failures := [update for update in updates.values() if update.status == "failed"]:
         raise RunsFailed(failures, done)
     if len(done) < len(runs):
         raise Stopped(f"stopped with {len(done)} of {len(runs)} runs finished, all saved in {folder}")
@@ -137,11 +139,11 @@ def perform_all(
 
 
 def check_runs(runs: Sequence[Run], resources: Resources) -> int:
-    """Return how many processes of this machine perform runs, and refuse what could not be sent to them.
+    """Return the number of local processes that perform runs, and check that runs can be sent to them.
 
     Raises:
-        ConfigurationError: for jobs or threads that are no number of them, devices that are no GPUs of this machine, or
-            experiments that cannot be sent.
+        ConfigurationError: for numbers of jobs or threads below 1, devices that are not GPUs of this machine, or experiments
+            that cannot be pickled.
     """
     count("threads", resources.threads)
     check_jobs(resources.executor, resources.runs_per_job)
@@ -155,7 +157,7 @@ def check_runs(runs: Sequence[Run], resources: Resources) -> int:
 
 
 def first_of(runs: Sequence[Run]) -> dict[str, Callable[[], Experiment]]:
-    """Return what makes the first experiment of each name."""
+    """Return a function for each name that makes its experiment with the first seed."""
     firsts = {run.label: run for run in reversed(runs)}
     return {name: partial(firsts[name].make, firsts[name].seed) for name in dict.fromkeys(run.label for run in runs)}
 
@@ -167,16 +169,12 @@ def runs_of(
     checkpoint_every: int | None,
     group: str = "",
 ) -> list[Run]:
-    """Return all runs, by experiment and seed, in the folders ``NAME/seed-SEED``."""
-    if isinstance(seeds, int):
-        count("seeds", seeds)
-    numbers = list(islice(range(seeds) if isinstance(seeds, int) else seeds, MOST_SEEDS + 1))
-    if len(numbers) > MOST_SEEDS:
-        raise refuse("seeds", given=seeds, needed=f"at most {MOST_SEEDS:,}")
-    for seed in numbers:
-        check_seed(seed)
-    if not numbers or len(set(numbers)) < len(numbers):
-        raise refuse("seeds", given=numbers, needed="at least one seed, each once")
+    """Return all runs, by experiment and seed, in the folders ``NAME/seed-SEED``.
+
+    Raises:
+        ConfigurationError: for seeds, names or experiments that cannot be run.
+    """
+    numbers = _numbers(seeds)
     if not experiments:
         raise ConfigurationError("there is nothing to compare: give at least one experiment")
     for name, make in experiments.items():
@@ -196,8 +194,22 @@ def runs_of(
     ]
 
 
+def _numbers(seeds: int | Iterable[int]) -> list[int]:
+    """Return the seeds, from their number or from themselves."""
+    if isinstance(seeds, int):
+        count("seeds", seeds)
+    numbers = list(islice(range(seeds) if isinstance(seeds, int) else seeds, MOST_SEEDS + 1))
+    if len(numbers) > MOST_SEEDS:
+        raise refuse("seeds", given=seeds, needed=f"at most {MOST_SEEDS:,}")
+    for seed in numbers:
+        check_seed(seed)
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise refuse("seeds", given=numbers, needed="at least one seed, each once")
+    return numbers
+
+
 def _check_can_be_sent(runs: Iterable[Run]) -> None:
-    """Refuse what another process could not be given."""
+    """Raise an error for an experiment that cannot be pickled for another process."""
     for name, run in {run.label: run for run in runs}.items():
         try:
             packed(run)

@@ -1,4 +1,4 @@
-"""Show the progress of a comparison: a bar for all runs, and one for each that is under way."""
+"""Show the progress of a comparison: a bar for all runs, and one for each run in progress."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from turnout.comparison.run import Listener, Update
-from turnout.reporting.progress import MINUTE, Drawing, Terminal, cell
+from turnout.reporting.progress import MINUTE, Display, Terminal, cell
 
 
 @contextmanager
 def display(total: int, progress: bool | Listener, console: Console | None = None) -> Iterator[Listener]:
-    """Yield what to tell of every update: the user's own listener, bars on a terminal or in a notebook, lines
-    elsewhere, or nothing.
+    """Yield a function that takes every update.
+
+    Args:
+        total: the number of runs.
+        progress: True for bars on a terminal or in a notebook and lines elsewhere, False for nothing, or the function.
+        console: None is standard error.
     """
     if not isinstance(progress, bool):
         yield progress
@@ -34,13 +38,13 @@ def display(total: int, progress: bool | Listener, console: Console | None = Non
 
 
 class _Runs:
-    """Take in updates: which runs are under way, and how many have ended."""
+    """Track the runs in progress, and count those that have ended."""
 
     def __init__(self, total: int) -> None:
         self._total, self._num_ended, self._running = total, 0, dict[str, Update]()
 
     def __call__(self, update: Update) -> None:
-        """Take in an update."""
+        """Process an update."""
         if over := update.status not in ("started", "running"):
             self._running.pop(str(update), None)
             self._num_ended += update.status != "stopped"
@@ -49,12 +53,12 @@ class _Runs:
         self._show(update, over)
 
     def _show(self, update: Update, over: bool) -> None:
-        """Show an update, of a run that is over or under way."""
+        """Show an update; `over` is True for the last one of a run."""
         raise NotImplementedError
 
 
 class _Lines(_Runs):
-    """Write a line for each run that ends, and every minute one for those under way."""
+    """Write a line for each run that ends, and every minute one for those in progress."""
 
     def __init__(self, console: Console, total: int) -> None:
         super().__init__(total)
@@ -64,8 +68,8 @@ class _Lines(_Runs):
         if over:
             self._print(ended(update))
         elif time.monotonic() - self._written >= MINUTE:
-            under_way = "; ".join(f"{run}: round {run.done} of {run.rounds}" for run in self._running.values())
-            self._print(f"{self._num_ended} of {self._total} runs ended, under way: {under_way}")
+            running = "; ".join(f"{run}: round {run.done} of {run.rounds}" for run in self._running.values())
+            self._print(f"{self._num_ended} of {self._total} runs ended, in progress: {running}")
 
     def _print(self, text: str) -> None:
         self._written = time.monotonic()
@@ -73,28 +77,28 @@ class _Lines(_Runs):
 
 
 class _Bars(_Runs):
-    """Draw a bar for all runs, and one for each that is under way; failures stay."""
+    """Draw a bar for all runs, and one for each run in progress; messages of failures stay."""
 
-    def __init__(self, drawing: Drawing, total: int) -> None:
+    def __init__(self, drawing: Display, total: int) -> None:
         super().__init__(total)
         self.drawing = drawing
         self.draw()
 
-    def _show(self, update: Update, over: bool) -> None:  # noqa: ARG002 - of a failure alone more is said
+    def _show(self, update: Update, over: bool) -> None:  # noqa: ARG002 - bars show both alike
         if update.status == "failed":
             self.drawing.say(ended(update))
         self.draw()
 
     def draw(self, last: bool = False) -> None:
         """Draw the bars."""
-        under_way = [(name, run.done, run.rounds, run.note) for name, run in self._running.items()]
-        self.drawing.draw([("all runs", self._num_ended, self._total, ""), *under_way], last)
+        running = [(name, run.done, run.rounds, run.note) for name, run in self._running.items()]
+        self.drawing.draw([("all runs", self._num_ended, self._total, ""), *running], last)
 
 
 def ended(update: Update) -> str:
-    """Say how a run ended: ``"fedau, seed 0: done, test accuracy 93.1%"``."""
+    """Describe how a run ended: ``"fedau, seed 0: done, test accuracy 93.1%"``."""
     if update.status == "failed":
         return f"{update} failed: {update.note}"
-    if update.status == "stopped":  # the note says so
+    if update.status == "stopped":  # which the note repeats
         return f"{update}: {update.note}"
     return ", ".join(filter(None, [f"{update}: {update.status}", update.note]))

@@ -1,4 +1,4 @@
-"""Read run folders: whether a run may go on there, whether it is finished, and its record."""
+"""Read the folders of runs: check that a run may resume there, whether it is finished, and load its record."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def run_folder(folder: Path, name: str, seed: int) -> Path:
 def is_finished(folder: Path, experiment: Experiment) -> bool:
     """Return whether `folder` holds all rounds of `experiment`: tables and checkpoint, both of the last round.
 
-    A folder that another process is writing is not read, and not finished.
+    A folder that another process is writing is not read and counts as unfinished.
 
     Raises:
-        CheckpointError: where it holds another experiment, or more rounds, or is damaged.
+        CheckpointError: where it holds another experiment or more rounds, or is damaged.
     """
     if lock.in_use(folder):
         return False
     if not (folder / CONFIG).exists() or not (checkpoint.exists(folder) or (folder / TABLE).exists()):
-        return False  # nothing of whatever was begun here is worth keeping
-    storage.check_all(folder, but=(checkpoint.FILE, checkpoint.PREVIOUS))  # a run may go on from one of the two
-    there = {**_config(folder), "rounds": None}
-    here = {**describe(experiment), "rounds": None}
-    if different := list(differences(there, here)):
+        return False  # no round was saved
+    storage.check_all(folder, but=(checkpoint.FILE, checkpoint.PREVIOUS))  # one of the two is enough to resume
+    saved_config = {**_config(folder), "rounds": None}
+    config = {**describe(experiment), "rounds": None}
+    if different := list(differences(saved_config, config)):
         raise CheckpointError(
             f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}. Give another folder, or "
             "delete this one"
@@ -79,7 +79,7 @@ def load_record(folder: str | Path) -> RunRecord:
     """Return the record of a finished run.
 
     Raises:
-        CheckpointError: where there is no run, it is damaged, or it is not finished.
+        CheckpointError: where there is no run, or it is damaged or not finished.
     """
     folder = Path(folder)
     storage.check_all(folder)
@@ -94,7 +94,7 @@ def load_record(folder: str | Path) -> RunRecord:
 
 
 def _stopped_after(folder: Path) -> int | None:
-    """Return after how many rounds a callback ended the run; None where none did."""
+    """Return the number of rounds after which a callback ended the run; None where none did."""
     path = folder / STOPPED
     return storage.read_json(path, instead="run again", form=_Stopped)["rounds"] if path.exists() else None
 
@@ -125,14 +125,14 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
 
 
 def save_order(folder: Path, runs: Iterable[Path]) -> None:
-    """Keep the order of the runs of a comparison."""
+    """Save the order of the runs of a comparison."""
     names = [str(run.relative_to(folder)) for run in runs]
     with lock.locked(folder, patience=lock.PATIENCE):
         storage.save(folder, {ORDER: storage.json_writer({"runs": names})})
 
 
 def ordered_names(folder: Path) -> list[str]:
-    """Return the names of all runs below the folder of a comparison, of those that were not begun too, in its order.
+    """Return the names of all runs below the folder of a comparison in its order, runs that have not begun included.
 
     Raises:
         DataError: for a folder without runs.
@@ -149,7 +149,7 @@ def ordered_names(folder: Path) -> list[str]:
 
 
 def rounds_of(folder: Path) -> int:
-    """Return the rounds that the run in a folder was asked for; 0 where it was not begun."""
+    """Return the number of rounds that the run in a folder is to take; 0 where it has not begun."""
     return _config(folder)["rounds"] if (folder / CONFIG).exists() else 0
 
 
@@ -159,12 +159,12 @@ def _order(path: Path) -> list[str]:
 
 
 def _position(folder: Path, run: Path) -> tuple[int, str]:
-    """Return the position of a run in the order of its comparison, those of none last."""
+    """Return a sort key: the position of a run in the order of its comparison; runs of no comparison come last, by name."""
     name, order = str(run.relative_to(folder)), folder / ORDER
     names = _order(order) if order.exists() else []
     return (names.index(name) if name in names else len(names), name)
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """Return the configuration of the run in a folder, as it was when the run began or went on."""
+    """Return the configuration of the run in a folder, as it was when the run began or was last resumed."""
     return storage.read_json(folder / CONFIG, instead="give the folder of a run", form=RunConfig)

@@ -1,4 +1,4 @@
-"""Perform runs one after another in this process, or in several processes side by side."""
+"""Perform runs in several processes of this machine."""
 
 from __future__ import annotations
 
@@ -11,137 +11,128 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import cache
 from multiprocessing.connection import wait
 from multiprocessing.synchronize import Event
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 import torch
 
 from turnout.comparison.run import Run, Update, perform
-from turnout.comparison.sharing import Worker
-from turnout.core.signals import HANGUP, Flag
+from turnout.core.signals import HANGUP
 from turnout.engine.allocator import keep_large_buffers
 
 
-class StopSignal(Protocol):
-    """Tell whether runs are to stop: a `turnout.core.signals.Flag`, or a file."""
+class Processes:
+    """A `turnout.comparison.jobs.Pool` of processes, each of which performs one run at a time.
 
-    def is_set(self) -> bool:
-        """Return whether they are to stop."""
-        ...
-
-    def wait(self, timeout: float) -> bool:
-        """Wait for it, or so many seconds."""
-        ...
-
-
-def in_sequence(worker: Worker, threads: int, stopped: StopSignal) -> None:
-    """Perform the runs of a worker one after another in this process."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        while not worker.is_done and not stopped.is_set():
-            if (run := worker.next()) is None:
-                stopped.wait(0.2)  # until another worker ends, or dies
-                worker.refresh()
-                continue
-            update = perform(run, partial(worker.tell, run), stopped.is_set)
-            worker.tell(run, update)
-            if update.status == "stopped":
-                worker.leave()
-    finally:
-        torch.set_num_threads(before)
-
-
-def in_processes(worker: Worker, processes: int, threads: int, stopped: Flag, devices: Sequence[str] = ()) -> None:
-    """Perform the runs of a worker; where a process dies, its run has failed and the others go on.
+    If a process dies, its run has failed, and the other runs continue.
 
     Args:
-        worker: takes runs, and is told of them.
-        processes: at most so many.
-        threads: of each.
-        stopped: whether runs are to be saved and left.
-        devices: GPUs; each process gets the one that the fewest others have.
+        number: the most processes.
+        threads: of each process.
+        devices: GPUs; a process gets the one that the fewest others have.
     """
-    with _unheard():  # which starts a process that keeps track of what all share
-        stop = _context().Event()
-    busy: dict[Any, _Process] = {}
-    try:
-        while busy or not worker.is_done:
-            if stopped.is_set():
-                stop.set()
-                worker.leave()
-            while len(busy) < processes and (run := worker.next()) is not None:
-                users = Counter(process.device for process in busy.values())
-                process = _Process(threads, stop, run, min(devices, key=lambda device: users[device], default=None))
-                busy[process.connection] = process
-            if not busy:
-                stopped.wait(0.2)  # until another worker ends, or dies
-            for connection in wait(list(busy), timeout=0.2):
-                process = busy[connection]
-                if not process.goes_on(worker):
-                    busy.pop(process.connection).close()
-            worker.refresh()
-    finally:
-        stop.set()
-        for process in busy.values():
+
+    def __init__(self, number: int, threads: int, devices: Sequence[str] = ()) -> None:
+        self._number, self._threads, self._devices = number, threads, devices
+        self._processes: list[_Process] = []
+        with _signals_blocked():  # the event starts a process that tracks shared resources
+            self._stop = _context().Event()
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a process performs a run."""
+        return any(process.run is not None for process in self._processes)
+
+    @property
+    def room(self) -> int:
+        """1 where a process is idle or can be started, else 0."""
+        return int(len(self._processes) < self._number or not all(process.run for process in self._processes))
+
+    def submit(self, runs: list[Run]) -> None:
+        """Begin a run in an idle process, or in a new one."""
+        (run,) = runs
+        process = next((process for process in self._processes if process.run is None), None)
+        if process is None:
+            users = Counter(process.device for process in self._processes)
+            device = min(self._devices, key=lambda device: users[device], default=None)
+            process = _Process(self._threads, self._stop, device)
+            self._processes.append(process)
+        process.begin(run)
+
+    def updates(self) -> Iterator[tuple[Run, Update]]:
+        """Yield one update of each process that sent some."""
+        busy = {process.connection: process for process in self._processes if process.run is not None}
+        for connection in wait(list(busy), timeout=0.2):
+            process = busy[connection]
+            if (run := process.run) is not None:
+                yield run, process.next_update()
+            if process.run is None and not process.is_alive():
+                self._processes.remove(process)
+                process.close()
+
+    def stop(self) -> None:
+        """Have all runs save a checkpoint and end."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """End the processes after their runs were saved."""
+        self._stop.set()
+        for process in self._processes:
             process.close()
 
 
 class _Process:
-    """A process that performs runs, and the run that it is at."""
+    """A process and the run that it performs, None while it is idle."""
 
-    def __init__(self, threads: int, stop: Event, run: Run, device: str | None) -> None:
+    def __init__(self, threads: int, stop: Event, device: str | None) -> None:
         self.device = device
+        self.run: Run | None = None
         self.connection, end = _context().Pipe()
         arguments = end, stop, threads, device, dict(os.environ)
-        self.process = _context().Process(target=_work, args=arguments, daemon=True)
-        with _unheard(), _unread_main():
-            self.process.start()
-        end.close()  # so that it is closed everywhere when the process dies
-        self.take(run)
+        self._process = _context().Process(target=_work, args=arguments, daemon=True)
+        with _signals_blocked(), _main_hidden():
+            self._process.start()
+        end.close()  # so that the process holds the only copy, and its death closes the pipe
 
-    def take(self, run: Run) -> None:
-        """Begin a run."""
+    def begin(self, run: Run) -> None:
+        """Send a run to the process."""
         self.run = run
-        with suppress(OSError):  # it has died, and news() will say so
+        with suppress(OSError):  # the process has died, which `next_update` reports
             self.connection.send_bytes(packed(run))
 
-    def goes_on(self, worker: Worker) -> bool:
-        """Pass on the next update, and begin the next run if this one has ended; whether it is at a run then."""
-        update = self.news()
-        worker.tell(self.run, update)
-        if update.status in ("started", "running"):
-            return True
-        if not self.process.is_alive() or (following := worker.next()) is None:
-            return False
-        self.take(following)
-        return True
-
-    def news(self) -> Update:
-        """Return the next update of the run."""
+    def next_update(self) -> Update:
+        """Return the next update of the run; after the last one the process is idle."""
+        assert self.run is not None
         try:
-            return self.connection.recv()
+            update = self.connection.recv()
         except (EOFError, OSError):
-            self.process.join()
-            why = f"its process died ({_cause(self.process.exitcode)}). The same command goes on where it stopped"
-            return Update(self.run.label, self.run.seed, "failed", note=why)
+            self._process.join()
+            why = f"its process died ({_cause(self._process.exitcode)}). The same command resumes it"
+            update = Update(self.run.label, self.run.seed, "failed", note=why)
+        if update.status not in ("started", "running"):
+            self.run = None
+        return update
+
+    def is_alive(self) -> bool:
+        """Return whether the process has not ended."""
+        return self._process.is_alive()
 
     def close(self) -> None:
-        """End the process, which saves a run that is under way first."""
+        """End the process, which first saves the run that it performs."""
         self.connection.close()
-        self.process.join()
+        self._process.join()
 
 
 @cache
 def _context() -> Any:  # some systems lack the class of a fork server's context
-    """Return how processes are started. A fork of this one may hang, because torch has threads in it.
+    """Return the start method of processes. A fork of this process could hang, because it has threads of torch.
 
-    On Linux a server forks instead, which has computed nothing, and has imported the package for all processes, which takes
-    seconds. It listens in the temporary folder, in a path of 107 bytes.
+    On Linux a server forks instead. It has imported the package, which takes seconds, for all processes, and has computed
+    nothing. Its socket is in the temporary folder, and the path of a socket has at most 107 bytes.
     """
     if sys.platform != "linux" or len(os.fsencode(tempfile.gettempdir())) > 70:
         return multiprocessing.get_context("spawn")
@@ -158,13 +149,13 @@ def _cause(exitcode: int | None) -> str:
 
 
 def packed(run: Run) -> bytes:
-    """Return what another process is sent: functions and classes of a script or a notebook by what they are, not by name."""
+    """Pickle a run for another process, with functions and classes of a script or a notebook by value, not by name."""
     return cloudpickle.dumps(run)
 
 
 @contextmanager
-def _unread_main() -> Iterator[None]:
-    """Keep processes that are started here from running the user's script again, so that it needs no ``__main__`` guard."""
+def _main_hidden() -> Iterator[None]:
+    """Keep new processes from running the user's script again, so that it needs no ``__main__`` guard."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -174,10 +165,10 @@ def _unread_main() -> Iterator[None]:
 
 
 @contextmanager
-def _unheard() -> Iterator[None]:
-    """Keep Ctrl-C and SIGHUP from processes that are started here: they are asked to stop when their run can be saved."""
+def _signals_blocked() -> Iterator[None]:
+    """Start processes with Ctrl-C and SIGHUP blocked: they are told to stop when their run can be saved."""
     mask: Any = getattr(signal, "pthread_sigmask", None)
-    if mask is None:  # Windows, where processes of a console all get its Ctrl-C
+    if mask is None:  # Windows, where all processes of a console get its Ctrl-C
         yield
         return
     before = mask(_BLOCK, {signal.SIGINT, HANGUP})
@@ -191,8 +182,8 @@ _BLOCK, _SET = (getattr(signal, name, None) for name in ("SIG_BLOCK", "SIG_SETMA
 
 
 def _work(connection: Any, stop: Event, threads: int, device: str | None, environment: dict[str, str]) -> None:
-    """Perform the runs that come, until no more do or nobody listens any more."""
-    os.environ.clear()  # of the first comparison, if a server has forked this process
+    """Perform the runs that arrive, until the pipe is closed."""
+    os.environ.clear()  # a fork server has the environment of the first comparison
     os.environ.update(environment)
     torch.set_num_threads(threads)
     if device is not None:

@@ -20,15 +20,20 @@ from turnout.reporting.progress import Notes
 from turnout.simulation.running import Interrupted
 
 _PAUSE = 0.1
-"""Seconds between two updates of a run: more would be work for nobody."""
+"""The least number of seconds between two updates of a run."""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run of a comparison: `make` of `seed`, called `name`, in `folder`.
+    """One run of a comparison.
 
     Attributes:
-        group: what else it is called where there are several comparisons: the panel of a reproduction.
+        name: of the experiment.
+        seed: passed to `make`.
+        make: makes the experiment of a seed.
+        folder: of the run.
+        checkpoint_every: rounds between checkpoints; None is about one minute.
+        group: the panel of a reproduction; empty in a single comparison.
     """
 
     name: str
@@ -49,14 +54,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Update:
-    """News of a run.
+    """The state of a run.
 
     Attributes:
-        name, seed: which one; the name is a run's `Run.label`.
-        status: what happened; ``"elsewhere"`` where another process is at the run.
-        done, rounds: how far it is; 0 of 0 before its first round.
-        note: the latest accuracy, or why it failed.
-        trace: of a failure, where it came from.
+        name: `Run.label`.
+        seed: of the run.
+        status: ``"elsewhere"`` where another process performs the run.
+        done, rounds: completed and total rounds; both are 0 before the first round.
+        note: the latest accuracy, or the reason of a failure.
+        trace: the traceback of a failure.
     """
 
     name: str
@@ -76,15 +82,15 @@ Listener = Callable[[Update], None]
 
 @dataclass(frozen=True)
 class Resources:
-    """Say what performs the runs of a comparison.
+    """The processes, threads and devices for the runs of a comparison.
 
     Attributes:
-        jobs: processes of this machine; None means one for each of `devices`, or else for each processor, or for so many as a
-            run has threads.
+        jobs: local processes; None is one per GPU of `devices` or, without any, the number of processors divided by
+            `threads`.
         threads: of each run.
-        executor: performs the runs in place of processes of this machine.
-        runs_per_job: how many runs a job of the executor performs one after another.
-        devices: GPUs, ``"cuda:0"``, that processes of this machine share: what is ``"cuda"`` to a process is one of them.
+        executor: performs the runs in place of local processes.
+        runs_per_job: the number of runs that a job of the executor performs one after another.
+        devices: GPUs, ``"cuda:0"``, over which local processes are distributed; each process sees its own as ``"cuda"``.
     """
 
     jobs: int | None = None
@@ -94,12 +100,15 @@ class Resources:
     devices: tuple[str, ...] = ()
 
 
-def perform(run: Run, tell: Listener, asked_to_stop: Callable[[], bool]) -> Update:
-    """Run to the end, or until asked to stop; tells on the way, and returns how it ended. Raises nothing."""
-    watch = _Watch(run, tell, asked_to_stop)
-    tell(Update(run.label, run.seed, "started"))
+def perform(run: Run, listener: Listener, must_stop: Callable[[], bool]) -> Update:
+    """Perform a run until its end or until `must_stop` returns True, and return its last update.
+
+    The listener receives the updates before the last one. Errors of the run are part of the last update.
+    """
+    watch = _Watch(run, listener, must_stop)
+    listener(Update(run.label, run.seed, "started"))
     try:
-        if asked_to_stop():
+        if must_stop():
             raise Interrupted("not begun")
         experiment = run.make(run.seed)
         if not isinstance(experiment, Experiment):
@@ -109,7 +118,7 @@ def perform(run: Run, tell: Listener, asked_to_stop: Callable[[], bool]) -> Upda
                 f"{run.name}({run.seed}) gave an experiment with seed {experiment.seed}: pass the seed on to it"
             )
         experiment = replace(experiment, algorithm=experiment.algorithm.named(run.name))
-        with same_directory(), lock.locked(run.folder):  # what is read here is not being written by another process
+        with same_directory(), lock.locked(run.folder):  # no other process writes while `is_finished` reads
             if is_finished(run.folder, experiment):
                 watch.last = replace(watch.last, note="was finished")
             else:
@@ -121,28 +130,28 @@ def perform(run: Run, tell: Listener, asked_to_stop: Callable[[], bool]) -> Upda
         return replace(watch.last, status="stopped", note=str(stop))
     except TurnoutError as error:
         return replace(watch.last, status="failed", note=str(error), trace=traceback.format_exc())
-    except Exception as error:  # whatever it is, the other runs go on
+    except Exception as error:  # a run that fails does not end the others
         text = f"{type(error).__name__}: {error}"
         return replace(watch.last, status="failed", note=text, trace=traceback.format_exc())
 
 
 class _Watch(Callback):
-    """Tell of the rounds of a run, and stop it when asked to."""
+    """Send an update after each round of a run, and stop the run where it has to."""
 
-    def __init__(self, run: Run, tell: Listener, asked_to_stop: Callable[[], bool]) -> None:
-        self.run, self.tell, self.asked_to_stop = run, tell, asked_to_stop
-        self.last, self.last_told, self.notes = Update(run.label, run.seed, "running"), 0.0, Notes()
+    def __init__(self, run: Run, listener: Listener, must_stop: Callable[[], bool]) -> None:
+        self._listener, self._must_stop, self._notes = listener, must_stop, Notes()
+        self.last, self._sent = Update(run.label, run.seed, "running"), 0.0
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
-        """Note how far it is to go."""
+        """Store the number of rounds."""
         del folder
         self.last = replace(self.last, rounds=config["rounds"])
 
     def on_round(self, row: Mapping[str, Any]) -> None:
-        """Tell how far it is; stop if asked to."""
-        self.last = replace(self.last, done=row["round"], note=self.notes(row))
-        if time.monotonic() - self.last_told > _PAUSE:
-            self.tell(self.last)
-            self.last_told = time.monotonic()
-        if self.asked_to_stop():
+        """Send an update, unless one was sent a moment ago, and stop the run where it has to."""
+        self.last = replace(self.last, done=row["round"], note=self._notes(row))
+        if time.monotonic() - self._sent > _PAUSE:
+            self._listener(self.last)
+            self._sent = time.monotonic()
+        if self._must_stop():
             raise Interrupted(f"stopped after round {self.last.done} of {self.last.rounds}, all saved")

@@ -1,10 +1,10 @@
-"""Search among settings: run batches of trials with every seed until there are enough."""
+"""Search over settings: run batches of trials with every seed until their number is reached."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from turnout.comparison.compare import RunsFailed, perform_all
 from turnout.comparison.display import display
@@ -19,7 +19,7 @@ from turnout.reporting.range import Range
 from turnout.reporting.records import RunRecord, by_algorithm
 
 Points = Mapping[str, Mapping[str, Any]]
-_T = TypeVar("_T")
+"""The values of each axis, by the name of the trial."""
 
 
 def search(
@@ -32,29 +32,30 @@ def search(
     resources: Resources,
     progress: bool | Listener,
 ) -> Search:
-    """Propose, run and judge trials until the study has so many.
+    """Propose, run and score trials until the study has `num_trials` of them.
 
-    A trial whose run fails counts as the worst, and the search goes on; where all trials of a batch fail, it ends.
+    A trial with a failed run counts as the worst, and the search continues; it ends where all trials of a batch fail.
 
     Args:
-        study: what proposes.
-        num_trials: how many trials.
+        study: proposes the trials.
+        num_trials: in total.
         runs: returns the runs of points, in folders ``POINT/seed-SEED`` below that of the study.
-        make: returns what makes the experiment of a point, given its name, for a seed.
-        to_accuracy: the accuracy to reach, where costs until then decide.
-        resources: what performs the runs.
+        make: returns the function of the seed that makes the experiment of a named point.
+        to_accuracy: the target, where the costs of reaching it decide.
+        resources: for the runs.
         progress: as in `compare`.
 
     Raises:
         RunsFailed: where all trials of a batch failed. The same call tries them again.
-        Stopped: on Ctrl-C; the same call goes on with what was begun.
-        CheckpointError: where the trials so far were of other experiments, or of other rounds.
+        Stopped: on Ctrl-C; the same call resumes.
+        CheckpointError: where the folder holds trials of other experiments or with another number of rounds.
     """
     _check_same(study, make)
     left = max(num_trials - len(study.points), 0)
     with display(left * len(study.seeds), progress) as tell:
-        # Other workers may run the same batch: `perform_all` shares its runs, and `_tell` skips what another has told.
-        while batch := _with(study, lambda: study.next(num_trials)):
+        # Other workers may run the same batch: `perform_all` divides its runs among them, and `_record` skips the trials
+        # that another worker has recorded.
+        while batch := _next(study, num_trials):
             failures: dict[str, str] = {}
             try:
                 done = perform_all(runs(batch), study.folder, resources, tell)
@@ -66,28 +67,28 @@ def search(
                 if failures.keys() >= batch.keys():
                     raise
                 records = failed.records
-            result = _sorted(study, batch, records, to_accuracy, failures)
-            _with(study, lambda result=result, failures=failures: _tell(study, result, failures))
+            _record(study, _result(study, batch, records, to_accuracy, failures), failures)
         folders = [run for name in study.points if name not in study.failures for run in study.runs(name)]
-        _with(study, lambda: save_order(study.folder, folders))
-    return _sorted(study, study.points, [load_record(run) for run in folders], to_accuracy, study.failures)
+        save_order(study.folder, folders)
+    return _result(study, study.points, [load_record(run) for run in folders], to_accuracy, study.failures)
 
 
-def _with(study: Study, function: Callable[[], _T]) -> _T:
-    """Call a function that reads or changes a study while no other worker does."""
+def _next(study: Study, num_trials: int) -> dict[str, dict[str, Any]]:
+    """Return the next batch of a study that several workers may share."""
     with lock.locked(study.folder, patience=lock.PATIENCE):
-        return function()
+        return study.next(num_trials)
 
 
-def _tell(study: Study, result: Search, failures: Mapping[str, str]) -> None:
-    """Give a study the figures of trials, except of those that another worker has told it."""
-    for name in result.points.keys() - study.points.keys():
-        score = result.scores.get(name)
-        study.tell(name, None if score is None else score.value, failures.get(name, ""))
+def _record(study: Study, result: Search, failures: Mapping[str, str]) -> None:
+    """Record the figures of trials, except of those that another worker has recorded."""
+    with lock.locked(study.folder, patience=lock.PATIENCE):
+        for name in result.points.keys() - study.points.keys():
+            score = result.scores.get(name)
+            study.tell(name, None if score is None else score.value, failures.get(name, ""))
 
 
 def _check_same(study: Study, make: Callable[[str, Mapping[str, Any]], Callable[[int], Experiment]]) -> None:
-    """Refuse to add to trials of other experiments: holds the first of them against what it would be now."""
+    """Raise an error where the first recorded trial was of another experiment than it would be now."""
     for name, point in study.points.items():
         if name in study.failures:
             continue
@@ -102,14 +103,14 @@ def _check_same(study: Study, make: Callable[[str, Mapping[str, Any]], Callable[
         return
 
 
-def _sorted(
+def _result(
     study: Study,
     points: Points,
     records: Sequence[RunRecord],
     to_accuracy: float | None,
     failures: Mapping[str, str],
 ) -> Search:
-    """Return the runs of trials, trial by trial; those of trials that failed are left out."""
+    """Group the runs of trials by trial; those of failed trials are left out."""
     groups = by_algorithm(records)
     axes = {
         axis: tuple(sorted({point[axis] for point in points.values()})) if isinstance(among, Range) else tuple(among)

@@ -1,4 +1,4 @@
-"""Share the runs of a folder among workers: who is at which run, on this machine or on others that see the folder."""
+"""Divide the runs of a folder among workers, on this machine or on others that share the folder."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from turnout.record import checkpoint, contents, lock
 from turnout.reporting.records import RunRecord
 
 WORKERS = ".workers"
-"""The folder of the workers' files, below that of a comparison."""
+"""The folder of the workers' files, inside the folder of a comparison."""
 
 _EVERY = 1.0
-"""Seconds between two writings of a worker's file, and between two readings of the others'."""
+"""Seconds between two writes of a worker's file, and between two reads of those of other workers."""
 
 _SILENT = 60.0
-"""Seconds after which a worker whose file was not written again is no longer shown."""
+"""Seconds after which a worker whose file has not changed is no longer shown."""
 
 
 class _Worker(contents.Contents):
@@ -39,15 +39,15 @@ class _Worker(contents.Contents):
 
 
 class Worker:
-    """Take the runs of a comparison that nobody else is at, one after another, and tell everybody what becomes of them.
+    """A queue of the runs of a comparison that other workers share.
 
-    A run belongs to whoever holds the lock of its folder, which the system releases when a process ends, however it ends. The
-    files of workers are for display alone: nothing depends on them.
+    A run belongs to the process that holds the lock of its folder, which the system releases when the process ends in any
+    way. The files of workers are only for display; nothing else depends on them.
 
     Args:
         folder: of the comparison.
-        runs: all of its runs, in the order in which to take them.
-        listener: is told the updates of this worker and, every second, those of others.
+        runs: all of its runs, in the order of the queue.
+        listener: receives the updates of this worker and, every second, those of the others.
 
     Attributes:
         records: of the runs that other workers have finished.
@@ -60,7 +60,7 @@ class Worker:
         self._written = self._read = 0.0
         self._path = folder / WORKERS / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}.json"
         self._write()
-        # By the clock of the file system, which times the checkpoints of other machines, too.
+        # The clock of the file system also dates the checkpoints of other machines, whose own clocks may differ.
         self._since = self._path.stat().st_mtime_ns if self._path.exists() else time.time_ns()
 
     def __enter__(self) -> Worker:
@@ -73,24 +73,23 @@ class Worker:
 
     @property
     def is_done(self) -> bool:
-        """True where no run is left to take."""
+        """True where the queue is empty."""
         return not self._left
 
     @property
     def ended(self) -> list[Update]:
-        """The last update of each run, in the order given."""
-        unbegun = "not begun"
-        return [self._ended.get(run) or Update(run.label, run.seed, "stopped", note=unbegun) for run in self._runs]
+        """The last update of each run, in the order of the queue."""
+        return [self._ended.get(run) or Update(run.label, run.seed, "stopped", note="not begun") for run in self._runs]
 
     def leave(self) -> None:
-        """Take no more runs."""
+        """Clear the queue."""
         self._left.clear()
 
     def next(self) -> Run | None:
-        """Take the next run that no other process is at or has finished meanwhile; None where there is none now."""
+        """Take the next run that no other process performs or has finished; None where there is none at the moment."""
         for run in list(self._left):
-            # A hint, not a claim: two workers may both see a free folder. `perform` takes the lock; the one that comes too
-            # late reports the run as "elsewhere", which puts it back into the queue (`tell`).
+            # Two workers may both see that a folder is free. `perform` takes the lock; the later one reports the run as
+            # "elsewhere", which puts it back into the queue (`tell`).
             if lock.in_use(run.folder):
                 continue
             self._left.remove(run)
@@ -100,19 +99,19 @@ class Worker:
         return None
 
     def several(self, number: int) -> list[Run]:
-        """Take so many runs, or as many as there are now."""
+        """Take `number` runs, or fewer where there are not as many at the moment."""
         runs: list[Run] = []
         while len(runs) < number and (run := self.next()) is not None:
             runs.append(run)
         return runs
 
     def tell(self, run: Run, update: Update) -> None:
-        """Take in an update of a run of this worker, and pass it on."""
+        """Process an update of a run of this worker, and pass it to the listener."""
         if update.status in ("started", "running"):
             self._running[str(update)] = update
         else:
             self._running.pop(str(update), None)
-            if update.status == "elsewhere":  # it may still fail or be killed there, so it is asked for again later
+            if update.status == "elsewhere":  # it may still fail or be killed there
                 self._left.append(run)
             else:
                 self._ended[run] = update
@@ -121,7 +120,7 @@ class Worker:
         self.refresh()
 
     def refresh(self) -> None:
-        """Write what this worker is at, and pass on what the others are at, unless that was done within the last second."""
+        """Write the state of this worker, and pass the updates of the others to the listener, at most once a second."""
         now = time.monotonic()
         if now - self._written > _EVERY:
             self._write()
@@ -135,31 +134,31 @@ class Worker:
         updates = list(map(asdict, self._running.values()))
         content = {"host": socket.gethostname(), "process": os.getpid(), "running": updates}
         part = self._path.with_suffix(".part")
-        with suppress(OSError):  # a full disk ends a run by its own error, not by this one
+        with suppress(OSError):  # on a full disk the run fails with an error of its own
             self._path.parent.mkdir(exist_ok=True)
             part.write_text(json.dumps(content), encoding="utf-8")
             move(part, self._path)
 
     def _finished_elsewhere(self, run: Run) -> Update | None:
-        """Return how a run ended that another process has finished since this worker began; None where none has."""
+        """Return the last update of a run that another process has finished since this worker began; None otherwise."""
         try:
             if (run.folder / checkpoint.FILE).stat().st_mtime_ns < self._since:
                 return None
             record = load_record(run.folder)
-        except (OSError, CheckpointError):  # not finished, or not whole: whoever performs it says so
+        except (OSError, CheckpointError):  # not finished, or damaged, which performing it reports
             return None
         self.records[run], rounds = record, record.config["rounds"]
         return Update(run.label, run.seed, "done", rounds, rounds, "finished by another worker")
 
 
 class Standing(NamedTuple):
-    """Hold how far a run is.
+    """The progress of a run.
 
     Attributes:
-        name: its folder, below that of the comparison.
+        name: its folder, relative to that of the comparison.
         state: ``"finished"``, ``"running"``, ``"stopped"`` or ``"not begun"``.
-        done, rounds: recorded rounds, and all of them; 0 of 0 for a run that was not begun.
-        where: the machine that it is running on, if a worker says so.
+        done, rounds: recorded and total rounds; both are 0 for a run that has not begun.
+        where: the machine on which it runs, if known.
     """
 
     name: str
@@ -170,7 +169,7 @@ class Standing(NamedTuple):
 
 
 def standings(folder: Path) -> list[Standing]:
-    """Return how far the runs of a comparison are, in its order.
+    """Return the progress of the runs of a comparison, in its order.
 
     Raises:
         DataError: for a folder without runs.
@@ -181,7 +180,7 @@ def standings(folder: Path) -> list[Standing]:
 
 
 def _standing(run: Path, name: str, workers: Mapping[str, tuple[str, Update]]) -> Standing:
-    """Return how far one run is."""
+    """Return the progress of one run."""
     label = f"{Path(name).parent.as_posix()}, {Path(name).name.replace('-', ' ')}"
     host, update = workers.get(label, ("", None))
     if lock.in_use(run):
@@ -197,11 +196,11 @@ def _standing(run: Path, name: str, workers: Mapping[str, tuple[str, Update]]) -
 
 
 def running(folder: Path, but: str = "") -> Iterator[tuple[str, Update]]:
-    """Yield the host and the latest update of each run that a worker of a folder is at.
+    """Yield the host and the latest update of each run in progress.
 
     Args:
         folder: of the comparison.
-        but: the name of a worker's file to leave out.
+        but: the name of a worker's file to skip.
     """
     for path in sorted((folder / WORKERS).glob("*.json")):
         with suppress(OSError, ValueError, CheckpointError):

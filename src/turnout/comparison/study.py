@@ -1,4 +1,4 @@
-"""Propose the trials of a search by Optuna, and store them in its SQLite file."""
+"""Propose the trials of a search with Optuna, and store them in an SQLite file."""
 
 from __future__ import annotations
 
@@ -29,26 +29,23 @@ Space = Mapping[str, Range | Sequence[Any]]
 
 
 class Study:
-    """Propose trials and take in how good they were; goes on with those that its folder holds.
+    """Propose trials and record their results, starting from those in the folder.
 
-    What trial n is depends on the seed, on n, and on the results of the batches before, not on when or where it was
-    proposed: a study that was killed goes on as if it had not been.
+    Trial n is a function of the seed, of n, and of the results of earlier batches. A study that is killed and resumed
+    therefore proposes the same trials.
 
     Args:
-        folder: where `FILE` is.
-        space: what to choose among.
-        measure: what decides.
+        folder: of `FILE`.
+        space: the range or the values of each axis.
+        measure: to be optimised.
         seeds: of the runs of each trial.
         sampler: ``"tpe"``, the tree-structured Parzen estimator, or ``"random"``.
         sampler_seed: of the sampler.
-        trials_at_once: how many are proposed together, before the results of any.
-
-    Attributes:
-        folder, space, measure, seeds: as given.
+        trials_at_once: the size of a batch, which is proposed before the results of any of its trials.
 
     Raises:
-        ConfigurationError: where optuna is missing, or for an unknown sampler.
-        CheckpointError: where the folder holds another study, or its file cannot be used, which methods raise, too.
+        ConfigurationError: where optuna is not installed, or for an unknown sampler.
+        CheckpointError: where the folder holds another study, or its file cannot be used, which methods also raise.
     """
 
     def __init__(
@@ -86,7 +83,7 @@ class Study:
                 direction="minimize" if measure.less_is_better else "maximize",
                 load_if_exists=True,
             )
-            self._same(
+            self._check_same(
                 {
                     "grid": written_axes, "metric": str(measure), "seeds": list(seeds), "sampler": sampler,
                     "sampler_seed": sampler_seed, "trials_at_once": trials_at_once,
@@ -95,10 +92,10 @@ class Study:
 
     @contextmanager
     def _stored(self) -> Iterator[None]:
-        """Name the file in place of an error of its database: it is damaged, holds something else, or cannot be written.
+        """Convert errors of the database, which is damaged, of another kind, or cannot be written.
 
         Raises:
-            CheckpointError: with the first line of that error.
+            CheckpointError: with the path of the file and the first line of the error.
         """
         from optuna.exceptions import OptunaError
         from sqlalchemy.exc import SQLAlchemyError
@@ -114,10 +111,10 @@ class Study:
                 "or give another folder"
             ) from error
 
-    def _same(self, question: dict[str, Any]) -> None:
-        """Keep what was asked; refuse another question in the same folder."""
+    def _check_same(self, options: dict[str, Any]) -> None:
+        """Save the options of a new study; raise an error where the folder holds a study with other options."""
         attributes = self._study.user_attrs
-        for key, value in question.items():
+        for key, value in options.items():
             if key in attributes and attributes[key] != value:
                 raise CheckpointError(
                     f"{self.folder / FILE} holds a search with {key} {attributes[key]}, not {value}: give another folder, or "
@@ -127,7 +124,7 @@ class Study:
                 self._study.set_user_attr(key, value)
 
     def next(self, num_trials: int) -> dict[str, dict[str, Any]]:
-        """Return the points to try now, by name: what is left of a batch, or a new one; none once there are so many."""
+        """Return the next points by name: the rest of a batch, or a new batch; empty once there are `num_trials`."""
         with self._stored():
             known = self._study.get_trials(deepcopy=False)
             waiting = any(not trial.state.is_finished() for trial in known)
@@ -139,7 +136,7 @@ class Study:
         return self._points(finished=False)
 
     def tell(self, name: str, value: float | None, failure: str = "") -> None:
-        """Take in the figure of a trial; None, NaN or a failure counts as the worst."""
+        """Record the figure of a trial; None, NaN and failures count as the worst."""
         with self._stored():
             if failure:
                 self._study.set_user_attr("failures", {**self.failures, name: failure})
@@ -147,7 +144,7 @@ class Study:
             self._study.tell(int(name.removeprefix("trial-")), figure)
 
     def runs(self, name: str) -> list[Path]:
-        """Return the folders of a trial's runs, seed by seed."""
+        """Return the folders of a trial's runs, one per seed."""
         return [run_folder(self.folder, name, seed) for seed in self.seeds]
 
     @property
@@ -162,7 +159,7 @@ class Study:
             return dict(self._study.user_attrs.get("failures", {}))
 
     def _points(self, finished: bool) -> dict[str, dict[str, Any]]:
-        """Return the trials that are told, or those that are not, by name."""
+        """Return the trials with or without a result, by name."""
         with self._stored():
             trials = [
                 trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished() == finished
@@ -170,10 +167,10 @@ class Study:
             return {f"trial-{trial.number}": self._point(trial.params) for trial in trials}
 
     def _drawn(self, number: int) -> optuna.trial.FrozenTrial:
-        """Return a trial, to be stored in one transaction.
+        """Return a new trial, to be stored in one transaction.
 
-        Optuna stores a trial that it is asked for parameter by parameter, and a kill or a full disk would leave half of one.
-        So it is asked in memory, with the same trials before, for the same trial.
+        Optuna stores the parameters of an asked trial one by one, so that a kill or a full disk leaves an incomplete trial.
+        Therefore a copy of the study in memory, with the same earlier trials, is asked for the same trial.
         """
         import optuna
 
@@ -185,14 +182,14 @@ class Study:
         )
 
     def _sampler_of(self, number: int) -> optuna.samplers.BaseSampler:
-        """Return the sampler of one trial: fresh, so that no state of it is lost with a process."""
+        """Return a new sampler for one trial, so that a study that is killed loses no state of it."""
         import optuna
 
         kind = optuna.samplers.RandomSampler if self._sampler == "random" else optuna.samplers.TPESampler
         return kind(seed=int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0]))
 
     def _point(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of a trial as they are tried."""
+        """Convert the parameters of an Optuna trial to values of the axes."""
         point = {}
         for axis, among in self.space.items():
             if isinstance(among, Range):
@@ -203,10 +200,10 @@ class Study:
 
 
 def space_of(grid: Any) -> Space:
-    """Return what a grid offers to choose among.
+    """Return a grid as a search space, after checks.
 
     Raises:
-        ConfigurationError: for a grid without axes, an axis that is neither a range nor values, or a value given twice.
+        ConfigurationError: for a grid without axes, an axis that is neither a range nor values, or a repeated value.
     """
     if not isinstance(grid, Mapping) or not grid:
         raise refuse(
@@ -223,7 +220,7 @@ def space_of(grid: Any) -> Space:
 
 
 def corners(space: Space) -> list[dict[str, Any]]:
-    """Return points that have every value and both ends of every range: as many as the longest axis has."""
+    """Return points that cover every value and both ends of every range, as many as the longest axis has values."""
     ends = {
         axis: (among.low, among.high) if isinstance(among, Range) else tuple(among) for axis, among in space.items()
     }
@@ -232,7 +229,7 @@ def corners(space: Space) -> list[dict[str, Any]]:
 
 
 def _distribution(among: Range | Sequence[Any]) -> optuna.distributions.BaseDistribution:
-    """Return a range or values as Optuna has them; values by how they are written, which a database can hold."""
+    """Return the Optuna distribution of an axis; values are represented by their text, which a database can hold."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if not isinstance(among, Range):

@@ -1,4 +1,4 @@
-"""Run every combination of values of a grid, or a search among them, with several seeds, and rank the combinations."""
+"""Run every combination of a grid, or those that a search proposes, with several seeds, and rank them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from turnout.reporting.records import RunRecord, by_algorithm
 from turnout.reporting.target import check_accuracy
 
 Grid = Mapping[str, Sequence[Any] | Range]
-"""The values of each axis, by its name; for a search, ranges too."""
+"""The values of each axis, by name; for a search, also ranges."""
 
 
 def sweep(
@@ -48,33 +48,34 @@ def sweep(
 ) -> Sweep:
     """Run ``experiment(seed, **values)`` for combinations of values and every seed, and rank the combinations.
 
-    All combinations are run, or as many as `trials` says, which Optuna proposes (`Search`).
+    All combinations are run or, with `trials`, those that Optuna proposes (`Search`).
 
-    Runs are side by side, in folders ``folder/POINT/seed-SEED``, and go on there like those of `compare`::
+    Runs are in folders ``folder/POINT/seed-SEED``, in parallel, and resume there like those of `compare`::
 
         def experiment(seed, lr, mu):
             return Experiment(..., algorithm=folb(Sgd(lr=lr), also=(Prox(mu),)), seed=seed)
 
-        found = sweep(experiment, {"lr": [0.01, 0.1], "mu": [0.001, 0.1]}, seeds=3, folder="runs/lr-mu")
-        found.best  # {"lr": 0.1, "mu": 0.001}
+        result = sweep(experiment, {"lr": [0.01, 0.1], "mu": [0.001, 0.1]}, seeds=3, folder="runs/lr-mu")
+        result.best  # {"lr": 0.1, "mu": 0.001}
         sweep(experiment, {"lr": Range(0.001, 1.0, log=True), "mu": [0.001, 0.1]}, 3, "runs/search", trials=30)
 
     Args:
         experiment: a function of the seed and of one argument for each axis.
-        grid: the values of each axis; with `trials`, a `Range` too.
-        seeds: so many, from 0, or which.
-        folder: where all of it goes.
-        metric: what decides: a recorded column, whose mean over the last tenth of the rounds counts, or any `Measure`,
-            ``"average train_loss"``; by default the validation accuracy, or the test accuracy of data without validation
-            examples, or the rounds until `to_accuracy`. The mean over seeds decides, or the median of what was spent until
-            `to_accuracy`. Choosing by test accuracy spends the test on it: write ``validation_fraction=0.1`` in `split`.
-        to_accuracy: the accuracy to reach, where rounds, bytes or simulated seconds until then decide.
-        trials: how many combinations to try; None tries all. What was tried stands in ``folder/study.db``, and the same call
-            goes on there, also with more trials.
-        sampler: what proposes them: ``"tpe"``, the tree-structured Parzen estimator, which learns from the trials before, or
-            ``"random"``.
+        grid: the values of each axis; with `trials`, also a `Range`.
+        seeds: the number of seeds, 0, 1, ..., or the seeds themselves.
+        folder: for all runs.
+        metric: the objective: a recorded column, averaged over the last tenth of the rounds, or any `Measure` such as
+            ``"average train_loss"``. The default is the validation accuracy; for data without validation examples the test
+            accuracy; with `to_accuracy` the rounds until it is reached. Points are ranked by the mean over seeds, or by the
+            median of the cost until `to_accuracy`. A test accuracy by which settings are chosen is biased: write
+            ``validation_fraction=0.1`` in `split`.
+        to_accuracy: the target, for an objective that counts rounds, bytes or simulated seconds until it is reached.
+        trials: the number of combinations to try; None tries all. They are stored in ``folder/study.db``, where the same call
+            resumes, also with more trials.
+        sampler: ``"tpe"``, the tree-structured Parzen estimator, which learns from earlier trials, or ``"random"``.
         sampler_seed: of the sampler.
-        trials_at_once: how many are proposed together, to be run side by side. Which they are depends on it, not on `jobs`.
+        trials_at_once: the number of trials that are proposed together and run in parallel. The proposals depend on it, not
+            on `jobs`.
         jobs, threads, checkpoint_every, progress, executor, runs_per_job, devices: as in `compare`.
 
     Raises:
@@ -89,23 +90,18 @@ def sweep(
         made = {name: partial(experiment, **values) for name, values in combinations.items()}
         return runs_of(made, seeds, target, checkpoint_every)
 
-    if trials is None:
-        combinations = points(grid)
-        planned = runs(combinations)
-        check_runs(planned, resources)
-        measure = measure_of(metric, to_accuracy, _is_validated(planned[0]))
-        _check(first_of(planned), measure)
-        records = list(perform_all(planned, target, resources, progress).values())
-        return sorted_out(grid, combinations, records, measure, to_accuracy)
-    count("trials", trials)
-    space = space_of(grid)
-    planned = runs({"corner": corners(space)[0]})
+    if trials is not None:
+        count("trials", trials)
+    combinations = points(grid) if trials is None else by_name(corners(space_of(grid)))
+    planned = runs(combinations)
     check_runs(planned, resources)
     measure = measure_of(metric, to_accuracy, _is_validated(planned[0]))
-    tried = by_name(corners(space))
-    _check({name: partial(experiment, planned[0].seed, **point) for name, point in tried.items()}, measure)
+    check_experiments(first_of(planned), measure.metric or measure.kind, target=measure.metric is None)
+    if trials is None:
+        records = list(perform_all(planned, target, resources, progress).values())
+        return grid_result(grid, combinations, records, measure, to_accuracy)
     study = Study(
-        target, space, measure, [run.seed for run in planned],
+        target, grid, measure, list(dict.fromkeys(run.seed for run in planned)),
         sampler=sampler, sampler_seed=sampler_seed, trials_at_once=trials_at_once,
     )  # fmt: skip
     return search(
@@ -115,23 +111,18 @@ def sweep(
 
 
 def _is_validated(run: Run) -> bool:
-    """Return whether the data of a run have validation examples; False for what cannot run, which is refused later."""
+    """Return whether the data of a run have validation examples; False for a run whose errors are reported later."""
     try:
         return bool(getattr(getattr(run.make(run.seed), "data", None), "is_validated", False))
     except TurnoutError:
         return False
 
 
-def _check(makes: Mapping[str, Callable[[], Experiment]], measure: Measure) -> None:
-    """Build what is to be run, and see that it records what decides."""
-    check_experiments(makes, measure.metric or measure.kind, target=measure.metric is None)
-
-
 def points(grid: Grid) -> dict[str, Mapping[str, Any]]:
-    """Return every combination of values, the last axis fastest, by a name that folders can have: ``lr-0.01_mu-0.1``.
+    """Return every combination of values, the last axis fastest, by a name for folders: ``lr-0.01_mu-0.1``.
 
     Raises:
-        ConfigurationError: for a grid without axes, an axis without values, or values that cannot be told apart.
+        ConfigurationError: for a grid without axes, an axis without values or with a range, or two points with one name.
     """
     if not isinstance(grid, Mapping) or not grid:
         raise refuse("grid", given=grid, needed="values for at least one setting, such as {'local.lr': [0.01, 0.1]}")
@@ -142,24 +133,19 @@ def points(grid: Grid) -> dict[str, Mapping[str, Any]]:
     for axis, values in grid.items():
         if not isinstance(values, list | tuple) or not values:
             raise refuse(f"grid {axis}", given=values, needed="a list of values")
-    return by_name(dict(zip(grid, values, strict=True)) for values in product(*_axes(grid).values()))
-
-
-def _axes(grid: Grid) -> dict[str, tuple[Any, ...]]:
-    """Return the values of the axes that have values."""
-    return {axis: tuple(values) for axis, values in grid.items() if not isinstance(values, Range)}
+    return by_name(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))  # type: ignore[arg-type]
 
 
 def measure_of(metric: str | None, to_accuracy: float | None, validated: bool = False) -> Measure:
-    """Return what decides, from how it is written; see `sweep`.
+    """Parse the objective of a sweep; see `sweep`.
 
     Args:
-        metric: as it is written; None is the validation or the test accuracy, or the rounds until `to_accuracy`.
-        to_accuracy: the accuracy to reach, if that decides.
-        validated: whether the data have validation examples.
+        metric: a column or measure; None is the validation or the test accuracy, or the rounds until `to_accuracy`.
+        to_accuracy: the target, if the cost of reaching it decides.
+        validated: the data have validation examples.
 
     Raises:
-        ConfigurationError: for a measure that does not exist, or lacks an accuracy to reach, or has one too many.
+        ConfigurationError: for an unknown measure, a cost without a target, and a target beside another measure.
     """
     if metric is None:
         final = Measure("final", "validation_accuracy" if validated else "test_accuracy")
@@ -175,13 +161,14 @@ def measure_of(metric: str | None, to_accuracy: float | None, validated: bool = 
     return measure
 
 
-def sorted_out(
+def grid_result(
     grid: Grid,
     combinations: Mapping[str, Mapping[str, Any]],
     records: Sequence[RunRecord],
     measure: Measure,
     to_accuracy: float | None,
 ) -> Sweep:
-    """Return the finished runs of a grid, point by point."""
+    """Return the finished runs of a grid, grouped by point."""
     groups = by_algorithm(records)
-    return Sweep(_axes(grid), combinations, {name: groups.get(name, []) for name in combinations}, measure, to_accuracy)
+    axes = {axis: tuple(values) for axis, values in grid.items()}  # type: ignore[arg-type] - `points` refuses ranges
+    return Sweep(axes, combinations, {name: groups.get(name, []) for name in combinations}, measure, to_accuracy)

@@ -127,7 +127,7 @@ def test_slope_is_the_exponent_over_the_panels():
     table = {"slope": {"of": "a", "over": over, "most": -0.6}}
     assert truths(table, LOSS, *panels) == [False, True, None]
     assert check_of(table).detail(panels) == "exponents -0.50, -1.00, nan"
-    with pytest.raises(ConfigurationError, match="got 2 panels for 3 places"):
+    with pytest.raises(ConfigurationError, match="got 2 panels for 3 numbers"):
         truths(table, LOSS, *panels[:2])
 
 

@@ -118,9 +118,9 @@ def test_dots_are_medians_and_diamonds_the_papers(outcome):
 
 
 def test_what_there_is_not_is_said(outcome):
-    with pytest.raises(DataError, match="no run recorded appeal"):
+    with pytest.raises(DataError, match="no run recorded both appeal and rounds"):
         curve_figure(outcome, Curve("appeal"))
-    with pytest.raises(DataError, match="what it is drawn against, simulated_seconds"):
+    with pytest.raises(DataError, match="no run recorded both test_accuracy and simulated_seconds"):
         curve_figure(outcome, Curve("test_accuracy", against="simulated_seconds"))
     nobody = type(outcome)(outcome.reproduction, {"hard": outcome.records["hard"]})
     with pytest.raises(DataError, match="no run has a finite figure of rounds"):

@@ -1,1 +1,1 @@
-"""Measurements of ``turnout bench``: the speed of training, and the share of the machine's arithmetic that it uses."""
+"""Measure the speed of training, and the share of the machine's peak arithmetic that it uses, for ``turnout bench``."""

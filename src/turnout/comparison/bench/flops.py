@@ -14,9 +14,9 @@ from turnout.data.transforms import apply_transforms
 
 @dataclass(frozen=True)
 class Flops:
-    """Floating-point operations of matrix products and of convolutions; a multiplication and an addition are two.
+    """Floating-point operations of matrix products and of convolutions; a multiply-add counts as two.
 
-    Everything else (activations, pooling, the sums of biases' gradients, the optimiser) counts nothing.
+    Other operations (activations, pooling, sums of bias gradients, the optimiser) are not counted.
     """
 
     matrix: float
@@ -24,28 +24,28 @@ class Flops:
 
     @property
     def total(self) -> float:
-        """The sum of both."""
+        """The operations of both kinds."""
         return self.matrix + self.convolution
 
     def times(self, factor: float) -> Flops:
-        """Return the same, so many times."""
+        """Return the operations multiplied by a factor."""
         return Flops(factor * self.matrix, factor * self.convolution)
 
     def seconds(self, matrix_rate: float, convolution_rate: float) -> float:
-        """Return how long they take at rates in operations a second."""
+        """Return the duration at rates in operations per second."""
         return self.matrix / matrix_rate + (self.convolution / convolution_rate if self.convolution else 0.0)
 
 
 def of_gradient(experiment: Configuration) -> Flops:
-    """Return the operations of one example's part of a loss and its gradient, forwards and backwards.
+    """Count the operations of the forward and backward pass for one example.
 
-    They are those that plain autograd does for the model as it is written, whatever the engine makes of it.
+    They are those of plain autograd for the model as written; the engine may do fewer.
     """
     data = experiment.data
     x, y = apply_transforms(data.transforms, data.train.x[:1], None, training=False), data.train.y[:1]
     module = experiment.build_model().cpu()
     counter = FlopCounterMode(display=False)
-    # The fused recurrent kernels of oneDNN are not counted; without it they fall apart into products, which are.
+    # FlopCounterMode does not count the fused recurrent kernels of oneDNN. Without oneDNN they are matrix products.
     with warnings.catch_warnings(action="ignore"), torch.backends.mkldnn.flags(enabled=False), counter:
         experiment.loss(module(x), y).sum().backward()
     counts = {str(operation): number for operation, number in counter.get_flop_counts()["Global"].items()}

@@ -1,4 +1,4 @@
-"""Time an experiment's rounds, and compare them with the rates of the machine."""
+"""Time the rounds of an experiment, and compare them with the throughput of the machine."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ _ROUNDS_OF_OTHER = 4  # the first of which is not counted
 
 
 def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates: bool = True) -> dict[str, Any]:
-    """Run an experiment's rounds and say how long they took; nothing is saved.
+    """Time the rounds of an experiment without saving anything.
 
-    The first round is kept apart from the others: it loads what is needed for the first time. No time has evaluations in
-    it, except that of their own stage. Where the seconds of process start are meant to be right, this is the first that a
-    process does.
+    The first round, which loads libraries and compiles, is reported separately from the others. Evaluations count only in
+    their own stage. For a correct start-up time, call it first in a new process.
 
     Args:
         experiment: of at least two rounds.
-        name: what the workload is called.
-        apart: seconds that the process spent on what is not to be counted, such as drawing random data.
-        rates: whether to measure the machine's rates too, and the other engine where the experiment leaves the choice open,
-            after the rounds; that takes a second and a few rounds more.
+        name: of the workload.
+        apart: seconds of the process that do not count as start-up, such as those of drawing random data.
+        rates: also measure the throughput of the machine and, where the experiment does not name an engine, the speed of
+            the other engine. This takes a second and a few more rounds.
 
     Returns:
         Plain values by name:
@@ -43,21 +42,21 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
         - ``startup_s``, ``first_round_s``, ``startup_and_first_round_s``, ``total_s``: seconds from the start of the process
           to the first round, of the first round, of both, and to the end of the last round;
         - ``round_s_median``, ``_min``, ``_max``; ``client_updates_per_s``: the median cohort over the median round;
-          ``client_updates_per_s_quartiles`` over rounds; ``client_updates_per_s_mean`` over all of them but the first;
-        - ``stages_s``: seconds in all rounds together: of ``data`` (choosing and gathering minibatches, see
-          `TimedSimulation.data_seconds`), ``training`` (what else clients do), ``server`` and ``evaluation``;
-        - ``cpu_s_per_round``, ``cores_used`` of this process, ``other_cpu_share``: of all processors' time,
-          what others took meanwhile; ``minor_faults`` of this process, and of it in a round;
+          ``client_updates_per_s_quartiles`` over rounds; ``client_updates_per_s_mean`` over all rounds but the first;
+        - ``stages_s``: total seconds of ``data`` (choosing and gathering minibatches, see
+          `TimedSimulation.data_seconds`), ``training`` (other work of clients), ``server`` and ``evaluation``;
+        - ``cpu_s_per_round``, ``cores_used`` of this process; ``other_cpu_share``: the share of all processors' time that
+          other processes used; ``minor_faults`` of this process, in total and per round;
         - ``peak_rss_mb``: peak memory of this process; ``data_mb`` of the examples;
-        - ``initial_loss``, ``final_loss`` on the training examples that evaluations look at;
-        - ``gflop_per_update``, ``gflops``: operations of the gradients of local steps, and a second of the rounds;
-        - ``engine``, ``engine_reason``; ``client_updates_per_s_by_engine``: that of both engines, the other one's over a few
-          rounds of its own, None where it cannot compute the model;
-        - ``matrix_gflops``, ``convolution_gflops``, ``fraction_of_machine``: the machine's rates, and of its time, the share
-          that these operations would take at these rates.
+        - ``initial_loss``, ``final_loss`` on the training examples of evaluations;
+        - ``gflop_per_update``, ``gflops``: operations of the gradients of local steps, per update and per second;
+        - ``engine``, ``engine_reason``; ``client_updates_per_s_by_engine``: the speed of both engines, that of the other one
+          over a few rounds, None where it cannot compute the model;
+        - ``matrix_gflops``, ``convolution_gflops``: throughput of the machine; ``fraction_of_machine``: the share of the
+          time of the rounds that their operations would take at this throughput.
 
     Raises:
-        ConfigurationError: for fewer than two rounds, and whatever the experiment refuses.
+        ConfigurationError: for fewer than two rounds, and for experiments that cannot run.
     """
     count("rounds", experiment.rounds, least=2, instead="The first round is not counted among the others")
     device, seconds, updates = torch.device(experiment.device), [], []
@@ -107,7 +106,7 @@ def _round(simulation: TimedSimulation, device: torch.device, seconds: list[floa
 
 
 def _by_engine(simulation: TimedSimulation, speed: float) -> dict[str, float | None]:
-    """Return updates a second of both engines, of which one is known; of the other, over a few rounds but the first."""
+    """Return the updates per second of both engines: the known speed of one, and that of a few rounds with the other."""
     experiment, used = simulation.experiment, simulation.objective.engine
     other: Engine = "one_by_one" if used == "vectorised" else "vectorised"
     speeds: dict[str, float | None] = {used: speed, other: None}
@@ -122,7 +121,7 @@ def _by_engine(simulation: TimedSimulation, speed: float) -> dict[str, float | N
 
 
 def _speed(seconds: list[float], updates: list[int], startup: float, total: float) -> dict[str, Any]:
-    """Return rounds and updates: the first apart, the others by their median, quartiles and mean."""
+    """Summarise the duration of rounds and the updates per second: the first round alone, statistics of the others."""
     later, done = seconds[1:], updates[1:]
     middle = statistics.median(later)
     rates = [u / s for u, s in zip(done, later, strict=True)]
@@ -143,7 +142,7 @@ def _speed(seconds: list[float], updates: list[int], startup: float, total: floa
 
 
 def _stages(simulation: TimedSimulation) -> dict[str, float | None]:
-    """Return the seconds in each stage; the time of gathering data is part of that of clients."""
+    """Return the seconds in each stage, with the time of gathering data taken out of that of training."""
     stages, data = simulation.watch.seconds, simulation.data_seconds()
     alone = None if data is None else min(data, stages["training"])
     seconds_by_stage = {"data": alone} | stages | {"training": stages["training"] - (alone or 0.0)}
@@ -175,7 +174,7 @@ def _losses(simulation: Simulation) -> dict[str, Any]:
 
 
 def _arithmetic(simulation: TimedSimulation, seconds: float, rates: bool) -> dict[str, Any]:
-    """Return the operations of local steps, and the share of the machine's time that they would take at its own rates."""
+    """Return the operations of local steps and, with `rates`, the share of the machine's throughput that they use."""
     done = flops.of_gradient(simulation.experiment).times(simulation.workers.num_examples_used)
     figures = {
         "gflop_per_update": round(done.total / max(simulation.workers.num_trained, 1) / 1e9, 6),

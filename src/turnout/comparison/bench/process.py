@@ -1,4 +1,4 @@
-"""Read age, processor time and memory of this process from the system."""
+"""Read the age, processor time and memory of this process from the system."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PROC = Path("/proc")
 
 
 def age() -> float:
-    """Return the seconds since this process was started, or since this module was loaded where the system does not say."""
+    """Return the seconds since this process was started; on systems without ``/proc`` since this module was imported."""
     try:
         ticks = int(_fields()[19])
         clock: Any = vars(time)
@@ -30,9 +30,9 @@ class Usage:
     """Processor seconds and pages so far.
 
     Attributes:
-        process: of this process, and of those it started that have ended.
-        machine: of everything on the machine; None where the system does not say.
-        faults: pages that this process was given without reading them from a disk; None where the system does not say.
+        process: seconds of this process and of its children that have ended.
+        machine: seconds of all processes; None on systems without ``/proc``.
+        faults: minor page faults of this process; None on systems without ``/proc``.
     """
 
     process: float
@@ -51,9 +51,9 @@ class Usage:
 
 
 def peak() -> float:
-    """Return the peak resident memory of this process in MiB; NaN where the system does not say.
+    """Return the peak resident memory of this process in MiB; NaN on Windows.
 
-    Linux says it as VmHWM. Its ``ru_maxrss`` would be that of the process that started this one, if that was larger.
+    On Linux it is VmHWM: ``ru_maxrss`` would be the peak of the parent process where that is larger.
     """
     try:
         lines = (_PROC / "self" / "status").read_text().splitlines()
@@ -69,10 +69,10 @@ def peak() -> float:
 
 
 def _ticks() -> int:
-    """Return how many units a second has in which Linux counts times."""
+    """Return the clock ticks per second, the unit of times in ``/proc``."""
     return vars(os)["sysconf"]("SC_CLK_TCK")
 
 
 def _fields() -> list[str]:
-    """Return the fields of this process's ``stat`` behind its name, which may have blanks in it."""
+    """Return the fields of ``/proc/self/stat`` after the name, which may contain blanks."""
     return (_PROC / "self" / "stat").read_text().rpartition(")")[2].split()

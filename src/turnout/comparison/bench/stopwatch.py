@@ -1,4 +1,4 @@
-"""Time a simulation in stages."""
+"""Time the stages of a simulation."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from turnout.simulation.simulation import Simulation
 
 
 class Stopwatch:
-    """Seconds in each stage; while an inner stage lasts, the outer one stands still."""
+    """Measure the seconds in each stage; the time of a nested stage does not count for the outer one."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {"training": 0.0, "server": 0.0, "evaluation": 0.0}
-        self.present: list[str] = []
+        self._open: list[str] = []
         self._since = 0.0
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Count the time of a block to a stage."""
         self._settle()
-        self.present.append(name)
+        self._open.append(name)
         try:
             yield
         finally:
             self._settle()
-            self.present.pop()
+            self._open.pop()
 
     def _settle(self) -> None:
-        """Give the time since the last change to the stage it was spent in."""
+        """Add the time since the last change of stage to the innermost open stage."""
         now = time.perf_counter()
-        if self.present:
-            self.seconds[self.present[-1]] += now - self._since
+        if self._open:
+            self.seconds[self._open[-1]] += now - self._since
         self._since = now
 
 
 class TimedClients(SimulatedClients):
-    """Clients whose work is timed, and whose local steps are counted."""
+    """Simulated clients with a stopwatch and a count of local steps."""
 
     watch: Stopwatch
     num_trained = 0
@@ -54,13 +54,13 @@ class TimedClients(SimulatedClients):
 
     @classmethod
     def of(cls, clients: SimulatedClients, watch: Stopwatch) -> TimedClients:
-        """Return the same clients, timed."""
+        """Return the same clients with a stopwatch."""
         timed = cls(**{field.name: getattr(clients, field.name) for field in fields(clients)})
         timed.watch, timed.last = watch, []
         return timed
 
     def step(self, ids: np.ndarray, task: Task) -> tuple[Report, State]:
-        """Have clients do their task; say what it takes, and how much was trained with it."""
+        """Have clients perform a task; measure its duration, and count updates and examples."""
         with self.watch.stage("training"):
             report, memory = super().step(ids, task)
         if task.phase == "train":
@@ -73,16 +73,16 @@ class TimedClients(SimulatedClients):
 
 
 class TimedSimulation(Simulation):
-    """A simulation whose stages are timed, and whose clients' local steps are counted.
+    """A simulation with a stopwatch and a count of local steps.
 
-    Stages are ``training`` (all that clients do), ``evaluation``, and ``server`` (the rest of a round, from the choice of
+    Stages are ``training`` (the work of clients), ``evaluation``, and ``server`` (the rest of a round, from the selection of
     its cohort to its records).
 
-    On a GPU a stage ends when the work has been handed over: what is left of it counts where the host waits for it.
+    On a GPU a stage ends when its kernels are queued; the rest of their time counts in the stage in which the host waits.
 
     Attributes:
-        watch: what is timed.
-        workers: the clients, who count updates and the examples over which gradients were taken in local steps.
+        watch: the stopwatch.
+        workers: the clients, which count updates and the examples of gradients in local steps.
     """
 
     def __init__(self, experiment: Configuration) -> None:
@@ -91,20 +91,20 @@ class TimedSimulation(Simulation):
         self.workers: TimedClients = TimedClients.of(self.workers, self.watch)
 
     def round(self) -> None:
-        """Take a round, whose rest is the server's."""
+        """Take a round; what is neither training nor evaluation counts for the server."""
         self.workers.last = []
         with self.watch.stage("server"):
             super().round()
 
     def evaluate(self) -> dict[str, float]:
-        """Score the present model."""
+        """Evaluate the current model."""
         with self.watch.stage("evaluation"):
             return super().evaluate()
 
     def data_seconds(self) -> float | None:
-        """Return the seconds that gathering the minibatches of the last round takes by itself, scaled to all rounds so far.
+        """Measure the time of gathering the minibatches of the last round, and scale it to all rounds.
 
-        Engines gather in the middle of a traced step or in several threads, so this is timed apart, after the rounds. None
+        It is measured separately, after the rounds, because engines gather inside of traced steps or in several threads. None
         for a local rule that plans no minibatches.
         """
         local, trained = self.experiment.algorithm.local, sum(map(len, self.workers.last))

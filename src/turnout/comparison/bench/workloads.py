@@ -1,4 +1,4 @@
-"""Define four workloads on which simulators of federated learning are compared, with random data."""
+"""Define four workloads with random data, on which simulators of federated learning are compared."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from turnout.data.federated import FederatedData, Shards
 
 @dataclass(frozen=True)
 class Workload:
-    """Federated averaging over N clients of one size, with a model and plain SGD: what is timed when all else is equal.
+    """Federated averaging with plain SGD over N clients with equally many random examples.
 
     Attributes:
-        name: what tables call it.
-        title: what it is, in a line.
+        name: as in tables.
+        title: a description in one line.
         shape: of one example.
         num_clients: N.
-        num_examples: of each client.
+        num_examples: examples of each client.
         num_classes: C.
         cohort_size: clients of a round, drawn uniformly.
-        rounds: how many to time where nobody says.
-        model: the model's name and options, as settings have them.
-        local: the options of SGD.
-        centres: how far the classes are apart, in standard deviations of an input; None are texts of C characters, of
-            which the last one says the label, mostly.
+        rounds: the default number of timed rounds.
+        model: name and options of the model, as in settings.
+        local: options of SGD.
+        centres: distance of the classes in standard deviations of an input; None for texts of C characters, whose last
+            character determines the label with probability 0.8.
         scale: factor of all inputs.
     """
 
@@ -53,7 +53,7 @@ class Workload:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All but the data, as a layer of settings; nothing is evaluated before the end."""
+        """Everything but the data, as a layer of settings; evaluations are only at the end."""
         return {
             "name": self.name,
             "algorithm": "average_participating",
@@ -66,7 +66,7 @@ class Workload:
         }
 
     def data(self, seed: int = 0) -> FederatedData:
-        """Return the clients' data, which depend on the seed alone."""
+        """Generate the clients' data, a function of the seed."""
         generator = torch.Generator().manual_seed(stream(f"workload {self.name}", seed))
         total = self.num_clients * self.num_examples
         y = torch.randint(self.num_classes, (total,), generator=generator)
@@ -86,13 +86,13 @@ class Workload:
         return x.mul_(self.scale)
 
     def _texts(self, y: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Draw characters, of which some are more frequent than others, int64 ``[n, T]``; sets the labels `y` too."""
+        """Draw characters with frequencies 1, 1/2, 1/3, ..., int64 ``[n, T]``; writes the labels into `y`."""
         frequency = 1 / (1 + torch.arange(self.num_classes))
         drawn = torch.multinomial(frequency, len(y) * (self.shape[0] + 1), replacement=True, generator=generator)
         x, other = drawn.view(len(y), -1).split([self.shape[0], 1], dim=1)
-        follows = torch.randperm(self.num_classes, generator=generator)
-        says = torch.rand(len(y), generator=generator) < 0.8
-        y.copy_(torch.where(says, follows[x[:, -1]], other[:, 0]))
+        successor = torch.randperm(self.num_classes, generator=generator)
+        determined = torch.rand(len(y), generator=generator) < 0.8
+        y.copy_(torch.where(determined, successor[x[:, -1]], other[:, 0]))
         return x.contiguous()
 
 
@@ -121,4 +121,4 @@ WORKLOADS: Mapping[str, Workload] = {
         ),
     )
 }  # fmt: skip
-"""The workloads by name; shapes, sizes and steps are those on which other simulators were measured."""
+"""The workloads by name, with the shapes, sizes and steps with which other simulators were measured."""

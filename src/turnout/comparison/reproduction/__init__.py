@@ -1,1 +1,1 @@
-"""Tables and figures of papers, declared in TOML files: and the verdicts of runs on their claims."""
+"""Reproduce tables and figures of papers, which TOML files declare, and check the papers' claims against runs."""

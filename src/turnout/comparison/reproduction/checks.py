@@ -1,8 +1,8 @@
 """Check the claims of a paper against runs: each check is true, false or unknown for every seed.
 
-Runs with the same seed share their data, start and participation, so a claim is asked of every seed by itself, and holds
-where it is true of at least three quarters of them. That is the case where the quartiles of the paired differences lie on
-one side, so a claim about one pair is undecided exactly where their spread overlaps zero.
+Runs with the same seed share their data, initial model and participation, so a claim is checked for every seed separately,
+and holds where it is true for at least three quarters of the seeds. For a claim about one pair this is the case where both
+quartiles of the paired differences have the same sign.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from turnout.core.checks import ConfigurationError, refuse
 from turnout.reporting.measure import Measure
 
 Figures = Mapping[str, Mapping[int, float]]
-"""One measure of one panel: a figure by algorithm and seed, infinite where a run has none."""
+"""The figures of one measure in one panel by algorithm and seed; infinite where a run has none."""
 
 
 class Check(ABC):
     """A claim about figures.
 
     Attributes:
-        across: whether it compares panels, rather than algorithms in one panel.
+        across: it compares panels, not algorithms within a panel.
         algorithms: whose figures it needs.
     """
 
@@ -34,16 +34,16 @@ class Check(ABC):
     algorithms: tuple[str, ...]
 
     def detail(self, panels: Sequence[Figures]) -> str:
-        """Return what to tell beside the verdict; as a rule nothing."""
+        """Return a note beside the verdict; empty by default."""
         del panels
         return ""
 
     @abstractmethod
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """Return whether it is true of one seed, from its figures by algorithm in each panel; None if they cannot tell."""
+        """Return whether the claim is true for one seed, from its figures by algorithm in each panel; None if undecided."""
 
     def truths(self, panels: Sequence[Figures], measure: Measure) -> list[bool | None]:
-        """Return whether it is true, for every seed that has all figures that it needs."""
+        """Return whether the claim is true, for every seed with all necessary figures."""
         shared = [set(panel.get(name, {})) for panel in panels for name in self.algorithms]
         return [
             self.holds([{name: panel[name][seed] for name in self.algorithms} for panel in panels], measure)
@@ -52,7 +52,7 @@ class Check(ABC):
 
 
 class Order(Check):
-    """Check an order: ``order = ["folb", ["fedprox", "fedavg"]]``, all of a group are better than all of the next."""
+    """Check a ranking: ``order = ["folb", ["fedprox", "fedavg"]]``, where all of a group are better than all of the next."""
 
     def __init__(self, order: Any) -> None:
         groups = [[group] if isinstance(group, str) else group for group in order] if isinstance(order, list) else []
@@ -71,17 +71,17 @@ class Order(Check):
 
 @dataclass(frozen=True)
 class _Limits:
-    """An interval with a lower limit, an upper limit, or both."""
+    """A closed interval with a lower limit, an upper limit, or both."""
 
     least: float | None
     most: float | None
 
     @classmethod
     def of(cls, kind: str, table: Any, names: tuple[str, ...]) -> _Limits:
-        """Return the limits of a table that has these names too.
+        """Read the limits from a table that also has texts under `names`.
 
         Raises:
-            ConfigurationError: for anything else.
+            ConfigurationError: for any other table.
         """
         example = ", ".join([*(f'{name} = "NAME"' for name in names), "most = 0.5"])
         limits = {key: table.get(key) for key in ("least", "most")} if isinstance(table, dict) else {}
@@ -92,19 +92,19 @@ class _Limits:
         return cls(**limits)
 
     def include(self, value: float) -> bool:
-        """Return whether a number lies between them."""
+        """Return whether a number is within the limits."""
         return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
 
 
 class Ratio(Check):
-    """Check the ratio of two figures: ``ratio = {of = "folb", to = "fedprox", most = 0.5}``."""
+    """Check that the ratio of two figures is within limits: ``ratio = {of = "folb", to = "fedprox", most = 0.5}``."""
 
     def __init__(self, ratio: Any) -> None:
         self.limits = _Limits.of("ratio", ratio, ("of", "to"))
         self.algorithms = (ratio["of"], ratio["to"])
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """Divide one by the other."""
+        """Check the ratio; None where both are infinite or the divisor is 0."""
         del measure
         one, other = (figures[0][name] for name in self.algorithms)
         if (math.isinf(one) and math.isinf(other)) or other == 0:
@@ -113,20 +113,20 @@ class Ratio(Check):
 
 
 class Bound(Check):
-    """Check that a figure lies between limits: ``bound = {of = "fedau", least = 0.7}``."""
+    """Check that a figure is within limits: ``bound = {of = "fedau", least = 0.7}``."""
 
     def __init__(self, bound: Any) -> None:
         self.limits = _Limits.of("bound", bound, ("of",))
         self.algorithms = (bound["of"],)
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """Return the figure itself."""
+        """Check the figure."""
         del measure
         return self.limits.include(figures[0][self.algorithms[0]])
 
 
 class Improves(Check):
-    """Check that an algorithm is better from panel to panel: ``improves = "scaffold_p"``, in the order of ``panels``."""
+    """Check that an algorithm improves from each panel to the next: ``improves = "scaffold_p"``."""
 
     across = True
 
@@ -136,15 +136,15 @@ class Improves(Check):
         self.algorithms = (improves,)
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """Compare every panel with the one before."""
+        """Compare every panel with the previous one."""
         values = [panel[self.algorithms[0]] for panel in figures]
         return _all_of(better(after, before, measure) for before, after in pairwise(values))
 
 
 class Gains(Check):
-    """Check that a lead grows from panel to panel: ``gains = {of = "folb", over = "fedprox"}``.
+    """Check that a lead grows from each panel to the next: ``gains = {of = "folb", over = "fedprox"}``.
 
-    A lead is a ratio of what was spent until the target, and a difference of all other figures.
+    The lead is a ratio for costs of reaching a target, and a difference for other figures.
     """
 
     across = True
@@ -156,7 +156,7 @@ class Gains(Check):
         self.algorithms = (gains["of"], gains["over"])
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """Compare every lead with the one before."""
+        """Compare every lead with the previous one."""
         leads = [self._lead(panel, measure) for panel in figures]
         if any(math.isnan(lead) for lead in leads):
             return None
@@ -174,8 +174,8 @@ class Gains(Check):
 class Slope(Check):
     """Check the exponent of a power law: ``slope = {of = "fedau", over = [50, 100, 200], most = -0.5}``.
 
-    Panels are settings in which a quantity x takes the values `over`, such as the number of rounds. The exponent is the
-    least-squares slope of ln(figure) over ln(x).
+    In the panels a quantity x, such as the number of rounds, takes the values `over`. The exponent is the least-squares
+    slope of ln(figure) over ln(x).
     """
 
     across = True
@@ -189,7 +189,7 @@ class Slope(Check):
         self.algorithms, self.over = (slope["of"],), tuple(float(x) for x in over or ())
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """Fit the exponent."""
+        """Fit the exponent, and check that it is within the limits."""
         del measure
         exponent = self.exponent([panel[self.algorithms[0]] for panel in figures])
         return None if math.isnan(exponent) else self.limits.include(exponent)
@@ -202,13 +202,13 @@ class Slope(Check):
         return f"exponents {', '.join(f'{exponent:.2f}' for exponent in fitted)}" if fitted else ""
 
     def exponent(self, values: Sequence[float]) -> float:
-        """Return the slope through the values at `over`; NaN where one is not positive and finite.
+        """Return the exponent of the values at `over`; NaN where a value is not positive and finite.
 
         Raises:
-            ConfigurationError: where there are more or fewer values than places.
+            ConfigurationError: where the number of values is not that of `over`.
         """
         if len(values) != len(self.over):
-            raise ConfigurationError(f"slope: got {len(values)} panels for {len(self.over)} places in over")
+            raise ConfigurationError(f"slope: got {len(values)} panels for {len(self.over)} numbers in over")
         if not all(math.isfinite(value) and value > 0 for value in values):
             return math.nan
         return statistics.linear_regression([*map(math.log, self.over)], [*map(math.log, values)]).slope
@@ -217,14 +217,14 @@ class Slope(Check):
 CHECKS: Mapping[str, type[Check]] = {
     "order": Order, "ratio": Ratio, "bound": Bound, "improves": Improves, "gains": Gains, "slope": Slope,
 }  # fmt: skip
-"""Every check by the key that it has in a claim."""
+"""The checks by their key in a claim."""
 
 
 def check_of(table: Mapping[str, Any]) -> Check:
-    """Return the check of a claim, from the one key that names it.
+    """Return the check of a claim.
 
     Raises:
-        ConfigurationError: where there is none, or more than one.
+        ConfigurationError: for a claim that has not exactly one key of `CHECKS`.
     """
     keys = [key for key in table if key in CHECKS]
     if len(keys) != 1:
@@ -235,13 +235,13 @@ def check_of(table: Mapping[str, Any]) -> Check:
 
 
 def _all_of(truths: Iterable[bool | None]) -> bool | None:
-    """Return whether all are true; None where none is false and one is unknown."""
-    seen = set(truths)
-    return False if False in seen else None if None in seen else True
+    """Return whether all are true; None where none is false and some are unknown."""
+    values = set(truths)
+    return False if False in values else None if None in values else True
 
 
 def better(one: float, other: float, measure: Measure) -> bool | None:
-    """Return whether one figure is better than another; None where neither run has one."""
+    """Return whether one figure is better than another; None where neither run has a figure."""
     if math.isinf(one) and one == other:
         return None
     return one < other if measure.less_is_better else one > other

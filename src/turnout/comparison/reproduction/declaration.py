@@ -1,4 +1,4 @@
-"""Declare a reproduction: its panels, measures and curves, and the figures and claims of the paper."""
+"""Declare the reproduction of a table or figure: panels, measures, curves, and the figures and claims of the paper."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ _AGAINST = ("rounds", "bytes", "bytes_up", "simulated_seconds")
 
 @dataclass(frozen=True)
 class Curve:
-    """A picture: one recorded column, one set of axes for each panel.
+    """A plot of a recorded column, with one set of axes per panel.
 
     Attributes:
         metric: the column.
         against: ``"rounds"``, ``"bytes"``, ``"bytes_up"`` or ``"simulated_seconds"``.
         log: logarithmic axes: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
-        band: the median and the quartiles over seeds; without, the first seed as it is, so that its jumps can be seen.
+        band: plot the median and the quartiles over seeds; False plots only the first seed, whose fluctuations are then
+            visible.
     """
 
     metric: str
@@ -36,16 +37,17 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One setting in which all algorithms are compared: a data set, a value of mu, a size of cohorts.
+    """One setting in which all algorithms are compared, such as a data set, a value of mu, or a cohort size.
 
     Attributes:
-        name, title: in folders and on the command line, and where people read it.
+        name: in folders and on the command line.
+        title: in tables and figures.
         settings: a layer of settings over the common ones, with options of single algorithms under ``algorithms``.
-        to_accuracy: the accuracy to reach, if rounds until then are looked at.
-        seeds: which, if others than the reproduction's.
-        paper: the paper's figures by algorithm, in the order of the measures and perhaps fewer; numbers or text.
-        only: the algorithms that take part, if not all.
-        optional: whether it runs only when asked for by name, because it needs something that few have.
+        to_accuracy: the target of measures that count until it is reached.
+        seeds: None for those of the reproduction.
+        paper: the paper's figures by algorithm, in the order of the measures; the last ones may be missing; numbers or text.
+        only: the algorithms of the panel; None for all.
+        optional: it runs only if it is named, because it has unusual requirements.
     """
 
     name: str
@@ -64,9 +66,9 @@ class Claim:
 
     Attributes:
         text: in words.
-        check: what is to be true.
-        measure: of which figure; None means the first measure of the reproduction.
-        panels: where, or between which; None means in every one.
+        check: decides whether the claim is true.
+        measure: of the figures; None for the first measure of the reproduction.
+        panels: in which it is checked, or which it compares; None for all.
     """
 
     text: str
@@ -81,16 +83,16 @@ class Reproduction:
 
     Attributes:
         name: ``"folb/table-1"``.
-        title: what it shows, in a line.
-        reference: the paper, and which table or figure of it.
-        about: what the paper leaves open, and what was taken.
-        seeds: how many, or which.
-        measures: what is looked at, the most important first.
-        curves: the pictures.
+        title: its content in one line.
+        reference: the paper and the number of the table or figure.
+        about: what the paper leaves open, and the choices that were made.
+        seeds: their number, or the seeds themselves.
+        measures: the most important first.
+        curves: the plots.
         common: settings of all panels, with those of single algorithms under ``algorithms``.
         panels: by name.
-        claims: what the paper says.
-        also: other tables and figures that the same runs show, ``("figure-4",)``; names of it as good as its own.
+        claims: of the paper.
+        also: other tables and figures that the same runs reproduce, ``("figure-4",)``; aliases of the name.
     """
 
     name: str
@@ -115,32 +117,30 @@ class Reproduction:
         return [name for name in self.algorithms if panel.only is None or name in panel.only]
 
     def chosen(self, names: list[str] | None) -> list[Panel]:
-        """Return the panels to run: those named, or all that are not optional.
+        """Return the panels with these names, by default all that are not optional.
 
         Raises:
-            ConfigurationError: for a panel that does not exist, or in which no algorithm is left.
+            ConfigurationError: for an unknown panel, or one without algorithms.
         """
-        with_algorithms = {name: panel for name, panel in self.panels.items() if self.of(panel)}
+        runnable = {name: panel for name, panel in self.panels.items() if self.of(panel)}
         if names is None:
-            asked_for = [name for name, panel in self.panels.items() if not panel.optional]
-            panels = [name for name in asked_for if name in with_algorithms]
+            chosen = [name for name, panel in runnable.items() if not panel.optional]
         else:
-            asked_for = panels = list(dict.fromkeys(known_name("panel", name, self.panels) for name in names))
-        if not panels or not with_algorithms.keys() >= set(panels):
-            raise refuse(
-                "panels", given=asked_for, needed=f"some of those with these algorithms: {', '.join(with_algorithms)}"
-            )
-        return [with_algorithms[name] for name in panels]
+            chosen = list(dict.fromkeys(known_name("panel", name, self.panels) for name in names))
+        if not chosen or not runnable.keys() >= set(chosen):
+            given = [name for name, panel in self.panels.items() if not panel.optional] if names is None else chosen
+            raise refuse("panels", given=given, needed=f"some of those with these algorithms: {', '.join(runnable)}")
+        return [runnable[name] for name in chosen]
 
     def narrowed(self, names: list[str]) -> Reproduction:
-        """Return the same with these algorithms alone.
+        """Return the reproduction with a subset of its algorithms.
 
         Raises:
-            ConfigurationError: for an algorithm that does not exist.
+            ConfigurationError: for an unknown algorithm.
         """
         chosen = [known_name("algorithm", name, self.algorithms) for name in names]
-        left = {key: tuple(name for name in self.of(panel) if name in chosen) for key, panel in self.panels.items()}
-        return replace(self, panels={key: replace(panel, only=left[key]) for key, panel in self.panels.items()})
+        only = {key: tuple(name for name in self.of(panel) if name in chosen) for key, panel in self.panels.items()}
+        return replace(self, panels={key: replace(panel, only=only[key]) for key, panel in self.panels.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,11 +149,10 @@ class Drawing:
 
     Attributes:
         name: ``"maxfl/figure-5"``.
-        title: what it shows, in a line.
-        reference: the paper, and which figure of it.
-        function: the picture: ``"FILE.py:FUNCTION"``, which takes nothing and returns a figure of matplotlib; or None.
-        numbers: the figures: ``"FILE.py:FUNCTION"``, which takes a seed and returns ``{panel: {measure: {algorithm:
-            number}}}``; or None.
+        title: its content in one line.
+        reference: the paper and the number of the figure.
+        function: ``"FILE.py:FUNCTION"`` without parameters, which returns a figure of matplotlib; or None.
+        numbers: ``"FILE.py:FUNCTION"`` of a seed, which returns ``{panel: {measure: {algorithm: number}}}``; or None.
         declared: the panels, measures, claims and seeds of the numbers; None without numbers.
     """
 

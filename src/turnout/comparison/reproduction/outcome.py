@@ -1,4 +1,4 @@
-"""Compare the runs of a reproduction with the paper: its figures beside ours, and a verdict on each claim."""
+"""Compare the runs of a reproduction with the paper: figures side by side, and a verdict on each claim."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from turnout.reporting.statistics import Quartiles
 from turnout.reporting.target import Target, accuracy_target
 
 LEAST_SEEDS = 3
-"""The least number of seeds that decide a claim."""
+"""The least number of seeds with which a claim is decided."""
 
 LEAST_SHARE = 0.75
-"""A claim holds, or does not, where this share of the seeds agrees."""
+"""The share of the seeds that have to agree on a verdict."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Finding:
     """The verdict on one claim, in one panel or between several.
 
     Attributes:
-        claim: in the paper's words or ours.
-        panels: where, by title.
+        claim: in words.
+        panels: their titles.
         verdict: ``"holds"``, ``"does not hold"`` or ``"undecided"``.
-        reason: the number of seeds, and why it is undecided.
+        reason: the number of seeds, and the reason of an undecided verdict.
     """
 
     claim: str
@@ -43,8 +43,8 @@ class Line:
     """One algorithm in one panel: the paper's figures and ours, by measure.
 
     Attributes:
-        panel, algorithm: which.
-        paper: the paper's figures as they were declared; None where it has none.
+        panel, algorithm: of the figures.
+        paper: the declared figures of the paper; None where it has none.
         ours: quartiles over our seeds; empty where no run is finished.
     """
 
@@ -64,9 +64,9 @@ class Outcome:
     """The finished runs of a reproduction.
 
     Attributes:
-        reproduction: what was reproduced.
-        records: finished runs of the panels that were run, by the panel's name.
-        changes: what differs from the reproduction as it is declared: fewer seeds, other settings.
+        reproduction: the declaration.
+        records: finished runs by the name of their panel.
+        changes: differences from the declaration, such as fewer seeds or other settings.
     """
 
     reproduction: Reproduction
@@ -79,12 +79,12 @@ class Outcome:
         return [panel for name, panel in self.reproduction.panels.items() if name in self.records]
 
     def target(self, panel: Panel) -> Target | None:
-        """Return what the runs of a panel are to reach."""
+        """Return the target of a panel; None where it has none."""
         records = self.records[panel.name]
         return None if panel.to_accuracy is None or not records else accuracy_target(records, panel.to_accuracy)
 
     def figures(self, panel: Panel, measure: Measure) -> Figures:
-        """Return a figure for each algorithm and seed."""
+        """Return the figure of each algorithm and seed."""
         records, target = self.records[panel.name], self.target(panel)
         figures: dict[str, dict[int, float]] = {name: {} for name in self.reproduction.of(panel)}
         for record in records:
@@ -92,7 +92,7 @@ class Outcome:
         return figures
 
     def lines(self) -> list[Line]:
-        """Return the table: every algorithm of every panel."""
+        """Return the lines of the table, one for each algorithm in each panel."""
         measures, lines = self.reproduction.measures, []
         for panel in self.panels:
             by_measure = [self.figures(panel, measure) for measure in measures]
@@ -104,7 +104,7 @@ class Outcome:
         return lines
 
     def findings(self) -> list[Finding]:
-        """Return what became of every claim, in every panel that it is about."""
+        """Return the verdict on every claim, in every panel that it concerns."""
         return [finding for claim in self.reproduction.claims for finding in self._of(claim)]
 
     def _of(self, claim: Claim) -> list[Finding]:
@@ -117,7 +117,7 @@ class Outcome:
         return [self._finding(claim, [panel], measure) for panel in complete if panel.name in self.records]
 
     def _across(self, claim: Claim, panels: Sequence[Panel], measure: Measure) -> Finding:
-        """Return what became of a claim that compares panels."""
+        """Return the verdict on a claim that compares panels."""
         run = {name for panel in panels for name in self.reproduction.of(panel)}
         missing = [panel.title for panel in panels if panel.name not in self.records]
         if missing := [*missing, *(name for name in claim.check.algorithms if name not in run)]:
@@ -132,9 +132,9 @@ class Outcome:
         return Finding(claim.text, tuple(panel.title for panel in panels), result, "; ".join(filter(None, reasons)))
 
     def as_plain(self) -> dict[str, Any]:
-        """Return everything as plain values for JSON, in which an infinite figure is None.
+        """Return the outcome as plain values for JSON, in which an infinite figure is None.
 
-        ``values`` has the figures of single seeds, by panel, measure and algorithm; `Tabulated.read` reads them back.
+        ``values`` has the figures of single seeds by panel, measure and algorithm, which `Tabulated.read` reads.
         """
         reproduction = self.reproduction
         return {
@@ -162,7 +162,7 @@ class Outcome:
         }
 
     def _values(self, panel: Panel) -> dict[str, dict[str, dict[str, float | None]]]:
-        """Return the figure of every measure, algorithm and seed in a panel, those of the claims included."""
+        """Return the figures of a panel by measure, algorithm and seed, including the measures of claims."""
         claimed = (claim.measure for claim in self.reproduction.claims if self._concerns(claim, panel))
         measures = dict.fromkeys([*self.reproduction.measures, *(measure for measure in claimed if measure)])
         return {
@@ -180,7 +180,7 @@ class Outcome:
 
 
 def verdict(truths: Sequence[bool | None]) -> tuple[str, str]:
-    """Return what seeds say together: the verdict, and the reason."""
+    """Return the verdict over all seeds, and its reason."""
     total, true, unknown = len(truths), truths.count(True), truths.count(None)
     count = f"true of {true} of {total} seed{'s' * (total != 1)}"
     if total < LEAST_SEEDS:
@@ -189,7 +189,7 @@ def verdict(truths: Sequence[bool | None]) -> tuple[str, str]:
         return "holds", count
     if total - true - unknown >= LEAST_SHARE * total:
         return "does not hold", count
-    return "undecided", f"{count}, {unknown} cannot tell" if unknown else f"the spread overlaps, {count}"
+    return "undecided", f"{count}, {unknown} undecided" if unknown else f"the spread overlaps, {count}"
 
 
 def _plain(ours: Quartiles) -> dict[str, Any]:
@@ -198,5 +198,5 @@ def _plain(ours: Quartiles) -> dict[str, Any]:
 
 
 def finite(value: float) -> float | None:
-    """Return a figure for JSON, which has no infinite numbers: None instead of one."""
+    """Return a figure for JSON, which has no infinite numbers: None in place of one."""
     return value if math.isfinite(value) else None

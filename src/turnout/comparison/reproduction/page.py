@@ -1,4 +1,4 @@
-"""Write the page of a reproduction: findings, the paper's figures beside ours, and pictures."""
+"""Write the HTML page of a reproduction: findings, the paper's figures beside ours, and plots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnout.reporting.style import keys_of, looks_of, name_of
 
 
 def write_outcome(outcome: Outcome, path: str | Path) -> Path:
-    """Write the page, whole or not at all, and return its path.
+    """Write the page atomically, and return its path.
 
     Raises:
         ConfigurationError: where matplotlib or Jinja2 is not installed.
@@ -48,7 +48,7 @@ def write_outcome(outcome: Outcome, path: str | Path) -> Path:
 
 
 def _measure(outcome: Outcome, measure: Measure) -> Drawing:
-    """Draw one measure, the paper's figure beside ours."""
+    """Draw one measure, with the figures of the paper and ours."""
     index = outcome.reproduction.measures.index(measure)
     diamonds = ", diamonds are the paper's figures" if table.has_paper(outcome, index) else ""
     caption = f"Dots are our medians, lines go from quartile to quartile{diamonds}."
@@ -70,13 +70,13 @@ def _curve(outcome: Outcome, curve: Curve) -> Drawing:
     title = f"{name_of(curve.metric).capitalize()} against {against}"
     caption = "Lines are medians over seeds, bands go from quartile to quartile."
     if not curve.band:
-        caption = "The first seed, as it is."
+        caption = "The first seed."
     alt = f"{title}, one set of axes for each panel, one line for each algorithm."
     return draw(title, caption, alt, lambda: curve_figure(outcome, curve))
 
 
 def _settings(outcome: Outcome) -> dict[str, str]:
-    """Return the configurations of every panel."""
+    """Return the configurations of all panels."""
     texts = {}
     for panel in outcome.panels:
         if records := outcome.records[panel.name]:

@@ -1,4 +1,4 @@
-"""Draw the runs of a reproduction: one set of axes for each panel."""
+"""Plot the runs of a reproduction, with one set of axes per panel."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _COLUMNS = 3
 _WIDTH, _HEIGHT = 3.6, 2.7
 """Inches of one set of axes."""
 _APART = 0.1
-"""Inches around each of several, so that the ticks and titles of neighbours keep apart."""
+"""Inches between neighbouring sets of axes."""
 _LETTERS, _LINE = 44, 0.17
-"""Letters that fit into the width of one set of axes, and inches of a further line of a title."""
+"""Letters that fit into the width of one set of axes, and the height of a line of a title in inches."""
 
 
 def curve_figure(outcome: Outcome, curve: Curve) -> Figure:
-    """Return a recorded column in every panel: the median over seeds and a band from quartile to quartile.
+    """Plot a recorded column in every panel: the median over seeds and a band from quartile to quartile.
 
-    Without a band, the run of the first seed as it is. The dashed line is the accuracy to reach.
+    Without a band, only the run of the first seed is plotted. The dashed line is the target.
 
     Raises:
-        DataError: where no run recorded the column, or what it is drawn against.
+        DataError: where no run recorded both columns.
     """
     looks = looks_of(outcome.reproduction.algorithms)
     drawn: dict[str, Look] = {}
@@ -54,16 +54,16 @@ def curve_figure(outcome: Outcome, curve: Curve) -> Figure:
         style.few_ticks(axes.xaxis, whole=curve.against == "rounds")
         _scale(axes, curve.log)
     if not drawn:
-        raise DataError(f"no run recorded {curve.metric}, or none of what it is drawn against, {curve.against}")
+        raise DataError(f"no run recorded both {curve.metric} and {curve.against}")
     _name_outer(grid)
     style.legend(figure, {name: look for name, look in looks.items() if name in drawn})
     return figure
 
 
 def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
-    """Draw one measure in every panel: a dot for our median, a line from quartile to quartile, a diamond for the paper.
+    """Plot one measure in every panel: a dot for our median, a line from quartile to quartile, a diamond for the paper.
 
-    A line that ends in an arrow goes on to runs that did not reach the target.
+    An arrow at the end of a line stands for runs that did not reach the target.
 
     Raises:
         DataError: where no panel has a finite figure.
@@ -81,7 +81,7 @@ def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
         rows = [line for line in lines if line.panel is panel]
         _dots(axes, rows, index, measure, looks)
         style.dress(axes, measure.title, "", title=title)
-        # A shared scale would leave the numbers to the last row, which may have fewer panels.
+        # With a shared scale matplotlib would label only the last row, which may have fewer panels.
         axes.xaxis.set_tick_params(labelbottom=True)
         style.few_ticks(axes.xaxis)
         axes.set_yticks(range(len(rows)), [line.algorithm for line in rows])
@@ -91,7 +91,7 @@ def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
 
 
 def paper_number(figure: object) -> float | None:
-    """Return the number in a paper's figure, ``77.3`` of ``"77.3 ± 0.3"``; None where there is none."""
+    """Parse the leading number of a paper's figure, ``77.3`` of ``"77.3 ± 0.3"``; None where there is none."""
     number = re.match(r"\s*[-+]?\d+(\.\d+)?", str(figure))
     return float(number[0]) if number else None
 
@@ -100,9 +100,9 @@ def _grid(titles: Sequence[str], height: float = _HEIGHT, alike: str = "") -> tu
     """Return a figure with a set of axes for each title; the last row may have fewer.
 
     Args:
-        titles: one for each set of axes.
+        titles: of the axes.
         height: of one set of axes, in inches.
-        alike: ``"x"`` or ``"y"`` for one scale in all of them.
+        alike: ``"x"`` or ``"y"`` for an axis with a shared scale.
     """
     columns = min(_COLUMNS, max(1, len(titles)))
     lines = max((title.count("\n") for title in titles), default=0)
@@ -115,13 +115,13 @@ def _grid(titles: Sequence[str], height: float = _HEIGHT, alike: str = "") -> tu
 
 
 def _wrapped(titles: Sequence[str], beside: int) -> list[str]:
-    """Wrap titles to fit above their axes, which have ticks of so many letters at their left."""
+    """Wrap titles to the width of their axes, whose tick labels at the left have `beside` letters."""
     most = max(16, _LETTERS - beside)
     return ["\n".join(style.evenly_wrapped(title, most)) for title in titles]
 
 
 def _name_outer(grid: Sequence[Axes]) -> None:
-    """Leave the name of the height to the first column, and that of the width to the lowest axes of each."""
+    """Remove the labels of inner axes: only the first column keeps y labels, and the lowest axes keep x labels."""
     columns = min(_COLUMNS, len(grid))
     for i, axes in enumerate(grid):
         if i % columns:
@@ -155,7 +155,7 @@ def _dots(axes: Axes, lines: Sequence[Line], index: int, measure: Measure, looks
 
 
 def _edge(lines: Sequence[Line], index: int, measure: Measure) -> float:
-    """Return where figures that are not finite are drawn: at the worst of those that are."""
+    """Return the position of infinite figures, which is that of the worst finite one."""
     known = [measure.scale * q for line in lines for q in line.ours[index].values if math.isfinite(q)]
     known += [number for line in lines if (number := paper_number(line.paper[index])) is not None]
     worst = max if measure.less_is_better else min
@@ -163,5 +163,5 @@ def _edge(lines: Sequence[Line], index: int, measure: Measure) -> float:
 
 
 def _titled(panel: Panel, measure: Measure) -> str:
-    """Return the title of a panel, with the accuracy to reach where the measure counts until it."""
+    """Return the title of a panel, with the target where the measure counts until it is reached."""
     return panel.title if measure.metric is not None else f"{panel.title}, {100 * (panel.to_accuracy or 0):g} %"

@@ -18,7 +18,7 @@ from turnout.reporting.measure import Measure
 from turnout.reporting.target import check_accuracy
 
 FOLDER = Path("reproductions")
-"""The folder of declarations in a clone of the repository, as seen from its root."""
+"""The folder of declarations, relative to the root of the repository."""
 
 
 def names(folder: Path = FOLDER) -> list[str]:
@@ -27,10 +27,10 @@ def names(folder: Path = FOLDER) -> list[str]:
 
 
 def load(name: str, folder: Path = FOLDER) -> Reproduction | Drawing:
-    """Return the declaration of that name in a folder, or the one in the TOML file of that path.
+    """Load a declaration by its name in a folder, or by the path of its TOML file.
 
     Raises:
-        ConfigurationError: where there is no such declaration, or it is malformed.
+        ConfigurationError: for an unknown name or a malformed declaration.
     """
     if name.endswith(".toml"):
         return read(Path(name), Path(name).stem)
@@ -48,10 +48,10 @@ def load(name: str, folder: Path = FOLDER) -> Reproduction | Drawing:
 
 
 def _declarations(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the tables of the files ``FOLDER/*/*.toml`` that declare a table or figure, by name.
+    """Return the content of the files ``FOLDER/*/*.toml`` that declare a table or figure, by name.
 
-    Other TOML files may lie beside them, such as settings of sweeps. A file that is no TOML is listed, so that reading it
-    tells what is wrong with it.
+    Other TOML files, such as settings of sweeps, are skipped. A file that cannot be parsed is listed, so that loading it
+    reports the error.
     """
     tables = {}
     for path in sorted(folder.glob("*/*.toml")):
@@ -65,10 +65,10 @@ def _declarations(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def read(path: Path, name: str) -> Reproduction | Drawing:
-    """Return the reproduction or drawing that a file declares.
+    """Read the reproduction or drawing that a file declares.
 
     Raises:
-        ConfigurationError: where it cannot be read or something in it is wrong; says where.
+        ConfigurationError: for a file that cannot be read or is malformed, with the position of the error.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -82,7 +82,7 @@ def read(path: Path, name: str) -> Reproduction | Drawing:
 
 
 def _drawing(path: Path, name: str, table: dict[str, Any]) -> Drawing:
-    """Return a figure that functions compute without runs; their files are named as seen from the declaration."""
+    """Return a figure that functions compute without runs; their files are relative to the declaration."""
     needed = [
         key for key in ("title", "reference", "figure", "numbers") if key in table or key in ("title", "reference")
     ]
@@ -182,7 +182,7 @@ def _check(form: type[BaseModel], table: Any, within: str = "the declaration") -
 
 
 def _complete(table: Mapping[str, Any]) -> None:
-    """Refuse a table that lacks what every reproduction has."""
+    """Raise an error where a required key is missing or empty."""
     if missing := [key for key in _NEEDED if key not in table]:
         raise ConfigurationError(f"{missing[0]} is missing")
     if empty := [key for key in _LISTS if not table.get(key, True)]:
@@ -192,7 +192,7 @@ def _complete(table: Mapping[str, Any]) -> None:
 def _panel(
     name: str, table: Any, shared: Mapping[str, Any], measures: tuple[Measure, ...], algorithms: Mapping[str, Any]
 ) -> Panel:
-    """Return one panel: its own keys, over those that all panels share, and settings."""
+    """Return one panel, with the keys that all panels share as defaults."""
     keys = {part.name for part in fields(Panel)} - {"name", "settings"}
     values: dict[str, Any] = {**shared, **{key: value for key, value in table.items() if key in keys}}
     settings = {key: value for key, value in table.items() if key not in keys}
@@ -240,7 +240,7 @@ def _claim(
     measures: Mapping[str, Measure],
     read_measure: Callable[[str], Measure],
 ) -> Claim:
-    """Return one claim, about algorithms and panels that there are."""
+    """Return one claim, after checks of the names of its algorithms and panels."""
     check = check_of(table)
     _known("claims", table, {"text", "measure", "panels", *CHECKS})
     if "text" not in table:
@@ -256,7 +256,7 @@ def _claim(
 
 
 def _known(owner: str, table: Mapping[str, Any], known: set[str]) -> None:
-    """Refuse keys that mean nothing."""
+    """Raise an error for an unknown key."""
     for key in table:
         if key not in known:
             raise ConfigurationError(f"unknown key {key!r} of {owner}: {nearest(key, known)}")

@@ -1,4 +1,4 @@
-"""Write the table of a reproduction, with the paper's figures beside ours, and its findings."""
+"""Format the figures of a reproduction, with the paper's beside ours, and its findings as tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
 
 
 def titles(outcome: Outcome) -> list[str]:
-    """Return the columns after panel and algorithm: for every measure the paper's figure, if there is any, and ours."""
+    """Return the titles of the columns after panel and algorithm: for every measure the paper's figure, if any, and ours."""
     several = len(outcome.reproduction.measures) > 1
     columns = []
     for index, measure in enumerate(outcome.reproduction.measures):
@@ -29,7 +29,7 @@ def titles(outcome: Outcome) -> list[str]:
 
 
 def cells(outcome: Outcome, line: Line) -> list[str]:
-    """Return what stands in these columns for one algorithm in one panel."""
+    """Return the texts of these columns for one algorithm in one panel."""
     texts = []
     for index, measure in enumerate(outcome.reproduction.measures):
         if has_paper(outcome, index):
@@ -42,7 +42,7 @@ def cells(outcome: Outcome, line: Line) -> list[str]:
 
 
 def written(paper: Any) -> str:
-    """Return a figure of the paper as it was declared."""
+    """Return a declared figure of the paper as text."""
     return "–" if paper is None else f"{paper:,}" if isinstance(paper, int) else str(paper)
 
 
@@ -52,12 +52,12 @@ def has_paper(outcome: Outcome, index: int) -> bool:
 
 
 def reaches(outcome: Outcome) -> bool:
-    """Return whether something is counted until a target."""
+    """Return whether a measure counts until a target is reached."""
     return any(measure.metric is None for measure in outcome.reproduction.measures)
 
 
 def panel_title(outcome: Outcome, line: Line) -> str:
-    """Return a panel with the accuracy to reach, if there is one."""
+    """Return the title of a panel, with the target if there is one."""
     accuracy = line.panel.to_accuracy
     return line.panel.title if accuracy is None or not reaches(outcome) else f"{line.panel.title}, {100 * accuracy:g} %"
 
@@ -92,7 +92,7 @@ def rich_findings(findings: Sequence[Finding]) -> Table:
 
 
 def csv(outcome: Outcome) -> str:
-    """Return all figures at full precision, a line for each panel, algorithm and measure; ``inf`` where not reached."""
+    """Return all figures as CSV at full precision, a line per panel, algorithm and measure; ``inf`` where not reached."""
     rows = []
     for line in outcome.lines():
         for index, measure in enumerate(outcome.reproduction.measures):

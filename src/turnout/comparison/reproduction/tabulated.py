@@ -1,4 +1,4 @@
-"""Hold outcomes whose figures come from a table in place of runs: recorded ones, and those that a function computes."""
+"""Represent outcomes whose figures are not those of runs, but of a recorded table or a function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Values = Mapping[str, Mapping[str, Figures]]
 
 @dataclass(frozen=True)
 class Quantity(Measure):
-    """A figure that a function computes, such as an exponent or a bound.
+    """A measure that a function computes, such as an exponent or a bound.
 
     Args:
         kind: always ``"computed"``.
@@ -36,10 +36,10 @@ class Quantity(Measure):
 
     @classmethod
     def read(cls, text: Any) -> Quantity:
-        """Return the quantity that a declaration names: ``"GM-Appeal"`` or ``{name = "error", better = "less"}``.
+        """Read the quantity of a declaration: ``"GM-Appeal"`` or ``{name = "error", better = "less"}``.
 
         Raises:
-            ConfigurationError: for anything else.
+            ConfigurationError: for any other value.
         """
         table = {"name": text} if isinstance(text, str) else text
         if (
@@ -55,12 +55,12 @@ class Quantity(Measure):
 
     @property
     def title(self) -> str:
-        """The name."""
+        """The name of the quantity."""
         return str(self.metric)
 
     @property
     def scale(self) -> float:
-        """One: quantities are printed as they are."""
+        """1: quantities are printed unscaled."""
         return 1.0
 
     @property
@@ -81,10 +81,10 @@ class Tabulated(Outcome):
 
     @classmethod
     def of(cls, reproduction: Reproduction, values: Values, changes: tuple[str, ...] = ()) -> Tabulated:
-        """Return the outcome of figures in the panels of a reproduction.
+        """Make an outcome from figures.
 
         Raises:
-            ConfigurationError: for figures of a panel or an algorithm that the reproduction does not declare.
+            ConfigurationError: for a panel or algorithm that the reproduction does not declare.
         """
         for name, measures in values.items():
             panel = reproduction.panels[known_name("panel", name, reproduction.panels)]
@@ -95,11 +95,11 @@ class Tabulated(Outcome):
 
     @classmethod
     def read(cls, reproduction: Reproduction, path: Path) -> Tabulated:
-        """Return the outcome that ``findings.json`` of a reproduction recorded.
+        """Read an outcome from the ``findings.json`` of a reproduction.
 
         Raises:
-            DataError: where the file is not one, or is of another reproduction.
-            ConfigurationError: where it has figures that the declaration lacks.
+            DataError: for another kind of file, or one of another reproduction.
+            ConfigurationError: for a panel or algorithm that the reproduction does not declare.
         """
         try:
             plain = parse(path.read_bytes())
@@ -115,7 +115,7 @@ class Tabulated(Outcome):
         return cls.of(reproduction, values, changes)
 
     def figures(self, panel: Panel, measure: Measure) -> Figures:
-        """Return a figure for each algorithm and seed."""
+        """Return the figure of each algorithm and seed."""
         table = self.values[panel.name].get(str(measure), {})
         return {name: table.get(name, {}) for name in self.reproduction.of(panel)}
 
@@ -123,7 +123,7 @@ class Tabulated(Outcome):
 def _figures(
     reproduction: Reproduction, measure: str, table: Mapping[str, Mapping[str, float | None]]
 ) -> dict[str, dict[int, float]]:
-    """Return recorded figures with numbers for seeds, and the worst figure where a run has none."""
+    """Convert recorded figures: seeds become whole numbers, and a missing figure the worst one."""
     measures = [*reproduction.measures, *(claim.measure for claim in reproduction.claims if claim.measure)]
     known = {str(measured): measured for measured in measures}
     worst = known[measure].worst if measure in known else math.inf

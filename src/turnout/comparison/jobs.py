@@ -1,0 +1,193 @@
+"""Perform the runs of a comparison: one after another in this process, in several processes, or as jobs of an executor."""
+
+from __future__ import annotations
+
+import pickle
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import cloudpickle
+import torch
+
+from turnout.comparison.run import Resources, Run, Update, perform
+from turnout.comparison.sharing import WORKERS, Worker
+from turnout.core.signals import Flag
+
+_ATTEMPTS = 3
+"""Times that a run is submitted whose jobs are preempted or killed. Each resumes from the checkpoint of the one before."""
+
+
+class StopSignal(Protocol):
+    """Signal that runs have to stop: a `turnout.core.signals.Flag`, or a file."""
+
+    def is_set(self) -> bool:
+        """Return whether runs have to stop."""
+        ...
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until runs have to stop, at most `timeout` seconds; return whether they have to."""
+        ...
+
+
+class Pool(Protocol):
+    """Perform runs elsewhere: in processes of this machine, or as jobs of an executor."""
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a run is performed."""
+        ...
+
+    @property
+    def room(self) -> int:
+        """The number of runs that `submit` takes now, 0 where all processes are busy."""
+        ...
+
+    def submit(self, runs: list[Run]) -> None:
+        """Begin at most `room` runs."""
+        ...
+
+    def updates(self) -> Iterator[tuple[Run, Update]]:
+        """Wait a fraction of a second, and yield the updates that arrived."""
+        ...
+
+    def stop(self) -> None:
+        """Have the runs save a checkpoint and end."""
+        ...
+
+    def close(self) -> None:
+        """Release what the pool holds, after `stop`."""
+        ...
+
+
+def perform_in(pool: Pool, worker: Worker, stopped: Flag) -> None:
+    """Perform the runs of a worker in a pool, until none is left or `stopped` is set."""
+    try:
+        while pool.is_busy or not worker.is_done:
+            if stopped.is_set():
+                worker.leave()
+                pool.stop()
+            while runs := worker.several(pool.room):
+                pool.submit(runs)
+            if not pool.is_busy:
+                stopped.wait(0.2)  # all runs that are left are performed by other workers
+            for run, update in pool.updates():
+                worker.tell(run, update)
+            worker.refresh()
+    finally:
+        pool.close()
+
+
+def perform_in_sequence(worker: Worker, threads: int, stopped: StopSignal) -> None:
+    """Perform the runs of a worker one after another in this process."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        while not worker.is_done and not stopped.is_set():
+            if (run := worker.next()) is None:
+                stopped.wait(0.2)  # all runs that are left are performed by other workers
+                worker.refresh()
+                continue
+            update = perform(run, partial(worker.tell, run), stopped.is_set)
+            worker.tell(run, update)
+            if update.status == "stopped":
+                worker.leave()
+    finally:
+        torch.set_num_threads(before)
+
+
+class Jobs:
+    """A `Pool` of jobs of an executor, a few runs in each; runs whose jobs are killed or preempted are submitted again.
+
+    Args:
+        executor: performs the jobs; its workers see `folder`.
+        resources: threads of each job, and runs per job.
+        folder: of the comparison.
+    """
+
+    def __init__(self, executor: Executor, resources: Resources, folder: Path) -> None:
+        self._executor, self._threads, self.room = executor, resources.threads, resources.runs_per_job
+        self._folder, self._is_stopped = folder, False
+        # Jobs on other machines learn of Ctrl-C from a file, the only thing that all of them see.
+        self._stop = folder / WORKERS / f"stop-{uuid.uuid4().hex[:8]}"
+        self._jobs: dict[Future[list[Update]], list[Run]] = {}
+        self._attempts: Counter[Run] = Counter()
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a job has not ended."""
+        return bool(self._jobs)
+
+    def submit(self, runs: list[Run]) -> None:
+        """Submit runs as one job."""
+        arguments = cloudpickle.dumps(runs), self._threads, str(self._folder), str(self._stop)
+        self._jobs[self._executor.submit(_job, *arguments)] = runs
+
+    def updates(self) -> Iterator[tuple[Run, Update]]:
+        """Yield the last update of each run whose job has ended."""
+        for job in wait(list(self._jobs), timeout=0.5, return_when=FIRST_COMPLETED).done:
+            runs = self._jobs.pop(job)
+            for run, update in zip(runs, _outcomes(job, runs), strict=True):
+                self._attempts[run] += 1
+                yield run, self._settled(update, self._attempts[run])
+
+    def stop(self) -> None:
+        """Cancel the jobs that have not begun; the others save checkpoints and end."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            self._stop.touch()
+            self._jobs = {job: runs for job, runs in self._jobs.items() if not job.cancel()}
+
+    def close(self) -> None:
+        """Delete the file that stops jobs."""
+        with suppress(OSError):
+            self._stop.unlink()
+
+    def _settled(self, update: Update, attempts: int) -> Update:
+        """Return the update of a run whose job has ended: a run that was killed is submitted again, or has failed."""
+        if update.status != "stopped" or self._is_stopped:
+            return update
+        if attempts < _ATTEMPTS:
+            return replace(update, status="elsewhere")  # which puts it back into the worker's queue
+        return replace(update, status="failed", note=f"{update.note}, {attempts} times. The same command resumes it")
+
+
+def _outcomes(job: Future[list[Update]], runs: list[Run]) -> list[Update]:
+    """Return the last updates of the runs of a job; ``"stopped"`` where the job itself failed."""
+    try:
+        return job.result()
+    except BaseException as error:  # executors raise errors of any kind for a job that was killed
+        why = f"its job failed ({type(error).__name__}: {str(error).strip() or 'no message'})"
+        return [Update(run.label, run.seed, "stopped", note=why) for run in runs]
+
+
+def _job(packed: bytes, threads: int, folder: str, stop: str) -> list[Update]:
+    """Perform the runs of a job, in a process of an executor."""
+    with Worker(Path(folder), pickle.loads(packed), lambda _: None) as worker:
+        perform_in_sequence(worker, threads, _StopFile(Path(stop)))
+        return worker.ended
+
+
+class _StopFile:
+    """A `StopSignal` that is set while a file exists, which is checked once a second."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._checked, self._is_set = path, 0.0, False
+
+    def is_set(self) -> bool:
+        """Return whether the file exists."""
+        if time.monotonic() - self._checked > 1.0:
+            self._checked, self._is_set = time.monotonic(), self._path.exists()
+        return self._is_set
+
+    def wait(self, timeout: float) -> bool:
+        """Wait `timeout` seconds."""
+        time.sleep(timeout)
+        return self.is_set()
