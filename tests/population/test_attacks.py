@@ -129,7 +129,7 @@ def test_refusals():
         (lambda: ALittleIsEnough(1.5), "fraction: got 1.5"),
         (lambda: InnerProduct(scale=-1.0), "scale: got -1.0"),
         (lambda: WorstCase(evaluations=0), "evaluations: got 0"),
-        (lambda: LabelFlipping().poisoned(torch.ones(3), 2), "behaviour: LabelFlipping turns classes around"),
+        (lambda: LabelFlipping().poisoned(torch.ones(3), 2), "behaviour: LabelFlipping flips classes"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             make()

@@ -63,7 +63,7 @@ def test_by_labels_the_rare_ones_are_rarely_there():
         ({"median": 1.0}, "median"),
         ({"renewal": 0.0}, "renewal"),
         ({"amplitude": 1.5}, "amplitude"),
-        ({"never": 1.0}, "at 1 nobody is ever there"),
+        ({"never": 1.0}, "at 1 no client is ever available"),
         ({"spread": -1.0}, "spread"),
         ({"renewal_spread": -1.0}, "renewal_spread"),
         ({"peak_concentration": float("nan")}, "peak_concentration"),

@@ -67,7 +67,7 @@ def test_classes_and_functions_are_refused(written, value, capsys):
         ({}, "needed a dictionary with an entry for every client"),
         ({1: {"active": [1]}}, "client 0: .* needed 'active' and 'inactive'"),
         ({1: {"active": [1, 2], "inactive": [3]}}, "equally many seconds each"),
-        ({1: {"active": [1], "inactive": [1]}}, "nobody is ever there"),
+        ({1: {"active": [1], "inactive": [1]}}, "no client is ever available"),
     ],
 )
 def test_other_forms_of_availability_are_refused(written, value, message):

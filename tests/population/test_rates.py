@@ -84,7 +84,7 @@ def test_given_rates_come_back(pattern):
         ({"mean": 1.5}, "mean: got 1.5, needed a probability"),
         ({"mean": -0.1}, "mean: got -0.1, needed a probability"),
         ({"mean": float("nan")}, "mean: got nan, needed a probability"),
-        ({"mean": 0.0}, "mean: got 0.0, needed a probability > 0. At 0 nobody is ever there"),
+        ({"mean": 0.0}, "mean: got 0.0, needed a probability > 0. At 0 no client is ever available"),
         ({"floor": 1.01}, "floor: got 1.01, needed a probability"),
         ({"floor": -1}, "floor: got -1, needed a probability"),
         ({"correlated_with_labels": 0.0}, "correlated_with_labels: got 0.0, needed a finite number > 0"),

@@ -1,4 +1,4 @@
-"""Who the clients are, when they are there, and how fast they are."""
+"""Model the clients of a federation: availability, speed, requirements and behaviour."""
 
 from turnout.population import delay as delay
 from turnout.population.availability import *  # noqa: F403

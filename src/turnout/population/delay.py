@@ -1,7 +1,7 @@
 """Distributions of delays in seconds: constant, normal, uniform, exponential, log-normal, Pareto.
 
-A draw is the quantile function at a uniform number that belongs to (seed, client, number of the client's task), so it
-can be asked for in any order and needs no state.
+A draw is the quantile function at a uniform number that is a function of (seed, client, index of the client's task), so
+draws can be made in any order and need no state.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ __all__ = ["Constant", "Delay", "Exponential", "LogNormal", "Normal", "Pareto", 
 
 
 def _infinite() -> np.errstate:
-    """Ignore overflow: what is beyond floating point takes for ever, and durations are infinite there, as at q = 1."""
+    """Ignore overflow: durations beyond the range of floating point are infinite, as they are at q = 1."""
     return np.errstate(divide="ignore", over="ignore")
 
 
 def standard_normal(q: np.ndarray | float) -> np.ndarray:
-    """Return the quantile function of N(0, 1); -inf at 0 and inf at 1. Shape is kept."""
+    """Return the quantile function of N(0, 1) elementwise; -inf at 0 and inf at 1."""
     return torch.special.ndtri(torch.from_numpy(np.array(q, dtype=np.float64))).numpy()
 
 
 @dataclass(frozen=True)
 class Delay(Registered, ABC):
-    """A distribution of durations >= 0, in seconds."""
+    """Base class of distributions of durations >= 0, in seconds."""
 
     family = Family("delay", "delays", ("turnout.population.delay",))
 
     @abstractmethod
     def mean(self) -> float:
-        """Return the expected duration; inf where there is none."""
+        """Return the expected duration; inf where it does not exist."""
 
     def quantile(self, q: np.ndarray | float) -> np.ndarray:
-        """Return the least duration that a draw stays within with probability q in [0, 1]; float64 of q's shape.
+        """Return the q-quantile, the least s with P(duration <= s) >= q, for q in [0, 1]; float64 of q's shape.
 
         Raises:
             ConfigurationError: for q outside [0, 1].
@@ -53,7 +53,7 @@ class Delay(Registered, ABC):
             return self._quantile(q)
 
     def draw(self, key: int, clients: np.ndarray, tasks: np.ndarray) -> np.ndarray:
-        """Draw one duration for each pair of a client and the number of its task, float64 ``[B]``."""
+        """Draw one duration for each pair of a client and the index of its task, float64 ``[B]``."""
         with _infinite():
             return self._quantile(uniform(fold(key, clients, tasks)))
 
@@ -64,7 +64,7 @@ class Delay(Registered, ABC):
 
 @dataclass(frozen=True)
 class Constant(Delay, name="constant"):
-    """Always the same duration.
+    """A constant duration.
 
     Attributes:
         seconds: the duration, >= 0.
@@ -79,11 +79,11 @@ class Constant(Delay, name="constant"):
         not_negative("seconds", self.seconds)
 
     def mean(self) -> float:
-        """``seconds``."""
+        """Return ``seconds``."""
         return float(self.seconds)
 
     def draw(self, key: int, clients: np.ndarray, tasks: np.ndarray) -> np.ndarray:
-        """``seconds``, ``[B]``, without any random number."""
+        """Return ``seconds``, ``[B]``."""
         del key
         return np.full(np.broadcast_shapes(np.shape(clients), np.shape(tasks)), float(self.seconds))
 
@@ -93,10 +93,10 @@ class Constant(Delay, name="constant"):
 
 @dataclass(frozen=True)
 class Normal(Delay, name="normal"):
-    """A normal duration, cut off at 0: ``max(0, N(loc, scale^2))``.
+    """A normal duration, clipped at 0: ``max(0, N(loc, scale^2))``.
 
     Attributes:
-        loc: mean of the normal distribution, >= 0; the mean duration is a little more, because of the cut.
+        loc: mean of the normal distribution, >= 0; clipping makes the mean duration slightly larger.
         scale: its standard deviation, > 0.
 
     Raises:
@@ -111,7 +111,7 @@ class Normal(Delay, name="normal"):
         positive("scale", self.scale)
 
     def mean(self) -> float:
-        """``loc * Phi(loc / scale) + scale * phi(loc / scale)``, which the cut at 0 makes greater than `loc`."""
+        """Return ``loc * Phi(loc / scale) + scale * phi(loc / scale)``."""
         z = self.loc / self.scale
         within = 0.5 * math.erfc(-z / math.sqrt(2.0))
         return self.loc * within + self.scale * math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
@@ -129,7 +129,7 @@ class Uniform(Delay, name="uniform"):
         high: greatest duration, >= low.
 
     Raises:
-        ConfigurationError: for limits that are negative or the wrong way round.
+        ConfigurationError: for limits that are negative or in the wrong order.
     """
 
     low: float = 0.0
@@ -142,7 +142,7 @@ class Uniform(Delay, name="uniform"):
             raise refuse("high", given=self.high, needed=f"at least low={self.low}", instead="Exchange the two")
 
     def mean(self) -> float:
-        """``(low + high) / 2``."""
+        """Return ``(low + high) / 2``."""
         return 0.5 * (self.low + self.high)
 
     def _quantile(self, q: np.ndarray) -> np.ndarray:
@@ -166,7 +166,7 @@ class Exponential(Delay, name="exponential"):
         positive("scale", self.scale)
 
     def mean(self) -> float:
-        """``scale``."""
+        """Return ``scale``."""
         return float(self.scale)
 
     def _quantile(self, q: np.ndarray) -> np.ndarray:
@@ -178,8 +178,8 @@ class LogNormal(Delay, name="lognormal"):
     """A log-normal duration: ``median * exp(sigma * N(0, 1))``.
 
     Attributes:
-        median: the duration that half of the draws stay within, > 0.
-        sigma: standard deviation of the logarithm, > 0; at 0.5 one draw in 20 takes more than 2.3 medians.
+        median: > 0.
+        sigma: standard deviation of the logarithm, > 0; at 0.5 one draw in 20 exceeds 2.3 medians.
 
     Raises:
         ConfigurationError: for numbers that are not > 0.
@@ -193,7 +193,7 @@ class LogNormal(Delay, name="lognormal"):
         positive("sigma", self.sigma)
 
     def mean(self) -> float:
-        """``median * exp(sigma^2 / 2)``; inf where that is beyond floating point."""
+        """Return ``median * exp(sigma^2 / 2)``; inf on overflow."""
         with _infinite():
             return float(self.median * np.exp(0.5 * np.square(self.sigma, dtype=np.float64)))
 
@@ -221,7 +221,7 @@ class Pareto(Delay, name="pareto"):
         positive("shape", self.shape)
 
     def mean(self) -> float:
-        """``scale * shape / (shape - 1)``; inf for a shape of at most 1."""
+        """Return ``scale * shape / (shape - 1)``; inf for a shape of at most 1."""
         return self.scale * self.shape / (self.shape - 1.0) if self.shape > 1 else math.inf
 
     def _quantile(self, q: np.ndarray) -> np.ndarray:
@@ -231,8 +231,8 @@ class Pareto(Delay, name="pareto"):
 def quantile_of_sum(one: Delay, other: Delay, q: float) -> float:
     """Return the q-quantile of the sum of two independent delays; exact where one is constant, else within 1e-4 of q.
 
-    Solves ``P(X + Y <= s) = mean over p of P(Y <= s - x(p)) = q`` for s by bisection, x being the quantile function of
-    X and P(Y <= y) read from a table of Y's quantiles.
+    Solves ``P(X + Y <= s) = mean over p of P(Y <= s - x(p)) = q`` for s by bisection, where x is the quantile function of X
+    and P(Y <= y) is looked up in a table of Y's quantiles.
     """
     if isinstance(one, Constant) or isinstance(other, Constant) or q in (0, 1):
         return float(one.quantile(q) + other.quantile(q))
@@ -240,6 +240,6 @@ def quantile_of_sum(one: Delay, other: Delay, q: float) -> float:
     low, high = float(one.quantile(0.0) + other.quantile(0.0)), float(x[-1] + y[-1])
     for _ in range(60):
         middle = 0.5 * (low + high)
-        reached = np.searchsorted(y, middle - x, side="right").mean() / len(y)
-        low, high = (low, middle) if reached >= q else (middle, high)
+        probability = np.searchsorted(y, middle - x, side="right").mean() / len(y)
+        low, high = (low, middle) if probability >= q else (middle, high)
     return high

@@ -1,4 +1,4 @@
-"""Who really took part: realised rates and intervals of each client, from the record of a run."""
+"""Compute the realised participation of clients, and statistics of availability patterns."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def participation_table(
     """Return the realised participation of each of N clients over R rounds.
 
     Args:
-        rounds: who took part, a list of R arrays of client numbers; or a tuple (ids, offsets), where round t is
-            ``ids[offsets[t]:offsets[t + 1]]``. A client that is in a round twice took part in it once.
+        rounds: the participants, a list of R arrays of client numbers; or a tuple (ids, offsets), where round t is
+            ``ids[offsets[t]:offsets[t + 1]]``. Duplicates within a round count once.
         num_clients: N.
         num_rounds: R.
 
     Returns:
-        Columns ``[N]``: `client`; `participations` (rounds it took part in); `rate` (participations / R);
-        `mean_interval` (mean number of rounds from one participation to the next, NaN below two participations);
-        `first` and `last` (round, -1 if it never took part).
+        Columns ``[N]``: `client`; `participations` (number of rounds); `rate` (participations / R); `mean_interval` (mean
+        number of rounds between consecutive participations, NaN below two participations); `first` and `last` (round, -1
+        without participation).
 
     Raises:
         ConfigurationError: where `num_rounds` is not the number of rounds in the record.
@@ -59,20 +59,20 @@ def participation_table(
 
 
 def presence(bound: BoundAvailability, num_rounds: int) -> np.ndarray:
-    """Return who is there in the first rounds, bool ``[N, R]``."""
+    """Return the availability of all clients in the first R rounds, bool ``[N, R]``."""
     count("num_rounds", num_rounds)
     clients = np.arange(bound.num_clients)
     return np.stack([bound.available(clients, round) for round in range(num_rounds)], axis=1)
 
 
 def run_lengths(here: np.ndarray) -> np.ndarray:
-    """Return the lengths of all runs of True in the rows of ``[N, R]``, cut at both ends of a row; one 0 if there is none."""
+    """Return the lengths of all runs of True in the rows of ``[N, R]``; a single 0 if there are none."""
     edges = np.diff(np.pad(here.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     lengths = np.nonzero(edges == -1)[1] - np.nonzero(edges == 1)[1]
     return lengths if len(lengths) else np.zeros(1, dtype=np.int64)
 
 
 def autocorrelation(values: np.ndarray, lag: int) -> float:
-    """Return the autocorrelation at `lag` along the last axis of values with mean zero; 0 where all are zero."""
+    """Return the autocorrelation at `lag` along the last axis of values with mean zero; 0 if all are zero."""
     square = np.square(values).mean()
     return float((values[..., lag:] * values[..., :-lag]).mean() / square) if square > 0 else 0.0

@@ -1,7 +1,7 @@
-"""FedScale's traces of phones, availability and speed, as the tables that `TimedTrace` and `RecordedSpeed` read.
+"""Convert FedScale's traces of the availability and speed of phones to `TimedTrace` and `RecordedSpeed`.
 
-FedScale ships them as pickles. A pickle can run any code, so these are read by an unpickler that refuses every class and
-function: what is left are dictionaries, lists, numbers and texts.
+FedScale distributes pickles. Since a pickle can run any code, they are read by an unpickler that allows only dictionaries,
+lists, numbers and texts.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from turnout.population.speed.recorded import RecordedSpeed
 
 
 def fedscale_availability(path: str | Path, *, sha256: str | None = None, seconds_per_round: int = 600) -> TimedTrace:
-    """Return FedScale's availability trace (``client_behave_trace``) as a `TimedTrace`.
+    """Read FedScale's availability trace (``client_behave_trace``) as a `TimedTrace`.
 
-    The file holds ``{client: {"duration", "inactive": [...], "finish_time", "active": [...], "model"}}``; a client is there
-    from each second of `active` up to the second of `inactive` at the same place. Clients are numbered in the order of the
-    file.
+    The file holds ``{client: {"duration", "inactive": [...], "finish_time", "active": [...], "model"}}``; a client is
+    available from each second in `active` to the second in `inactive` with the same index. Clients are numbered in the order
+    of the file.
 
     Args:
         path: the pickle.
-        sha256: its checksum, in hexadecimal digits; None takes the file as it is.
-        seconds_per_round: see `Recording`.
+        sha256: its checksum in hexadecimal digits; None does not check it.
+        seconds_per_round: see `TimedAvailability`.
 
     Raises:
-        DataError: for a file that is missing, has another checksum, holds anything but plain values, or has another form.
+        DataError: for a file that is missing, has another checksum or structure, or holds other than plain values.
 
     Reference: Lai et al., "FedScale: benchmarking model and system performance of federated learning at scale", ICML 2022.
     """
@@ -47,29 +47,28 @@ def fedscale_availability(path: str | Path, *, sha256: str | None = None, second
             ) from error
         rows += [(number, start, end) for start, end in visits if end > start]
     if not rows:
-        raise DataError(f"{path}: nobody is ever there")
+        raise DataError(f"{path}: no client is ever available")
     return TimedTrace(tuple(rows), num_devices=len(clients), seconds_per_round=seconds_per_round)
 
 
 def fedscale_speed(
     path: str | Path, *, sha256: str | None = None, batch_size: int = 20, message_kbytes: float = 1000.0
 ) -> RecordedSpeed:
-    """Return FedScale's capacities (``client_device_capacity``) as a `RecordedSpeed` by step, drawn for every client.
+    """Read FedScale's device capacities (``client_device_capacity``) as a `RecordedSpeed` per step, drawn for every client.
 
-    The file holds ``{client: {"computation": milliseconds to infer one example, "communication": kbit a second}}``. As
-    FedScale has it, a training step takes three times the inference of its batch, and a message its size over the
-    bandwidth::
+    The file holds ``{client: {"computation": milliseconds to infer one example, "communication": kbit per second}}``. As in
+    FedScale, a training step takes three times the inference of its batch, and a message its size over the bandwidth::
 
         compute = 3 batch_size computation / 1000,    download = upload = 8 message_kbytes / communication
 
     Args:
         path: the pickle.
-        sha256: its checksum, in hexadecimal digits; None takes the file as it is.
+        sha256: its checksum in hexadecimal digits; None does not check it.
         batch_size: examples of a local step.
-        message_kbytes: size of the model, in kilobytes.
+        message_kbytes: size of the model in kilobytes.
 
     Raises:
-        DataError: for a file that is missing, has another checksum, holds anything but plain values, or has another form.
+        DataError: for a file that is missing, has another checksum or structure, or holds other than plain values.
 
     Reference: Lai et al., ICML 2022.
     """
@@ -91,7 +90,7 @@ def fedscale_speed(
 
 
 def _clients(path: str | Path, sha256: str | None, what: str) -> list[Any]:
-    """Return the values of the file's dictionary, in its order."""
+    """Read the values of the file's dictionary, in its order."""
     file = Path(path)
     check_file(file, f"FedScale's {what}")
     content = read_bytes(file)
@@ -108,7 +107,7 @@ def _clients(path: str | Path, sha256: str | None, what: str) -> list[Any]:
 
 
 def _short(value: object) -> str:
-    """Return a value in short; a pickle may hold one whose whole text has no end."""
+    """Return a shortened representation of a value, which may be very long or recursive."""
     return _SHORT.repr(value)
 
 

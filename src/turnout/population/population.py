@@ -1,7 +1,8 @@
-"""Who the clients are, beside the data they hold."""
+"""Describe the clients of an experiment, apart from their data."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from turnout.core.checks import ConfigurationError, positive
@@ -16,22 +17,22 @@ from turnout.population.speed.durations import SpeedModel
 
 @dataclass(frozen=True)
 class Population:
-    """Describe the clients of an experiment: when they are there, how fast they are, what they do.
+    """The clients of an experiment: availability, speed, requirements and behaviour.
 
     Attributes:
-        availability: in which rounds each of them is there.
-        speed: how long their tasks take; None is a federation without a clock.
-        dropout: how often they drop out in the middle of a task; None is never.
-        seconds_per_round: how long a round of `availability` lasts on the clock, whatever the server does in the meantime.
-            None takes the availability's own length, if it has one (`Flash`, `TimedTrace`, `Diurnal`), and otherwise begins a
-            new round of availability with every server step.
-        requirement: what they require of a model, for whatever asks; None is ``WarmUp()``.
-        opting: whether they leave where the model does not meet their requirement; None is not.
-        behaviour: which of them do not do what they are asked to; None is none.
+        availability: of each client in each round.
+        speed: durations of tasks; None simulates without a clock.
+        dropout: of clients during tasks; None is none.
+        seconds_per_round: length of a round of `availability` on the clock, independent of server steps. None is the length
+            of the pattern if it has one (`Flash`, `TimedTrace`, `Diurnal`); otherwise every server step begins a new round of
+            availability.
+        requirement: of clients for a model, where a piece needs it; None is ``WarmUp()``.
+        opting: how clients leave when the model does not meet their requirement; None is not at all.
+        behaviour: the attack of a part of the clients; None is none.
 
     Raises:
-        ConfigurationError: for pieces of another kind, for a dropout or seconds_per_round without a speed, or for a
-            seconds_per_round other than the availability's own.
+        ConfigurationError: for a piece of another family, for `dropout` or `seconds_per_round` without `speed`, or for
+            `seconds_per_round` that contradicts the length of the pattern.
     """
 
     availability: Availability = field(default_factory=Everyone)
@@ -43,17 +44,11 @@ class Population:
     behaviour: Attack | None = None
 
     def __post_init__(self) -> None:
-        _check("availability", self.availability, Availability, "an availability", "Markov(mean=0.1)")
-        if self.speed is not None:
-            _check("speed", self.speed, SpeedModel, "a speed", "Speed(compute=delay.Uniform(1, 2))")
-        if self.dropout is not None:
-            _check("dropout", self.dropout, Dropout, "a dropout", "Dropout(probability=0.05)")
-        if self.requirement is not None:
-            _check("requirement", self.requirement, Requirement, "a requirement", "WarmUp(steps=100)")
-        if self.opting is not None:
-            _check("opting", self.opting, Opting, "a rule", "Opting(mandatory_rounds=10)")
-        if self.behaviour is not None:
-            _check("behaviour", self.behaviour, Attack, "an attack", "Byzantine(fraction=0.1)")
+        for name, (base, needed, example) in _PIECES.items():
+            value = getattr(self, name)
+            if not isinstance(value, base) and (value is not None or name == "availability"):
+                hint = f": write {value.__name__}()" if isinstance(value, type) else f", such as {example}"
+                raise ConfigurationError(f"{name}: got {value!r}, needed {needed}{hint}")
         if self.seconds_per_round is not None:
             positive("seconds_per_round", self.seconds_per_round)
         for name in ("dropout", "seconds_per_round"):
@@ -65,12 +60,16 @@ class Population:
 
     @property
     def round_seconds(self) -> float | None:
-        """Seconds that a round of availability lasts on the clock; None where one begins with every server step."""
+        """Length of a round of availability on the clock in seconds; None where every server step begins a new round."""
         return None if self.speed is None else one_round_length(self.availability, self.seconds_per_round)
 
 
-def _check(name: str, value: object, kind: type, needed: str, example: str) -> None:
-    """Refuse what is not an instance of `kind`."""
-    if not isinstance(value, kind):
-        hint = f": write {value.__name__}()" if isinstance(value, type) else f", such as {example}"
-        raise ConfigurationError(f"{name}: got {value!r}, needed {needed}{hint}")
+_PIECES: Mapping[str, tuple[type, str, str]] = {
+    "availability": (Availability, "an availability", "Markov(mean=0.1)"),
+    "speed": (SpeedModel, "a speed", "Speed(compute=delay.Uniform(1, 2))"),
+    "dropout": (Dropout, "a dropout", "Dropout(probability=0.05)"),
+    "requirement": (Requirement, "a requirement", "WarmUp(steps=100)"),
+    "opting": (Opting, "a rule", "Opting(mandatory_rounds=10)"),
+    "behaviour": (Attack, "an attack", "Byzantine(fraction=0.1)"),
+}
+"""The base class of each piece, and its description and an example for messages."""

@@ -1,4 +1,4 @@
-"""Requirements of clients: how good a model has to be for them to join (MaxFL, definition 1)."""
+"""Requirements of clients: the quality of a model with which they participate (MaxFL, definition 1)."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ Measure = Literal["loss", "accuracy"]
 MEASURES = ("loss", "accuracy")
 
 Solo = Mapping[str, np.ndarray]
-"""Figures of each client's own model on its own data, ``train_loss``, ``train_accuracy`` and, where clients have test
-examples, ``test_loss`` and ``test_accuracy``, float64 ``[N]``."""
+"""Figures of each client's locally trained model on its own data: ``train_loss``, ``train_accuracy`` and, where clients have
+test examples, ``test_loss`` and ``test_accuracy``, float64 ``[N]``."""
 
 
 @dataclass(frozen=True)
 class Requirement(Registered, ABC):
-    """The options of what clients require; `bind` makes it a number for each client of one run."""
+    """Base class of requirements; `bind` computes a number for each client of a run."""
 
     family = Family("requirement", "requirements", ("turnout.population.requirement",))
 
     @abstractmethod
     def solo(self, local: Local) -> Local | None:
-        """Return the rule by which clients train models of their own before the first round; None if there is no need."""
+        """Return the rule by which clients train local models before the first round; None if none are needed."""
 
     @abstractmethod
     def bind(self, num_clients: int, solo: Solo | None, unseen: bool = False) -> BoundRequirement | None:
-        """Fit it to N clients.
+        """Fit the requirement to N clients; None for unseen clients without a requirement.
 
         Args:
             num_clients: N.
-            solo: how well their own models do, where `solo` has asked for them.
-            unseen: whether they are the clients that never train; None comes back where nothing is known of those.
+            solo: figures of the local models, if the method `solo` returned a rule.
+            unseen: True for the clients that never train.
 
         Raises:
             ConfigurationError: where the options do not fit the clients.
@@ -58,10 +58,10 @@ class BoundRequirement:
     """Requirements of N clients: a loss below, or an accuracy above, rho_k.
 
     Attributes:
-        measure: whether it is a loss or an accuracy.
+        measure: ``"loss"`` or ``"accuracy"``.
         train: rho_k on the client's training examples, float64 ``[N]``.
         test: rho_k on its test examples, float64 ``[N]``; None where clients have none.
-        solo_accuracy: test accuracy of its own model, float64 ``[N]``; None without test examples or own model.
+        solo_accuracy: test accuracy of the local models, float64 ``[N]``; None without test examples or local models.
     """
 
     measure: str
@@ -74,23 +74,22 @@ class BoundRequirement:
         return self.train if split == "train" else self.test
 
     def gap(self, loss: Any, accuracy: Any, required: Any) -> Any:
-        """Return how far the model falls short of what is `required`, < 0 where it is better: ``F_k - rho_k`` of losses."""
+        """Return how far a model falls short of a requirement, for losses ``F_k - rho_k``; < 0 where it is met."""
         return loss - required if self.measure == "loss" else required - accuracy
 
 
 @dataclass(frozen=True)
 class WarmUp(Requirement, name="warm_up"):
-    """A client wants to do better than alone: ``rho_k = F_k(w_k)``, w_k a model of its own (MaxFL, section 3).
+    """The federated model has to beat the client's local model: ``rho_k = F_k(w_k)`` (MaxFL, section 3).
 
-    Every client takes `steps` local steps from the initial model, by the local rule of the algorithm without its
-    corrections. Its data are asked again for what counts as the same requirement of the true loss: on test examples it is
-    the loss of w_k there.
+    Every client trains its local model w_k with `steps` local steps from the initial model, by the local rule of the
+    algorithm without its corrections. The requirement on test examples is the loss of w_k on them.
 
     Args:
-        steps: local steps of the own model.
+        steps: local steps of the local model.
         measure: ``"loss"`` or ``"accuracy"``.
-        lr: step size; None is that of the algorithm, as in the paper. Algorithms with different step sizes have the same
-            requirements only where it is given.
+        lr: learning rate; None is that of the algorithm, as in the paper. Set it to compare algorithms with different
+            learning rates under the same requirements.
         batch_size: examples in a minibatch; None is that of the algorithm.
 
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
@@ -110,7 +109,7 @@ class WarmUp(Requirement, name="warm_up"):
             count("batch_size", self.batch_size)
 
     def solo(self, local: Local) -> Local:
-        """Return the algorithm's local rule for so many steps."""
+        """Return the local rule of the algorithm with `steps` steps."""
         rule, options = local.alone(self.steps), {"lr": self.lr, "batch_size": self.batch_size}
         options = {name: value for name, value in options.items() if value is not None}
         if missing := options.keys() - {field.name for field in fields(rule)}:  # type: ignore[arg-type]
@@ -118,7 +117,7 @@ class WarmUp(Requirement, name="warm_up"):
         return replace(rule, **options)  # type: ignore[type-var]
 
     def bind(self, num_clients: int, solo: Solo | None, unseen: bool = False) -> BoundRequirement:
-        """Return what the own models reach."""
+        """Return the figures of the local models."""
         del num_clients, unseen
         assert solo is not None
         test = solo.get(f"test_{self.measure}")
@@ -127,16 +126,17 @@ class WarmUp(Requirement, name="warm_up"):
 
 @dataclass(frozen=True)
 class GivenRequirement(Requirement, name="given"):
-    """Every client says what it requires, the same of its training and of its test examples.
+    """Every client has a fixed requirement, the same on its training and on its test examples.
 
     Args:
         table: path of a CSV or Parquet file with the columns client and requirement, or a number for each client.
         measure: ``"loss"`` or ``"accuracy"``.
-        unseen: the same for the clients that never train; None says nothing of them.
+        unseen: the same for the clients that never train; None for no requirements.
 
     Raises:
-        ConfigurationError: for numbers that are not as many as clients, a negative loss, or an accuracy outside [0, 1].
-        DataError: for a file that is missing or unreadable, or where a client has no row, or two.
+        ConfigurationError: for a number of requirements that is not that of clients, a negative loss, or an accuracy outside
+            [0, 1].
+        DataError: for a file that is missing or unreadable, or that has not exactly one row for each client.
     """
 
     table: str | tuple[float, ...]
@@ -157,7 +157,7 @@ class GivenRequirement(Requirement, name="given"):
                 raise refuse(name, given=table, needed="a path to .csv or .parquet, or a number for each client")
 
     def _check(self, values: Sequence[Any]) -> None:
-        """Refuse what is no loss, or no accuracy."""
+        """Raise an error for a value that is not a loss, or not an accuracy."""
         most, needed = (math.inf, "a finite number >= 0") if self.measure == "loss" else (1.0, "a number from 0 to 1")
         for client, value in enumerate(values):
             if not is_finite(value) or not 0 <= value <= most:
@@ -166,11 +166,11 @@ class GivenRequirement(Requirement, name="given"):
                 )
 
     def solo(self, local: Local) -> None:
-        """No own models."""
+        """Return None: no local models are needed."""
         del local
 
     def bind(self, num_clients: int, solo: Solo | None, unseen: bool = False) -> BoundRequirement | None:
-        """Return the given numbers."""
+        """Return the listed requirements."""
         del solo
         table = self.unseen if unseen else self.table
         if table is None:
@@ -185,12 +185,12 @@ class GivenRequirement(Requirement, name="given"):
 
 
 def _read(path: str, num_clients: int) -> list[float]:
-    """Return the requirements in a file, by client."""
+    """Read the requirements in a file, ordered by client."""
     columns = read_table(path, "requirements", ("client", "requirement"))
     clients = numbers(columns["client"], "client", f"requirements {path}", whole=True)
     values = numbers(columns["requirement"], "requirement", f"requirements {path}")
     known, rows = np.unique(np.concatenate([clients, np.arange(num_clients)]), return_counts=True)
-    rows[known < num_clients] -= 1  # of each client there is one more
+    rows[known < num_clients] -= 1  # the one that `arange` adds for each client
     if len(wrong := np.flatnonzero(rows != (known < num_clients))):
         raise DataError(
             f"requirements {path}: client {known[wrong[0]]} has {rows[wrong[0]]} rows; needed one for each of the clients 0 "

@@ -1,4 +1,4 @@
-"""Tables that describe clients: CSV or Parquet files, or rows, read with every cell checked."""
+"""Read tables that describe clients, from CSV or Parquet files or rows, and check every cell."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from turnout.core.checks import ConfigurationError, DataError, is_finite, shown
 from turnout.data.reading import read_table_file
 
 ENDINGS = (".csv", ".parquet")
-"""Of the names of files."""
+"""File name extensions."""
 
 LARGEST = 2**62
-"""Whole numbers are less than this, so that they and sums of two fit into 64 bits."""
+"""The upper bound of whole numbers, so that the sum of two fits into 64 bits."""
 
 Rows = tuple[tuple[Any, ...], ...]
 Column = Any  # of pyarrow, which has no types
-"""Cells of a file, a ``ChunkedArray``, or a sequence of Python's own."""
+"""A ``ChunkedArray`` of a file, or a sequence."""
 
 
 def check_path(path: str, what: str) -> None:
-    """Refuse a path that is neither .csv nor .parquet."""
+    """Raise an error for a path that is neither .csv nor .parquet."""
     if Path(path).suffix not in ENDINGS:
         raise ConfigurationError(f"{what} {path}: needed a file that ends in .csv or .parquet")
 
 
 def as_table(table: object, what: str, form: str, lengths: tuple[int, ...]) -> str | Rows:
-    """Return an option that is a path or rows as text or tuples; cells are not looked at.
+    """Return an option that is a path or rows as text or tuples; cells are not checked.
 
     Args:
         table: the option.
-        what: what messages call the table.
-        form: a row in words, ``"(client, from, to)"``.
-        lengths: how many cells a row may have.
+        what: the name of the table in messages.
+        form: description of a row, ``"(client, from, to)"``.
+        lengths: allowed numbers of cells of a row.
 
     Raises:
-        ConfigurationError: for what is neither a path to .csv or .parquet nor a sequence.
-        DataError: for a row that is no sequence of such a length.
+        ConfigurationError: for a value that is neither a path to .csv or .parquet nor a sequence.
+        DataError: for a row that is not a sequence of such a length.
     """
     if isinstance(table, str | os.PathLike):
         check_path(os.fspath(table), what)
@@ -58,11 +58,11 @@ def as_table(table: object, what: str, form: str, lengths: tuple[int, ...]) -> s
 def read_table(
     path: str, what: str, needed: tuple[str, ...], optional: tuple[str, ...] | None = ()
 ) -> dict[str, pa.ChunkedArray]:
-    """Return the columns of a file; `optional` names further ones that it may have, None allows any.
+    """Read the columns of a file; `optional` names further columns that it may have, None allows any.
 
     Raises:
         ConfigurationError: for another kind of file.
-        DataError: for a file that is missing, unreadable or without rows, lacks a column, or has one that is not known.
+        DataError: for a file that is missing, unreadable or without rows, or with missing or unknown columns.
     """
     check_path(path, what)
     table = read_table_file(Path(path), what, ENDINGS)
@@ -76,33 +76,36 @@ def read_table(
 
 
 def cells(column: Column) -> list[Any]:
-    """Return cells as Python has them; the empty text of a CSV file is a missing value as well."""
+    """Return cells as Python objects; an empty text, as in CSV files, is a missing value."""
     values = column.to_pylist() if isinstance(column, pa.ChunkedArray) else column
     return [None if cell == "" else cell for cell in values]
 
 
 def numbers(column: Column, name: str, what: str, *, whole: bool = False) -> np.ndarray:
-    """Return a column as finite numbers >= 0: float64, or int64 where they must be whole; texts may hold numbers.
+    """Convert a column to finite numbers >= 0: float64, or int64 with `whole`; texts are parsed.
 
     Raises:
-        DataError: naming the first cell that is none.
+        DataError: for a cell that is not such a number, with its row.
     """
     if isinstance(column, pa.ChunkedArray) and pa.types.is_integer(column.type) and not column.null_count:
         limits = pc.call_function("min_max", [column]).as_py()
-        if limits["min"] >= 0 and limits["max"] < LARGEST:  # without a Python object for each cell
+        if limits["min"] >= 0 and limits["max"] < LARGEST:  # fast: no Python object for each cell
             return column.to_numpy().astype(np.int64 if whole else np.float64)
-    needed = "a whole number >= 0 and < 2**62" if whole else "a finite number >= 0"
-    values = []
-    for row, cell in enumerate(cells(column), 1):
-        number = _number(cell)
-        if not is_finite(number) or number < 0 or (whole and not (number == int(number) < LARGEST)):
-            raise DataError(f"{what}, row {row}: got {shown(cell)} as {name!r}, needed {needed}")
-        values.append(number)
+    texts = cells(column)
+    values = list(map(_number, texts))
+    if (row := next((row for row, value in enumerate(values) if not _is_valid(value, whole)), None)) is not None:
+        needed = "a whole number >= 0 and < 2**62" if whole else "a finite number >= 0"
+        raise DataError(f"{what}, row {row + 1}: got {shown(texts[row])} as {name!r}, needed {needed}")
     return np.array(values, dtype=np.int64 if whole else np.float64)
 
 
+def _is_valid(value: Any, whole: bool) -> bool:
+    """Return whether a value is a finite number >= 0, with `whole` a whole number below `LARGEST`."""
+    return is_finite(value) and value >= 0 and (not whole or value == int(value) < LARGEST)
+
+
 def _number(cell: Any) -> Any:
-    """Return the number that a text holds; anything else as it is."""
+    """Parse a text as a number if possible; return other cells unchanged."""
     if isinstance(cell, str):
         for kind in (int, float):
             try:

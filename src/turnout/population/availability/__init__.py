@@ -1,4 +1,4 @@
-"""When clients are available: by chance, in cycles, or as a trace recorded it."""
+"""Model the availability of clients: at random, in cycles, or as recorded in a trace."""
 
 from turnout.core.registry import lookup as _lookup
 from turnout.population.availability.base import Availability as Availability

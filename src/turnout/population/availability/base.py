@@ -1,7 +1,7 @@
-"""When clients are there: the two base classes of availability, its options and what they become for a run.
+"""Define the base classes of availability: the options of a pattern, and the pattern bound to the clients of a run.
 
-Availability is a pure function of (seed, client, round). It is answered only for the clients one asks about, in any
-order, as often as one likes, so a client who is not asked costs nothing and there is no state to save.
+Availability is a pure function of (seed, client, round). It is computed only for the requested clients, in any order and
+any number of times, so other clients cost nothing and there is no state to save.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from turnout.core.registry import Family, Registered
 
 @dataclass(frozen=True)
 class Availability(Registered, ABC):
-    """The options of a pattern of availability; `bind` makes it answer for the clients of one run."""
+    """Options of a pattern of availability; `bind` fits it to the clients of a run."""
 
     family = Family("availability", "availability", ("turnout.population.availability",))
 
     @property
     def round_seconds(self) -> float | None:
-        """Seconds that one of its rounds lasts, where it follows a clock; None where it counts rounds of any length."""
+        """Length of a round in seconds, for patterns that follow a clock; None for patterns that count rounds."""
         return None
 
     @abstractmethod
@@ -32,19 +32,19 @@ class Availability(Registered, ABC):
 
         Args:
             num_clients: N.
-            label_counts: training examples of each class at each client, ``[N, C]``; None if the data have no classes.
-            seed: the run's seed.
+            label_counts: number of training examples of each class at each client, ``[N, C]``; None without classes.
+            seed: of the run.
 
         Raises:
-            ConfigurationError: where the options do not fit the clients.
+            ConfigurationError: for options that do not fit the clients.
         """
 
 
 def one_round_length(availability: Availability, seconds_per_round: float | None) -> float | None:
-    """Return the seconds of a round of availability: those of the pattern itself, if it follows a clock, or those given.
+    """Return the length of a round of availability in seconds: that of the pattern if it follows a clock, or the argument.
 
     Raises:
-        ConfigurationError: where both are given and differ, because a pattern would pass at the wrong speed.
+        ConfigurationError: where both are set and differ, since the pattern would pass at the wrong speed.
     """
     length = availability.round_seconds
     if length is None or seconds_per_round is None:
@@ -65,8 +65,8 @@ class BoundAvailability(ABC):
 
     Attributes:
         num_clients: N.
-        rates: p_n, the long-run fraction of rounds in which a client is there, float64 ``[N]``, read-only; None where
-            it is unknown.
+        rates: p_n, the long-run fraction of rounds in which a client is available, float64 ``[N]``, read-only; None if
+            unknown.
     """
 
     num_clients: int
@@ -74,4 +74,4 @@ class BoundAvailability(ABC):
 
     @abstractmethod
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return whether each of `clients` (int64 ``[B]``, any order, repeats allowed) is there in `round`: bool ``[B]``."""
+        """Return the availability of `clients` (int64 ``[B]``, any order, repeats allowed) in `round`, bool ``[B]``."""

@@ -1,4 +1,4 @@
-"""Clients who decide anew in every round whether they are there."""
+"""Model clients that are available at random, independently in every round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.population.availability.rates import RatedAvailability
 
 @dataclass(frozen=True)
 class Bernoulli(RatedAvailability, name="bernoulli"):
-    """Each client is there with probability p_n, independently of other clients and of other rounds.
+    """Each client is available with probability p_n, independently of other clients and of other rounds.
 
     Options and errors are those of `RatedAvailability`.
 
@@ -35,11 +35,11 @@ class Bernoulli(RatedAvailability, name="bernoulli"):
 
 @dataclass(frozen=True, eq=False)
 class BoundBernoulli(BoundAvailability):
-    """`Bernoulli` for N clients."""
+    """`Bernoulli` bound to N clients."""
 
     rates: np.ndarray
     key: int
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return whether each of `clients` is there in `round`, bool ``[B]``."""
+        """Return the availability of `clients` in `round`, bool ``[B]``."""
         return uniform(fold(self.key, clients, np.array([round]))) < self.rates[clients]

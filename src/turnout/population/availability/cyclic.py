@@ -1,4 +1,4 @@
-"""Clients who are there for the same stretch of every cycle, like devices that charge at night."""
+"""Model clients that are available in the same part of every cycle, like devices that charge at night."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from turnout.population.availability.rates import RatedAvailability
 
 @dataclass(frozen=True)
 class Cyclic(RatedAvailability, name="cyclic"):
-    """Each client is there for the first `on` rounds of its own cycle, which starts at a random round of the period.
+    """Each client is available in the first `on` rounds of its own cycle, which starts at a random round of the period.
 
-    `on` is period * p_n rounded (halves to even), at least 1, at most the period; 0 if p_n = 0. The rates that a run
-    sees are the realised on / period. A client whose visit fills the period is always there; the authors' code gives
-    it one round off and a longer period.
+    `on` is period * p_n rounded (halves to even), at least 1, at most the period; 0 if p_n = 0. The rates of a run are the
+    realised on / period. A client with on = period is always available; the authors' code gives it one round off and a longer
+    period.
 
     Attributes:
-        period: rounds of a cycle; the paper's 100.
+        period: rounds of a cycle; 100 in the paper.
         authors_phase: False starts cycles at a round uniform on the whole period, so that the first rounds are
-            like all others. True does as the authors' code does, against the paper's text: everyone starts absent, with
-            a remaining absence uniform on {0, ..., period - on - 1}, so that few are there in the first rounds.
+            like all others. True starts them as the authors' code does, in contrast to the text of the paper: all clients
+            start absent, with a remaining absence uniform on {0, ..., period - on - 1}, so that few are available in the
+            first rounds.
 
     The other options are those of `RatedAvailability`.
 
     Raises:
-        ConfigurationError: for a period below 2, besides the errors of `RatedAvailability`.
+        ConfigurationError: for a period below 2, and as `RatedAvailability` does.
 
     Example:
         >>> import numpy as np, turnout as to
@@ -51,20 +52,20 @@ class Cyclic(RatedAvailability, name="cyclic"):
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundCyclic:
         """Fit the pattern to N clients."""
-        wanted = self.client_rates(num_clients, label_counts, seed)
-        one_for_all = wanted.strides == (0,)
-        wanted = wanted[:1] if one_for_all else wanted
-        on = np.where(wanted > 0, np.clip(np.rint(self.period * wanted), 1, self.period), 0)
+        nominal = self.client_rates(num_clients, label_counts, seed)
+        is_shared = nominal.strides == (0,)  # one rate for all clients, stored once
+        nominal = nominal[:1] if is_shared else nominal
+        on = np.where(nominal > 0, np.clip(np.rint(self.period * nominal), 1, self.period), 0)
         rates = on / self.period
         rates.setflags(write=False)
-        if one_for_all:
+        if is_shared:
             rates = np.broadcast_to(rates, (num_clients,))
         return BoundCyclic(num_clients, rates, self.period, self.authors_phase, stream("availability", seed))
 
 
 @dataclass(frozen=True, eq=False)
 class BoundCyclic(BoundAvailability):
-    """`Cyclic` for N clients."""
+    """`Cyclic` bound to N clients."""
 
     rates: np.ndarray
     period: int
@@ -72,7 +73,7 @@ class BoundCyclic(BoundAvailability):
     key: int
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return whether each of `clients` is there in `round`, bool ``[B]``."""
+        """Return the availability of `clients` in `round`, bool ``[B]``."""
         on = np.rint(self.rates[clients] * self.period).astype(np.int64)
         first = below(fold(self.key, clients), self.period - on if self.authors_phase else self.period)
         return (round - first) % self.period < on

@@ -1,4 +1,4 @@
-"""Clients who come and go like phones: for a while at a time, more at some hours than at others, some hardly ever."""
+"""Model the availability of phones: visits of random length, at rates that depend on the client and the hour of the day."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, not_negative, probability, refuse
 from turnout.core.random import fold, generator, stream, uniform
-from turnout.population.availability.base import Availability, BoundAvailability
-from turnout.population.availability.rates import LabelCorrelation, correlation, rank_by_labels
+from turnout.population.availability.base import BoundAvailability
+from turnout.population.availability.rates import TimedAvailability, rank_by_labels
 from turnout.population.availability.renewal import last_renewal
 
 _TEN_MINUTES, _DAY = 600, 86_400
 
 
 @dataclass(frozen=True)
-class Diurnal(Availability, name="diurnal"):
-    """Each client comes and goes by a two-state process whose rate follows the time of day.
+class Diurnal(TimedAvailability, name="diurnal"):
+    """Each client follows a two-state process whose rate depends on the time of day.
 
-    With probability r_n a round renews a client's state, and otherwise keeps it; a renewed state is there with probability ::
+    In each round a client's state is renewed with probability r_n, and otherwise kept. A renewed state is "available" with
+    probability ::
 
         q_n(t) = p_n (1 + a_n cos(2 pi (t / day - phi_n))),    a_n = min(amplitude, 1 / p_n - 1)
 
     with p_n = 0 for a fraction `never` of the clients and logit-normal for the others (``log(p / (1 - p))`` is normal), r_n
-    log-normal, and the hour phi_n of its peak from a von Mises distribution. A client is there a fraction p_n of the rounds.
-    The constants are fitted to 300 real phones (`Flash`, charging) by ``reproductions/availability/fit.py``.
+    log-normal, and the hour phi_n of its peak from a von Mises distribution. A client is available in a fraction p_n of the
+    rounds. The default constants are fitted to 300 real phones (`Flash`, charging) by ``reproductions/availability/fit.py``.
 
     Attributes:
-        median: median rate of the clients who are ever there.
+        median: median rate of the clients that are ever available.
         spread: standard deviation of ``log(p_n / (1 - p_n))``.
-        never: fraction of clients who are never there.
-        renewal: the median of r_n in a round of ten minutes; in one of s seconds it is ``1 - (1 - r_n)^(s / 600)``.
+        never: fraction of clients that are never available.
+        renewal: median of r_n in a round of ten minutes; in a round of s seconds it is ``1 - (1 - r_n)^(s / 600)``.
         renewal_spread: standard deviation of log r_n; r_n is at most 0.99.
-        amplitude: how strongly rates follow the day, 0 to 1.
-        peak_hour: the hour, after that in which the run begins, around which peaks lie.
-        peak_concentration: how alike peaks are: the von Mises distribution's kappa; at 0 they are uniform.
-        seconds_per_round: how long a round lasts. Where the population has a speed, it lasts as long on its clock.
-        correlated_with_labels: None draws rates whatever clients hold. A number is the concentration alpha_p of
-            `label_correlated_rates`, several are its q, one a class: the lower a client's rate by its labels,
-            the lower is the drawn rate it gets.
+        amplitude: of the daily variation of rates, 0 to 1.
+        peak_hour: mean hour of the peaks, counted from the start of the run.
+        peak_concentration: concentration kappa of the von Mises distribution of peaks; 0 is uniform.
+
+    The other options are those of `TimedAvailability`; with `correlated_with_labels` the drawn rates are assigned to clients
+    in the order of their rates by labels.
 
     Raises:
-        ConfigurationError: for values outside their ranges, or labels that are needed and missing.
+        ConfigurationError: for values outside their ranges, or missing labels.
     """
 
     median: float = 0.13
@@ -53,33 +53,24 @@ class Diurnal(Availability, name="diurnal"):
     amplitude: float = 0.78
     peak_hour: float = 9.0
     peak_concentration: float = 0.58
-    seconds_per_round: int = _TEN_MINUTES
-    correlated_with_labels: LabelCorrelation | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("median", "never", "renewal", "amplitude"):
             probability(name, getattr(self, name))
         for name in ("median", "renewal"):
             if getattr(self, name) in (0, 1):
                 raise refuse(name, given=getattr(self, name), needed="a probability between 0 and 1")
         if self.never == 1:
-            raise ConfigurationError("never: at 1 nobody is ever there: write never=0.01")
+            raise ConfigurationError("never: at 1 no client is ever available: write never=0.01")
         for name in ("spread", "renewal_spread", "peak_concentration", "peak_hour"):
             not_negative(name, getattr(self, name))
-        count("seconds_per_round", self.seconds_per_round, instead="A round lasts whole seconds")
-        alpha = correlation("correlated_with_labels", self.correlated_with_labels)
-        object.__setattr__(self, "correlated_with_labels", alpha)
-
-    @property
-    def round_seconds(self) -> float:
-        """Seconds that a round lasts."""
-        return self.seconds_per_round
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundDiurnal:
         """Draw rates and peaks for N clients."""
         count("num_clients", num_clients)
         logit = np.log(self.median / (1 - self.median))
-        with np.errstate(over="ignore"):  # of a spread beyond all bounds, rates are 0 or 1
+        with np.errstate(over="ignore"):  # with an extreme spread, rates are 0 or 1
             rates = 1 / (1 + np.exp(-logit - self.spread * generator("phone rates", seed).standard_normal(num_clients)))
         rates[uniform(fold(stream("phones never there", seed), np.arange(num_clients))) < self.never] = 0.0
         if self.correlated_with_labels is not None:
@@ -100,14 +91,14 @@ class Diurnal(Availability, name="diurnal"):
 
 @dataclass(frozen=True, eq=False)
 class BoundDiurnal(BoundAvailability):
-    """`Diurnal` for N clients, with random access to any round.
+    """`Diurnal` bound to N clients, with random access to any round.
 
     Attributes:
         peaks: 2 pi phi_n, radians, ``[N]``.
-        amplitude: how strongly rates follow the day.
-        hold: the probability that a state is kept from one round to the next, ``[N]``.
-        seconds_per_round: how long a round lasts.
-        state_key, renewal_key: of the random numbers.
+        amplitude: of the daily variation of rates.
+        hold: probability that a state is kept from one round to the next, ``[N]``.
+        seconds_per_round: length of a round.
+        state_key, renewal_key: keys of the random numbers.
     """
 
     rates: np.ndarray
@@ -119,7 +110,7 @@ class BoundDiurnal(BoundAvailability):
     renewal_key: int
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return whether each of `clients` is there in `round`, bool ``[B]``."""
+        """Return the availability of `clients` in `round`, bool ``[B]``."""
         p = self.rates[clients]
         when = last_renewal(self.renewal_key, clients, self.hold[clients], round)
         with np.errstate(divide="ignore"):

@@ -1,4 +1,4 @@
-"""Every client is there in every round."""
+"""Model clients that are always available."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from turnout.population.availability.rates import everyone_at
 
 @dataclass(frozen=True)
 class Everyone(Availability, name="everyone"):
-    """Every client is there in every round: p_n = 1."""
+    """Every client is available in every round: p_n = 1."""
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundEveryone:
-        """Fit the pattern to N clients; labels and seed do not matter."""
+        """Fit the pattern to N clients; labels and seed are not used."""
         del label_counts, seed
         count("num_clients", num_clients)
         return BoundEveryone(num_clients, everyone_at(1.0, num_clients))
@@ -24,7 +24,7 @@ class Everyone(Availability, name="everyone"):
 
 @dataclass(frozen=True, eq=False)
 class BoundEveryone(BoundAvailability):
-    """`Everyone` for N clients."""
+    """`Everyone` bound to N clients."""
 
     rates: np.ndarray
 

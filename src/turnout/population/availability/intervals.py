@@ -1,4 +1,4 @@
-"""Intervals of presence: the reader of tables ``(client, from, to)``, and clients who are there as such a table says."""
+"""Read tables of availability intervals, ``(client, from, to)``, and look up availability in them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from turnout.population.table import Column, numbers, read_table
 COLUMNS = ("client", "from", "to")
 
 Table = str | tuple[tuple[int, int, int], ...]
-"""The path of a file with these columns, or the rows themselves."""
+"""The path of a file with the columns client, from and to, or the rows."""
 
 Intervals = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Client or device, first round or second, and the one after the last, int64 ``[rows]`` each."""
+"""Client or device, the first round or second of the interval, and the one after its last, int64 ``[rows]`` each."""
 
 
 def read_intervals(table: Table, what: str, optional: tuple[str, ...] | None = ()) -> Intervals:
-    """Return the rows of a table, which may overlap and come in any order.
+    """Read the rows of a table, which may overlap and be in any order.
 
     Raises:
-        DataError: for a file that is missing or unreadable, no rows, a cell that is no whole number >= 0, or a row that ends
-            before it starts.
+        DataError: for a file that is missing or unreadable, a table without rows, a cell that is not a whole number >= 0, or
+            an interval that ends before it starts.
     """
     columns: dict[str, Column] = (
         {**read_table(table, what, COLUMNS, optional)}
@@ -33,7 +33,7 @@ def read_intervals(table: Table, what: str, optional: tuple[str, ...] | None = (
         else dict(zip(COLUMNS, zip(*table, strict=True), strict=False))
     )
     if not columns:
-        raise DataError(f"{what}: it has no rows, so nobody would ever be there")
+        raise DataError(f"{what}: it has no rows, so no client would ever be available")
     client, start, end = (numbers(columns[name], name, what, whole=True) for name in COLUMNS)
     if (wrong := end <= start).any():
         row = int(np.argmax(wrong))
@@ -42,7 +42,7 @@ def read_intervals(table: Table, what: str, optional: tuple[str, ...] | None = (
 
 
 def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the union of intervals [start, end) as ascending intervals that do not overlap; touching ones stay apart."""
+    """Return the union of intervals [start, end) as ascending disjoint intervals; adjacent ones are not merged."""
     order = np.argsort(start, kind="stable")
     start, reach = start[order], np.maximum.accumulate(end[order])
     first = np.flatnonzero(np.concatenate([[True], start[1:] >= reach[:-1]]))
@@ -50,14 +50,15 @@ def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def edges_and_rates(intervals: Intervals, num_devices: int, period: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where devices come and go as ``device * period + time``, ascending, and the fractions of rounds there.
+    """Return the starts and ends of availability as ``device * period + time``, ascending, and the rates of devices.
 
-    Rounds of length `step` fall on all multiples of ``gcd(step, period)`` equally often.
+    A rate is the fraction of rounds in which a device is available. Rounds of length `step` start at every multiple of
+    ``gcd(step, period)`` equally often.
     """
     device, start, end = intervals
     end = np.minimum(end, period)
     inside = start < end
-    # The devices' times end to end on one line, so that one sorted array answers for all of them.
+    # The times of all devices are concatenated, so that one binary search in one sorted array serves all of them.
     opens, closes = union(device[inside] * period + start[inside], device[inside] * period + end[inside])
     grid = math.gcd(step, period)
     rounds = -(-closes // grid) - -(-opens // grid)  # multiples of the grid in each interval
@@ -67,15 +68,15 @@ def edges_and_rates(intervals: Intervals, num_devices: int, period: int, step: i
 
 @dataclass(frozen=True, eq=False)
 class BoundTrace(BoundAvailability):
-    """A `Trace` or a `Recording` for N clients.
+    """A `Trace` or a `Recording` bound to N clients.
 
     Attributes:
-        edges: where devices come (even indices) and go (odd indices), as device * period + time, ascending.
-        devices: whose device each client has, int64 ``[N]``.
-        later: by how much it is later, int64 ``[N]``.
-        period: time after which the recording starts over.
+        edges: starts (even indices) and ends (odd indices) of availability, as device * period + time, ascending.
+        devices: the device of each client, int64 ``[N]``.
+        later: the time shift of each client, int64 ``[N]``.
+        period: time after which the recording repeats.
         seconds_per_round: length of a round; 1 where time is counted in rounds.
-        repeat: False has nobody there after the first period.
+        repeat: False makes all clients unavailable after the first period.
     """
 
     rates: np.ndarray
@@ -87,9 +88,9 @@ class BoundTrace(BoundAvailability):
     repeat: bool = True
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return whether each of `clients` is there in `round`, bool ``[B]``."""
+        """Return the availability of `clients` in `round`, bool ``[B]``."""
         time = round * self.seconds_per_round
         if time >= self.period and not self.repeat:
             return np.zeros(len(clients), dtype=bool)
-        at = self.devices[clients] * self.period + (time % self.period + self.later[clients]) % self.period
-        return np.searchsorted(self.edges, at, side="right") % 2 == 1
+        position = self.devices[clients] * self.period + (time % self.period + self.later[clients]) % self.period
+        return np.searchsorted(self.edges, position, side="right") % 2 == 1

@@ -1,4 +1,4 @@
-"""Clients who come for a while and go for a while: a two-state Markov chain for each, answered at any round at once."""
+"""Model clients as two-state Markov chains, with random access to any round."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _JOIN_LIMIT = 1e-6
 
 @dataclass(frozen=True)
 class Markov(RatedAvailability, name="markov"):
-    """Each client comes and goes by a stationary two-state Markov chain that is there a fraction p_n of the rounds.
+    """Each client follows a stationary two-state Markov chain that is available in a fraction p_n of the rounds.
 
-    From absent to present with probability p01, from present to absent with p10::
+    The transition probabilities are p01 from absent to available, and p10 from available to absent::
 
         p01 = join,       p10 = join * (1 / p_n - 1)        if that is at most 1,
         p01 = p_n / (1 - p_n),   p10 = 1                    otherwise.
@@ -27,13 +27,13 @@ class Markov(RatedAvailability, name="markov"):
     Visits last 1/p10 rounds on average, absences 1/p01. The chain is stationary from the first round on.
 
     Attributes:
-        join: greatest probability of coming back in the next round; the paper's 0.05.
+        join: the largest p01; 0.05 in the paper.
 
     The other options are those of `RatedAvailability`.
 
     Raises:
-        ConfigurationError: for `join` outside [1e-6, 1 - 1e-6], besides the errors of `RatedAvailability`. At join = 1
-            and p_n = 1/2 a client would alternate for ever, without any randomness after the first round.
+        ConfigurationError: for `join` outside [1e-6, 1 - 1e-6], and as `RatedAvailability` does. At join = 1 and p_n = 1/2
+            a client would alternate deterministically after the first round.
 
     Example:
         >>> import numpy as np, turnout as to
@@ -64,12 +64,13 @@ class Markov(RatedAvailability, name="markov"):
 
 @dataclass(frozen=True, eq=False)
 class BoundMarkov(BoundAvailability):
-    """`Markov` for N clients, with random access to any round.
+    """`Markov` bound to N clients, with random access to any round.
 
     Let c = 1 - p01 - p10, the correlation of consecutive rounds. A step of the chain has the same law as this one: with
-    probability |c| keep the state (c >= 0) or flip it (c < 0); otherwise renew it, that is draw it from Bernoulli(r),
-    whatever it was, with r = p_n if c >= 0 and r = (p01 - |c|) / (1 - |c|) if c < 0. So the state in round t is the
-    draw made at the last renewal, flipped once for each round since then if c < 0, and nothing earlier matters.
+    probability |c| keep the state (c >= 0) or flip it (c < 0); otherwise renew it, that is draw it from Bernoulli(r)
+    independently of the previous state, with r = p_n if c >= 0 and r = (p01 - |c|) / (1 - |c|) if c < 0. The state in round t
+    is therefore the draw of the last renewal, flipped once for each later round if c < 0, and does not depend on earlier
+    rounds.
 
     Renewals have the rate 1 - |c|; see `last_renewal`.
     """
@@ -80,9 +81,9 @@ class BoundMarkov(BoundAvailability):
     renewal_key: int
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return whether each of `clients` is there in `round`, bool ``[B]``."""
+        """Return the availability of `clients` in `round`, bool ``[B]``."""
         p = self.rates[clients]
-        with np.errstate(divide="ignore", over="ignore"):  # p = 0 never comes, p = 1 never goes
+        with np.errstate(divide="ignore", over="ignore"):  # p = 0 is never, p = 1 always available
             p01 = np.minimum(self.join, p / (1.0 - p))
             p10 = np.minimum(self.join * (1.0 / p - 1.0), 1.0)
         correlation = 1.0 - p01 - p10

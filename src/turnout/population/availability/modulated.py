@@ -1,4 +1,4 @@
-"""Availability whose rates rise and fall for all clients alike: sine, staircase and interleaved sine."""
+"""Model rates of availability that vary over time for all clients together: sine, staircase and interleaved sine."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from turnout.population.availability.rates import RatedAvailability
 
 @dataclass(frozen=True)
 class Modulated(RatedAvailability):
-    """Each client is there with probability ``p_n f(t)`` in round t, independently; the part that three patterns share.
+    """Base class: each client is available with probability ``p_n f(t)`` in round t, independently of others.
 
     Attributes:
-        period: rounds after which the rates repeat; the authors' 20.
+        period: rounds after which the rates repeat; 20 in the authors' code.
 
-    The other options are those of `RatedAvailability`, which gives p_n.
+    The other options are those of `RatedAvailability`, which determines p_n.
 
     Raises:
-        ConfigurationError: for a period below 2, besides the errors of `RatedAvailability`.
+        ConfigurationError: for a period below 2, and as `RatedAvailability` does.
     """
 
     period: int = 20
@@ -34,16 +34,16 @@ class Modulated(RatedAvailability):
 
     @abstractmethod
     def at(self, rates: np.ndarray, round: int) -> np.ndarray:
-        """Return the probabilities of being there in `round`, ``[B]``, of clients with base rates `rates` ``[B]``."""
+        """Return the probabilities of availability in `round`, ``[B]``, of clients with base rates `rates` ``[B]``."""
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundModulated:
         """Fit the pattern to N clients."""
         base = self.client_rates(num_clients, label_counts, seed)
-        whole = base.strides == (0,)  # one rate for all, held once
-        mean = sum(self.at(base[:1] if whole else base, round) for round in range(self.period)) / self.period
+        is_shared = base.strides == (0,)  # one rate for all clients, stored once
+        mean = sum(self.at(base[:1] if is_shared else base, round) for round in range(self.period)) / self.period
         mean = np.asarray(mean, dtype=np.float64)
         mean.setflags(write=False)
-        rates = np.broadcast_to(mean, (num_clients,)) if whole else mean
+        rates = np.broadcast_to(mean, (num_clients,)) if is_shared else mean
         return BoundModulated(num_clients, rates, base, self, stream("availability", seed))
 
 
@@ -52,7 +52,7 @@ class Sine(Modulated, name="sine"):
     """Rates follow a sine: ``f(t) = gamma sin(2 pi t / period) + 1 - gamma``.
 
     Attributes:
-        gamma: how strongly they swing; the paper's 0.3, 0.2 and 0.1.
+        gamma: amplitude; 0.3, 0.2 and 0.1 in the paper.
 
     The other options are those of `Modulated`.
 
@@ -82,10 +82,10 @@ class Sine(Modulated, name="sine"):
 
 @dataclass(frozen=True)
 class InterleavedSine(Sine, name="interleaved_sine"):
-    """Rates follow a sine and are zero wherever that is below a cutoff: clients with small rates are away for long.
+    """Rates follow a sine and are zero below a cutoff, so that clients with small rates have long absences.
 
     Attributes:
-        cutoff: the least rate with which a client is there at all; the authors' 0.1.
+        cutoff: the least positive rate; 0.1 in the authors' code.
 
     The other options are those of `Sine`.
 
@@ -99,9 +99,9 @@ class InterleavedSine(Sine, name="interleaved_sine"):
         probability("cutoff", self.cutoff)
 
     def at(self, rates: np.ndarray, round: int) -> np.ndarray:
-        """Return ``p_n f(t)`` where that is at least the cutoff, else 0."""
-        swinging = super().at(rates, round)
-        return np.where(swinging >= self.cutoff, swinging, 0.0)
+        """Return ``p_n f(t)`` where it is at least the cutoff, else 0."""
+        current = super().at(rates, round)
+        return np.where(current >= self.cutoff, current, 0.0)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Staircase(Modulated, name="staircase"):
     """Rates alternate: ``f(t) = 1`` in the first half of every period and `low` in the second.
 
     Attributes:
-        low: the factor of the second half; the authors' 0.4.
+        low: factor of the second half; 0.4 in the authors' code.
 
     The other options are those of `Modulated`.
 
@@ -129,7 +129,7 @@ class Staircase(Modulated, name="staircase"):
 
 @dataclass(frozen=True, eq=False)
 class BoundModulated(BoundAvailability):
-    """A `Modulated` pattern for N clients; `base` is p_n, and `rates` their means over a period, ``[N]`` both."""
+    """A `Modulated` pattern bound to N clients; `base` are the p_n, and `rates` the means over a period, ``[N]`` each."""
 
     rates: np.ndarray
     base: np.ndarray
@@ -137,5 +137,5 @@ class BoundModulated(BoundAvailability):
     key: int
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return whether each of `clients` is there in `round`, bool ``[B]``."""
+        """Return the availability of `clients` in `round`, bool ``[B]``."""
         return uniform(fold(self.key, clients, np.array([round]))) < self.pattern.at(self.base[clients], round)

@@ -1,4 +1,4 @@
-"""Rates of availability: one rate for all, given rates, or FedAU's rates that follow the labels it holds."""
+"""Set the rates of availability of clients: one rate for all, a list of rates, or FedAU's label-dependent rates."""
 
 from __future__ import annotations
 
@@ -12,33 +12,32 @@ from turnout.core.random import generator
 from turnout.population.availability.base import Availability
 
 LabelCorrelation = float | tuple[float, ...]
-"""The concentration alpha_p of `label_correlated_rates`, or its q, one number a class."""
+"""The concentration alpha_p of `label_correlated_rates`, or its q, one number per class."""
 
 
 def label_correlated_rates(
     label_counts: np.ndarray, mean: float, alpha: LabelCorrelation, floor: float, seed: int = 0
 ) -> np.ndarray:
-    """Draw FedAU's participation probabilities p_n, float64 ``[N]``, which follow the classes that a client holds.
+    """Draw FedAU's participation probabilities p_n, float64 ``[N]``, which depend on the classes that a client holds.
 
-    With h_n the class proportions of client n's data and one draw of q a seed::
+    With h_n the class proportions of client n's data and one draw of q per seed::
 
         q ~ Dir(alpha * 1_C),    p_n = min(1, max(floor, <h_n, q> * C * mean))
 
-    E[q_c] = 1/C, so E[p_n] = mean before the floor. h_n is what the client really holds, as in the authors' code; the
-    paper's text can be read as the distribution its data were drawn from. They have no upper bound; without it p_n
-    exceeds 1 where C * mean > 1.
+    E[q_c] = 1/C, so E[p_n] = mean before the floor. h_n are the proportions of the client's actual examples, as in the
+    authors' code; the text of the paper can also be read as the distribution from which the examples were drawn. The authors
+    have no upper bound, without which p_n exceeds 1 where C * mean > 1.
 
     Args:
-        label_counts: examples of each class at each client, ``[N, C]``.
+        label_counts: number of examples of each class at each client, ``[N, C]``.
         mean: mean rate mu.
-        alpha: concentration alpha_p; the smaller, the more the rates differ. Several numbers are q itself, up to a factor:
-            one for each class, how often those who hold it are there compared with others.
+        alpha: concentration alpha_p; the smaller, the more the rates differ. Several numbers, one per class, are q up to a
+            factor.
         floor: least rate.
-        seed: the run's seed.
+        seed: of the run.
 
     Raises:
-        ConfigurationError: for a client without examples, whose proportions are 0/0, or as many numbers as there are no
-            classes.
+        ConfigurationError: for a client without examples, whose proportions are 0/0, or a number of q that is not C.
 
     Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
     ICLR 2024, appendix C.6.1.
@@ -62,7 +61,7 @@ def label_correlated_rates(
 
 
 def correlation(name: str, value: LabelCorrelation | Sequence[float] | None) -> LabelCorrelation | None:
-    """Return a checked number or tuple; refuse what is neither a number > 0 nor several >= 0 that are not all zero."""
+    """Return a correlation after checks: a number > 0, or a tuple of numbers >= 0 that are not all zero."""
     if value is None or not isinstance(value, Sequence):
         return None if value is None else positive(name, value) or value
     for index, number in enumerate(value):
@@ -73,7 +72,7 @@ def correlation(name: str, value: LabelCorrelation | Sequence[float] | None) -> 
 
 
 def rank_by_labels(label_counts: np.ndarray | None, num_clients: int, alpha: LabelCorrelation, seed: int) -> np.ndarray:
-    """Return each client's place, int64 ``[N]``, by ascending ``<h_n, q>`` of `label_correlated_rates`.
+    """Return the rank of each client, int64 ``[N]``, by ascending ``<h_n, q>`` of `label_correlated_rates`.
 
     Raises:
         ConfigurationError: where the data have no classes, or for a client without examples.
@@ -87,7 +86,7 @@ def rank_by_labels(label_counts: np.ndarray | None, num_clients: int, alpha: Lab
 
 
 def needed_labels(label_counts: np.ndarray | None, num_clients: int, alpha: LabelCorrelation) -> np.ndarray:
-    """Return the class counts of every client, ``[N, C]``; refuse data that have none."""
+    """Return the class counts of every client, ``[N, C]``; raise an error for data without classes."""
     if label_counts is None:
         raise ConfigurationError(
             f"correlated_with_labels={alpha} needs the class counts of every client, but these data have none: "
@@ -100,23 +99,23 @@ def needed_labels(label_counts: np.ndarray | None, num_clients: int, alpha: Labe
 
 
 def everyone_at(rate: float, num_clients: int) -> np.ndarray:
-    """Return the same rate for N clients, ``[N]``, read-only, at the memory of one number."""
+    """Return the same rate for N clients, ``[N]``, read-only, in the memory of one number."""
     return np.broadcast_to(np.float64(rate), (num_clients,))
 
 
 @dataclass(frozen=True)
 class RatedAvailability(Availability):
-    """Availability of clients who each have a rate p_n, the part that `Bernoulli`, `Markov` and `Cyclic` share.
+    """Base class of patterns with a rate p_n for each client.
 
     Attributes:
         mean: p_n of all clients, or the mean of p_n before the floor if they depend on labels.
         correlated_with_labels: None; the concentration alpha_p of `label_correlated_rates`, in the paper 0.1; or its q, one
-            number a class: ``(1, 1, 0.1)`` has those who hold the third class there a tenth as often as others.
+            number per class: with ``(1, 1, 0.1)`` clients that hold only the third class are available a tenth as often.
         floor: least p_n of rates that depend on labels.
         rates: None, or p_n of each client, in place of the three options above.
 
     Raises:
-        ConfigurationError: for a probability outside [0, 1], a mean of 0, or rates that are both given and drawn.
+        ConfigurationError: for a probability outside [0, 1], a mean of 0, or rates that are both listed and drawn.
     """
 
     mean: float = 0.1
@@ -127,7 +126,9 @@ class RatedAvailability(Availability):
     def __post_init__(self) -> None:
         probability("mean", self.mean)
         if self.mean == 0:
-            raise refuse("mean", given=self.mean, needed="a probability > 0", instead="At 0 nobody is ever there")
+            raise refuse(
+                "mean", given=self.mean, needed="a probability > 0", instead="At 0 no client is ever available"
+            )
         probability("floor", self.floor)
         alpha = correlation("correlated_with_labels", self.correlated_with_labels)
         object.__setattr__(self, "correlated_with_labels", alpha)
@@ -142,7 +143,11 @@ class RatedAvailability(Availability):
             )
 
     def client_rates(self, num_clients: int, label_counts: np.ndarray | None, seed: int) -> np.ndarray:
-        """Return p_n of N clients, float64 ``[N]``, read-only. Refuses labels that are needed and missing."""
+        """Return p_n of N clients, float64 ``[N]``, read-only.
+
+        Raises:
+            ConfigurationError: for missing labels, or a list of rates of another length.
+        """
         count("num_clients", num_clients)
         alpha = self.correlated_with_labels
         if self.rates is None and alpha is None:
@@ -157,3 +162,31 @@ class RatedAvailability(Availability):
             rates = label_correlated_rates(counts, self.mean, alpha, self.floor, seed)
         rates.setflags(write=False)
         return rates
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedAvailability(Availability):
+    """Base class of patterns that follow a clock.
+
+    Attributes:
+        seconds_per_round: length of a round. Where the population has a speed, it is that length on its clock.
+        correlated_with_labels: None assigns rates to clients at random. A number is the concentration alpha_p of
+            `label_correlated_rates`, and several are its q, one per class: clients with a lower rate by their labels get a
+            lower rate.
+
+    Raises:
+        ConfigurationError: for rounds of less than a second, or an invalid correlation.
+    """
+
+    seconds_per_round: int = 600
+    correlated_with_labels: LabelCorrelation | None = None
+
+    def __post_init__(self) -> None:
+        count("seconds_per_round", self.seconds_per_round, instead="A round lasts whole seconds")
+        alpha = correlation("correlated_with_labels", self.correlated_with_labels)
+        object.__setattr__(self, "correlated_with_labels", alpha)
+
+    @property
+    def round_seconds(self) -> float:
+        """Length of a round in seconds."""
+        return self.seconds_per_round

@@ -1,4 +1,4 @@
-"""Renewals of a client's state, which happen with the same probability in every round: the last one before a round."""
+"""Find the last renewal of a client's state before a round, where every round renews it with the same probability."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from turnout.core.random import fold, uniform
 def last_renewal(key: int, clients: np.ndarray, hold: np.ndarray, round: int) -> np.ndarray:
     """Return the last round <= `round` in which each client's state was renewed, int64 ``[B]``.
 
-    Renewals are a Bernoulli process of rate ``1 - hold`` over all rounds, negative ones included. Rounds are cut into
-    blocks of about ``1 / (1 - hold)``. The renewals of a block are found from its end backwards by geometric gaps, each
-    keyed by the client and the round it leaps from; a leap over the start of the block is cut there and begins anew, which
-    a memoryless gap allows. So whoever asks for any round of a block sees the same renewals, and the last one is found
-    after two to four leaps on average, whatever `hold` and the round.
+    Renewals are a Bernoulli process of rate ``1 - hold`` over all rounds, including negative ones. Rounds are divided into
+    blocks of about ``1 / (1 - hold)``. The renewals of a block are drawn backwards from its end by geometric gaps, each keyed
+    by the client and the round at which the gap ends. A gap that crosses the start of the block is cut there, and the next
+    block draws a new one, which is correct because gaps are memoryless. All rounds of a block therefore see the same
+    renewals, and the last one is found after two to four gaps on average, independently of `hold` and the round.
 
     Args:
         key: of the random numbers.
-        clients: whose, int64 ``[B]``.
-        hold: the probability that the state is kept from one round to the next, in [0, 1), float64 ``[B]``.
-        round: the round that is asked about.
+        clients: int64 ``[B]``.
+        hold: probability that the state is kept from one round to the next, in [0, 1), float64 ``[B]``.
+        round: any round >= 0.
     """
     with np.errstate(divide="ignore"):  # hold = 0 renews in every round: the scale is 0 and every gap is 1
         scale: np.ndarray = 1.0 / np.log(hold)

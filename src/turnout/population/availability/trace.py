@@ -1,4 +1,4 @@
-"""Availability as it was recorded: tables of who was there from when to when, in rounds or by the clock."""
+"""Replay recorded availability: tables of intervals in rounds or in seconds."""
 
 from __future__ import annotations
 
@@ -12,38 +12,37 @@ from turnout.core.random import below, fold, generator, stream
 from turnout.data.directory import Place
 from turnout.population.availability.base import Availability
 from turnout.population.availability.intervals import BoundTrace, Intervals, Table, edges_and_rates, read_intervals
-from turnout.population.availability.rates import LabelCorrelation, correlation, rank_by_labels
+from turnout.population.availability.rates import TimedAvailability, rank_by_labels
 from turnout.population.table import LARGEST, as_table
 
 DAY = 86_400
 """Seconds."""
 
 MOST_DEVICES = 10_000_000
-"""Devices that a recording may have; memory grows with their number."""
+"""The largest number of devices of a recording; memory grows with it."""
 
 _FORM = "(client, from, to)"
 
 
 @dataclass(frozen=True)
 class Trace(Availability, name="trace"):
-    """Each client is there in the rounds ``from <= round < to`` of its rows in a table; clients without rows never are.
+    """Each client is available in the rounds ``from <= round < to`` of its rows in a table, and without rows never.
 
-    Rows may come in any order; where rows of a client overlap, their union counts.
+    Rows may be in any order; overlapping rows of a client count as their union.
 
     Attributes:
         table: path of a CSV or Parquet file with the columns client, from, to (whole numbers; other columns are
-            ignored), or the rows themselves, ``((client, from, to), ...)``.
-        repeat: True starts the trace again when its rounds are over; False has nobody there afterwards.
-        rounds: how many rounds were recorded; None is up to the last `to`. A recording that ends in rounds in which nobody
-            is there needs it, or it starts again too early.
+            ignored), or the rows, ``((client, from, to), ...)``.
+        repeat: True repeats the trace after its last round; False makes all clients unavailable afterwards.
+        rounds: number of recorded rounds; None is the last `to`. It is needed for a recording whose last rounds have no
+            available clients, which would otherwise repeat too early.
 
-    The rates of a bound trace are the fractions of its rounds in which each client is there.
+    The rates of a bound trace are the fractions of its rounds in which each client is available.
 
     Raises:
         ConfigurationError: for a table that is neither a path to .csv or .parquet nor rows.
         DataError: for a file that is missing or unreadable, or a row that is not three whole numbers >= 0, ends before it
-            starts, or names a client that does not exist. Rows given directly are checked when the trace is made,
-            everything else when it is bound, before the first round.
+            starts, or has an unknown client. Rows are checked when the trace is made, and files when it is bound.
 
     Example:
         >>> import numpy as np, turnout as to
@@ -64,7 +63,7 @@ class Trace(Availability, name="trace"):
             self._intervals()
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundTrace:
-        """Read the trace for N clients; labels and seed do not matter."""
+        """Read the trace for N clients; labels and seed are not used."""
         del label_counts, seed
         count("num_clients", num_clients)
         client, start, end = self._intervals()
@@ -76,7 +75,7 @@ class Trace(Availability, name="trace"):
         return BoundTrace(num_clients, rates, edges, everyone, np.zeros_like(everyone), horizon, 1, self.repeat)
 
     def _intervals(self) -> Intervals:
-        """Return the rows, whose rounds are those of the trace."""
+        """Read the rows, and check that their rounds are within the trace."""
         client, start, end = read_intervals(self.table, "trace", None)
         _refuse_rows(end >= 2**32, end, "a trace has less than 2**32 rounds: write rounds, not nanoseconds")
         if self.rounds is not None:
@@ -85,53 +84,35 @@ class Trace(Availability, name="trace"):
 
 
 def _refuse_rows(bad: np.ndarray, value: np.ndarray, why: str) -> None:
-    """Name the first bad row of a trace, if there is one."""
+    """Raise an error for the first bad row of a trace, if there is one."""
     if bad.any():
         row = int(np.argmax(bad))
         raise DataError(f"trace, row {row + 1}: got {value[row]}; {why}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recording(Availability):
-    """Clients come and go as recorded devices did; the part that recordings from any source share.
+@dataclass(frozen=True)
+class Recording(TimedAvailability):
+    """Base class of patterns in which clients replay the availability of recorded devices.
 
-    A client is there in round t if its device was there in second ``t * seconds_per_round`` of the recording. After its
-    last whole day the recording starts over, so that the time of day is kept. Among D devices, the first D clients replay
-    one each, in an order drawn from the seed; the next D again one each, later by a number of whole days drawn for each
-    client; and so on.
+    A client is available in round t if its device was available in second ``t * seconds_per_round`` of the recording. The
+    recording repeats after its last whole day, so that the time of day is kept. With D devices, the first D clients replay
+    one device each, in an order drawn from the seed; the next D clients again replay one each, shifted by a number of whole
+    days drawn for each client; and so on.
 
-    Attributes:
-        seconds_per_round: how long a round lasts. Where the population has a speed, it lasts as long on its clock.
-        correlated_with_labels: None gives devices to clients at random. A number is the concentration alpha_p of
-            `label_correlated_rates`, several are its q, one a class: the lower a client's rate by its labels,
-            the more rarely there is the device it gets.
-
-    The rates of a bound recording are exact fractions of rounds.
+    The options are those of `TimedAvailability`; with `correlated_with_labels` the devices are assigned to clients in the
+    order of their rates by labels. The rates of a bound recording are exact fractions of rounds.
 
     Raises:
-        ConfigurationError: for rounds of less than a second, or labels that are needed and missing.
+        ConfigurationError: for rounds of less than a second, or missing labels.
         DataError: for a recording that is missing or unreadable.
     """
 
-    seconds_per_round: int = 600
-    correlated_with_labels: LabelCorrelation | None = None
-
-    def __post_init__(self) -> None:
-        count("seconds_per_round", self.seconds_per_round, instead="A round lasts whole seconds")
-        alpha = correlation("correlated_with_labels", self.correlated_with_labels)
-        object.__setattr__(self, "correlated_with_labels", alpha)
-
-    @property
-    def round_seconds(self) -> float:
-        """Seconds that a round lasts."""
-        return self.seconds_per_round
-
     @abstractmethod
     def intervals(self) -> tuple[Intervals, int]:
-        """Return when each device was there, and how many devices there are."""
+        """Return the intervals in which devices were available, and the number of devices."""
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundTrace:
-        """Give devices to N clients."""
+        """Assign devices to N clients."""
         count("num_clients", num_clients)
         intervals, num_devices = self.intervals()
         last = int(intervals[2].max())
@@ -153,13 +134,13 @@ class Recording(Availability):
 
 @dataclass(frozen=True)
 class TimedTrace(Recording, name="timed_trace"):
-    """Clients come and go as the devices of a table did, by the second.
+    """Clients replay the availability of the devices in a table, in seconds.
 
     Attributes:
-        table: path of a CSV or Parquet file with the columns client, from, to (whole seconds; a client is there in
-            ``from <= second < to``), or the rows themselves, ``((client, from, to), ...)``.
-        num_devices: how many devices were recorded; None takes the largest number in the table, plus one. A device
-            without rows is never there.
+        table: path of a CSV or Parquet file with the columns client, from, to (whole seconds; a device is available in
+            ``from <= second < to``), or the rows, ``((client, from, to), ...)``.
+        num_devices: number of recorded devices; None is one more than the largest number in the table. A device without
+            rows is never available.
 
     The other options are those of `Recording`.
 
@@ -185,27 +166,27 @@ class TimedTrace(Recording, name="timed_trace"):
             self.intervals()
 
     def intervals(self) -> tuple[Intervals, int]:
-        """Return when each device was there, and how many devices there are."""
+        """Return the intervals in which devices were available, and the number of devices."""
         return _of_devices(read_intervals(self.table, "timed trace"), self.num_devices, "timed trace")
 
 
 @dataclass(frozen=True)
 class Flash(Recording, name="flash"):
-    """Clients come and go as 300 real phones did over 6.2 days in January and February 2020.
+    """Clients replay the availability of 300 real phones over 6.2 days in January and February 2020.
 
-    The phones are of the sample that FLASH published of its 136,000; charging only, in rounds of ten minutes, they are
-    there 16.1 % of the time (median 13.0 %), three of them never.
+    The phones are the published sample of FLASH's 136,000. In rounds of ten minutes they are charging 16.1 % of the time
+    (median 13.0 %), three of them never.
 
     Attributes:
-        available: what being there means: ``"charging"``, ``"battery_50"`` (charging, or a battery of at least 50 %) or
-            ``"battery_75"``.
+        available: the condition of availability: ``"charging"``, ``"battery_50"`` (charging, or a battery of at least 50 %)
+            or ``"battery_75"``.
         directory: the data directory; None is ``TURNOUT_DATA``, else ``~/.cache/turnout/data``.
 
     The other options are those of `Recording`.
 
     Raises:
-        ConfigurationError: for another meaning of being there.
-        DataError: where the recording is not in the data directory, with what to do.
+        ConfigurationError: for another condition of availability.
+        DataError: where the recording is not in the data directory, with a remedy.
 
     Reference: Yang et al., "Characterizing impacts of heterogeneity in federated learning upon large-scale smartphone
     data", WWW 2021.
@@ -219,7 +200,7 @@ class Flash(Recording, name="flash"):
         known_name("meaning of available", self.available, _FLASH)
 
     def intervals(self) -> tuple[Intervals, int]:
-        """Return when each phone was there, and how many phones there are."""
+        """Return the intervals in which phones were available, and the number of phones."""
         file = _FLASH[self.available]
         where = Place("flash", (file,), ("Availability",), remedy=_REMEDY).locate(self.directory)
         return _of_devices(read_intervals(str(where / file), "flash"), 300, "flash")
@@ -235,10 +216,10 @@ _REMEDY = "Write availability=diurnal, a generator of the same kind that needs n
 
 
 def _of_devices(intervals: Intervals, num_devices: int | None, what: str) -> tuple[Intervals, int]:
-    """Return the rows of a table and how many devices there are; refuse devices beyond their number.
+    """Return the rows of a table and the number of devices, after checks.
 
     Raises:
-        DataError: for numbers of devices or seconds with which positions ``device * period + second`` exceed 64 bits.
+        DataError: for a device beyond `num_devices`, and for numbers with which ``device * period + second`` exceeds 64 bits.
     """
     device, _, end = intervals
     if end.max() >= 2**40:

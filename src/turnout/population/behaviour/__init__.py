@@ -1,4 +1,4 @@
-"""How clients depart from what the server asks: attacks, dropping out, and opting out."""
+"""Model clients that deviate from the protocol: attackers, and clients that drop out or opt out."""
 
 from turnout.core.registry import lookup as _lookup
 from turnout.population.behaviour.attacks import ALittleIsEnough as ALittleIsEnough

@@ -1,4 +1,4 @@
-"""Attacks of clients who know what honest ones send, and of clients who train on wrong labels."""
+"""Attacks by colluding clients that know the honest updates, and by clients that train on wrong labels."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from turnout.population.behaviour.byzantine import Attack, Honest
 
 @dataclass(frozen=True)
 class ALittleIsEnough(Attack, name="a_little_is_enough"):
-    """Send ``mean + z std`` of the honest updates, in each coordinate, with z so small that it does not stand out (ALIE).
+    """Send ``mean + z std`` of the honest updates in each coordinate, with a z too small to be detected (ALIE).
 
     Args:
-        z: how many standard deviations; None is the paper's, ``Phi^-1((n - m - s) / (n - m))`` with
-            ``s = floor(n/2 + 1) - m``, for m attackers of n reports, and 0 where that is negative.
+        z: number of standard deviations; None is that of the paper, ``Phi^-1((n - m - s) / (n - m))`` with
+            ``s = floor(n/2 + 1) - m``, for m attackers among n reports, and 0 where that is negative.
 
     Reference: Baruch, Baruch and Goldberg, "A little is enough: circumventing defenses for distributed learning", NeurIPS
     2019.
@@ -34,7 +34,7 @@ class ALittleIsEnough(Attack, name="a_little_is_enough"):
             positive("z", self.z)
 
     def forged(self, honest: Honest) -> torch.Tensor:
-        """Return the update."""
+        """Return the update of all attackers."""
         z = self.z
         if z is None:
             n = len(honest.rows) + honest.num_attackers
@@ -46,10 +46,10 @@ class ALittleIsEnough(Attack, name="a_little_is_enough"):
 
 @dataclass(frozen=True)
 class InnerProduct(Attack, name="inner_product"):
-    """Send ``-scale`` times the mean of the honest updates, so that the direction's inner product with it falls.
+    """Send ``-scale`` times the mean of the honest updates, which reduces its inner product with the server's direction.
 
     Args:
-        scale: epsilon; a small one hides among honest updates, one beyond (n - m) / m turns a plain mean around.
+        scale: epsilon; small values are hard to detect, and values above (n - m) / m reverse a plain mean.
 
     Reference: Xie, Koyejo and Gupta, "Fall of empires: breaking Byzantine-tolerant SGD by inner product manipulation", UAI
     2020.
@@ -64,16 +64,17 @@ class InnerProduct(Attack, name="inner_product"):
         positive("scale", self.scale)
 
     def forged(self, honest: Honest) -> torch.Tensor:
-        """Return the update."""
+        """Return the update of all attackers."""
         return -self.scale * honest.mean()
 
 
 @dataclass(frozen=True)
 class Mimic(Attack, name="mimic"):
-    """Send what one honest client sends: the one farthest out along the direction in which honest updates vary most.
+    """Send a copy of one honest update: the most extreme one in the direction of the largest variance.
 
-    Nothing of it is wrong, but one client counts as many. The paper keeps to one client after some rounds in which it
-    learns that direction; here cohorts change, so it is found anew in each step, from the honest updates' inner products.
+    The copies are honest updates, but one client counts as many. The paper copies a fixed client after some rounds of
+    learning the direction. Here cohorts change, so the client is chosen in each step, from the inner products of the honest
+    updates.
 
     Reference: Karimireddy, He and Jaggi, "Byzantine-robust learning on heterogeneous datasets via bucketing", ICLR 2022.
     """
@@ -81,7 +82,7 @@ class Mimic(Attack, name="mimic"):
     colludes: ClassVar[bool] = True
 
     def forged(self, honest: Honest) -> torch.Tensor:
-        """Return the update."""
+        """Return the update of all attackers."""
         products = honest.updates.gram()[honest.rows][:, honest.rows]
         centred = products - products.mean(dim=0) - products.mean(dim=1, keepdim=True) + products.mean()
         along = torch.linalg.eigh(centred).eigenvectors[:, -1].abs()
@@ -92,20 +93,20 @@ class Mimic(Attack, name="mimic"):
 
 @dataclass(frozen=True)
 class WorstCase(Attack, name="worst_case"):
-    """Send whichever update brings the server's direction farthest from the honest mean, as far as a search finds.
+    """Send the update that maximises the distance of the server's direction from the honest mean, found by line search.
 
-    Updates are ``mean + a d`` with d the honest updates' standard deviation (as `ALittleIsEnough`) or minus their mean (as
-    `InnerProduct`); a is searched for, powers of 2 first and then around the best of them. The attackers know the
-    aggregation, with equal weights. Without a robust aggregation there is no worst case, only ever worse ones.
+    Updates are ``mean + a d`` with d the standard deviation of the honest updates (as `ALittleIsEnough`) or minus their mean
+    (as `InnerProduct`); the search for a tries powers of 2 first and then values near the best of them. The attackers know
+    the aggregation, with equal weights. Without a robust aggregation the distance is unbounded.
 
     Args:
-        evaluations: how many directions of the server are looked at for each d.
+        evaluations: number of aggregations that are tried for each d.
 
     Raises:
-        ConfigurationError: for an aggregation that remembers updates, which trying would change.
+        ConfigurationError: for a stateful aggregation, whose state the trials would change.
 
     Reference: Shejwalkar and Houmansadr, "Manipulating the Byzantine: optimizing model poisoning attacks and defenses for
-    federated learning", NDSS 2021, which halves steps likewise.
+    federated learning", NDSS 2021, with the same halving of steps.
     """
 
     colludes: ClassVar[bool] = True
@@ -117,13 +118,13 @@ class WorstCase(Attack, name="worst_case"):
         count("evaluations", self.evaluations)
 
     def forged(self, honest: Honest) -> torch.Tensor:
-        """Return the update."""
+        """Return the update of all attackers."""
         mean = honest.mean()
         updates = [self._farthest(honest, mean, d) for d in (honest.deviation(), -mean)]
         return max(updates, key=lambda update: update[0])[1]
 
     def _farthest(self, honest: Honest, mean: torch.Tensor, d: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """Return the largest distance that was found along d, and the update."""
+        """Return the largest distance along d, and its update."""
 
         def distance(a: float) -> float:
             return float((honest.direction(mean + a * d).double() - mean).norm())
@@ -133,7 +134,7 @@ class WorstCase(Attack, name="worst_case"):
 
 
 def line_search(value: Callable[[float], float], evaluations: int) -> float:
-    """Return where a function of a number > 0 was largest: powers of 2 from 1/16 are tried, then ever smaller steps.
+    """Maximise a function of a number > 0: evaluate powers of 2 from 1/16 on, then steps of decreasing size.
 
     Example:
         >>> round(line_search(lambda a: -((a - 3.7) ** 2), 60), 2)
@@ -145,8 +146,8 @@ def line_search(value: Callable[[float], float], evaluations: int) -> float:
     largest, step = values[best], best / 2
     for k in range(evaluations - first):
         tried = best + (step if k % 2 == 0 else -step)
-        if (reached := value(tried)) > largest:
-            best, largest = tried, reached
+        if (new := value(tried)) > largest:
+            best, largest = tried, new
         elif k % 2 == 1:
             step /= 2
     return best
@@ -154,7 +155,7 @@ def line_search(value: Callable[[float], float], evaluations: int) -> float:
 
 @dataclass(frozen=True)
 class LabelFlipping(Attack, name="label_flipping"):
-    """Train on labels ``C - 1 - y`` in place of y, and report honestly what comes of it.
+    """Train on labels ``C - 1 - y`` in place of y, and send the resulting update unchanged.
 
     Reference: Fang et al., "Local model poisoning attacks to Byzantine-robust federated learning", USENIX Security 2020.
     """
@@ -163,11 +164,11 @@ class LabelFlipping(Attack, name="label_flipping"):
         """Return the flipped labels.
 
         Raises:
-            ConfigurationError: for labels that are no classes.
+            ConfigurationError: for targets that are not classes.
         """
         if num_classes is None or labels.is_floating_point() or labels.dim() > 1:
             raise ConfigurationError(
-                "behaviour: LabelFlipping turns classes around, and the data's labels are numbers: use another attack, such "
+                "behaviour: LabelFlipping flips classes, and the targets of these data are numbers: use another attack, such "
                 "as sign_flipping"
             )
         return num_classes - 1 - labels

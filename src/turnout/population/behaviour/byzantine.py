@@ -1,4 +1,4 @@
-"""Clients who do not do what they are asked to: Byzantine clients."""
+"""Define the base class of attacks, and Byzantine clients that send modified updates."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _LOSSES = ("loss", "start_loss", "appeal_gap")
 
 @dataclass(frozen=True)
 class Attack(Registered):
-    """Base class of attacks: clients who change their labels, what they send, or both, alone or together.
+    """Base class of attacks by clients that change their labels, their reports, or both, alone or in collusion.
 
     Args:
-        fraction: of the clients, drawn once by the run's seed; their number is rounded.
+        fraction: share of the clients that attack, drawn once from the seed of the run; their number is rounded.
 
     Raises:
-        ConfigurationError: for a fraction that is no probability.
+        ConfigurationError: for a fraction outside [0, 1].
     """
 
     family = Family("behaviour", "behaviours", ("turnout.population.behaviour",))
@@ -39,29 +39,29 @@ class Attack(Registered):
     fraction: float = 0.1
 
     colludes: ClassVar[bool] = False
-    """True where attackers know what honest clients send in the same step; `forged` then says what they send."""
+    """True where attackers know the honest reports of the same step, from which `forged` makes theirs."""
 
     def __post_init__(self) -> None:
         probability("fraction", self.fraction)
 
     def poisoned(self, labels: torch.Tensor, num_classes: int | None) -> torch.Tensor:
-        """Return the labels that attackers train on, of their own ones."""
+        """Return the labels on which attackers train, from their true labels."""
         del num_classes
         return labels
 
     def corrupted(self, report: Report, rows: np.ndarray, key: int) -> Report:
-        """Return the reports as they are sent, those in `rows` by attackers, who know no others.
+        """Return the reports with those of attackers changed, each from its own report alone.
 
         Args:
-            report: the reports.
-            rows: which are the attackers', int64, at least one.
-            key: of their random numbers.
+            report: the honest reports.
+            rows: the attackers' rows, int64, at least one.
+            key: of the attackers' random numbers.
         """
         del rows, key
         return report
 
     def forged(self, honest: Honest) -> torch.Tensor:
-        """Return the update ``[P]`` that all attackers of a step send, if they collude."""
+        """Return the update ``[P]`` that all colluding attackers of a step send."""
         raise NotImplementedError
 
     def bind(self, num_clients: int, seed: int = 0) -> BoundAttack:
@@ -74,23 +74,22 @@ class Attack(Registered):
 
 @dataclass(frozen=True)
 class Byzantine(Attack, name="byzantine"):
-    """Some clients send ``scale * Delta + noise * ||Delta|| * e``, and claim losses that are too large by `inflation`.
+    """Some clients send ``scale * Delta + noise * ||Delta|| * e``, and add `inflation` to the losses that they report.
 
-    e is Gaussian, of expected squared length 1 (variance 1/P for each of the P coordinates). They are honest until then:
-    they train as everybody does, on their own data. What they send they change after all guards, because an attacker does
-    not clip itself; so guards on the client do not stop one, and what a server does to reports may. Numbers that overflow are
-    sent as the largest finite ones. What is only summed (control variates) they leave alone. They are always in the pool of
-    an `Opting` population.
+    e is Gaussian with expected squared length 1 (variance 1/P for each of the P coordinates). Attackers train honestly on
+    their own data. They change their updates after all guards on the client, such as clipping, which therefore do not stop
+    them; guards on the server may. Numbers that overflow are sent as the largest finite ones. Quantities that are only summed
+    (control variates) are not changed. Attackers are always in the pool of an `Opting` population.
 
-    The defaults are MaxFL's attack (table 2), whose size the paper leaves open. ``scale=-1`` with nothing else flips the
-    sign of updates, ``scale=10`` enlarges them. Clients whose labels are flipped are a matter of the data
-    (``split(flip_labels=...)``).
+    The defaults are the attack of MaxFL (table 2), whose size the paper does not state. ``scale=-1`` alone flips the sign of
+    updates, and ``scale=10`` enlarges them. For clients with flipped labels see `LabelFlipping` and
+    ``split(flip_labels=...)``.
 
     Args:
-        fraction: of the clients, drawn once by the run's seed; their number is rounded.
-        inflation: what is added to the losses that they report.
+        fraction: share of the clients that attack, drawn once from the seed of the run; their number is rounded.
+        inflation: added to the reported losses.
         noise: length of the noise, relative to that of the update.
-        scale: what the update is multiplied by.
+        scale: factor of the update.
 
     Raises:
         ConfigurationError: for numbers out of range, or an attack that changes nothing.
@@ -125,7 +124,7 @@ class Byzantine(Attack, name="byzantine"):
         return replace(report, delta=delta, seen=seen)
 
     def _changed(self, delta: torch.Tensor, clients: np.ndarray, versions: np.ndarray, key: int) -> torch.Tensor:
-        """Return scaled updates with noise, ``[B, P]``; the noise depends on (seed, version, client) alone."""
+        """Return scaled updates with noise, ``[B, P]``; the noise is a function of (seed, version, client)."""
         changed = (self.scale * delta.double()).to(delta.dtype)
         if self.noise and delta.shape[1]:
             keys = to_device(fold(key, versions, clients), delta.device)
@@ -137,19 +136,19 @@ class Byzantine(Attack, name="byzantine"):
 
 @Attack.family.register
 def sign_flipping(fraction: float = 0.1) -> Byzantine:
-    """Byzantine clients who send the opposite of their update."""
+    """Byzantine clients that send the negative of their update."""
     return Byzantine(fraction, inflation=0.0, noise=0.0, scale=-1.0)
 
 
 @Attack.family.register
 def scaled_updates(fraction: float = 0.1, scale: float = 10.0) -> Byzantine:
-    """Byzantine clients who send a multiple of their update."""
+    """Byzantine clients that send a multiple of their update."""
     return Byzantine(fraction, inflation=0.0, noise=0.0, scale=scale)
 
 
 @Attack.family.register
 def random_updates(fraction: float = 0.1) -> Byzantine:
-    """Byzantine clients who send Gaussian noise, as long as their update."""
+    """Byzantine clients that send Gaussian noise of the length of their update."""
     return Byzantine(fraction, inflation=0.0, noise=1.0, scale=0.0)
 
 
@@ -158,11 +157,11 @@ class Honest:
     """The knowledge of colluding attackers about a step.
 
     Attributes:
-        updates: those of all clients of the step, attackers included, ``[B, P]``.
-        rows: which of them are honest and finite, int64, at least one.
-        num_attackers: how many of them are not.
-        direction: what the server makes of the step's updates with equal weights, ``[P]``, if all attackers send a vector
-            ``[P]``.
+        updates: of all clients of the step, including attackers, ``[B, P]``.
+        rows: of honest and finite updates, int64, at least one.
+        num_attackers: number of attackers.
+        direction: the direction of the server with equal weights, ``[P]``, as a function of the update ``[P]`` of all
+            attackers.
     """
 
     updates: Updates
@@ -176,7 +175,7 @@ class Honest:
         return self.updates.weighted_sum(even.index_fill(0, self.rows, 1.0 / len(self.rows)))
 
     def deviation(self) -> torch.Tensor:
-        """Return the standard deviation of each coordinate over honest updates, float64 ``[P]``; 0 of a single one."""
+        """Return the standard deviation of each coordinate over honest updates, float64 ``[P]``; 0 for a single update."""
         if len(self.rows) == 1:
             return self.mean().zero_()
         return self.updates.columnwise(lambda columns: columns[self.rows].double().std(dim=0))
@@ -184,11 +183,11 @@ class Honest:
 
 @dataclass(frozen=True, eq=False)
 class BoundAttack:
-    """An attack for the N clients of one run.
+    """An attack bound to the N clients of a run.
 
     Attributes:
         options: the attack.
-        attackers: who they are, bool ``[N]``.
+        attackers: mask of the attackers, bool ``[N]``.
     """
 
     options: Attack
@@ -196,12 +195,12 @@ class BoundAttack:
     key: int
 
     def sent(self, report: Report) -> Report:
-        """Return the reports as they leave the clients: those of attackers changed, the others untouched."""
+        """Return the reports as clients send them: those of attackers are changed."""
         rows = np.flatnonzero(self.attackers[report.client])
         return self.options.corrupted(report, rows, self.key) if len(rows) else report
 
     def poisoned(self, train: Shards, num_classes: int | None) -> Shards:
-        """Return what clients train on: the others' examples, and those of attackers with the labels they choose."""
+        """Return the training examples with the labels of attackers replaced by those on which they train."""
         owner = np.repeat(self.attackers, train.sizes)
         rows = to_device(np.flatnonzero(owner), train.y.device)
         labels = train.y[rows]
@@ -209,11 +208,11 @@ class BoundAttack:
         return train if changed is labels else replace(train, y=train.y.index_copy(0, rows, changed))
 
     def colluded(self, report: Report, direction: Callable[[Report], torch.Tensor]) -> Report:
-        """Return all reports of a step as they reach the server, once attackers know those of the others.
+        """Return all reports of a step with those of colluding attackers replaced.
 
         Args:
-            report: the reports, none of them summed yet.
-            direction: what the server makes of reports that weigh alike.
+            report: the reports, before any sum.
+            direction: the direction of the server for reports of equal weight.
         """
         attacking = self.attackers[report.client]
         if not self.options.colludes or not attacking.any():
@@ -238,16 +237,16 @@ class BoundAttack:
 
 
 def _replaced(rows: Any, which: torch.Tensor, vector: torch.Tensor) -> Any:
-    """Return the rows, with `vector` in place of those in `which`, bool ``[B]``."""
+    """Return the rows with `vector` in place of those under the mask `which`, bool ``[B]``."""
     if isinstance(rows, Sharded):
         return Sharded(_replaced(rows.local, which[rows.index], vector), rows.index, len(rows))
     return torch.where(which[:, None], torch.nan_to_num(vector.to(rows.dtype)), rows)
 
 
 def _finite(changed: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
-    """Return what an attacker sends, limited to the largest finite numbers of its type where its original is finite.
+    """Return the changed values, limited to the largest finite numbers of their type where the original is finite.
 
-    An attacker settles its memory by the original report. The server would drop a report that overflows, and its mean of what
-    clients keep would then differ from their mean.
+    Attackers update their own memory from the original report. The server would drop a report that overflows, and its mean of
+    the clients' memories would then differ from the true one.
     """
     return torch.where(original.isfinite(), torch.nan_to_num(changed), original)

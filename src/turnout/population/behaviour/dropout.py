@@ -1,4 +1,4 @@
-"""Clients who drop out in the middle of their work."""
+"""Model clients that drop out during a task."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from turnout.population.speed.durations import Seconds
 
 @dataclass(frozen=True)
 class Dropout:
-    """A client dies during a task, and nothing of it arrives; its next task is a new start.
+    """Clients may drop out during a task, whose report is then lost; they start again with their next task.
 
     Attributes:
-        probability: chance that a task is not finished, however long it takes; it ends at a moment uniform over its time.
-        hazard: deaths per second of work, so that a task of s seconds is finished with probability ``exp(-hazard * s)``.
+        probability: of dropping out of a task, independently of its duration; the time is uniform over the task.
+        hazard: rate of dropping out per second, so that a task of s seconds is finished with probability
+            ``exp(-hazard * s)``.
 
-    With both, whichever comes first.
+    With both, the earlier time counts.
 
     Raises:
-        ConfigurationError: for numbers out of range, or if nobody would ever drop out.
+        ConfigurationError: for numbers out of range, or if both are 0.
     """
 
     probability: float = 0.0
@@ -39,29 +40,29 @@ class Dropout:
             raise ConfigurationError("probability: got 1, so nothing would ever arrive: write less than 1")
 
     def bind(self, seed: int = 0) -> BoundDropout:
-        """Fit it to a run."""
+        """Bind the options to the seed of a run."""
         return BoundDropout(self, stream("dropout in a task", seed), stream("lifetime in a task", seed))
 
 
 @dataclass(frozen=True, eq=False)
 class BoundDropout:
-    """`Dropout` for one run."""
+    """`Dropout` bound to a run."""
 
     options: Dropout
     chance_key: int
     hazard_key: int
 
     def deaths(self, clients: np.ndarray, tasks: np.ndarray, seconds: Seconds) -> Seconds:
-        """Return when in the task each client dies, in seconds from its start; inf where it survives, float64 ``[B]``.
+        """Return when each client drops out, in seconds from the start of its task; inf where it does not, float64 ``[B]``.
 
         Args:
-            clients: whose, int64 ``[B]``.
-            tasks: the number of each task among its client's tasks, int64 ``[B]``.
-            seconds: how long each would take, ``[B]``.
+            clients: int64 ``[B]``.
+            tasks: index of each task among its client's tasks, int64 ``[B]``.
+            seconds: duration of each task, ``[B]``.
         """
         death = np.full(len(clients), np.inf)
         if self.options.probability:
-            # Given that u < p, u / p is uniform: one number says whether and when.
+            # Conditional on u < p, u / p is uniform, so one random number determines both the event and its time.
             moment = uniform(fold(self.chance_key, clients, tasks)) / self.options.probability
             death = np.where(moment < 1, moment * seconds, death)
         if self.options.hazard:

@@ -1,4 +1,4 @@
-"""Clients who take part only while the model meets what they require."""
+"""Model clients that participate only while the model meets their requirement."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ SPLITS = ("train", "test")
 
 @dataclass(frozen=True)
 class Opting:
-    """Clients opt in and out before every round by whether the present model meets their requirement (MaxFL, section 3).
+    """Clients opt in or out before every round, depending on whether the model meets their requirement (MaxFL, section 3).
 
     In round t client k is in the pool iff ``F_k(w^t) < rho_k``, and takes part if it is also available and selected. The
-    rule is the same for all algorithms. It looks at all clients once a round, in one pass over their data.
+    rule is the same for all algorithms. It evaluates the model at all clients once per round.
 
     Args:
-        mandatory_rounds: rounds at the beginning in which everyone is in the pool (the paper's 10 of 200).
-        comes_back: whether those who left return when the model meets their requirement again.
-        split: the examples on which they judge, their own ``"train"`` or ``"test"`` examples; the paper leaves it open. Who
-            has no test examples goes by its training examples.
+        mandatory_rounds: initial rounds in which all clients are in the pool (10 of 200 in the paper).
+        comes_back: clients that left return when the model meets their requirement again.
+        split: the clients' ``"train"`` or ``"test"`` examples on which the model is evaluated; the paper does not say which.
+            Clients without test examples use their training examples.
 
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
@@ -42,12 +42,12 @@ class Opting:
 
 
 class Pool:
-    """`Opting` for the N clients of one run.
+    """`Opting` bound to the N clients of a run.
 
     Args:
         options: the rule.
         num_clients: N.
-        loyal: who never leaves, bool ``[N]``; None is nobody.
+        loyal: mask of clients that never leave, bool ``[N]``; None is none.
     """
 
     def __init__(self, options: Opting, num_clients: int, loyal: np.ndarray | None = None) -> None:
@@ -58,12 +58,12 @@ class Pool:
         self._members = np.ones(num_clients, dtype=bool)
 
     def members(self, round: int, content: Callable[[], np.ndarray]) -> np.ndarray:
-        """Return who is in the pool in `round`, bool ``[N]``.
+        """Return the mask of clients in the pool in `round`, bool ``[N]``.
 
         Args:
-            round: ascending from call to call.
-            content: says of all clients whether the model of that round meets their requirement, bool ``[N]``; called at
-                most once a round.
+            round: does not decrease from call to call.
+            content: returns for all clients whether the model of that round meets their requirement, bool ``[N]``; called at
+                most once per round.
         """
         if round < self._options.mandatory_rounds:
             return np.ones_like(self._members)
@@ -75,11 +75,11 @@ class Pool:
         return self._members
 
     def state(self) -> State:
-        """Return who is gone for good."""
+        """Return the state to save: the clients that have left permanently."""
         return {} if self._options.comes_back else {"gone": torch.from_numpy(self._gone)}
 
     def restore(self, state: State) -> None:
-        """Take over what `state` returned."""
+        """Restore the result of `state`."""
         if not self._options.comes_back:
             self._gone = state["gone"].numpy()
         self._round = -1

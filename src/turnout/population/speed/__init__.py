@@ -1,4 +1,4 @@
-"""How long clients take: durations drawn from distributions, by groups of clients, or replayed from a record."""
+"""Model the duration of tasks: drawn from distributions, by groups of clients, or replayed from a recording."""
 
 from turnout.core.registry import lookup as _lookup
 from turnout.population.speed.distributions import Speed as Speed

@@ -1,4 +1,4 @@
-"""How fast clients are, by distributions of delays: all alike, in groups, or each by a factor of its own."""
+"""Model the speed of clients by distributions of delays: the same for all, by group, or with a factor per client."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ _PURPOSES = (*_LEGS, "speed factor", "link factor")
 
 @dataclass(frozen=True)
 class Speed(SpeedModel, name="delays"):
-    """Draw the duration of a task, ``download + compute + upload`` seconds, each anew for every task::
+    """Draw the duration of each task, ``download + compute + upload`` seconds::
 
         compute  = factor_n * C * (local steps if per == "step" else 1),  C ~ compute
         download = link_n * (D + bytes_down / download_bandwidth),        D ~ download
         upload   = link_n * (U + bytes_up / upload_bandwidth),            U ~ upload
 
-    with ``factor_n = exp(spread * N(0, 1))`` and ``link_n = exp(link_spread * N(0, 1))``, drawn once for each client. All
-    steps of a task go at the speed that was drawn for it.
+    with C, D and U drawn for each task, and ``factor_n = exp(spread * N(0, 1))`` and ``link_n = exp(link_spread * N(0, 1))``
+    drawn once for each client. All steps of a task have the same duration.
 
     Attributes:
         compute: distribution of the seconds of a local step, or of a task.
-        upload: of the seconds that sending a report takes beside its bytes.
-        download: of the seconds that receiving the model takes beside its bytes.
-        per: what `compute` is about, ``"step"`` or ``"task"``.
-        upload_bandwidth: bytes per second; None is so fast that bytes do not count.
-        download_bandwidth: bytes per second; None is so fast that bytes do not count.
-        groups: groups of clients with delays of their own, or the path of a table of them (see `device_profiles`); what
-            a group leaves out is as said here. By shares, the first group has the first clients.
-        shuffle_groups: False gives shares to clients in the order of their numbers, True to clients drawn at random.
-        spread: how unequal computing is; at 0.5 the fastest of 20 clients is about six times as fast as the slowest.
-        link_spread: how unequal communication is.
+        upload: distribution of the latency of sending a report.
+        download: distribution of the latency of receiving the model.
+        per: unit of `compute`, ``"step"`` or ``"task"``.
+        upload_bandwidth: bytes per second; None is unlimited.
+        download_bandwidth: bytes per second; None is unlimited.
+        groups: groups of clients with other delays, or the path of a table of them (see `device_profiles`); options that a
+            group leaves out are those above. By shares, the first group has the first clients.
+        shuffle_groups: False assigns groups to clients in the order of their numbers, True at random.
+        spread: inequality of computing times; at 0.5 the fastest of 20 clients is about six times as fast as the slowest.
+        link_spread: inequality of communication times.
 
     Raises:
-        ConfigurationError: for something that is no delay, numbers out of range, or clients whose tasks take no time.
+        ConfigurationError: for an option that is not a delay, numbers out of range, or tasks without duration.
 
     Example:
         >>> import numpy as np, turnout as to
@@ -86,7 +86,7 @@ class Speed(SpeedModel, name="delays"):
         self._resolved(self.groups)
 
     def bind(self, num_clients: int, seed: int = 0) -> BoundDelays:
-        """Fit it to N clients; reads the table of groups, if there is one."""
+        """Fit the model to N clients; reads the table of groups, if there is one."""
         count("num_clients", num_clients)
         groups = device_profiles(self.groups) if isinstance(self.groups, str) else self.groups
         group = np.broadcast_to(np.int64(0), (num_clients,))  # without groups, at the memory of one number
@@ -96,21 +96,21 @@ class Speed(SpeedModel, name="delays"):
         return BoundDelays(num_clients, self, self._resolved(groups), group, keys)
 
     def _resolved(self, groups: tuple[Group, ...]) -> tuple[Group, ...]:
-        """Return the groups with nothing left out; a single one without groups."""
-        whole = []
+        """Return the groups with all options filled in; a single one without groups."""
+        resolved = []
         for group in groups or (Group(),):
-            left_out = [name for name in (*DELAYS, *BANDWIDTHS) if getattr(group, name) is None]
-            whole.append(replace(group, **{name: getattr(self, name) for name in left_out}))
-            if not any(delay.mean() > 0 for delay in _delays(whole[-1])):
+            missing = [name for name in (*DELAYS, *BANDWIDTHS) if getattr(group, name) is None]
+            resolved.append(replace(group, **{name: getattr(self, name) for name in missing}))
+            if not any(delay.mean() > 0 for delay in _delays(resolved[-1])):
                 raise ConfigurationError(
                     "compute, upload and download all take 0 seconds, so a client could work without end in no time: give "
                     "one of them a delay, such as delay.Constant(1)"
                 )
-        return tuple(whole)
+        return tuple(resolved)
 
 
 def _delays(group: Group) -> tuple[Delay, Delay, Delay]:
-    """Download, compute and upload of a group in which nothing is left out."""
+    """Return download, compute and upload of a group with all options filled in."""
     assert group.download is not None
     assert group.compute is not None
     assert group.upload is not None
@@ -118,17 +118,17 @@ def _delays(group: Group) -> tuple[Delay, Delay, Delay]:
 
 
 UNEQUAL = Speed(compute=delay.Uniform(0.5, 1.5), per="task", spread=1.0)
-"""Speeds where nobody says any and time matters: the fastest of 100 clients are about 100 times as fast as the slowest."""
+"""Default speeds for paces that need a clock: the fastest of 100 clients is about 100 times as fast as the slowest."""
 
 
 @dataclass(frozen=True, eq=False)
 class BoundDelays(BoundSpeed):
-    """`Speed` for N clients.
+    """`Speed` bound to N clients.
 
     Attributes:
         options: the options.
-        devices: the groups, with nothing left out.
-        group: which of them each client belongs to, int64 ``[N]``, read-only.
+        devices: the groups, with all options filled in.
+        group: index of the group of each client, int64 ``[N]``, read-only.
         keys: the random stream of each leg and factor.
     """
 
@@ -145,7 +145,7 @@ class BoundDelays(BoundSpeed):
         bytes_up: int = 0,
         bytes_down: int = 0,
     ) -> Durations:
-        """Return how long B tasks take; see `BoundSpeed`."""
+        """Return the durations of B tasks; see `BoundSpeed`."""
         down, compute, up = (np.empty(len(clients)) for _ in range(3))
         group = self.group[clients]
         for g in np.unique(group) if len(self.devices) > 1 else range(min(len(clients), 1)):
@@ -153,7 +153,7 @@ class BoundDelays(BoundSpeed):
             for seconds, distribution, leg in zip((down, compute, up), _delays(self.devices[g]), _LEGS, strict=True):
                 seconds[rows] = distribution.draw(self.keys[leg], clients[rows], tasks[rows])
         link = self._factor("link factor", self.options.link_spread, clients)
-        with np.errstate(over="ignore"):  # what is beyond floating point takes for ever
+        with np.errstate(over="ignore"):  # durations beyond the range of floating point are infinite
             if self.options.per == "step":
                 compute *= num_steps
             return Durations(
@@ -181,14 +181,14 @@ class BoundDelays(BoundSpeed):
         return link * (latency + transfer)[self.group]
 
     def _transfer(self, bandwidth: str, num_bytes: int) -> Seconds:
-        """Return what bytes take in each group, in seconds."""
+        """Return the time of transferring bytes in each group, in seconds."""
         widths = [getattr(device, bandwidth) for device in self.devices]
         return np.array([num_bytes / width if width else 0.0 for width in widths])
 
     def _factor(self, purpose: str, spread: float, clients: np.ndarray) -> np.ndarray | float:
-        """Return the factors of `clients`, ``[B]``; 1 where all are alike."""
+        """Return the factors of `clients`, ``[B]``; 1 without spread."""
         if spread == 0:
             return 1.0
-        # The centre of the cell of a 53-bit number, so that no client is infinitely fast.
+        # The centre of the cell of a 53-bit number is never 0, where the factor would be 0.
         drawn = uniform(fold(self.keys[purpose], clients)) * (1 - 2**-53) + 2**-54
         return np.exp(spread * standard_normal(drawn))

@@ -1,7 +1,7 @@
-"""Durations of tasks, and the base classes of models of speed.
+"""Define durations of tasks, and the base classes of models of speed.
 
-A duration is a pure function of (seed, client, number of the client's task), as availability is of (seed, client, round):
-the third task of client 7 takes equally long in every run of a comparison, whatever came before it and whoever was asked.
+A duration is a pure function of (seed, client, index of the client's task), as availability is of (seed, client, round).
+The third task of client 7 has the same duration in every run of a comparison, whatever was selected before.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Durations:
     """Durations of the parts of B tasks, in seconds, float64 ``[B]`` each.
 
     Attributes:
-        download: until the model has arrived at the client.
-        compute: local training.
-        upload: until the report has arrived at the server.
+        download: of the model to the client.
+        compute: of local training.
+        upload: of the report to the server.
     """
 
     download: Seconds
@@ -33,29 +33,29 @@ class Durations:
 
     @property
     def total(self) -> Seconds:
-        """Seconds from the moment the server asks to the moment it has the report, ``[B]``."""
+        """Seconds from the request of the server to the arrival of the report, ``[B]``."""
         return self.download + self.compute + self.upload
 
 
 @dataclass(frozen=True)
 class SpeedModel(Registered, ABC):
-    """Options of a model of speed; `bind` makes it answer for the clients of one run."""
+    """Options of a model of speed; `bind` fits it to the clients of a run."""
 
     family = Family("speed", "speeds", ("turnout.population.speed",))
 
     @abstractmethod
     def bind(self, num_clients: int, seed: int = 0) -> BoundSpeed:
-        """Fit it to N clients.
+        """Fit the model to N clients.
 
         Raises:
-            ConfigurationError: where the options do not fit the clients.
+            ConfigurationError: for options that do not fit the clients.
             DataError: for a table that is missing or damaged.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class BoundSpeed(ABC):
-    """A model of speed for the N clients of one run."""
+    """A model of speed bound to the N clients of a run."""
 
     num_clients: int
 
@@ -68,14 +68,14 @@ class BoundSpeed(ABC):
         bytes_up: int = 0,
         bytes_down: int = 0,
     ) -> Durations:
-        """Return how long B tasks take.
+        """Return the durations of B tasks.
 
         Args:
-            clients: whose, int64 ``[B]``; any order, repeats allowed.
-            tasks: the number of each task among its client's tasks, 0 for its first one, int64 ``[B]``.
-            num_steps: local steps of each, ``[B]`` or one number for all.
+            clients: int64 ``[B]``; any order, repeats allowed.
+            tasks: index of each task among its client's tasks, 0 for the first one, int64 ``[B]``.
+            num_steps: local steps of each task, ``[B]`` or one number for all.
             bytes_up: size of a report.
-            bytes_down: size of what a client receives.
+            bytes_down: size of a download.
         """
 
     @property

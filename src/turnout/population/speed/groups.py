@@ -1,4 +1,4 @@
-"""Groups of clients who are alike, who belongs to which, and groups from tables of device profiles."""
+"""Group clients with the same distributions of delays, and read groups from tables of device profiles."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ class Group:
     """Clients whose delays have the same distributions.
 
     Attributes:
-        share: its size relative to the other groups: 10 beside a group of 5 is two thirds of the clients, however many
-            there are.
-        compute: seconds of a local step or of a task; None is what `Speed` says for all.
-        upload: seconds that sending a report takes beside its bytes; None is what `Speed` says.
-        download: seconds that receiving the model takes beside its bytes; None is what `Speed` says.
-        upload_bandwidth: bytes per second; None is what `Speed` says.
-        download_bandwidth: bytes per second; None is what `Speed` says.
+        share: relative size: a group of 10 beside a group of 5 has two thirds of the clients.
+        compute: seconds of a local step or of a task; None is that of `Speed`, as for the following options.
+        upload: latency of sending a report in seconds.
+        download: latency of receiving the model in seconds.
+        upload_bandwidth: bytes per second.
+        download_bandwidth: bytes per second.
         clients: the numbers of its clients, in place of a share.
-        name: what to call it, in messages.
+        name: for messages.
 
     Raises:
-        ConfigurationError: for a share or bandwidth that is not > 0, something that is no delay, or no clients.
+        ConfigurationError: for a share or bandwidth that is not > 0, an option that is not a delay, or an empty group.
     """
 
     share: float = 1.0
@@ -57,7 +56,7 @@ class Group:
 
 
 def check_parts(piece: object, *, optional: bool = False) -> None:
-    """Refuse what is not a `Delay` among the delays of a piece, and bandwidths that are not > 0."""
+    """Check that the delays of a piece are `Delay` objects, and its bandwidths > 0."""
     for name in DELAYS:
         delay = getattr(piece, name)
         if not isinstance(delay, Delay) and not (optional and delay is None):
@@ -71,12 +70,12 @@ def check_parts(piece: object, *, optional: bool = False) -> None:
 def assign(groups: Sequence[Group], num_clients: int, shuffled: bool, seed: int) -> np.ndarray:
     """Return the group of each of N clients, int64 ``[N]``.
 
-    Clients that groups name go there. The others are given to the remaining groups in the order of client numbers, so
-    that the last group holds the last ones; group g ends at client ``round(N * (share_1 + ... + share_g) / total)`` of
-    them (halves to even). `shuffled` gives the same sizes to clients drawn at random.
+    Groups with `clients` get these. The others are divided among the groups with a share in the order of client numbers;
+    group g ends at client ``round(N * (share_1 + ... + share_g) / total)`` of them (halves to even). `shuffled` assigns the
+    same sizes at random.
 
     Raises:
-        ConfigurationError: where a client is named twice or does not exist, or nobody serves those that are not named.
+        ConfigurationError: for a client that is named twice or does not exist, or clients that are left without a group.
     """
     count("num_clients", num_clients)
     group = _named(groups, num_clients)
@@ -95,7 +94,7 @@ def assign(groups: Sequence[Group], num_clients: int, shuffled: bool, seed: int)
 
 
 def _named(groups: Sequence[Group], num_clients: int) -> np.ndarray:
-    """Return the group that names each client, -1 where none does, int64 ``[N]``."""
+    """Return the group that names each client, -1 for none, int64 ``[N]``."""
     group = np.full(num_clients, -1, dtype=np.int64)
     for g, members in enumerate(groups):
         if members.clients is None:
@@ -124,13 +123,13 @@ def device_profiles(table: str | os.PathLike[str] | Mapping[str, Mapping[str, An
         table: path of a CSV or Parquet file with a column ``profile`` (a name) and the columns below, or a mapping from
             names to mappings from these columns. Only ``seconds_per_step`` is needed.
 
-            - ``seconds_per_step``: mean computing time of a local step (constant).
-            - ``share``: relative number of clients, 1 if left out; or ``clients``: their numbers, ``3;7;8`` in a file.
-            - ``upload_bandwidth``, ``download_bandwidth``: bytes per second; left out, bytes take no time.
-            - ``latency``: seconds of each transfer beside its bytes, 0 if left out.
+            - ``seconds_per_step``: computing time of a local step (constant).
+            - ``share``: relative number of clients, by default 1; or ``clients``: their numbers, ``3;7;8`` in a file.
+            - ``upload_bandwidth``, ``download_bandwidth``: bytes per second, by default unlimited.
+            - ``latency``: seconds of each transfer, by default 0.
 
     Raises:
-        ConfigurationError: for a path to another kind of file, or for columns that profiles do not have.
+        ConfigurationError: for another kind of file, or unknown columns.
         DataError: for a file that is missing or damaged, or a cell that is not a number in range.
     """
     if isinstance(table, Mapping):
@@ -148,7 +147,7 @@ def device_profiles(table: str | os.PathLike[str] | Mapping[str, Mapping[str, An
 
 
 def _group(name: str, row: Mapping[str, Any], what: str) -> Group:
-    """One profile as a group."""
+    """Convert one profile to a group."""
     cell_of = {column: value for column, value in row.items() if value is not None}
     values = {column: float(numbers([cell_of[column]], column, what)[0]) for column in _NUMBERS if column in cell_of}
     for column in _NUMBERS[:-1]:
@@ -170,7 +169,7 @@ def _group(name: str, row: Mapping[str, Any], what: str) -> Group:
 
 
 def _clients(cell: Any, what: str) -> tuple[int, ...]:
-    """Client numbers, from ``3;7;8``, from one number or from a sequence."""
+    """Parse client numbers from ``3;7;8``, one number, or a sequence."""
     parts = cell.split(";") if isinstance(cell, str) else [cell] if isinstance(cell, int | float) else list(cell)
     try:
         whole = [int(part) if isinstance(part, str) else float(part) for part in parts]

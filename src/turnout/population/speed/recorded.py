@@ -1,4 +1,4 @@
-"""Durations as they were recorded: a table of how long each client's tasks took, replayed."""
+"""Replay recorded durations of the tasks of each client."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _WHAT, _FORM = "recorded speed", "(client, compute) or (client, download, comput
 
 @dataclass(frozen=True)
 class RecordedSpeed(SpeedModel, name="recorded"):
-    """Each client's tasks take as long as the rows of a table say, in their order, over and over.
+    """The durations of a client's tasks are the rows of a table, in their order, repeated cyclically.
 
     Attributes:
-        table: path of a CSV or Parquet file with the columns client, compute and perhaps download and upload (seconds),
-            or the rows themselves, ``((client, compute), ...)`` or ``((client, download, compute, upload), ...)``.
-        per: what the column compute is about, ``"task"`` or ``"step"``.
-        drawn: False has every client replay its own rows, from the first on. True has it replay those of a client drawn
-            at random from the table, from a row drawn at random on, so that a small table serves many clients.
+        table: path of a CSV or Parquet file with the columns client, compute and optionally download and upload (seconds),
+            or the rows, ``((client, compute), ...)`` or ``((client, download, compute, upload), ...)``.
+        per: unit of the column compute, ``"task"`` or ``"step"``.
+        drawn: False replays the client's own rows from the first one. True replays those of a client drawn at random from
+            the table, from a row drawn at random, so that a small table serves many clients.
 
-    Sizes of messages do not matter: what was recorded includes them.
+    Sizes of messages are not used, since the recorded times include them.
 
     Raises:
         ConfigurationError: for a table that is neither a path to .csv or .parquet nor rows.
         DataError: for a file that is missing or unreadable, a row that is not a client number and finite seconds >= 0, a
-            row that takes no time at all, or a client without rows. Rows given directly are checked when it is made,
-            everything else when it is bound.
+            row with total duration 0, or a client without rows. Rows are checked when the object is made, and files when it
+            is bound.
     """
 
     table: str | tuple[tuple[float, ...], ...]
@@ -69,7 +69,7 @@ class RecordedSpeed(SpeedModel, name="recorded"):
         )
 
     def _rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Clients, int64 ``[rows]``, and download, compute and upload, float64 ``[rows, 3]``, checked."""
+        """Read and check the clients, int64 ``[rows]``, and download, compute and upload, float64 ``[rows, 3]``."""
         if isinstance(self.table, str):
             columns: dict[str, Column] = {
                 **read_table(self.table, _WHAT, ("client", "compute"), ("download", "upload"))
@@ -89,15 +89,15 @@ class RecordedSpeed(SpeedModel, name="recorded"):
 
 @dataclass(frozen=True, eq=False)
 class BoundRecordedSpeed(BoundSpeed):
-    """`RecordedSpeed` for N clients.
+    """`RecordedSpeed` bound to N clients.
 
     Attributes:
-        per: what computing times are about.
-        rows: download, compute and upload of all rows, client by client, float64 ``[rows, 3]``.
-        owner: whom each row was recorded of, ascending, ``[rows]``.
-        start: where the rows of the client that each client replays start, ``[N]``.
-        length: how many there are, ``[N]``.
-        first: with which of them it begins, ``[N]``.
+        per: unit of computing times.
+        rows: download, compute and upload of all rows, sorted by recorded client, float64 ``[rows, 3]``.
+        owner: recorded client of each row, ascending, ``[rows]``.
+        start: the first row that each client replays, ``[N]``.
+        length: number of rows that each client replays, ``[N]``.
+        first: index among them of the row of the first task, ``[N]``.
     """
 
     per: Per
@@ -115,7 +115,7 @@ class BoundRecordedSpeed(BoundSpeed):
         bytes_up: int = 0,
         bytes_down: int = 0,
     ) -> Durations:
-        """Return how long B tasks take; see `BoundSpeed`."""
+        """Return the durations of B tasks; see `BoundSpeed`."""
         del bytes_up, bytes_down
         down, compute, up = self.rows[self.start[clients] + (self.first[clients] + tasks) % self.length[clients]].T
         return Durations(down, compute * num_steps if self.per == "step" else compute, up)
@@ -131,7 +131,7 @@ class BoundRecordedSpeed(BoundSpeed):
         return (sums[self.start + self.length] - sums[self.start]) / self.length
 
     def communication_quantile(self, q: float, bytes_up: int = 0, bytes_down: int = 0) -> Seconds:
-        """Return the least recorded time of download and upload that a fraction q of the rows stays within, ``[N]``."""
+        """Return the q-quantile of the recorded time of download and upload together, ``[N]``."""
         del bytes_up, bytes_down
         probability("q", q)
         total = self.rows[:, 0] + self.rows[:, 2]
