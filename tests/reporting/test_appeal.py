@@ -1,4 +1,4 @@
-"""What clients require, in tables, pictures and the page: named as people say it, and absent where nobody asked."""
+"""Requirements of clients, in tables, pictures and the page: named as people say it, and absent where nobody asked."""
 
 import io
 import re
@@ -47,7 +47,7 @@ def test_columns_have_the_papers_names_for_all_kinds_of_clients():
 
 def test_a_comparison_shows_them_beneath_its_results():
     text = text_of([run(), run("fedavg", pool=2, appeal_test=0.04)])
-    assert "What clients require" in text
+    assert "Requirements of clients" in text
     assert re.search(r"maxfl +0\.38 +0\.40 +70\.1 +88\.3 +44", text), "the pool is a whole number: 43.5 rounds to even"
     assert re.search(r"fedavg +0\.04 +0\.40 +70\.1 +88\.3 +2\b", text)
     assert "Unseen" not in text
@@ -108,7 +108,7 @@ def test_the_page_has_tables_and_pictures_of_them(tmp_path):
     page = write_report(records, tmp_path / "r.html").read_text(encoding="utf-8")
     whole = Page(page)  # every tag is closed
     assert len(whole.ids) == len(set(whole.ids))
-    assert ">What clients require</h2>" in page
+    assert ">Requirements of clients</h2>" in page
     assert "<caption>Unseen clients</caption>" in page
     for name in ("appeal_test", "preferred_accuracy", "unseen_appeal_test", "pool"):
         assert f'<th scope="col">{COLUMNS[name].title}</th>' in page
@@ -117,4 +117,4 @@ def test_the_page_has_tables_and_pictures_of_them(tmp_path):
 
 @pytest.mark.usefixtures("undrawn")
 def test_the_page_of_runs_without_requirements_has_nothing_of_it(tmp_path, six_by_three):
-    assert "What clients require" not in write_report(six_by_three, tmp_path / "o.html").read_text(encoding="utf-8")
+    assert "Requirements of clients" not in write_report(six_by_three, tmp_path / "o.html").read_text(encoding="utf-8")

@@ -147,4 +147,4 @@ def test_the_page_tells_the_best(tmp_path):
         assert text in html
     assert html.count("<svg ") == 3
     edge = write_sweep(made({"lr": [1, 2, 3]}, [[0.1], [0.2], [0.3]]), tmp_path / "e.html").read_text(encoding="utf-8")
-    assert "The best of lr is at the edge of the grid" in edge
+    assert "The best lr is at the edge of the grid" in edge

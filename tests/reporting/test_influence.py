@@ -57,7 +57,7 @@ def test_runs_in_rounds_have_none_of_it(make_run):
     assert influence_figures(without(make_run)) == {}
     assert client_table([without(make_run)]) is None
     assert len(rich_tables(comparison([without(make_run)])).renderables) == 1
-    with pytest.raises(DataError, match="no run went by the clock, so there is no influence"):
+    with pytest.raises(DataError, match="no run was asynchronous, so there is no influence"):
         influence_figure([without(make_run)])
 
 
@@ -96,7 +96,7 @@ def test_the_picture_shows_shares_against_shares():
 
 def test_a_report_has_it_where_runs_do(tmp_path):
     page = write_report([PLAIN, FAIR], tmp_path / "report.html").read_text(encoding="utf-8")
-    for text in (">Influence</h2>", "Who is heard", "fair share (%)", "4 of 4 clients", "least influence"):
+    for text in (">Influence</h2>", "Influence of clients", "fair share (%)", "4 of 4 clients", "least influence"):
         assert text in page
 
 

@@ -122,7 +122,7 @@ def test_what_a_target_costs_is_told_where_one_is_given(html, six_by_three, tmp_
     assert page.says("average_all0/3not reachednot reached")
     assert page.says("Dashed: the target.")
     assert not Page(html).says("until test accuracy")
-    assert Page(html).says("Test accuracy against rounds and against what they cost")
+    assert Page(html).says("Test accuracy against rounds and costs")
     with pytest.raises(ConfigurationError, match="to_accuracy: got 80"):
         write_report(six_by_three, tmp_path / "bad.html", to_accuracy=80)
 

@@ -1,1 +1,1 @@
-"""Tables, figures and reports of finished runs."""
+"""Make tables, figures and reports of finished runs."""

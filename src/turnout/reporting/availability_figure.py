@@ -1,4 +1,4 @@
-"""Draw the availability of clients: their visits, the share by hour of the day, and how long visits and gaps last."""
+"""Plot the availability of clients: visits, the share by hour of the day, and the lengths of visits and absences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_PATTERNS = 4
-"""Patterns that one picture compares."""
+"""The largest number of patterns in one figure."""
 
 _ROWS, _COLUMNS, _LAGS = 300, 600, 60
 _DAY = 86_400
@@ -26,16 +26,16 @@ _DAY = 86_400
 def availability_figure(
     patterns: Mapping[str, BoundAvailability], num_rounds: int, seconds_per_round: int | None = None
 ) -> Figure:
-    """Draw who is there when, for one pattern or several side by side.
+    """Plot the availability of clients over time, for one or more patterns.
 
-    Above: every client's visits, the most available at the top. Below: the share of clients that are there by the hour of
-    the day (by round, where rounds have no length); how long visits (solid) and gaps (dashed) last, as the fraction of them
-    that last longer; and the autocorrelation of a client around its own rate.
+    Top: the visits of every client, the most available at the top. Bottom: the share of available clients by hour of the day
+    (by round, where rounds have no length); the fraction of visits (solid) and absences (dashed) that last longer than a
+    duration; and the autocorrelation of the availability of a client.
 
     Args:
-        patterns: what to draw, by the name it is to have.
+        patterns: bound patterns by name.
         num_rounds: rounds from the first on.
-        seconds_per_round: how long a round lasts; None leaves hours and days out.
+        seconds_per_round: length of a round; None uses rounds in place of hours and days.
 
     Raises:
         ConfigurationError: for no pattern or more than four, fewer than 10 rounds, or where matplotlib is not installed.
@@ -47,7 +47,7 @@ def availability_figure(
     figure, looks = new_figure(9.6, 6.4), looks_of(patterns)
     above, below = np.asarray(figure.subfigures(2, 1, height_ratios=(1.2, 1.0)))
     rasters = np.atleast_1d(above.subplots(1, len(patterns), sharey=False))
-    hours, lasting, alike = below.subplots(1, 3)
+    hours, lengths, correlations = below.subplots(1, 3)
     span = num_rounds * seconds_per_round / _DAY if seconds_per_round else num_rounds
     unit = "days" if seconds_per_round else "rounds"
     for axes, (name, bound) in zip(rasters, patterns.items(), strict=True):
@@ -58,19 +58,19 @@ def availability_figure(
         axes.set_yticks([])
         axes.grid(visible=False)
         _by_hour(hours, here, seconds_per_round, looks[name])
-        _lasting(lasting, here, seconds_per_round, looks[name]["color"])
-        _alike(alike, here, seconds_per_round, looks[name])
-    dress(hours, "hour of the recording's day" if seconds_per_round else "round", "clients there (%)")
+        _draw_lengths(lengths, here, seconds_per_round, looks[name]["color"])
+        _draw_autocorrelation(correlations, here, seconds_per_round, looks[name])
+    dress(hours, "hour of the recording's day" if seconds_per_round else "round", "available clients (%)")
     hours.set_ylim(bottom=0)
-    dress(lasting, "hours" if seconds_per_round else "rounds", "visits (solid), gaps (dashed) that last longer (%)")
-    dress(alike, "lag (hours)" if seconds_per_round else "lag (rounds)", "autocorrelation of a client")
-    alike.axhline(0, color=INK, linewidth=0.6)
+    dress(lengths, "hours" if seconds_per_round else "rounds", "visits (solid), absences (dashed) that last longer (%)")
+    dress(correlations, "lag (hours)" if seconds_per_round else "lag (rounds)", "autocorrelation of a client")
+    correlations.axhline(0, color=INK, linewidth=0.6)
     legend(figure, looks)
     return figure
 
 
 def _raster(axes: Axes, here: np.ndarray, span: float) -> None:
-    """Shade how much of each stretch of time each client (or group of neighbours by rate) is there."""
+    """Shade the share of each time interval in which each client (or group of neighbours by rate) is available."""
     here = here[np.argsort(here.mean(axis=1), kind="stable")]
     limits = zip(here.shape, (_ROWS, _COLUMNS), strict=True)
     rows, columns = (np.arange(min(n, most)) * n // min(n, most) for n, most in limits)
@@ -83,20 +83,20 @@ def _raster(axes: Axes, here: np.ndarray, span: float) -> None:
 
 
 def _by_hour(axes: Axes, here: np.ndarray, seconds: int | None, look: dict) -> None:
-    """Draw the share of clients there by the hour of the day, or by round."""
+    """Plot the share of available clients by hour of the day, or by round."""
     number = 100 * here.mean(axis=0)
     if seconds is None or here.shape[1] * seconds < _DAY:
         axes.plot(np.arange(len(number)), number, linewidth=1.2, **look)
         return
     hour = np.arange(len(number)) * seconds % _DAY // 3600
-    there = np.bincount(hour, minlength=24)
-    known = there > 0
-    axes.plot(np.arange(24)[known], np.bincount(hour, number, 24)[known] / there[known], linewidth=1.8, **look)
+    rounds = np.bincount(hour, minlength=24)
+    known = rounds > 0
+    axes.plot(np.arange(24)[known], np.bincount(hour, number, 24)[known] / rounds[known], linewidth=1.8, **look)
     axes.set_xticks(range(0, 25, 6))
 
 
-def _lasting(axes: Axes, here: np.ndarray, seconds: int | None, color: str) -> None:
-    """Draw which part of the visits, and of the gaps, lasts longer than so long."""
+def _draw_lengths(axes: Axes, here: np.ndarray, seconds: int | None, color: str) -> None:
+    """Plot the share of visits, and of absences, that last longer than a duration."""
     unit = seconds / 3600 if seconds else 1.0
     for lengths, dashes in ((run_lengths(here), "-"), (run_lengths(~here), (0, (4, 1.5)))):
         longer = 100 * (1 - np.arange(1, len(lengths) + 1) / len(lengths))
@@ -106,8 +106,8 @@ def _lasting(axes: Axes, here: np.ndarray, seconds: int | None, color: str) -> N
     axes.set_ylim(0, 100)
 
 
-def _alike(axes: Axes, here: np.ndarray, seconds: int | None, look: dict) -> None:
-    """Draw the autocorrelation of clients around their own rates."""
+def _draw_autocorrelation(axes: Axes, here: np.ndarray, seconds: int | None, look: dict) -> None:
+    """Plot the autocorrelation of the availability of clients, minus their rates."""
     around = here - here.mean(axis=1, keepdims=True)
     most = here.shape[1] // 2
     if seconds:

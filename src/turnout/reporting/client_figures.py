@@ -1,6 +1,7 @@
-"""Draw clients: how well each is served, what it weighs, how much it is heard, and when it took part.
+"""Plot figures of clients: their accuracy, weights, influence, and participation.
 
-All take finished runs and return a matplotlib `Figure`; an algorithm has the same colour in all figures of the same runs.
+All functions take finished runs and return a matplotlib `Figure`; an algorithm has the same colour in all figures of the same
+runs.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ MOST_BINS = 600  # columns of a raster
 
 
 def client_cdf(records: Sequence[RunRecord]) -> Figure:
-    """Draw the cumulative distribution of client-wise accuracy, the clients of all seeds together.
+    """Plot the cumulative distribution of client-wise accuracy, over the clients of all seeds.
 
-    A curve further to the right serves more clients well; a steeper one serves them more evenly.
+    A curve further to the right has more clients with a high accuracy; a steeper one has smaller differences among them.
 
     Raises:
         DataError: where no run has accuracies in its table of clients.
@@ -55,9 +56,9 @@ def client_cdf(records: Sequence[RunRecord]) -> Figure:
 
 
 def weights_against_rates(records: Sequence[RunRecord]) -> Figure:
-    """Draw each client's weight against 1/p_n, one panel per algorithm that has weights, the clients of all seeds together.
+    """Plot the weight of each client against 1/p_n, one panel per algorithm with weights, for the clients of all seeds.
 
-    On the diagonal a weight is the inverse of the client's true participation rate, which makes rare clients count in full.
+    On the diagonal a weight is the inverse of the true participation rate, so that all clients contribute equally.
 
     Raises:
         DataError: where no run has both weights and known participation rates.
@@ -76,29 +77,29 @@ def weights_against_rates(records: Sequence[RunRecord]) -> Figure:
 
 
 def influence_figure(records: Sequence[RunRecord]) -> Figure:
-    """Draw the share of the weights against that of the reports, a dot for each client, the clients of all seeds together.
+    """Plot each client's share of the weights against its share of the reports, for the clients of all seeds.
 
-    Both in fair shares, 1 / N. On the diagonal clients count as often as they report, on the horizontal line all count
-    alike. Clients who never contributed are not shown.
+    Both are in units of the fair share, 1 / N. On the diagonal the influence of clients is proportional to their reports, on
+    the horizontal line it is equal. Clients that never contributed are not shown.
 
     Raises:
         DataError: where no run recorded influence.
     """
-    figure, seen = style.new_figure(), list[np.ndarray]()
+    figure, shown = style.new_figure(), list[np.ndarray]()
     axes = figure.subplots()
 
     def draw(runs: Sequence[RunRecord], look: Look) -> bool:
-        pairs = [_heard_shares(record) for record in runs if records_influence(record)]
+        pairs = [_shares_of_clients(record) for record in runs if records_influence(record)]
         if pairs:
             reports, influence = np.concatenate(pairs, axis=1)
             order = np.argsort(reports, kind="stable")[style.evenly(len(reports), MOST_DOTS)]
             style.scatter(axes, reports[order], influence[order], 14, 0.6, look)
-            seen.extend(pairs)
+            shown.extend(pairs)
         return bool(pairs)
 
     if not (drawn := style.draw_each(records, draw)):
-        raise DataError("no run went by the clock, so there is no influence")
-    values = np.concatenate(seen, axis=1)
+        raise DataError("no run was asynchronous, so there is no influence")
+    values = np.concatenate(shown, axis=1)
     style.draw_target(axes, 1.0)
     _compare(axes, values.min() / 1.3, values.max() * 1.3, (1, 2))
     style.dress(axes, "share of the reports (fair share = 1)", "influence (fair share = 1)")
@@ -107,23 +108,23 @@ def influence_figure(records: Sequence[RunRecord]) -> Figure:
 
 
 def _compare(axes: Axes, low: float, high: float, dashes: tuple[int, int]) -> None:
-    """Draw the diagonal, and give both axes one logarithmic scale."""
+    """Draw the diagonal, and set the same logarithmic scale on both axes."""
     axes.plot([low, high], [low, high], color=style.INK, linewidth=1, linestyle=(0, dashes), zorder=0.9)
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     for axis in (axes.xaxis, axes.yaxis):
         style.plain_ticks(axis, high / low)
 
 
-def _heard_shares(record: RunRecord) -> np.ndarray:
-    """Return rows share of reports and influence, in fair shares, of the clients who have some of both, ``[2, n]``."""
+def _shares_of_clients(record: RunRecord) -> np.ndarray:
+    """Return the shares of reports and of weights, in fair shares, of clients that contributed, ``[2, n]``."""
     contributions, influence = (record.history.client_column(name) for name in ("contributions", "influence"))
-    heard = (contributions > 0) & (influence > 0)
+    contributed = (contributions > 0) & (influence > 0)
     n = len(contributions)
-    return np.stack([n * contributions[heard] / contributions.sum(), n * influence[heard]])
+    return np.stack([n * contributions[contributed] / contributions.sum(), n * influence[contributed]])
 
 
 def weight_points(records: Sequence[RunRecord]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return 1/p_n and the weights of clients, by algorithm; of weights that are all alike only where no others are."""
+    """Return 1/p_n and the weights of clients by algorithm; algorithms with equal weights only where there are no others."""
     points = {}
     for algorithm, group in by_algorithm(records).items():
         inverse, weights = np.concatenate([_inverse_rates_and_weights(record) for record in group], axis=1)
@@ -136,10 +137,10 @@ def weight_points(records: Sequence[RunRecord]) -> dict[str, tuple[np.ndarray, n
 
 
 def participation_raster(record: RunRecord, colour: str = style.PALETTE[0]) -> Figure:
-    """Draw who took part when: clients by known rate (by realised rate where none is known), the highest on top.
+    """Plot the participation of clients over rounds, ordered by known rate (else by realised rate), the highest on top.
 
-    Of more than 200 clients, 200 evenly spaced in that order are shown. Where there are more rounds than can be seen,
-    a cell's shade is the share of its rounds in which the client took part.
+    Of more than 200 clients, 200 evenly spaced in that order are shown. With more than 600 rounds, the shade of a cell is the
+    share of its rounds in which the client took part.
 
     Raises:
         DataError: where the run did not record its participants.
@@ -173,7 +174,7 @@ def participation_raster(record: RunRecord, colour: str = style.PALETTE[0]) -> F
 
 
 def _inverse_rates_and_weights(record: RunRecord) -> np.ndarray:
-    """Return rows 1/p_n and weight of the clients for which both are known and positive, ``[2, n]``."""
+    """Return 1/p_n and the weight of clients for which both are known and positive, ``[2, n]``."""
     rates, weights = record.known_rates, record.history.client_column("weight")
     if rates is None or len(rates) != len(weights):
         return np.empty((2, 0))
@@ -182,7 +183,7 @@ def _inverse_rates_and_weights(record: RunRecord) -> np.ndarray:
 
 
 def _shares(record: RunRecord, shown: np.ndarray, when: np.ndarray, who: np.ndarray) -> np.ndarray:
-    """Return the share of the recorded rounds of each bin in which each client of `shown` took part, ``[clients, bins]``."""
+    """Return the share of the rounds of each bin in which each client of `shown` took part, ``[clients, bins]``."""
     last = record.history.last_round
     bins = min(last, MOST_BINS)
     row = np.full(max(int(who.max()), int(shown.max())) + 1, -1)

@@ -1,4 +1,4 @@
-"""Declare the columns of comparisons: their titles, and how their figures are shown."""
+"""Declare the columns of comparison tables: titles and number formats."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ from turnout.reporting.target import COSTS, TO_TARGET
 
 @dataclass(frozen=True)
 class Column:
-    """The display of a figure: its title, also a short one; `scale` and `decimals` of the number; `max` or `min` is better.
+    """A column of a comparison table.
 
-    A column that is not `spread` shows means only, and of quartiles how many seeds have the figure; an `exceptional` one is
-    shown only where a figure of it is not zero, and a `differing` one where algorithms differ.
+    Attributes:
+        title, short: full and short title.
+        scale, decimals: of the numbers.
+        better: ``max`` or ``min``; None if neither is better.
+        spread: show standard deviations or quartiles; False shows only means, or the number of seeds with a figure.
+        exceptional: show the column only if a figure is not zero.
+        differing: show the column only if algorithms differ.
     """
 
     title: str
@@ -30,10 +35,10 @@ class Column:
     differing: bool = False
 
     def show(self, figure: Measured | Quartiles, interval: bool = False) -> str:
-        """Return the figure as ``77.1 ± 0.4``, a difference as ``-2.3 (p 0.004)``, or quartiles as ``25 (19 to 31)``.
+        """Format a figure as ``77.1 ± 0.4``, a difference as ``-2.3 (p 0.004)``, or quartiles as ``25 (19 to 31)``.
 
         Args:
-            figure: what to show.
+            figure: of this column.
             interval: show 95 % confidence intervals, ``77.1 [76.1, 78.1]`` and ``-2.3 [-3.4, -1.2] (p 0.004)``, in place of
                 standard deviations.
         """
@@ -50,21 +55,21 @@ class Column:
         )
 
     def _interval(self, figure: Measured, write: Callable[[float], str]) -> str:
-        """Write the 95 % confidence interval of a figure."""
+        """Format the 95 % confidence interval of a figure."""
         if figure.margin is None or not math.isfinite(figure.margin):
             return ""
         return f" [{write(figure.mean - figure.margin)}, {write(figure.mean + figure.margin)}]"
 
     def _signed(self, value: float) -> str:
-        """Write a difference."""
+        """Format a difference."""
         return f"{self.scale * value:+,.{self.decimals}f}"
 
     def mean(self, figure: Measured) -> str:
-        """Return the mean alone, rounded as it is shown."""
+        """Format the mean without its spread."""
         return self._rounded(figure.mean)
 
     def _rounded(self, value: float) -> str:
-        """Write a number as it is shown: losses and errors below the last decimal keep two digits, for none is zero."""
+        """Format a number: losses and errors that would round to zero have two significant digits."""
         shown = f"{self.scale * value:,.{self.decimals}f}"
         return f"{value:.2g}" if self.decimals == 3 and value and not float(shown.replace(",", "")) else shown
 
@@ -79,7 +84,7 @@ _APPEAL = {
 
 
 def _of_clients(split: str) -> dict[str, Column]:
-    """Return the columns of figures over clients, of their accuracy on training or on test examples."""
+    """Return the columns of statistics over clients of their accuracy on training or test examples."""
     of = name_of(f"{split}_accuracy")
     return {
         f"client_{split}_mean": Column(f"{of}, mean over clients (%)", f"{split} %,\nclient mean", **_PERCENT),
@@ -124,10 +129,10 @@ COLUMNS = {
     "reached": Column("reached by", "reached by", spread=False),
     **{TO_TARGET[cost]: Column(title, title, scale=scale) for cost, (title, scale) in COSTS.items()},
 }
-"""Every column that a comparison can have whatever the labels are, by key; see `column_of` for the others."""
+"""The columns whose keys do not depend on labels, metrics or algorithms; see `column_of` for the others."""
 
 INFLUENCE = ("staleness", "influence_least", "influence_most", "influence_beyond")
-"""Columns on the influence of clients, of asynchronous runs."""
+"""Columns of the influence of clients in asynchronous runs."""
 
 RESULTS = (
     "train_accuracy",
@@ -143,21 +148,21 @@ RESULTS = (
     "server_bytes",
     "seconds",
 )
-"""The columns that are shown where no others are asked for."""
+"""The columns that are shown by default."""
 
 COST = ("reached", *TO_TARGET.values())
-"""Columns on the costs of reaching a target."""
+"""Columns of the costs of reaching a target."""
 
 APPEAL = {
     title: (*(kind + key for key in APPEAL_COLUMNS), *(["pool"] if not kind else []))
     for title, kind in {
-        "What clients require": "",
+        "Requirements of clients": "",
         "Unseen clients": "unseen_",
         "After local tuning": "tuned_",
         "Unseen clients, after local tuning": "unseen_tuned_",
     }.items()
 }
-"""Columns on the requirements of clients, with a heading for each kind of clients."""
+"""Columns about the requirements of clients, by the heading of the kind of clients."""
 
 BY_LABELS = "Accuracy by labels"
 """The title of the table of accuracies by groups of labels."""
@@ -168,13 +173,13 @@ GAP = "gap_of_"
 
 
 def is_metric(key: str) -> bool:
-    """Return whether a column is a figure of a split that has no column of its own, such as ``test_auc``."""
+    """Return whether a key is a metric on a split without an entry in `COLUMNS`, such as ``test_auc``."""
     named = key.startswith(("train_", "validation_", "test_")) and "_of_" not in key
     return named and key not in COLUMNS and not key.endswith("_loss")
 
 
 def column_of(key: str) -> Column:
-    """Return the column of a key, also of accuracies of groups of labels, ``test_accuracy_of_0_1``, and of differences."""
+    """Return the column of a key, including accuracies of groups of labels, ``test_accuracy_of_0_1``, and differences."""
     if key in COLUMNS:
         return COLUMNS[key]
     if key.startswith(GAP):

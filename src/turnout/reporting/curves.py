@@ -1,4 +1,4 @@
-"""Draw recorded columns as curves: against rounds, against bytes sent and against simulated time."""
+"""Plot recorded columns as curves against rounds, bytes sent or simulated time."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ AGAINST = {
     "simulated_seconds": ("simulated time (s)", 1.0),
     "bytes_up": ("sent by clients so far (MB)", 1e-6),
 }
-"""The quantities of the horizontal axis: its label, and the scale of its numbers."""
+"""The quantities of the horizontal axis: label and scale."""
 
-MOST_POINTS = 300  # of a line; more cannot be seen
+MOST_POINTS = 300  # of a line; more cannot be distinguished
 
-_WIDEST = 12.0  # inches: letters of a wider figure are too small in a page
+_WIDEST = 12.0  # inches; the letters of a wider figure are too small on a page
 
 Samples = list[tuple[np.ndarray, np.ndarray]]
 """Rounds and values, for each seed."""
 
 
 def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> Figure:
-    """Draw a recorded column against rounds: for each algorithm the mean over seeds, and a band of one standard deviation.
+    """Plot a recorded column against rounds: the mean over seeds of each algorithm, and a band of one standard deviation.
 
-    With `smooth`, mean and standard deviation at a round are those of all samples, of all seeds, in the window that ends
-    there and spans 3 % of the rounds, as in the figures of the FedAU paper (appendix D.2). A gap means that a run had
-    no finite value there. A loss that spans more than a factor of 30 gets a logarithmic axis.
+    With `smooth`, mean and standard deviation at a round are over all samples of all seeds in the window that ends there and
+    spans 3 % of the rounds, as in the figures of the FedAU paper (appendix D.2). A gap means that a run has no finite value.
+    A loss that varies by more than a factor of 30 has a logarithmic axis.
 
     Raises:
         ConfigurationError: for a column that no run has.
@@ -56,7 +56,7 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
     if metric.endswith("loss") and 0 < 30 * np.nanmin(values) < np.nanmax(values):
         axes.set_yscale("log")
     elif smooth:
-        _look_closer(axes)
+        _zoom_in(axes)
     if metric == "pool":
         style.few_ticks(axes.yaxis, whole=True)
     style.dress(axes, "round", style.label(metric))
@@ -65,16 +65,16 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
 
 
 def cost_figure(records: Sequence[RunRecord], metric: str, target: Target | None = None) -> Figure:
-    """Draw `metric` against rounds, against bytes sent until then, and against simulated time where runs recorded it.
+    """Plot `metric` against rounds, against bytes sent so far, and against simulated time where runs recorded it.
 
-    For each algorithm the mean over seeds, and a band of one standard deviation; its costs at a round are means over
-    seeds too. The dashed line is the target. Where one algorithm costs more than ten times another, as rounds that wait for
-    everyone do beside a buffer that waits for nobody, the axis of that cost is logarithmic.
+    Lines are means over seeds, bands one standard deviation; the costs at a round are means over seeds as well. The dashed
+    line is the target. The axis of a cost is logarithmic where one algorithm costs more than ten times as much as another,
+    such as synchronous rounds beside a buffer.
 
     Raises:
         DataError: where no run recorded the metric.
     """
-    keys = [key for key in ("rounds", *COSTS) if any(_has_spent(record, key) for record in records)]
+    keys = [key for key in ("rounds", *COSTS) if any(_has_cost(record, key) for record in records)]
     figure, drawn = style.new_figure(min(style.SIZE[0] * len(keys), _WIDEST)), {}
     panels = figure.subplots(1, len(keys), sharey=True, squeeze=False)[0]
     for axes, key in zip(panels, keys, strict=True):
@@ -82,7 +82,7 @@ def cost_figure(records: Sequence[RunRecord], metric: str, target: Target | None
             records, lambda group, look, axes=axes, key=key: draw_curve(axes, group, metric, look, key)
         )
         if key != "rounds":
-            _spread_out(axes)
+            _use_log_scale(axes)
         if target is not None:
             style.draw_target(axes, style.scale_of(metric) * target.value)
         style.dress(axes, AGAINST[key][0], style.label(metric) if key == "rounds" else "")
@@ -95,21 +95,21 @@ def cost_figure(records: Sequence[RunRecord], metric: str, target: Target | None
 def draw_curve(
     axes: Axes, runs: Sequence[RunRecord], metric: str, look: Look, against: str = "rounds", window: int | None = 1
 ) -> bool:
-    """Draw a column of the runs of one algorithm, as a line with a band around it where there are several runs.
+    """Plot a column of the runs of one algorithm, as a line with a band where there are several runs.
 
     Args:
-        axes: where to draw.
+        axes: to draw on.
         runs: of the algorithm, one for each seed.
         metric: the column.
         look: of the algorithm.
         against: a key of `AGAINST`.
-        window: rounds over which mean and standard deviation are taken; None draws median and quartiles over seeds, at the
-            rounds that all seeds share.
+        window: rounds of the window of mean and standard deviation; None plots median and quartiles over seeds, at the
+            rounds that all seeds have in common.
 
     Returns:
-        Whether the runs have a finite value.
+        False if the runs have no finite value, so that nothing was drawn.
     """
-    complete = [record for record in runs if record.history.has_values(metric) and _has_spent(record, against)]
+    complete = [record for record in runs if record.history.has_values(metric) and _has_cost(record, against)]
     samples = [record.history.column(metric) for record in complete]
     if not samples:
         return False
@@ -123,7 +123,7 @@ def draw_curve(
     average, scale = np.median if window is None else np.mean, style.scale_of(metric)
     x = rounds
     if against != "rounds":
-        x = AGAINST[against][1] * average([_spent_at(record, against, rounds) for record in complete], axis=0)
+        x = AGAINST[against][1] * average([_cost_at(record, against, rounds) for record in complete], axis=0)
     style.draw_line(axes, x, scale * middle, look)
     if len(complete) > 1:
         style.draw_band(axes, x, scale * low, scale * high, look)
@@ -152,9 +152,9 @@ def band(samples: Samples, window: int) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def quartile_band(samples: Samples) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return rounds at which all seeds were evaluated, and the quartiles over seeds there: low, median, high.
+    """Return the rounds at which all seeds were evaluated, and the quartiles over seeds: low, median, high.
 
-    Where a seed has no finite value there is none (NaN).
+    They are NaN where a seed has no finite value.
     """
     shared = [np.intersect1d(rounds, samples[0][0]) for rounds, _ in samples]
     points = min(shared, key=len)
@@ -164,22 +164,22 @@ def quartile_band(samples: Samples) -> tuple[np.ndarray, np.ndarray, np.ndarray,
     return points, low, median, high
 
 
-def _has_spent(record: RunRecord, against: str) -> bool:
-    """Return whether a run recorded what curves are to be drawn against."""
+def _has_cost(record: RunRecord, against: str) -> bool:
+    """Return whether a run recorded the quantity of the horizontal axis."""
     return against == "rounds" or record.history.spent(against) is not None
 
 
-def _spent_at(record: RunRecord, cost: str, rounds: np.ndarray) -> np.ndarray:
-    """Return what a run had spent until the end of each of `rounds`."""
+def _cost_at(record: RunRecord, cost: str, rounds: np.ndarray) -> np.ndarray:
+    """Return the cumulative cost of a run at the end of each of `rounds`."""
     spent = record.history.spent(cost)
     assert spent is not None
     return np.interp(rounds, record.history.column("round")[0], spent)
 
 
-def _look_closer(axes: Axes) -> None:
-    """Give the height to what the curves are after a quarter of the rounds, where that is less than half of all they were.
+def _zoom_in(axes: Axes) -> None:
+    """Limit the y axis to the values after a quarter of the rounds, if these span less than half of the whole range.
 
-    Curves that have converged could not be told apart otherwise; how they began is in the figure of costs.
+    Converged curves could not be distinguished otherwise; `cost_figure` shows their beginning.
     """
     lines = [np.asarray(line.get_xydata(), dtype=np.float64) for line in axes.lines]
     quarter = max(line[:, 0].max() for line in lines) / 4
@@ -190,11 +190,11 @@ def _look_closer(axes: Axes) -> None:
         axes.set_ylim(low - 0.12 * (high - low), high + 0.12 * (high - low))
 
 
-def _spread_out(axes: Axes) -> None:
-    """Take a logarithmic axis where one curve is ten times as long as another."""
+def _use_log_scale(axes: Axes) -> None:
+    """Make the x axis logarithmic if one curve is more than ten times as long as another."""
     points = [np.asarray(line.get_xydata()) for line in axes.lines]
-    drawn_at = [curve[np.isfinite(curve[:, 1]), 0] for curve in points]
-    ends = [x.max() for x in drawn_at]
-    if ends and max(ends) > 10 * min(ends) and min(x.min() for x in drawn_at) > 0:
+    finite = [curve[np.isfinite(curve[:, 1]), 0] for curve in points]
+    ends = [x.max() for x in finite]
+    if ends and max(ends) > 10 * min(ends) and min(x.min() for x in finite) > 0:
         axes.set_xscale("log")
         style.plain_ticks(axes.xaxis, 200)

@@ -22,14 +22,14 @@ _NEGATIVE = re.compile(r"(?<![\w.)])-(?=\d)")
 
 
 def markdown(rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False) -> str:
-    """Return the comparison as a Markdown table; in bold what leads its column by more than the spread."""
+    """Return the comparison as a Markdown table; the figure that leads its column by more than the spread is bold."""
     (head, *lines), width = _texts(rows, keys, interval, markdown_cell, "**{}**")
     body = [f"| {' | '.join(line)} |" for line in lines]
     return "\n".join([f"| {' | '.join(head)} |", f"|---|{'---:|' * width}", *body]) + "\n"
 
 
 def latex(rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False) -> str:
-    r"""Return the comparison as a LaTeX ``tabular`` with the rules of the package booktabs; in bold what leads its column."""
+    r"""Return the comparison as a LaTeX ``tabular`` for the package booktabs; the figure that leads its column is bold."""
     texts, width = _texts(rows, keys, interval, _latex, r"\textbf{{{}}}")
     head, *body = [rf"{' & '.join(line)} \\" for line in texts]
     top = [rf"\begin{{tabular}}{{l{'r' * width}}}", r"\toprule", head, r"\midrule"]
@@ -37,7 +37,7 @@ def latex(rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = F
 
 
 def html(rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False) -> str:
-    """Return the comparison as an HTML ``table`` without styles; in ``strong`` what leads its column."""
+    """Return the comparison as an HTML ``table`` without styles; the figure that leads its column is ``strong``."""
     (head, *lines), _ = _texts(rows, keys, interval, escape, "<strong>{}</strong>")
     titles = "".join(f'<th scope="col">{title}</th>' for title in head)
     body = [f'<tr><th scope="row">{name}</th>{"".join(map("<td>{}</td>".format, line))}</tr>' for name, *line in lines]
@@ -48,12 +48,12 @@ def html(rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = Fa
 def _texts(
     rows: Sequence[Row], keys: Sequence[str], interval: bool, escape: Callable[[str], str], strong: str
 ) -> tuple[list[list[str]], int]:
-    """Return the lines of a comparison, titles first, as a format has them, and the number of columns of figures.
+    """Return the escaped cells of a comparison, titles first, and the number of columns of figures.
 
     Args:
         rows, keys, interval: as in `cells`.
-        escape: what the format means to be something else.
-        strong: what a figure becomes that leads its column, with ``{}`` in its place.
+        escape: escapes the special characters of the format.
+        strong: template of a figure that leads its column, with ``{}`` for its text.
     """
     keys, lines = cells(rows, keys, interval)
     marked = [[strong.format(escape(text)) if best else escape(text) for text, best in line] for line in lines]
@@ -62,12 +62,12 @@ def _texts(
 
 
 def csv(rows: Sequence[Row], keys: Sequence[str] | None = None) -> str:
-    """Return all figures at full precision, accuracies from 0 to 1: ``algorithm, seeds, test_loss_mean, test_loss_std,
-    test_loss_margin, ...``; the 95 % confidence interval is the mean plus and minus the margin.
+    """Return all figures as CSV at full precision.
 
-    Differences from the first algorithm are ``gap_of_test_accuracy_to_fedau_mean``, ``..._margin`` and ``..._p``. Bytes
-    are bytes, and seconds seconds. Of rows with the costs of a target follow ``reached`` (by how many seeds),
-    ``rounds_to_target_low``, ``rounds_to_target_median``, ``rounds_to_target_high`` (quartiles, ``inf`` where it was not
+    Columns are ``algorithm, seeds, test_loss_mean, test_loss_std, test_loss_margin, ...``; the 95 % confidence interval is
+    the mean plus and minus the margin. Accuracies are from 0 to 1, and sizes in bytes. Differences from the first algorithm
+    are ``gap_of_test_accuracy_to_fedau_mean``, ``..._margin`` and ``..._p``. With a target, further columns are ``reached``
+    (number of seeds), ``rounds_to_target_low``, ``..._median`` and ``..._high`` (quartiles, ``inf`` where it was not
     reached), and the same for bytes and simulated seconds.
     """
     recorded = [key for key in COLUMNS if any(key in row.figures for row in rows)] + by_labels(rows)
@@ -84,14 +84,14 @@ def csv(rows: Sequence[Row], keys: Sequence[str] | None = None) -> str:
 
 
 def csv_of(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table as CSV, its titles in the first line."""
+    """Return a table as CSV with a header line."""
     out = io.StringIO()
     csv_format.writer(out, lineterminator="\n").writerows([titles, *rows])
     return out.getvalue()
 
 
 def _as_columns(row: Row, keys: Sequence[str]) -> dict[str, float | None]:
-    """Return mean, standard deviation and margin of each figure, None where there is none."""
+    """Return mean, standard deviation and margin of each figure, None where they are missing."""
     parts = ("mean", "std", "margin")
     return {f"{key}_{part}": getattr(row.figures.get(key), part, None) for key in keys for part in parts}
 
@@ -107,16 +107,16 @@ def _p_values(row: Row, keys: Sequence[str]) -> dict[str, float]:
 
 
 def _of_target(costs: Mapping[str, Quartiles]) -> dict[str, float]:
-    """Return by how many seeds a target was reached, and the quartiles of what was spent until then."""
+    """Return the number of seeds that reached a target, and the quartiles of the costs."""
     parts = ("low", "median", "high")
     spent = {f"{key}_{part}": getattr(costs[key], part) for key in costs if key != "reached" for part in parts}
     return {"reached": costs["reached"].num_finite, **spent} if costs else {}
 
 
 def _latex(text: str) -> str:
-    """Escape what LaTeX takes for commands, and typeset minus signs."""
+    """Escape the special characters of LaTeX, and typeset minus signs."""
     return "".join(_LATEX.get(character, character) for character in _NEGATIVE.sub("−", text)).replace("−", "$-$")
 
 
 FORMATS: Mapping[str, Callable[..., str]] = {"markdown": markdown, "latex": latex, "html": html}
-"""The functions that write the columns shown of a comparison; `csv` writes all of them at full precision."""
+"""The functions that format the selected columns of a comparison; `csv` writes all of them at full precision."""

@@ -22,9 +22,9 @@ from turnout.reporting.target import accuracy_target
 from turnout.reporting.terminal import TextTable
 
 _SHOWN = 10
-"""Trials that a terminal shows."""
+"""The number of trials in a terminal's table."""
 _EDGE = 0.05
-"""The part of a range at each end that counts as its edge."""
+"""The fraction of a range at each end that counts as its edge."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Score:
     """The figure of one point over its seeds.
 
     Attributes:
-        value: what decides: the mean, or the median of what was spent until the target; infinite where there is none.
-        text: it, and its spread, as they are printed.
-        num_seeds: how many runs are finished.
+        value: the mean, or the median of the costs of reaching the target; infinite where there is none.
+        text: the value and its spread, formatted.
+        num_seeds: number of finished runs.
     """
 
     value: float
@@ -47,11 +47,11 @@ class Sweep:
     """The finished runs of a grid.
 
     Attributes:
-        axes: the values of each axis, by its name.
-        points: the values of every combination, by the name of the combination.
-        records: its runs.
-        measure: what decides.
-        to_accuracy: the accuracy to reach, if that decides.
+        axes: the values of each axis, by name.
+        points: the values of each combination, by the name of the combination.
+        records: the runs of each combination.
+        measure: by which combinations are ranked.
+        to_accuracy: the target, for costs of reaching it.
     """
 
     axes: Mapping[str, tuple[Any, ...]]
@@ -61,11 +61,11 @@ class Sweep:
     to_accuracy: float | None = None
 
     leading: ClassVar[tuple[str, ...]] = ()
-    """The columns of its tables before the axes."""
+    """Titles of table columns before the axes."""
 
     @property
     def is_validated(self) -> bool:
-        """True where runs recorded a validation accuracy, so that a target is one of validation and not of test."""
+        """True if runs recorded a validation accuracy, on which a target then is."""
         return has_column((record for group in self.records.values() for record in group), CHOOSING[0])
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class Sweep:
         """The figure of every finished run, by point and seed.
 
         Raises:
-            ConfigurationError: where a run did not record what decides.
+            ConfigurationError: where a run did not record the measure.
         """
         records = [record for group in self.records.values() for record in group]
         target = accuracy_target(records, self.to_accuracy) if self.to_accuracy is not None and records else None
@@ -87,20 +87,20 @@ class Sweep:
 
     @cached_property
     def scores(self) -> dict[str, Score]:
-        """The figure of every point that has finished runs, over its seeds."""
+        """The score of every point with finished runs."""
         return {name: self._score(list(figures.values())) for name, figures in self.figures.items() if figures}
 
     @property
     def ranking(self) -> list[str]:
-        """The points with as many finished seeds as any, best first; equals in the order of the grid."""
+        """The points with the largest number of finished seeds, best first; ties in the order of the grid."""
         most = max((score.num_seeds for score in self.scores.values()), default=0)
-        whole = [name for name, score in self.scores.items() if score.num_seeds == most]
+        complete = [name for name, score in self.scores.items() if score.num_seeds == most]
         sign = 1.0 if self.measure.less_is_better else -1.0
-        return sorted(whole, key=lambda name: sign * self.scores[name].value)
+        return sorted(complete, key=lambda name: sign * self.scores[name].value)
 
     @property
     def shown(self) -> list[str]:
-        """The points that a terminal shows: all."""
+        """The points in a terminal's table."""
         return list(self.points)
 
     @property
@@ -122,14 +122,14 @@ class Sweep:
 
     @property
     def at_the_edge(self) -> list[str]:
-        """The axes of three or more numbers on which the best is the least or the greatest: beyond may be a better one."""
+        """The axes of three or more numbers on which the best point has the least or the greatest value."""
         best, numbers = self.best, {axis: values for axis, values in self.axes.items() if are_numbers(values)}
         return [
             axis for axis, values in numbers.items() if len(values) > 2 and best[axis] in (min(values), max(values))
         ]
 
     def best_for(self, axis: str) -> dict[str, str]:
-        """Return the name of the best point for every value of one axis, the value as it is written."""
+        """Return the name of the best point for every value of one axis, by the text of the value."""
         ranking = [name for name in self.ranking if math.isfinite(self.scores[name].value)]
         best: dict[str, str] = {}
         for name in ranking:
@@ -149,11 +149,11 @@ class Sweep:
 
 @dataclass(frozen=True, eq=False)
 class Search(Sweep):
-    """The finished trials of a search; a trial is a point, called ``trial-7``.
+    """The finished trials of a search; the name of a point is ``trial-7``.
 
     Attributes:
-        space: what was chosen among, by axis: a range, or values.
-        failures: why trials failed, by name.
+        space: the range or values of each axis.
+        failures: reasons of failed trials, by name.
     """
 
     space: Mapping[str, Range | Sequence[Any]] = field(default_factory=dict)
@@ -166,24 +166,24 @@ class Search(Sweep):
 
     @property
     def shown(self) -> list[str]:
-        """The trials that a terminal shows: the best, best first."""
+        """The trials in a terminal's table: the best ones, best first."""
         return self.ranking[:_SHOWN]
 
     @property
     def at_the_edge(self) -> list[str]:
-        """The ranges at whose end the best is: beyond may be a better one."""
+        """The axes on which the best trial is near an end of the range."""
         best = self.best
         ranges = {axis: space for axis, space in self.space.items() if isinstance(space, Range)}
-        return [axis for axis, space in ranges.items() if not _EDGE <= space.place(best[axis]) <= 1 - _EDGE]
+        return [axis for axis, space in ranges.items() if not _EDGE <= space.position(best[axis]) <= 1 - _EDGE]
 
     @cached_property
     def best_so_far(self) -> list[float]:
-        """The best figure of the trials until each, whole ones alone; NaN before the first."""
+        """The best figure up to each trial, among those with all seeds; NaN before the first."""
         better = min if self.measure.less_is_better else max
         bests, best = [], math.nan
-        whole = set(self.ranking)
+        complete = set(self.ranking)
         for name in self.points:
-            value = self.scores[name].value if name in whole else math.nan
+            value = self.scores[name].value if name in complete else math.nan
             if math.isfinite(value):
                 best = better(best, value) if math.isfinite(best) else value
             bests.append(best)
@@ -196,7 +196,7 @@ def are_numbers(values: Sequence[Any]) -> bool:
 
 
 def written(value: Any) -> str:
-    """Return a value as it is written on the command line: a list as ``64,30``, a table as ``{kind = "cosine"}``."""
+    """Format a value for the command line: a list as ``64,30``, a table as ``{kind = "cosine"}``."""
     if isinstance(value, list | tuple):
         return ",".join(map(written, value))
     if isinstance(value, Mapping):
@@ -205,10 +205,10 @@ def written(value: Any) -> str:
 
 
 def by_name(points: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return points by names that folders can have: ``lr-0.01_mu-0.1``.
+    """Name points for folders: ``lr-0.01_mu-0.1``.
 
     Raises:
-        ConfigurationError: for points that cannot be told apart.
+        ConfigurationError: where two points have the same name.
     """
     by_name: dict[str, Mapping[str, Any]] = {}
     for point in points:
@@ -223,22 +223,22 @@ def by_name(points: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]
 
 
 def assignments(point: Mapping[str, Any]) -> str:
-    """Return the values of a point as settings, ready for a shell: ``local.lr=0.03 also.prox.mu=0.1``."""
+    """Format a point as quoted settings of the command line: ``local.lr=0.03 also.prox.mu=0.1``."""
     return " ".join(shlex.quote(f"{axis}={written(value)}") for axis, value in point.items())
 
 
 def titles(sweep: Sweep) -> list[str]:
-    """Return the heads of the columns of a sweep's table."""
+    """Return the titles of the columns of a sweep's table."""
     return [*sweep.leading, *sweep.axes, sweep.measure.title]
 
 
 def cells(sweep: Sweep, name: str) -> list[str]:
-    """Return what stands before a point's figure."""
+    """Return the cells before the figure of a point."""
     return [*(name.rpartition("-")[2] for _ in sweep.leading), *map(written, sweep.points[name].values())]
 
 
 def grid_table(sweep: Sweep) -> TextTable:
-    """Return the points of a sweep for a terminal, the best in bold; the best few of a search."""
+    """Return the table of a sweep for a terminal, with the best point in bold; only the best trials of a search."""
     best = sweep.ranking[0] if sweep.ranking else None
     rows = []
     for name in sweep.shown:
@@ -249,7 +249,7 @@ def grid_table(sweep: Sweep) -> TextTable:
 
 
 def caption(sweep: Sweep) -> str:
-    """Return how the figures of a sweep were made, in a line."""
+    """Return the caption of a sweep's table, which explains its figures."""
     seeds = max((score.num_seeds for score in sweep.scores.values()), default=0)
     parts = []
     if left := len(sweep.points) - len(sweep.shown):
@@ -261,7 +261,7 @@ def caption(sweep: Sweep) -> str:
 
 
 def grid_csv(sweep: Sweep) -> str:
-    """Return one line for each run: the values of its point, its seed, and its figure at full precision."""
+    """Return a CSV line for each run: the values of its point, its seed, and its figure at full precision."""
     titles = [*sweep.leading, *sweep.axes, "seed", str(sweep.measure)]
     rows = ([*cells(sweep, name), *pair] for name in sweep.points for pair in sweep.figures[name].items())
     return csv_of(titles, rows)

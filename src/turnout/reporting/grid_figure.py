@@ -1,4 +1,4 @@
-"""Draw a grid as a line or as heat maps, and a search as its trials along each axis."""
+"""Plot a grid as a line or heat maps, and the trials of a search against each axis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS = 3
 
 
 def grid_figure(sweep: Sweep) -> Figure:
-    """Return the figure of every point; the best is ringed.
+    """Plot the figure of every point; a ring or frame marks the best one.
 
     Raises:
         DataError: where no point has a finite figure.
@@ -46,7 +46,7 @@ def grid_figure(sweep: Sweep) -> Figure:
 
 
 def _line(axes: Axes, sweep: Sweep, axis: str) -> None:
-    """Draw figures over the values of one axis, and every seed as a dot."""
+    """Plot figures over the values of one axis, and every seed as a dot."""
     values, scale = sweep.axes[axis], sweep.measure.scale
     numbers = are_numbers(values)
     x = list(values) if numbers else list(range(len(values)))
@@ -66,7 +66,7 @@ def _line(axes: Axes, sweep: Sweep, axis: str) -> None:
 
 
 def _map(axes: Axes, sweep: Sweep, down: str, across: str, fixed: Mapping[str, Any]) -> None:
-    """Draw figures over the values of two axes, where those of the others are fixed: darker is better."""
+    """Plot figures over two axes as a heat map, with fixed values of the other axes; darker is better."""
     from matplotlib.patches import Rectangle
 
     rows, columns = sweep.axes[down], sweep.axes[across]
@@ -97,7 +97,7 @@ def _map(axes: Axes, sweep: Sweep, down: str, across: str, fixed: Mapping[str, A
 
 
 def search_figure(result: Search) -> Figure:
-    """Return one panel of figures against trials and one for each axis; the best trial is ringed.
+    """Plot figures against trials, and against each axis; a ring marks the best trial.
 
     Raises:
         DataError: where no trial has a finite figure.
@@ -113,7 +113,7 @@ def search_figure(result: Search) -> Figure:
 
 
 def _trials(axes: Axes, result: Search) -> None:
-    """Draw figures in the order of the trials, and the best so far as a step."""
+    """Plot figures in the order of the trials, and the best so far as a step function."""
     numbers = list(range(len(result.points)))
     _dots(axes, result, numbers)
     best = [result.measure.scale * value for value in result.best_so_far]
@@ -122,7 +122,7 @@ def _trials(axes: Axes, result: Search) -> None:
 
 
 def _axis(axes: Axes, result: Search, axis: str) -> None:
-    """Draw figures against the values of an axis, with logarithms where it was searched so."""
+    """Plot figures against the values of an axis, on a logarithmic scale for logarithmic ranges."""
     among = result.space[axis]
     values = [point[axis] for point in result.points.values()]
     if isinstance(among, Range):
@@ -137,7 +137,7 @@ def _axis(axes: Axes, result: Search, axis: str) -> None:
 
 
 def _dots(axes: Axes, result: Search, x: Sequence[float]) -> None:
-    """Draw a dot for each trial that has a figure, and a ring around the best."""
+    """Draw a dot for each trial with a figure, and a ring around the best."""
     scale, best = result.measure.scale, result.best_point
     y = {name: scale * score.value for name, score in result.scores.items() if math.isfinite(score.value)}
     at = dict(zip(result.points, x, strict=True))
@@ -148,5 +148,5 @@ def _dots(axes: Axes, result: Search, x: Sequence[float]) -> None:
 
 
 def _labels(values: Iterable[Any]) -> list[str]:
-    """Return the values of an axis as a figure can show them, without control characters."""
+    """Return tick labels for the values of an axis, without control characters."""
     return [printable(written(value)) for value in values]

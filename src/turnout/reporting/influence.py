@@ -1,6 +1,6 @@
-"""Summarise how much each client is heard: contributions, staleness, and influence against the fair share.
+"""Summarise the influence of clients: contributions, staleness, and influence relative to the fair share.
 
-Influence is a client's share of the weights of all steps; the fair share is 1 / N. Runs by the clock record both.
+The influence of a client is its share of the weights of all steps, and the fair share is 1 / N. Asynchronous runs record it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _COUNTED = {"contributions": ("contributions", "{:,.0f}"), "mean_staleness": ("m
 
 @dataclass(frozen=True)
 class ClientTable:
-    """Single clients, a row each, those who contributed most first.
+    """A table with a row per client, ordered by the number of contributions.
 
     Attributes:
-        seed: of whose runs.
-        num_clients: of how many clients these are.
+        seed: of the runs.
+        num_clients: number of all clients, of which the table shows some.
         titles: of the columns.
-        rows: the cells.
+        rows: cells.
     """
 
     seed: int
@@ -36,16 +36,16 @@ class ClientTable:
 
 
 def records_influence(record: RunRecord) -> bool:
-    """Return whether a run says how much influence each client had."""
+    """Return whether a run recorded the influence of clients."""
     names = record.history.clients.column_names
     return "influence" in names and not np.isnan(record.history.client_column("influence")).all()
 
 
 def influence_figures(record: RunRecord) -> dict[str, float]:
-    """Return mean staleness of all reports; least and most influence, in fair shares; and how much is beyond fair shares.
+    """Return the mean staleness of reports, the least and most influence in fair shares, and the excess over fair shares.
 
-    That last one is ``sum_n max(influence_n - 1/N, 0)``: 0 where all are heard alike, 1 - 1/N where one client decides
-    alone. Empty where a run did not record influence.
+    The excess is ``sum_n max(influence_n - 1/N, 0)``: 0 for equal influence, 1 - 1/N where one client has all influence.
+    Empty where a run did not record influence.
     """
     if not records_influence(record):
         return {}
@@ -62,9 +62,9 @@ def influence_figures(record: RunRecord) -> dict[str, float]:
 
 
 def client_table(records: Sequence[RunRecord]) -> ClientTable | None:
-    """Return clients of the first seed, at most 20, evenly spaced by how much they contributed; None without influence.
+    """Return a table of at most 20 clients of the first seed, evenly spaced by contributions; None without influence.
 
-    What is the same under all algorithms, as contributions on one schedule are, is one column for all.
+    A quantity that is the same for all algorithms has one column.
     """
     complete = [record for record in records if records_influence(record)]
     if not complete:
@@ -84,7 +84,7 @@ def client_table(records: Sequence[RunRecord]) -> ClientTable | None:
 
 
 def _counted(runs: Sequence[RunRecord], name: str, shown: np.ndarray) -> dict[str, list[str]]:
-    """Return a column of some clients for each run by its title, or one for all if they are alike."""
+    """Return a column for each run by its title, or a single one if all runs are equal."""
     title, form = _COUNTED[name]
     values = [record.history.client_column(name) for record in runs]
     if all(np.array_equal(values[0], other, equal_nan=True) for other in values):

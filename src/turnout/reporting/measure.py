@@ -1,4 +1,4 @@
-"""Measure runs: the final value of a metric, its mean, its largest fall, or the costs of reaching a target."""
+"""Reduce runs to single figures: the final value of a metric, its mean, its largest fall, or the cost of a target."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from turnout.reporting.target import COSTS, Target
 
 
 def _largest_fall(history: History, metric: str) -> float:
-    """Return the largest change for the worse from one evaluation to the next, in the second half of the rounds."""
+    """Return the largest deterioration from one evaluation to the next in the second half of the rounds."""
     rounds, values = history.column(metric)
     late = values[rounds > history.last_round / 2]
     worse = np.diff(late) if less_is_better(metric) else -np.diff(late)
@@ -30,7 +30,7 @@ ALONG: dict[str, tuple[str, Callable[[History, str], float]]] = {
     "average": ("{}, mean over rounds", lambda history, metric: float(history.column(metric)[1].mean())),
     "largest_fall": ("largest fall of {}, second half", _largest_fall),
 }
-"""Figures of a metric: how they are called, and what computes them."""
+"""Titles and functions of the figures of a metric."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Measure:
     """One figure of a run, written as ``"final test_accuracy"``, ``"average train_loss"`` or ``"rounds"``.
 
     Args:
-        kind: ``"final"`` (mean over the last 10 % of the rounds), ``"average"`` (over all evaluations: who is ahead on the
-            way), ``"largest_fall"`` (in the second half: who is unstable); or, until a target is reached, ``"rounds"``,
-            ``"bytes"`` and ``"simulated_seconds"``.
-        metric: the recorded column; None for the last three, whose target comes with the runs.
+        kind: ``"final"`` (mean over the last 10 % of the rounds), ``"average"`` (over all evaluations, for the speed of
+            convergence), ``"largest_fall"`` (in the second half, for instability); or, until a target is reached,
+            ``"rounds"``, ``"bytes"`` and ``"simulated_seconds"``.
+        metric: the recorded column; None for the last three.
 
     Raises:
-        ConfigurationError: for a kind that does not exist, or a metric too many or too few.
+        ConfigurationError: for an unknown kind, or a metric that is missing or superfluous.
     """
 
     kind: str
@@ -58,7 +58,7 @@ class Measure:
 
     @classmethod
     def read(cls, text: str) -> Measure:
-        """Return the measure that a text names."""
+        """Parse a measure."""
         if not isinstance(text, str):
             raise refuse("measure", given=text, needed="a text, such as 'final test_accuracy'")
         kind, _, metric = text.strip().partition(" ")
@@ -69,28 +69,28 @@ class Measure:
 
     @property
     def title(self) -> str:
-        """The name where people read it."""
+        """The name in tables and figures."""
         if self.metric is None:
             return COSTS[self.kind][0]
         return ALONG[self.kind][0].format(name_of(self.metric)) + (" (%)" if self.scale == 100.0 else "")
 
     @property
     def scale(self) -> float:
-        """The factor by which it is multiplied where it is shown."""
+        """The factor of figures in tables and plots."""
         if self.metric is None:
             return COSTS[self.kind][1]
         return scale_of(self.metric)
 
     @property
     def less_is_better(self) -> bool:
-        """True where a smaller figure is better."""
+        """True if smaller figures are better."""
         return self.metric is None or self.kind == "largest_fall" or less_is_better(self.metric)
 
     def of(self, record: RunRecord, target: Target | None = None) -> float:
-        """Return the figure of a run, as bad as can be (infinite) where it diverged or did not reach the target.
+        """Return the figure of a run, which is `worst` where it diverged or did not reach the target.
 
         Raises:
-            ConfigurationError: where the run has no such column or evaluation, or no target was given that is needed.
+            ConfigurationError: where the run did not record the column, or the target is missing.
         """
         if self.metric is None:
             return self._until(record, target)
@@ -101,11 +101,11 @@ class Measure:
 
     @property
     def worst(self) -> float:
-        """The figure of a run that has none."""
+        """The figure of a run that diverged: plus or minus infinity."""
         return math.inf if self.less_is_better else -math.inf
 
     def shown(self, figure: Quartiles) -> str:
-        """Return median and quartiles as they are printed: ``77.1 (76.8 to 77.5)``."""
+        """Format median and quartiles: ``77.1 (76.8 to 77.5)``."""
         if self.metric is None:
             return figure.shown(self.scale)
         if not math.isfinite(figure.median):
@@ -114,7 +114,7 @@ class Measure:
         return middle if figure.num == 1 else f"{middle} ({low} to {high})"
 
     def number(self, value: float) -> str:
-        """Return one figure as it is printed: accuracies with one decimal, the size of the pool as a whole number."""
+        """Format a figure: accuracies with one decimal, the size of the pool as a whole number."""
         if not math.isfinite(value):
             return "–"
         if self.metric == "pool":

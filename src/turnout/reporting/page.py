@@ -1,4 +1,4 @@
-"""Render self-contained pages of HTML, and write figures to files."""
+"""Render self-contained HTML pages, and write figures to files."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ if TYPE_CHECKING:
 
 
 FORMATS = (".pdf", ".svg", ".png")
-"""Endings of the names of figures' files."""
+"""File name extensions of figures."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure in a page: its SVG, or the reason why there is none; the caption may be empty.
+    """A figure on a page.
 
     Attributes:
-        broad: whether it has several axes side by side, and needs the whole width of the page.
+        title, caption: the caption may be empty.
+        svg: the figure, or empty.
+        reason: why there is no figure.
+        broad: the figure has several axes side by side and needs the whole width of the page.
     """
 
     title: str
@@ -38,7 +41,7 @@ class Drawing:
 
 
 def draw(title: str, caption: str, alt: str, make: Callable[[], Figure]) -> Drawing:
-    """Draw a figure, or keep the reason why the runs do not have what it shows."""
+    """Draw a figure; if the runs lack its data, keep the reason."""
     try:
         figure = make()
         return Drawing(title, caption, svg=to_svg(figure, title, alt), broad=figure.get_figwidth() > 1.4 * SIZE[0])
@@ -47,7 +50,7 @@ def draw(title: str, caption: str, alt: str, make: Callable[[], Figure]) -> Draw
 
 
 def render_page(template: str, **values: Any) -> str:
-    """Return a page from its template in this folder.
+    """Render a template of this folder.
 
     Raises:
         ConfigurationError: where Jinja2 is not installed.
@@ -64,7 +67,7 @@ def render_page(template: str, **values: Any) -> str:
 
 
 def _with_contents(page: str) -> str:
-    """Return the page with a list of its sections in the place for it, and an id for each to go to."""
+    """Insert the table of contents into a page, and an id into each heading."""
     entries: list[str] = []
 
     def numbered(heading: re.Match[str]) -> str:
@@ -77,10 +80,10 @@ def _with_contents(page: str) -> str:
 
 
 def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
-    """Write a figure, whole or not at all, in the format that the end of the path names.
+    """Write a figure atomically, in the format of the file name extension.
 
     Raises:
-        ConfigurationError: for an ending that names no format.
+        ConfigurationError: for an unknown extension.
         CheckpointError: where it cannot be written.
     """
     if (kind := path.suffix.lower()) not in FORMATS:
@@ -89,7 +92,7 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
 
 
 def write_page(path: str | Path, page: str) -> Path:
-    """Write a page, whole or not at all, and return its path.
+    """Write a page atomically, and return its path.
 
     Raises:
         CheckpointError: where it cannot be written.

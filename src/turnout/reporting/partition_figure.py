@@ -1,4 +1,4 @@
-"""Draw a partition: the classes and the number of examples of each client."""
+"""Plot a partition: the classes and the number of examples of each client."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_BUBBLES = (60, 25)
-"""Clients and classes up to which each holding is a bubble of its own."""
+"""The largest numbers of clients and classes for a bubble chart."""
 
 _COLUMNS = 600
 
 
 def partition_figure(data: FederatedData) -> Figure:
-    """Draw which client holds how many examples of which class; clients are ordered by their main class.
+    """Plot the number of examples of each class at each client; clients are ordered by their main class.
 
-    Up to 60 clients and 25 classes: one bubble for each holding, its area proportional to the number of examples, and
-    above it the size of each client. Beyond that: the mixture of classes of each client as a heat map (of neighbouring
-    clients together beyond 600), beside a histogram of sizes. Position and lightness carry all the meaning, so colours
-    need not be told apart.
+    Up to 60 clients and 25 classes: a bubble chart, with areas proportional to numbers of examples, below a bar chart of the
+    sizes of clients. Beyond that: a heat map of the class proportions of clients (of groups of neighbours beyond 600),
+    beside a histogram of sizes. Only position and lightness carry information, so colours need not be distinguished.
 
     Raises:
         ConfigurationError: where matplotlib is not installed.
-        DataError: where the targets are no class labels.
+        DataError: where the targets are not class labels.
     """
     counts = data.label_counts()
     main = counts.argmax(axis=1)
-    # Within a main class, the purest clients first.
+    # Within a main class, clients with the largest share of it come first.
     purity = counts.max(axis=1) / counts.sum(axis=1)
     counts = counts[np.lexsort((-counts.sum(axis=1), -purity, main))]
     few = counts.shape[0] <= MOST_BUBBLES[0] and counts.shape[1] <= MOST_BUBBLES[1]
@@ -44,7 +43,7 @@ def partition_figure(data: FederatedData) -> Figure:
 
 
 def sizes_figure(data: FederatedData) -> Figure:
-    """Draw how many clients hold how many examples, for data without classes.
+    """Plot a histogram of the numbers of examples of clients, for data without classes.
 
     Raises:
         ConfigurationError: where matplotlib is not installed.
@@ -55,7 +54,7 @@ def sizes_figure(data: FederatedData) -> Figure:
 
 
 def _bubbles(counts: np.ndarray) -> Figure:
-    """Draw bubbles of clients against classes, below bars of their sizes."""
+    """Draw a bubble chart of clients and classes, below bars of the clients' sizes."""
     num_clients, num_classes = counts.shape
     width, rows = 7.2, 0.19 * num_classes + 0.9
     figure = new_figure(width, rows + 1.5)
@@ -79,7 +78,7 @@ def _bubbles(counts: np.ndarray) -> Figure:
 
 
 def _bubble_key(figure: Figure, axes: Axes, pitch: float, largest: int) -> None:
-    """Say what a bubble's area means: three sizes, from a small one to the largest."""
+    """Add a legend with three bubbles, from a small one to the largest."""
     shown = sorted({max(1, round(largest * share)) for share in (0.1, 0.4, 1.0)})
     handles = [
         axes.scatter([], [], s=(1.15 * pitch) ** 2 * n / largest, color=PALETTE[0], linewidths=0, label=f"{n:,}")
@@ -91,7 +90,7 @@ def _bubble_key(figure: Figure, axes: Axes, pitch: float, largest: int) -> None:
 
 
 def _heat_map(counts: np.ndarray) -> Figure:
-    """Draw mixtures of classes as a heat map, beside a histogram of sizes."""
+    """Draw class proportions as a heat map, beside a histogram of sizes."""
     num_clients, num_classes = counts.shape
     figure = new_figure(7.2, 3.6)
     mixtures, sizes = figure.subplots(1, 2, width_ratios=(2.6, 1.0))
@@ -115,11 +114,11 @@ def _heat_map(counts: np.ndarray) -> Figure:
 
 
 def _size_histogram(axes: Axes, sizes: np.ndarray) -> None:
-    """Draw how many clients hold how much, on logarithmic bins where sizes differ by more than a factor of thirty."""
+    """Draw a histogram of sizes, with logarithmic bins where they differ by more than a factor of thirty."""
     from matplotlib.ticker import MaxNLocator
 
     low, high = int(sizes.min()), int(sizes.max())
-    width = -(-(high - low + 1) // 20)  # whole, so that every bin has as many possible sizes
+    width = -(-(high - low + 1) // 20)  # a whole number, so that all bins have equally many possible sizes
     bins = np.arange(low - 0.5, high + width, width)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
     if high > 30 * low:
@@ -132,7 +131,7 @@ def _size_histogram(axes: Axes, sizes: np.ndarray) -> None:
 
 
 def _class_axis(axes: Axes, num_classes: int) -> None:
-    """Set class numbers as ticks, thinned out where there are many."""
+    """Set class numbers as ticks, at most about 15."""
     step = next(step for step in (1, 2, 5, 10, 20, 50, 100, num_classes) if num_classes / step <= 15)
     axes.set_yticks(range(0, num_classes, step))
     axes.set_ylim(-0.6, num_classes - 0.4)

@@ -1,4 +1,4 @@
-"""Draw single figures of a report from results, in notebooks and scripts."""
+"""Plot single figures of a report from results, in notebooks and scripts."""
 
 from __future__ import annotations
 
@@ -27,30 +27,29 @@ _CLIENTS = {
 _WHY = {
     "clients": "no accuracies of clients were recorded",
     "weights": "participation rates or weights are unknown, or all weights are alike",
-    "influence": "they do not go by the clock",
+    "influence": "they are not asynchronous",
 }
-"""The reason why a run is missing from a picture."""
+"""The reason why a run is missing from a plot."""
 
 
 class HasHistory(Protocol):
-    """A result: whatever holds the tables of a run."""
+    """An object with the tables of a run."""
 
     @property
     def history(self) -> History:
-        """The tables."""
+        """The tables of the run."""
         ...
 
 
 def plot(runs: Mapping[str, HasHistory] | Sequence[RunRecord], what: str | None = None) -> Figure:
-    """Draw runs in one picture, and return it as a matplotlib figure, which notebooks show and ``savefig`` writes.
+    """Plot runs in one matplotlib figure, which notebooks show and ``savefig`` writes.
 
     Args:
-        runs: results by the name each is to have, or what `compare` returned, whose seeds become a mean and a band.
-        what: a recorded column, against rounds, such as ``"test_loss"``; or ``"clients"`` (how well each is served),
-            ``"weights"`` (against participation rates), ``"influence"`` (who is heard, of asynchronous runs) or
-            ``"participation"`` (who took part when, of the first run). None is the test accuracy, or the first there is
-            of test error, training accuracy and loss. Runs without what the picture shows are left out with a warning that
-            names them.
+        runs: results by name, or the records of `compare`, whose seeds become a mean and a band.
+        what: a recorded column such as ``"test_loss"``, against rounds; or ``"clients"`` (distribution of accuracy),
+            ``"weights"`` (against participation rates), ``"influence"`` (of clients in asynchronous runs) or
+            ``"participation"`` (of clients in the first run). None is the test accuracy, or the first recorded column
+            of test error, training accuracy and loss. Runs that lack the data are left out with a warning.
 
     Example:
         >>> import turnout as to
@@ -61,21 +60,21 @@ def plot(runs: Mapping[str, HasHistory] | Sequence[RunRecord], what: str | None 
         'test accuracy (%)'
 
     Raises:
-        ConfigurationError: where there are no runs, for a picture that does not exist, or where matplotlib is missing.
-        DataError: where the runs did not record what the picture shows.
+        ConfigurationError: without runs, for an unknown plot, or where matplotlib is not installed.
+        DataError: where no run recorded the data.
     """
     records = _records(runs)
     recorded = sorted({name for record in records for name in record.history.column_names})
     known = [*recorded, *_CLIENTS, "participation"]
-    what = _judged(records) if what is None else known_name("plot", what, known)
-    _warn_of_others(records, what)
+    what = _default(records) if what is None else known_name("plot", what, known)
+    _warn_of_missing(records, what)
     if what == "participation":
         return client_figures.participation_raster(records[0])
     return _CLIENTS[what](records) if what in _CLIENTS else curves(records, what, smooth=True)
 
 
-def _warn_of_others(records: Sequence[RunRecord], what: str) -> None:
-    """Say which runs are not in a picture; nothing where none is, which the picture refuses itself."""
+def _warn_of_missing(records: Sequence[RunRecord], what: str) -> None:
+    """Warn of runs that a plot leaves out; if it leaves out all, plotting raises an error."""
     if what == "participation":
         others, why = list(records[1:]), "it shows one run"
     else:
@@ -87,7 +86,7 @@ def _warn_of_others(records: Sequence[RunRecord], what: str) -> None:
 
 
 def _shows(records: Sequence[RunRecord], what: str) -> Callable[[RunRecord], bool]:
-    """Return which runs have what a picture of several runs shows."""
+    """Return a function that returns whether a run has the data of a plot."""
     if what == "influence":
         return records_influence
     if what == "weights":
@@ -102,7 +101,7 @@ def _shows(records: Sequence[RunRecord], what: str) -> Callable[[RunRecord], boo
 
 
 def _records(runs: Mapping[str, HasHistory] | Sequence[RunRecord]) -> list[RunRecord]:
-    """Return runs as reports have them."""
+    """Convert runs to records."""
     if isinstance(runs, Mapping):
         runs = [RunRecord(name, 0, _history(name, result)) for name, result in runs.items()]
     if not runs or not all(isinstance(run, RunRecord) for run in runs):
@@ -119,6 +118,6 @@ def _history(name: str, result: Any) -> History:
     return history
 
 
-def _judged(records: Sequence[RunRecord]) -> str:
-    """Return what runs are judged by: the first of these columns that some run recorded."""
+def _default(records: Sequence[RunRecord]) -> str:
+    """Return the most important recorded column."""
     return next((name for name in BY_IMPORTANCE if has_column(records, name)), "local_loss")

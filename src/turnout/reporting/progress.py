@@ -1,4 +1,4 @@
-"""Show the progress of runs: as bars on a terminal or in a notebook, as lines elsewhere."""
+"""Show the progress of runs, as bars on a terminal or in a notebook and as lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from turnout.record.schema import METRICS
 MINUTE = 60.0
 
 _PAUSE = 0.25
-"""Seconds between two drawings in a notebook, which keeps up with so many."""
+"""The least number of seconds between two updates of a notebook."""
 
 Bar = tuple[str, int, int, str]
-"""A description, the work that is done, the whole work (0 if it is not known yet), and a note."""
+"""A description, the completed work, the total work (0 if unknown), and a note."""
 
 BY_IMPORTANCE = tuple(f"{split}_{figure}" for figure in (*METRICS, "loss") for split in ("test", "train"))
-"""Columns from which the score of a run is taken for short notes: the first that it has."""
+"""Columns for short notes on a run, which use the first recorded one."""
 
 
-class Drawing(Protocol):
-    """Draw bars in place of those drawn before."""
+class Display(Protocol):
+    """A display of progress bars."""
 
     def draw(self, bars: Sequence[Bar], last: bool = False) -> None:
-        """Draw them; the last ones stay."""
+        """Replace the bars; `last` ends the display."""
         ...
 
     def say(self, text: str) -> None:
-        """Write a line that stays."""
+        """Write a permanent line."""
         ...
 
 
 class Terminal:
-    """Draw bars on a terminal: what, how far, how well, how long."""
+    """Progress bars on a terminal, with notes and times."""
 
     def __init__(self, console: Console) -> None:
         columns = (
@@ -59,11 +59,11 @@ class Terminal:
         self.start()
 
     def start(self) -> None:
-        """Begin to draw."""
+        """Start the display."""
         self.shown.start()
 
     def draw(self, bars: Sequence[Bar], last: bool = False) -> None:
-        """Draw them; the last ones stay."""
+        """Replace the bars; `last` ends the display."""
         for gone in self._tasks.keys() - {what for what, *_ in bars}:
             self.shown.remove_task(self._tasks.pop(gone))
         for what, done, total, note in bars:
@@ -71,7 +71,7 @@ class Terminal:
                 self._tasks[what] = self.shown.add_task(what, total=total or None, note="")
             self.shown.update(self._tasks[what], completed=done, total=total or None, note=note)
         if last:
-            with suppress(OSError):  # of a terminal that is closed: the run goes on
+            with suppress(OSError):  # the run continues if the terminal is closed
                 self.shown.stop()
 
     def say(self, text: str) -> None:
@@ -80,10 +80,10 @@ class Terminal:
 
 
 class Cell(Terminal):
-    """Draw bars in the output of a notebook's cell.
+    """Progress bars in the output of a notebook's cell.
 
     Args:
-        output: what ``IPython.display.display(..., display_id=True)`` returned.
+        output: the result of ``IPython.display.display(..., display_id=True)``.
     """
 
     def __init__(self, output: Any) -> None:
@@ -91,10 +91,10 @@ class Cell(Terminal):
         self._output, self._drawn, self._said = output, -_PAUSE, ""
 
     def start(self) -> None:
-        """Draw nothing yet: rich redraws a notebook's output with ipywidgets alone, which few have."""
+        """Do nothing: rich's own display in notebooks needs ipywidgets."""
 
     def draw(self, bars: Sequence[Bar], last: bool = False) -> None:
-        """Draw them, unless others were drawn a moment ago and these are not the last."""
+        """Replace the bars, unless they were updated a moment ago and these are not the last."""
         super().draw(bars)
         now, console = time.monotonic(), self.shown.console
         if last or now - self._drawn >= _PAUSE:
@@ -109,7 +109,7 @@ class Cell(Terminal):
 
 
 def cell() -> Cell | None:
-    """Return where to draw, in a notebook; None anywhere else."""
+    """Return the display of a notebook; None outside of notebooks."""
     interactive = sys.modules.get("IPython")
     shell = interactive.get_ipython() if interactive else None
     if interactive is None or not hasattr(shell, "kernel"):
@@ -118,18 +118,18 @@ def cell() -> Cell | None:
 
 
 class Lines:
-    """Write a line whenever a tenth of the rounds or a minute has gone by, for whoever reads it later."""
+    """Progress as lines, one after each tenth of the rounds or minute, for log files."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._tenth, self._done = console, -1, 0
         self._begun = self._last = time.monotonic()
 
     def draw(self, bars: Sequence[Bar], last: bool = False) -> None:
-        """Write a line for the only bar, if it is time for one; the note alone where no further round is done."""
+        """Write a line for the only bar if it is due; only the note if no further round is completed."""
         ((_, done, total, note),) = bars
         now, advanced = time.monotonic(), done > self._done
         tenth = 10 * done // total if advanced else self._tenth
-        if self._tenth < 0 and advanced:  # a run that goes on has not done its earlier tenths just now
+        if self._tenth < 0 and advanced:  # the earlier tenths of a resumed run are not reported
             self._tenth = 10 * (done - 1) // total
         if not last and (tenth != self._tenth or now - self._last >= MINUTE):
             self._tenth, self._last = tenth, now
@@ -137,20 +137,20 @@ class Lines:
         self._done = done
 
     def say(self, text: str) -> None:
-        """Write a line, with the seconds so far."""
+        """Write a line with the elapsed seconds."""
         text = f"{text}, {time.monotonic() - self._begun:,.0f} s"
-        with suppress(OSError):  # of a terminal that is closed: the run goes on
+        with suppress(OSError):  # the run continues if the terminal is closed
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class Notes:
-    """Say in a few characters how a run does, from what its rounds recorded: the latest accuracy, and updates dropped."""
+    """Make short notes on a run from the rows of its rounds: the latest accuracy, and dropped updates."""
 
     def __init__(self) -> None:
         self._accuracy, self._dropped, self._rounds = "", 0, 0
 
     def __call__(self, row: Mapping[str, Any]) -> str:
-        """Take in a round's row of the table of rounds, and return the note."""
+        """Process a row of the table of rounds, and return the note."""
         self._accuracy = next(
             (quality(name.replace("_", " "), row[name], 1) for name in BY_IMPORTANCE if row.get(name) is not None),
             self._accuracy,
@@ -161,26 +161,26 @@ class Notes:
 
 
 def dropped(number: int, rounds: int) -> str:
-    """Return what to say of updates that were dropped: ``"56 updates dropped in 5 rounds"``; nothing if none was."""
+    """Describe dropped updates: ``"56 updates dropped in 5 rounds"``; empty if there are none."""
     return f"{counted(number, 'update')} dropped in {counted(rounds, 'round')}" if number else ""
 
 
 def quality(metric: str, value: float, decimals: int) -> str:
-    """Return a metric and its value as a few words: ``test accuracy 93.3%``, ``test RMSE 0.0213``."""
+    """Format a metric and its value: ``test accuracy 93.3%``, ``test RMSE 0.0213``."""
     shown = f"{value:.{decimals}%}" if metric.endswith("accuracy") else f"{value:.{decimals + 2}g}"
     return f"{metric.replace('rmse', 'RMSE')} {shown}"
 
 
 class Progress(Callback):
-    """Show how far a run is: by a bar on a terminal or in a notebook, by lines elsewhere.
+    """Show the progress of a run: a bar on a terminal or in a notebook, lines elsewhere.
 
     Args:
-        console: where to; None is standard error.
+        console: None is standard error.
     """
 
     def __init__(self, console: Console | None = None) -> None:
         self._console, self._notes = console or Console(stderr=True), Notes()
-        self._drawing: Drawing | None = None
+        self._display: Display | None = None
         self._bar: Bar = ("rounds", 0, 0, "")
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
@@ -188,15 +188,15 @@ class Progress(Callback):
         del folder
         self._bar = ("rounds", 0, config["rounds"], "")
         kind = Terminal if self._console.is_terminal else Lines
-        self._drawing = cell() or kind(self._console)
+        self._display = cell() or kind(self._console)
 
     def on_round(self, row: Mapping[str, Any]) -> None:
-        """Show how far it is."""
+        """Show the number of completed rounds."""
         self._bar = ("rounds", row["round"], self._bar[2], self._notes(row))
         self._draw(self._bar)
 
     def on_work(self, what: str, done: int, total: int) -> None:
-        """Show how far long work within a round is."""
+        """Show the progress of long work within a round."""
         self._draw((*self._bar[:3], f"{what}: {done:,} of {total:,} clients"))
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
@@ -205,5 +205,5 @@ class Progress(Callback):
         self._draw(self._bar, last=True)
 
     def _draw(self, bar: Bar, last: bool = False) -> None:
-        if self._drawing is not None:
-            self._drawing.draw([bar], last)
+        if self._display is not None:
+            self._display.draw([bar], last)

@@ -1,4 +1,4 @@
-"""Declare ranges of numbers from which a sampler chooses."""
+"""Define ranges of numbers for searches."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from turnout.core.checks import is_finite, refuse
 __all__ = ["Range"]
 
 _DIGITS = 4
-"""Significant digits of numbers that are drawn, so that the number that is printed is the one that was tried."""
+"""Significant digits of proposed numbers, so that the printed number is exactly the one that was tried."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Any number from `low` to `high`; whole numbers where both of them are.
+    """A range of numbers from `low` to `high`; of whole numbers if both of them are.
 
     Args:
         low, high: the least and the greatest number.
-        log: whether 0.01 to 0.1 is as much as 0.1 to 1.
+        log: search on a logarithmic scale.
 
     Raises:
-        ConfigurationError: for ends that are no numbers, or in the wrong order, or not positive with `log`.
+        ConfigurationError: for ends that are not numbers, in the wrong order, or not positive with `log`.
 
     Example:
         >>> import turnout as to
@@ -52,15 +52,15 @@ class Range:
 
     @property
     def whole(self) -> bool:
-        """True where it holds whole numbers alone."""
+        """True for a range of whole numbers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     @classmethod
     def read(cls, text: object) -> Range | None:
-        """Return the range that is written as ``1..20`` or ``0.001..1:log``; None for what is no text with two dots.
+        """Parse a range, ``1..20`` or ``0.001..1:log``; None for a value that is not a text with two dots.
 
         Raises:
-            ConfigurationError: for two dots between what are no numbers.
+            ConfigurationError: for two dots that are not between numbers.
         """
         if not isinstance(text, str) or ".." not in text:
             return None
@@ -72,19 +72,19 @@ class Range:
         return cls(low, high, match.group(3) is not None)
 
     def rounded(self, value: float) -> float:
-        """Return a number of it with a few digits, as it is tried."""
+        """Round a number of the range to a few digits."""
         if self.whole:
             return round(value)
         return min(max(float(f"{value:.{_DIGITS}g}"), self.low), self.high)
 
-    def place(self, value: float) -> float:
-        """Return where a number stands between the ends, 0 to 1."""
-        low, high, at = (math.log(x) if self.log else x for x in (self.low, self.high, value))
-        return (at - low) / (high - low)
+    def position(self, value: float) -> float:
+        """Return the relative position of a number, 0 at `low` and 1 at `high`."""
+        low, high, x = (math.log(x) if self.log else x for x in (self.low, self.high, value))
+        return (x - low) / (high - low)
 
 
 def _number(text: str) -> float | None:
-    """Return a whole number, or another one; None where it is none."""
+    """Parse an int or a float; None for other texts."""
     for kind in (int, float):
         try:
             return kind(text.strip())

@@ -1,4 +1,4 @@
-"""Hold finished runs, and group them by algorithm for reports."""
+"""Define the records of finished runs, and group them by algorithm."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class RunRecord:
     """One finished run.
 
     Attributes:
-        algorithm: what reports call it; runs of one algorithm differ in their seed only.
-        seed: the run's seed.
-        history: what it recorded.
-        config: its whole configuration as plain values.
-        rates: known participation rates ``[N]``, if there are any; else those in the table of clients.
+        algorithm: the name in reports; runs of one algorithm differ only in their seed.
+        seed: of the run.
+        history: the recorded tables.
+        config: the configuration as plain values.
+        rates: known participation rates ``[N]``; None for those in the table of clients.
 
     Raises:
-        ConfigurationError: for a name that cannot be printed or starts with neither letter nor digit, or rates that do
-            not fit the clients.
+        ConfigurationError: for a name that is not printable or does not begin with a letter or digit, or rates of another
+            length than the clients.
     """
 
     algorithm: str
@@ -35,7 +35,9 @@ class RunRecord:
     rates: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        if not (self.algorithm[:1].isalnum() and self.algorithm.isprintable()):  # no picture holds control characters
+        if not (
+            self.algorithm[:1].isalnum() and self.algorithm.isprintable()
+        ):  # figures cannot contain control characters
             needed = "a name of printable characters that starts with a letter or a digit"
             raise refuse("algorithm", given=self.algorithm, needed=needed)
         clients = len(self.history.clients)
@@ -47,7 +49,7 @@ class RunRecord:
 
     @property
     def known_rates(self) -> np.ndarray | None:
-        """Known participation rates ``[N]``, NaN where unknown; None if none is known."""
+        """Known participation rates ``[N]``, NaN where unknown; None if all are unknown."""
         rates = self.history.client_column("known_rate") if self.rates is None else np.asarray(self.rates, np.float64)
         return None if np.isnan(rates).all() else rates
 
@@ -56,7 +58,7 @@ def by_algorithm(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     """Group runs by algorithm, in the order in which the algorithms first appear.
 
     Raises:
-        ConfigurationError: where there is no run, or an algorithm has two with the same seed.
+        ConfigurationError: without runs, or where an algorithm has two runs with the same seed.
     """
     if not records:
         raise ConfigurationError("there are no runs to report: give at least one RunRecord")
@@ -72,11 +74,11 @@ def by_algorithm(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
 
 
 def has_column(records: Iterable[RunRecord], name: str) -> bool:
-    """Return whether any of the runs recorded values of a column of the table of rounds."""
+    """Return whether a run recorded values of a column of the table of rounds."""
     return any(record.history.has_values(name) for record in records)
 
 
 def client_split(records: Sequence[RunRecord]) -> str:
-    """Return whose client-wise accuracy is compared in all runs: ``"test"`` if any has it, else ``"train"``."""
+    """Return the split of client-wise accuracies in comparisons: ``"test"`` if a run has it, else ``"train"``."""
     tested = (~np.isnan(record.history.client_column("test_accuracy")) for record in records)
     return "test" if any(known.any() for known in tested) else "train"

@@ -1,5 +1,5 @@
-/* What a reader can do with figures: read and zoom curves, switch runs on and off, enlarge. Without it the page shows the same
-   figures, still. */
+/* Interaction with figures: reading and zooming curves, switching runs on and off, enlarging. Without scripts the page shows
+   the same figures, static. */
 (() => {
 "use strict";
 const SVG = "http://www.w3.org/2000/svg";

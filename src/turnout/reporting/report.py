@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from turnout.core.checks import counted
 from turnout.record.schema import ANSWERED, METRICS, less_is_better
 from turnout.reporting.column import COLUMNS, COST, GAP, INFLUENCE, RESULTS, column_of
-from turnout.reporting.drawings import cost, holdings, influence, of_clients, of_labels, split_name, standing, training
+from turnout.reporting.drawings import (
+    cost,
+    holdings,
+    influence,
+    of_clients,
+    of_labels,
+    requirements,
+    split_name,
+    training,
+)
 from turnout.reporting.influence import client_table
 from turnout.reporting.page import render_page, write_page
 from turnout.reporting.records import RunRecord, by_algorithm
@@ -50,19 +59,19 @@ def write_report(
     environment: Mapping[str, str] | None = None,
     to_accuracy: float | None = None,
 ) -> Path:
-    """Write the report of `records` to `path`, whole or not at all, and return the path.
+    """Write the report of `records` to `path` atomically, and return the path.
 
     Args:
-        records: finished runs; their order is the order of the algorithms.
-        path: the HTML file.
-        data: what they trained on, for the picture of who holds what.
+        records: finished runs, in the order of the algorithms.
+        path: of the HTML file.
+        data: the training data, for a plot of the clients' classes.
         title: heading of the page.
         window: rounds over which final figures are means (see `History.final`).
-        environment: what the runs ran on; by default what this process runs on.
-        to_accuracy: an accuracy from 0 to 1, to show what it cost each algorithm to reach it.
+        environment: of the runs; by default that of this process.
+        to_accuracy: an accuracy from 0 to 1, to show the cost of reaching it.
 
     Raises:
-        ConfigurationError: where there are no runs, or matplotlib or Jinja2 is not installed.
+        ConfigurationError: without runs, or where matplotlib or Jinja2 is not installed.
         CheckpointError: where the file cannot be written.
     """
     target = None if to_accuracy is None else accuracy_target(records, to_accuracy)
@@ -82,17 +91,17 @@ def write_report(
         by_labels=of_labels(records, rows),
         clients=cells(rows, CLIENTS, interval=True),
         appeal=appeal_cells(rows),
-        standing=standing(records),
+        requirements=requirements(records),
         influence=cells(rows, INFLUENCE),
-        heard=client_table(records),
-        hearing=influence(records),
+        influence_of_clients=client_table(records),
+        influence_drawing=influence(records),
         communication=cells(rows, COMMUNICATION),
         target=target,
         reached=cells(rows, COST),
         cost=cost(records, target),
         split=split_name(records),
         curves=training(records, rows),
-        people=of_clients(records, rows),
+        client_drawings=of_clients(records, rows),
         holdings=holdings(records, data),
         settings=settings(records),
         environment=environment_of() if environment is None else environment,
@@ -101,7 +110,7 @@ def write_report(
 
 
 def _lead(records: Sequence[RunRecord], rows: Sequence[Row], data: FederatedData | None) -> str:
-    """Return what was run, in a sentence or two."""
+    """Describe the runs and the best result in a sentence or two."""
     names, clients = list(by_algorithm(records)), max(len(record.history.clients) for record in records)
     rounds = sorted({record.history.last_round for record in records})
     seeds = sorted({record.seed for record in records})
@@ -115,7 +124,7 @@ def _lead(records: Sequence[RunRecord], rows: Sequence[Row], data: FederatedData
 
 
 def _best(rows: Sequence[Row]) -> str:
-    """Return the best figure of the first metric that there is, on test examples if any, in a sentence."""
+    """Describe the best figure of the most important recorded metric in a sentence."""
     for key in (f"{split}_{metric}" for metric in METRICS for split in ("test", "train")):
         complete = [row for row in rows if key in row.figures and row.figures[key].mean > 0]
         if complete:
@@ -125,13 +134,13 @@ def _best(rows: Sequence[Row]) -> str:
 
 
 def _sentence(key: str, best: Row, rows: Sequence[Row]) -> str:
-    """Say whose figure is the best, and whether it is ahead by more than seeds differ."""
+    """Describe the best algorithm, and whether its lead exceeds the variation over seeds."""
     less, name = less_is_better(key), name_of(key)
     shown = COLUMNS[key].show(best.figures[key]) + ("" if less else " %")
     if len(rows) == 1:
         return f"{name[0].upper()}{name[1:]} is {shown}."
     close = best.num_seeds > 1 and leader(key, rows) is None
-    note = ", ahead by no more than seeds differ" if close else ""
+    note = ", a lead within the variation over seeds" if close else ""
     return f"The {'lowest' if less else 'highest'} {name} is that of {best.algorithm}, {shown}{note}."
 
 

@@ -1,4 +1,4 @@
-"""Write configurations and the environment as text."""
+"""Format configurations and the environment as text."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from turnout.reporting.records import RunRecord, by_algorithm
 
 
 def environment(noted: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Return what runs ran on, as texts: what one of them noted in its folder, or what this process runs on."""
+    """Return the recorded environment of a run as texts, by default that of this process."""
     values = noted
-    if values is None:  # the same runs give the same page, whenever and by whatever command it is written
+    if values is None:  # without date and command, so that the same runs give the same page
         values = {name: value for name, value in this_environment().items() if name not in ("date", "command")}
     words = {name: shlex.join(map(str, value)) if isinstance(value, list) else value for name, value in values.items()}
     return {name: str(value) for name, value in words.items() if value is not None}
 
 
 def settings(records: Sequence[RunRecord]) -> dict[str, str]:
-    """Write configurations as TOML: what all runs share under ``"all runs"``, then for each algorithm what is its own.
+    """Format configurations as TOML: common settings under ``"all runs"``, and the other settings of each algorithm.
 
     Settings that differ between seeds of an algorithm are those of its first run.
     """
@@ -37,12 +37,12 @@ def settings(records: Sequence[RunRecord]) -> dict[str, str]:
 
 
 def _published(record: RunRecord) -> dict[str, str]:
-    """Return the settings of a run that may be read by whoever reads its tables."""
+    """Return the settings of a run that may be published with its tables."""
     return as_toml(published_settings(record.config) if record.history.is_private else record.config)
 
 
 def as_toml(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return nested settings under dotted keys, each value written as TOML; None, which TOML lacks, as ``"none"``."""
+    """Return nested settings under dotted keys, with values as TOML; None, which TOML lacks, is ``none``."""
     return {
         name: "none" if value is None else json.dumps(value, default=str, ensure_ascii=False)
         for name, value in flat(config)

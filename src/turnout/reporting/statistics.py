@@ -16,7 +16,7 @@ class Measured:
 
     Attributes:
         mean: over seeds.
-        std: sample standard deviation (n - 1); None for a single seed.
+        std: sample standard deviation (divisor n - 1); None for a single seed.
         margin: half the width of the 95 % confidence interval of the mean, ``t std / sqrt(n)`` with the quantile t of
             Student's distribution of n - 1 degrees of freedom; None for a single seed.
     """
@@ -27,40 +27,40 @@ class Measured:
 
     @classmethod
     def over(cls, values: Sequence[float]) -> Measured:
-        """Summarise one value per seed; a NaN (a run that diverged) makes the mean NaN."""
+        """Summarise one value per seed; the mean is NaN if a run diverged."""
         with np.errstate(invalid="ignore"):
             std = float(np.std(values, ddof=1)) if len(values) > 1 else None
             return cls(float(np.mean(values)), std, None if std is None else margin(std, len(values)))
 
 
 def margin(std: float, number: int) -> float:
-    """Return half the width of the 95 % confidence interval of a mean of so many values."""
+    """Return half the width of the 95 % confidence interval of a mean of `number` values."""
     return quantile(0.95, number - 1) * std / math.sqrt(number)
 
 
 @dataclass(frozen=True)
 class Gap(Measured):
-    """The mean difference from another algorithm, seed by seed, and how often chance alone makes one as large.
+    """The mean difference from another algorithm over paired seeds.
 
     Attributes:
-        p: of a two-sided paired t-test; NaN where all differences are zero, or one is not a number.
+        p: p-value of a two-sided paired t-test; NaN if all differences are zero or one is NaN.
     """
 
     p: float = math.nan
 
     @property
     def significant(self) -> bool:
-        """True where the difference is more than the spread over seeds explains, at p < 0.05."""
+        """True if p < 0.05."""
         return self.p < 0.05
 
 
 def gap(values: Mapping[int, float], reference: Mapping[int, float]) -> Gap | None:
-    """Compare figures by seed with those of the reference: ``t = sqrt(n) mean(d) / std(d)``, with n - 1 degrees of freedom.
+    """Compare figures with a reference by a paired t-test: ``t = sqrt(n) mean(d) / std(d)``, n - 1 degrees of freedom.
 
-    None where fewer than two seeds are shared.
+    None with fewer than two common seeds.
 
-    >>> found = gap({0: 0.81, 1: 0.84, 2: 0.78}, {0: 0.80, 1: 0.82, 2: 0.75})
-    >>> round(found.mean, 3), round(found.p, 4), round(found.margin, 3)
+    >>> result = gap({0: 0.81, 1: 0.84, 2: 0.78}, {0: 0.80, 1: 0.82, 2: 0.75})
+    >>> round(result.mean, 3), round(result.p, 4), round(result.margin, 3)
     (0.02, 0.0742, 0.025)
     """
     seeds = sorted(values.keys() & reference.keys())
@@ -76,7 +76,7 @@ def gap(values: Mapping[int, float], reference: Mapping[int, float]) -> Gap | No
 
 
 def p_value(t: float, degrees: int) -> float:
-    r"""Return how often \|T\| > t, T of Student's distribution, by its finite sums for whole degrees of freedom.
+    r"""Return ``P(|T| > t)`` for T of Student's distribution, by its finite sums for whole degrees of freedom.
 
     With ``tan a = t / sqrt(degrees)``, ``P(|T| <= t)`` is for even degrees ``sin a (1 + 1/2 cos^2 a + 1 3 / (2 4) cos^4 a +
     ...)``, of degrees / 2 terms, and for odd ones ``2 / pi (a + sin a (cos a + 2/3 cos^3 a + 2 4 / (3 5) cos^5 a + ...))``,
@@ -99,7 +99,7 @@ def p_value(t: float, degrees: int) -> float:
 
 @cache
 def quantile(level: float, degrees: int) -> float:
-    r"""Return the t with \|T\| <= t at a probability of `level`, by bisection of `p_value`.
+    r"""Return the t with ``P(|T| <= t) = level``, by bisection of `p_value`.
 
     >>> round(quantile(0.95, 4), 3), round(quantile(0.95, 1), 3)
     (2.776, 12.706)
@@ -115,15 +115,15 @@ def quantile(level: float, degrees: int) -> float:
 
 @dataclass(frozen=True)
 class Quartiles:
-    """A figure over seeds: its quartiles, infinite where too few seeds have the figure.
+    """The quartiles of a figure over seeds, infinite where too few seeds have the figure.
 
-    The quantile of share q is the mean of the smallest values with at least q of all values below or equal, and with
-    more than q; where only one of the two is finite, it is that one. A median is therefore finite as soon as half of
-    the seeds have the figure, and infinite where more than half lack it.
+    The q-quantile is the mean of two values: the smallest one with at least a share q of all values below or equal, and the
+    smallest one with more than q. If only one of the two is finite, it is that one. A median is therefore finite if at least
+    half of the seeds have the figure.
 
     Attributes:
         low, median, high: the quantiles of 1/4, 1/2 and 3/4.
-        num_finite, num: how many seeds have the figure, of how many.
+        num_finite, num: number of seeds with a figure, and of all seeds.
 
     Reference: Hyndman and Fan, "Sample quantiles in statistical packages", The American Statistician 50, 1996,
     definition 2.
@@ -142,13 +142,13 @@ class Quartiles:
 
     @classmethod
     def over(cls, values: Sequence[float]) -> Quartiles:
-        """Return the quartiles of one value per seed, infinite where a seed has none."""
+        """Return the quartiles of one value per seed; infinite for a seed without a figure."""
         ordered = sorted(values)
         low, median, high = (_quantile(ordered, share) for share in (0.25, 0.5, 0.75))
         return cls(low, median, high, sum(map(math.isfinite, ordered)), len(ordered))
 
     def shown(self, scale: float = 1.0) -> str:
-        """Return median and quartiles, ``25 (19 to 31)``, or ``not reached`` where most seeds did not get there."""
+        """Format median and quartiles, ``25 (19 to 31)``, or ``not reached`` where the median is infinite."""
         if not math.isfinite(self.median):
             return "not reached"
         middle, low, high = (number(scale * value) for value in (self.median, self.low, self.high))
@@ -163,7 +163,7 @@ def _quantile(ordered: list[float], share: float) -> float:
 
 
 def number(value: float) -> str:
-    """Return a number with about three digits, and all of those before the point."""
+    """Format a number with about three significant digits, and all digits before the decimal point."""
     if not math.isfinite(value) or value == round(value):
         return f"{value:,.0f}"
     if abs(value) < 0.01:  # such as gradient norms

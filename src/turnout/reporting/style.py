@@ -1,4 +1,4 @@
-"""Style all figures alike: colours, axes, legends."""
+"""Define the style of all figures: colours, axes, legends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Look = dict[str, Any]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#B44884", "#9078F0", "#909048", "#906048")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "v")
-"""Markers of dots and of the ends of lines; the n-th belongs to the n-th of `DASHES`."""
+"""Markers of dots and of the ends of lines, in the order of `DASHES`."""
 
 _KEYS = (
     "",
@@ -36,7 +36,7 @@ _KEYS = (
     "border-radius:0;clip-path:polygon(50% 0,100% 100%,0 100%);",
     "border-radius:0;clip-path:polygon(0 0,100% 0,50% 100%);",
 )
-"""The markers as declarations of CSS."""
+"""The markers as CSS declarations."""
 
 GREY = "#8A8A8A"
 """The colour of data that belong to no algorithm."""
@@ -45,10 +45,10 @@ SERIES = "series:"
 """The prefix of the ids of drawn lines, bands and dots; the name of the run or algorithm follows."""
 
 INK = "#6B7684"
-"""Text and lines that are not data: readable on white and on black; in a page it becomes the page's own text colour."""
+"""The colour of text and lines that are not data, readable on white and on black; pages replace it by their text colour."""
 
 SIZE = (5.2, 3.2)
-"""Width and height of a figure in inches, without its legend: two side by side on a desk, one across a phone."""
+"""Width and height of a figure in inches, without its legend: two fit side by side on a desktop, one on a phone."""
 
 
 _NAMES = {
@@ -68,7 +68,7 @@ _APPEAL = {
 
 
 def name_of(metric: str) -> str:
-    """Return what a recorded column is called where people read it: ``"test accuracy"``."""
+    """Return the display name of a recorded column: ``"test accuracy"``."""
     for prefix, kind in JUDGED.items():
         if (name := _APPEAL.get(metric.removeprefix(prefix))) and metric.startswith(prefix):
             return f"{name}, {kind}" if kind else name
@@ -79,7 +79,7 @@ def name_of(metric: str) -> str:
 
 
 def label_ranges(labels: str) -> str:
-    """Return the labels of a column as people write them.
+    """Format the labels of a column.
 
     >>> label_ranges("0_1_2_3_8_9")
     '0–3, 8, 9'
@@ -91,24 +91,24 @@ def label_ranges(labels: str) -> str:
 
 
 def scale_of(metric: str) -> float:
-    """Return what a recorded column is multiplied by where it is shown: accuracies are shown in percent."""
+    """Return the display scale of a recorded column: accuracies are shown in percent."""
     return 100.0 if metric.partition("_of_")[0].endswith("accuracy") else 1.0
 
 
 def label(metric: str) -> str:
-    """Return the name of a recorded column with its unit, for an axis: ``"test accuracy (%)"``."""
+    """Return the display name of a recorded column with its unit: ``"test accuracy (%)"``."""
     return f"{name_of(metric)} (%)" if scale_of(metric) == 100.0 else name_of(metric)
 
 
 def styles(records: Sequence[RunRecord]) -> dict[str, Look]:
-    """Return colour and dashes of each algorithm, by order of appearance, so that all figures of the same runs agree."""
+    """Return the look of each algorithm by order of appearance, which is the same in all figures of the same runs."""
     return looks_of(by_algorithm(records))
 
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
-    """Return colour and dashes for each name, in order, and the name itself as the id of what is drawn so, which pages go by.
+    """Return colour and dashes for each name in order, and an id from the name, which the script of pages uses.
 
-    From the eighth on, colours come again, with other dashes and with a marker where lines end.
+    From the eighth name on, colours repeat with other dashes and a marker at the end of lines.
     """
     looks = {}
     for i, name in enumerate(names):
@@ -124,7 +124,7 @@ def looks_of(names: Iterable[str]) -> dict[str, Look]:
 
 
 def keys_of(looks: dict[str, Look]) -> dict[str, str]:
-    """Return how a page shows each name's colour and marker: declarations of CSS for a small box."""
+    """Return CSS declarations of a small box with the colour and marker of each name."""
     return {
         name: f"background:{look['color']};{_KEYS[MARKERS.index(look.get('marker', MARKERS[0]))]}"
         for name, look in looks.items()
@@ -132,7 +132,7 @@ def keys_of(looks: dict[str, Look]) -> dict[str, str]:
 
 
 def draw_line(axes: Axes, x: np.ndarray, y: np.ndarray, look: Look) -> None:
-    """Draw a line; a single value is a dot, which would not be seen as a line."""
+    """Draw a line, or a dot for a single value."""
     alone = {"marker": look.get("marker", MARKERS[0]), "markevery": None} if np.isfinite(y).sum() == 1 else {}
     axes.plot(x, y, **{"linewidth": 1.6, "markersize": 5, **look, **alone})
 
@@ -143,19 +143,19 @@ def draw_band(axes: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look
 
 
 def draw_target(axes: Axes, value: float) -> None:
-    """Draw a dashed line at a height, such as that of the accuracy to reach."""
+    """Draw a dashed horizontal line, such as that of a target."""
     axes.axhline(value, color=INK, linewidth=1, linestyle=(0, (4, 3)))
 
 
 def draw_each(
     records: Sequence[RunRecord], draw: Callable[[list[RunRecord], Look], bool], looks: Mapping[str, Look] | None = None
 ) -> dict[str, Look]:
-    """Draw the runs of each algorithm in its look, and return the looks of the algorithms that have what is drawn.
+    """Draw the runs of each algorithm, and return the looks of the algorithms that were drawn.
 
     Args:
         records: the runs.
-        draw: draws the runs of one algorithm, and returns whether they have what is drawn.
-        looks: of the algorithms; None gives each its look by order of appearance.
+        draw: draws the runs of one algorithm; returns False if they lack the data.
+        looks: of the algorithms; None assigns them by order of appearance.
     """
     looks, groups = styles(records) if looks is None else looks, by_algorithm(records)
     return {name: looks[name] for name, group in groups.items() if draw(group, looks[name])}
@@ -163,10 +163,10 @@ def draw_each(
 
 @cache
 def _shown_in_notebooks(kind: type[Figure]) -> type[Figure]:
-    """Return a kind of figure that notebooks draw, also where pyplot was never imported."""
+    """Return a subclass of a figure class that notebooks display without pyplot."""
 
     class NotebookFigure(kind):
-        """A figure with a picture of its own."""
+        """A figure with a PNG representation for notebooks."""
 
         def _repr_png_(self) -> bytes:
             picture = io.BytesIO()
@@ -187,14 +187,14 @@ def new_figure(width: float = SIZE[0], height: float = SIZE[1]) -> Figure:
 
 
 def new_panels(number: int, columns: int, width: float, height: float, **shared: Any) -> tuple[Figure, list[Axes]]:
-    """Return a figure with so many axes in rows of so many columns; the last row may have fewer.
+    """Return a figure with a grid of axes; the last row may be incomplete.
 
     Args:
-        number: how many axes.
-        columns: of a row.
+        number: of axes.
+        columns: number of columns.
         width: of one set of axes, in inches.
         height: of one set of axes, in inches.
-        shared: which scales all have in common, ``sharex`` and ``sharey``.
+        shared: ``sharex`` and ``sharey`` of matplotlib's ``subplots``.
     """
     rows = max(1, -(-number // columns))
     figure = new_figure(width * columns, height * rows)
@@ -205,26 +205,26 @@ def new_panels(number: int, columns: int, width: float, height: float, **shared:
 
 
 _MOST_DOTS = 500
-"""The largest number of dots of an algorithm that are drawn one by one."""
+"""The largest number of dots of an algorithm that are drawn as vectors."""
 
 STRONG = "#6B7685"
-"""Text on colour: as `INK`, but in a page the colour of its text, which stands out from a field of the map."""
+"""The colour of text on a coloured background; pages replace it by their strongest text colour."""
 
 _BESIDE = 24  # characters of a line that stands beside the lowest of our axes
 _EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
 
 
 def evenly_wrapped(text: str, most: int) -> list[str]:
-    """Wrap text in as few lines of at most so many letters as will do, of about the same length; long words stay whole."""
-    whole = text.replace(" = ", _EQUALS)  # is not to be torn apart
+    """Wrap text into the least number of lines of at most `most` letters, of similar length; words are not broken."""
+    whole = text.replace(" = ", _EQUALS)  # no line break at an equals sign
     wrapped = [wrap(whole, width, break_long_words=False) for width in range(1, most + 1)]
     lines = next(lines_of for lines_of in wrapped if len(lines_of) == len(wrapped[-1]))
     return [line.replace(_EQUALS, " = ") for line in lines]
 
 
 def dress(axes: Axes, x: str, y: str, title: str = "") -> None:
-    """Label the axes and make everything that is not data recede."""
-    # Names and values of users may hold dollar signs, between which matplotlib would read mathematics.
+    """Label the axes, and style ticks, grid and spines."""
+    # Names and values of users may contain dollar signs, which matplotlib would parse as math.
     axes.set_xlabel(x, color=INK, fontsize=11, parse_math=False)
     axes.set_ylabel("\n".join(evenly_wrapped(y, _BESIDE)), color=INK, fontsize=11, parse_math=False)
     axes.set_title(title, color=INK, fontsize=11, parse_math=False)
@@ -236,7 +236,7 @@ def dress(axes: Axes, x: str, y: str, title: str = "") -> None:
 
 
 def plain_ticks(axis: Axis, span: float) -> None:
-    """Set ticks 1, 2, 5, 10, ... on a logarithmic axis over a factor of `span`; powers of ten where it is large."""
+    """Set ticks 1, 2, 5, 10, ... on a logarithmic axis over a factor of `span`; only powers of ten for a large span."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     steps = LogLocator(subs=(1.0, 2.0, 5.0) if span < 200 else (1.0,))
@@ -246,11 +246,11 @@ def plain_ticks(axis: Axis, span: float) -> None:
 
 
 def ramp(colour: str = PALETTE[0], most: str = "FF") -> Colormap:
-    """Return colours from clear to `colour`, so that nothing is the colour of the page, be it white or black.
+    """Return a colour map from transparent to `colour`, which works on white and on black pages.
 
     Args:
-        colour: as ``"#0072B2"``.
-        most: opacity of the highest value, in hexadecimal digits.
+        colour: such as ``"#0072B2"``.
+        most: opacity of the highest value in hexadecimal digits.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -258,16 +258,17 @@ def ramp(colour: str = PALETTE[0], most: str = "FF") -> Colormap:
 
 
 def few_ticks(axis: Axis, whole: bool = False) -> None:
-    """Set at most seven ticks on a linear axis, at multiples of 1, 2 or 5; at whole numbers where `whole`."""
+    """Set at most seven ticks on a linear axis at multiples of 1, 2 or 5; with `whole` at whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(6, integer=whole, steps=[1, 2, 5, 10]))
 
 
 def scatter(axes: Axes, x: np.ndarray, y: np.ndarray, size: float, alpha: float, look: Look) -> None:
-    """Draw the dots of an algorithm, one by one and opaque where they are few.
+    """Draw the dots of an algorithm.
 
-    Many have transparency `alpha`, so that one sees where they are dense, and are one picture, which a page draws faster.
+    Few dots are opaque vectors. Many dots have opacity `alpha`, which shows their density, and are rasterised, which browsers
+    render faster.
     """
     many = len(x) > _MOST_DOTS
     axes.scatter(
@@ -277,7 +278,7 @@ def scatter(axes: Axes, x: np.ndarray, y: np.ndarray, size: float, alpha: float,
 
 
 def legend(figure: Figure, looks: dict[str, Look]) -> None:
-    """Add a legend of algorithms below the axes, where there is more than one."""
+    """Add a legend of algorithms below the axes, if there is more than one."""
     if len(looks) < 2:
         return
     from matplotlib.lines import Line2D
@@ -294,5 +295,5 @@ def legend(figure: Figure, looks: dict[str, Look]) -> None:
 
 
 def evenly(length: int, most: int) -> np.ndarray:
-    """Return at most `most` positions, spread evenly over 0..length - 1, both ends included."""
+    """Return at most `most` indices, evenly spaced from 0 to length - 1."""
     return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(np.int64))

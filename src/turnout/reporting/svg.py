@@ -1,4 +1,4 @@
-"""Convert figures to inline SVG, with the attributes by which a page's script reads and zooms their curves."""
+"""Convert figures to inline SVG, with attributes for the script that makes their curves interactive."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _REM, _LEAST_REM = 8.8, 4.0
-"""The most and the least an inch of a figure may measure in a page, in its letters' heights. A figure that is wider than a
-phone is moved sideways there, and not made so small that nobody can read it."""
+"""The largest and the smallest width of an inch of a figure on a page, in rem. A figure that is wider than a phone is
+scrolled there, so that it stays readable."""
 
 _PANEL = "panel:"
 _FONT = "system-ui, sans-serif"
 _SVG = "{http://www.w3.org/2000/svg}"
 _COLOURS = {INK.lower(): "currentColor", STRONG.lower(): "var(--text, currentColor)"}
-"""The colours of the page that replace those of text."""
+"""CSS colours that replace those of text."""
 
 ElementTree.register_namespace("", _SVG.strip("{}"))
 ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 
 def to_svg(figure: Figure, name: str, description: str) -> str:
-    """Return a figure as inline SVG: text as text in the page's font, the page's text colour, no outside reference.
+    """Convert a figure to inline SVG with the font and text colour of the page, and without external references.
 
-    Elements of a run or an algorithm have its name as ``data-series``. Axes that have such lines are described in
-    ``data-panels``: where they are, and the range and kind of either axis.
+    Elements of a run or algorithm have its name as ``data-series``. The attribute ``data-panels`` has the position, range and
+    scale of axes with such elements.
 
     Args:
-        figure: what to draw.
-        name: distinguishes the ids of this drawing from those of others in the page.
-        description: what a reader who does not see it should know.
+        figure: of matplotlib.
+        name: makes the ids of this figure unique on the page.
+        description: alternative text.
     """
     from matplotlib import rc_context
 
     panels = [axes for axes in figure.axes if any(_is_series(artist) for artist in (*axes.lines, *axes.collections))]
-    # Ids are the only marks that matplotlib passes on to SVG; `_mark` turns them into attributes.
+    # matplotlib only writes ids to SVG; `_mark` converts them to attributes.
     for i, axes in enumerate(panels):
         axes.set_gid(f"{_PANEL}{i}")
     buffer = io.StringIO()
@@ -59,7 +59,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
                 value = value.replace(colour, word)
             element.set(key, value)
         if element.tag == f"{_SVG}text":
-            element.set("style", _in_the_pages_font(element.get("style", "")))
+            element.set("style", _with_page_font(element.get("style", "")))
         if element.tag == f"{_SVG}g":
             _mark(element)
     del svg.attrib["width"], svg.attrib["height"]
@@ -68,13 +68,13 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
 
 
 def _is_series(artist: Artist) -> bool:
-    """Return whether an artist is drawn for a run or an algorithm."""
+    """Return whether an artist belongs to a run or algorithm."""
     return (artist.get_gid() or "").startswith(SERIES)
 
 
 def _attributes(figure: Figure, panels: list[Axes], description: str) -> dict[str, str]:
-    """Return what a drawing says of itself: its description, its bounds, and where its axes are."""
-    width = figure.get_figwidth()  # bounds, so that text is as large in all figures of a page
+    """Return the attributes of a drawing: its description, its width, and the positions of its axes."""
+    width = figure.get_figwidth()  # limits the width, so that text has the same size in all figures of a page
     attributes = {
         "role": "img",
         "aria-label": description,
@@ -84,7 +84,7 @@ def _attributes(figure: Figure, panels: list[Axes], description: str) -> dict[st
 
 
 def _panel(figure: Figure, axes: Axes) -> dict[str, Any]:
-    """Return where axes are, in points from the upper left corner, and what they show."""
+    """Return the position of axes in points from the upper left corner, and their ranges, scales and labels."""
     width, height = (72 * inches for inches in figure.get_size_inches())
     box = axes.get_position()
     edges = [box.x0 * width, (1 - box.y1) * height, box.x1 * width, (1 - box.y0) * height]
@@ -96,8 +96,8 @@ def _panel(figure: Figure, axes: Axes) -> dict[str, Any]:
     }
 
 
-def _in_the_pages_font(style: str) -> str:
-    """Return the style of a text without its font, of which only the size stays."""
+def _with_page_font(style: str) -> str:
+    """Replace the font family in the style of a text; the size is kept."""
     declarations = dict(part.strip().split(": ", 1) for part in style.split(";") if part.strip())
     if font := declarations.pop("font", ""):  # older versions of matplotlib write size and family together
         declarations["font-size"] = next(word for word in font.split() if word.endswith("px"))
@@ -105,7 +105,7 @@ def _in_the_pages_font(style: str) -> str:
 
 
 def _mark(group: Element) -> None:
-    """Put what a page goes by in place of the id of a group."""
+    """Replace the id of a group by the attributes that the script of the page uses."""
     name = group.attrib.pop("id", "")
     for start, attribute in {SERIES: "data-series", _PANEL: "data-panel"}.items():
         if name.startswith(start):

@@ -1,4 +1,4 @@
-"""Write the page of a sweep: the points as a picture and a table, and the curves of the best."""
+"""Write the HTML page of a sweep: a plot and a table of the points, and curves of the best ones."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from turnout.reporting.settings import environment, settings
 from turnout.reporting.style import name_of
 
 MOST_LINES = 5
-"""Points whose curves are drawn."""
+"""The number of points whose curves are plotted."""
 
 
 def write_sweep(sweep: Sweep, path: str | Path, title: str = "Sweep") -> Path:
-    """Write the page, whole or not at all, and return its path.
+    """Write the page atomically, and return its path.
 
     Raises:
         ConfigurationError: where matplotlib or Jinja2 is not installed, or no point has a finite figure.
@@ -42,16 +42,16 @@ def write_sweep(sweep: Sweep, path: str | Path, title: str = "Sweep") -> Path:
 
 
 def edge_note(sweep: Sweep) -> str:
-    """Return a warning where the best value of an axis is its least or greatest; empty otherwise."""
+    """Return a warning if the best value of an axis is its least or greatest; empty otherwise."""
     edges = sweep.at_the_edge
     if not edges:
         return ""
     what = "range" if isinstance(sweep, Search) else "grid"
-    return f"The best of {' and '.join(edges)} is at the edge of the {what}: a wider one may have a better."
+    return f"The best {' and '.join(edges)} is at the edge of the {what}: a wider {what} may contain a better value."
 
 
 def _map(sweep: Sweep) -> Drawing:
-    """Return the picture of all figures."""
+    """Plot the figures of all points."""
     measured, over = sweep.measure.title, " and ".join(sweep.axes)
     if isinstance(sweep, Search):
         alt = f"{measured} of every trial, against its number and against {over}."
@@ -61,8 +61,8 @@ def _map(sweep: Sweep) -> Drawing:
 
 
 def _curve(sweep: Sweep, metric: str) -> Drawing:
-    """Return a column on the way, for the best points."""
+    """Plot a column against rounds for the best points."""
     records = [record for name in sweep.ranking[:MOST_LINES] for record in sweep.records[name]]
     title = name_of(metric).capitalize()
-    alt = f"{title} against rounds, for the best of them."
+    alt = f"{title} against rounds, for the best points."
     return draw(title, "", alt, lambda: curves(records, metric, smooth=True))

@@ -30,7 +30,7 @@ from turnout.reporting.terminal import Cell, TextTable
 
 @dataclass(frozen=True)
 class Row:
-    """One algorithm's line of the comparison: its figures by column key, those that were recorded, and its costs."""
+    """A row of a comparison: the recorded figures of an algorithm by column key, and its costs of reaching a target."""
 
     algorithm: str
     num_seeds: int
@@ -38,20 +38,19 @@ class Row:
     costs: Mapping[str, Quartiles] = field(default_factory=dict)
 
     def figure(self, key: str) -> Measured | Quartiles | None:
-        """Return a figure or a cost by its column key, None where there is none."""
+        """Return a figure or a cost by its column key; None if it is missing."""
         return self.figures.get(key) or self.costs.get(key)
 
 
 _METRICS = ("test_accuracy", "test_rmse", "train_accuracy", "train_rmse")
-"""Metrics of which differences are tested: the first of these that the first algorithm has."""
+"""Metrics whose differences are tested; only the first one that the first algorithm has."""
 
 
 def comparison(records: Sequence[RunRecord], window: int | None = None, target: Target | None = None) -> list[Row]:
-    """Compare algorithms: one row each, in the order of first appearance, with every figure that was recorded.
+    """Compare algorithms: one row each, in the order of first appearance, with all recorded figures.
 
-    With a target, rows also have what was spent until it was reached (`turnout.reporting.target.costs`).
-
-    Rows after the first also say how far they are from it over the seeds that both have, by a paired t-test (`Gap`).
+    Rows after the first include the difference from it over common seeds, with a paired t-test (`Gap`). With a target, rows
+    include the costs of reaching it (`turnout.reporting.target.costs`).
 
     Accuracies and losses are means over the last evaluations (see `History.final` for `window`); client-wise figures are
     those of test accuracy, or of training accuracy if no run tested its clients.
@@ -68,46 +67,40 @@ def comparison(records: Sequence[RunRecord], window: int | None = None, target: 
 
 
 def _with_gaps(rows: Sequence[Row], by_seed: Mapping[str, Mapping[str, Mapping[int, float]]]) -> list[Row]:
-    """Add how far each algorithm is from the first one, seed by seed, in the first metric and for groups of labels."""
+    """Add the paired differences from the first algorithm, in the first metric and for groups of labels."""
     first, *others = rows
     keys = [*[key for key in _METRICS if key in first.figures][:1], *by_labels(rows[:1])]
     compared = [first]
     for row in others:
         gaps = {
-            f"{GAP}{key}_to_{first.algorithm}": gap(by_seed[row.algorithm][key], by_seed[first.algorithm][key])
+            f"{GAP}{key}_to_{first.algorithm}": difference
             for key in keys
             if key in row.figures
+            if (difference := gap(by_seed[row.algorithm][key], by_seed[first.algorithm][key])) is not None
         }
-        compared.append(
-            replace(
-                row,
-                figures=row.figures | {key: difference for key, difference in gaps.items() if difference is not None},
-            )
-        )
+        compared.append(replace(row, figures=row.figures | gaps))
     return compared
 
 
 def cells(
     rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False
 ) -> tuple[list[str], list[list[Cell]]]:
-    """Return the keys of the columns that have figures, and for each row its cells: text, and whether it leads its column.
+    """Return the keys of columns with figures, and the cells of each row: text, and True if the figure leads its column.
 
-    A figure leads if it is better than every other by more than the spread of either, so with one seed none does; a
-    difference stands out at p < 0.05.
+    A figure leads if it is better than every other by more than the spread of either, so none does with one seed. A
+    difference is marked at p < 0.05.
     """
     keys = [*keys, *_metrics(rows)] if keys is RESULTS else keys
-    keys = [shown_key for key in keys if _worth_showing(key, rows) for shown_key in (key, *_gaps(key, rows))]
+    keys = [shown_key for key in keys if _is_shown(key, rows) for shown_key in (key, *_gaps(key, rows))]
     best = {key: leader(key, rows) for key in keys}
-    lines = []
-    for row in rows:
-        line = []
-        for key in keys:
-            figure = row.figure(key)
-            text = "–" if figure is None else column_of(key).show(figure, interval)
-            stands_out = figure.significant if isinstance(figure, Gap) else figure is not None and figure is best[key]
-            line.append((text, stands_out))
-        lines.append(line)
-    return keys, lines
+
+    def cell(row: Row, key: str) -> Cell:
+        if (figure := row.figure(key)) is None:
+            return "–", False
+        marked = figure.significant if isinstance(figure, Gap) else figure is best[key]
+        return column_of(key).show(figure, interval), marked
+
+    return keys, [[cell(row, key) for key in keys] for row in rows]
 
 
 def by_labels(rows: Sequence[Row]) -> list[str]:
@@ -116,25 +109,27 @@ def by_labels(rows: Sequence[Row]) -> list[str]:
 
 
 def _gaps(key: str, rows: Sequence[Row]) -> list[str]:
-    """Return the key of the differences in a figure, where there are any."""
+    """Return the keys of differences in a figure."""
     return list(dict.fromkeys(name for row in rows for name in row.figures if name.startswith(f"{GAP}{key}_to_")))
 
 
 def appeal_cells(rows: Sequence[Row]) -> dict[str, tuple[list[str], list[list[Cell]]]]:
-    """Return keys and cells of the columns about what clients require, by the heading of those clients; empty without any."""
+    """Return keys and cells of the columns about the requirements of clients, by heading; empty without any."""
     return {title: shown for title, keys in APPEAL.items() if (shown := cells(rows, keys))[0]}
 
 
 def rich_tables(rows: Sequence[Row]) -> Group:
-    """Return the comparison for a terminal: results, and what clients require and how they are heard, if recorded."""
-    heard = [rich_table(rows, INFLUENCE, "Influence of a client (fair share = 1)")] if cells(rows, INFLUENCE)[0] else []
+    """Return the comparison for a terminal: results and, if recorded, requirements and influence of clients."""
+    shares = (
+        [rich_table(rows, INFLUENCE, "Influence of a client (fair share = 1)")] if cells(rows, INFLUENCE)[0] else []
+    )
     required = [rich_table(rows, APPEAL[title], title) for title in appeal_cells(rows)]
     groups = [rich_table(rows, keys, BY_LABELS)] if (keys := by_labels(rows)) else []
-    return Group(rich_table(rows), *groups, *required, *heard)
+    return Group(rich_table(rows), *groups, *required, *shares)
 
 
 def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = "") -> TextTable:
-    """Return some columns of the comparison for a terminal; in bold what leads by more than the spread."""
+    """Return columns of the comparison for a terminal; the figure that leads by more than the spread is bold."""
     keys, lines = cells(rows, keys)
     titles = ["algorithm", *(column_of(key).short for key in keys)]
     shown = [[(row.algorithm, False), *line] for row, line in zip(rows, lines, strict=True)]
@@ -142,13 +137,13 @@ def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = 
 
 
 def _figures(record: RunRecord, window: int | None, split: str) -> dict[str, float]:
-    """Return every figure of one run that was recorded, by column key."""
+    """Return the recorded figures of one run, by column key."""
     figures: dict[str, Any] = record.history.summary(window)
-    fair = figures.pop("fairness", {"of": None})
-    if fair["of"] == f"{split}_accuracy":
-        figures |= {f"client_{split}_{name}": value for name, value in fair.items()}
-    judged = itertools.chain(*APPEAL.values(), ("unseen_test_accuracy",))
-    figures |= influence_figures(record) | _finals(record, judged, window)
+    fairness = figures.pop("fairness", {"of": None})
+    if fairness["of"] == f"{split}_accuracy":
+        figures |= {f"client_{split}_{name}": value for name, value in fairness.items()}
+    further = itertools.chain(*APPEAL.values(), ("unseen_test_accuracy",))
+    figures |= influence_figures(record) | _finals(record, further, window)
     metrics = {key: figures[key] for key in figures if key not in COLUMNS and is_metric(key)}
     return {key: figures[key] for key in COLUMNS if key in figures} | metrics | _of_groups(record, window)
 
@@ -161,16 +156,17 @@ def _of_groups(record: RunRecord, window: int | None) -> dict[str, float]:
 
 
 def _finals(record: RunRecord, names: Iterable[str], window: int | None) -> dict[str, float]:
-    """Return where columns end, of those that were recorded."""
+    """Return the final values of the recorded columns among `names`."""
     return {name: record.history.final(name, window) for name in names if record.history.has_values(name)}
 
 
 def _metrics(rows: Sequence[Row]) -> list[str]:
-    """Return the columns of the metrics that runs were asked for, in the order of first appearance."""
+    """Return the columns of further metrics, in the order of first appearance."""
     return [key for key in dict.fromkeys(key for row in rows for key in row.figures) if is_metric(key)]
 
 
-def _worth_showing(key: str, rows: Sequence[Row]) -> bool:
+def _is_shown(key: str, rows: Sequence[Row]) -> bool:
+    """Return whether a column has figures that are worth a column."""
     if key in COST:
         return any(key in row.costs for row in rows)
     means, column = [row.figures[key].mean for row in rows if key in row.figures], column_of(key)
@@ -180,10 +176,11 @@ def _worth_showing(key: str, rows: Sequence[Row]) -> bool:
 
 
 def leader(key: str, rows: Sequence[Row]) -> Measured | Quartiles | None:
-    """Return the figure of a column that is better than every other by more than the spread of either; None without one."""
+    """Return the figure of a column that is better than every other by more than the spread of either; None if none is."""
     if key in TO_TARGET.values():
         return _least([row.costs[key] for row in rows if key in row.costs])
-    better, figures = column_of(key).better, _finite(key, rows)
+    figures = [row.figures[key] for row in rows if key in row.figures and math.isfinite(row.figures[key].mean)]
+    better = column_of(key).better
     if better is None or len(figures) < 2 or None in [figure.std for figure in figures]:
         return None
     mean = better(figure.mean for figure in figures)
@@ -192,16 +189,11 @@ def leader(key: str, rows: Sequence[Row]) -> Measured | Quartiles | None:
 
 
 def _least(figures: Sequence[Quartiles]) -> Quartiles | None:
-    """Return the figure whose quartiles are below those of every other; None without one, and with one seed."""
+    """Return the figure whose quartiles are below those of every other; None if there is none, or only one seed."""
     if len(figures) < 2 or any(figure.num < 2 for figure in figures):
         return None
     least = min(figures, key=lambda figure: figure.high)
     return least if all(least.high < other.low for other in figures if other is not least) else None
-
-
-def _finite(key: str, rows: Sequence[Row]) -> list[Measured]:
-    """Return the figures of a column that are numbers."""
-    return [row.figures[key] for row in rows if key in row.figures and math.isfinite(row.figures[key].mean)]
 
 
 def _apart(one: Measured, other: Measured) -> bool:
@@ -210,7 +202,7 @@ def _apart(one: Measured, other: Measured) -> bool:
 
 
 def _caption(rows: Sequence[Row], keys: Sequence[str]) -> str:
-    """Return how the figures were made."""
+    """Return the caption of a table, which explains its figures."""
     seeds = {row.num_seeds for row in rows}
     if keys and keys[0] in COST:
         return f"median (quartiles) over {max(seeds)} seeds" if seeds != {1} else ""

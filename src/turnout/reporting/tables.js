@@ -1,4 +1,4 @@
-/* What a reader can do with tables: sort them, within the groups of those that have some, and move wide ones by keys. */
+/* Interaction with tables: sorting, within groups if there are some, and scrolling wide ones by keys. */
 (() => {
 "use strict";
 const number = cell => {

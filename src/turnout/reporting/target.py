@@ -1,4 +1,4 @@
-"""Count what each algorithm spends until it reaches a target: rounds, bytes and simulated time, over its seeds."""
+"""Compute the costs of reaching a target: rounds, bytes and simulated time of each algorithm over its seeds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnout.reporting.statistics import Quartiles
 from turnout.reporting.style import name_of, scale_of
 
 COSTS = {"rounds": ("rounds", 1.0), "bytes": ("sent (MB)", 1e-6), "simulated_seconds": ("simulated time (s)", 1.0)}
-"""The costs of reaching a target: the title of each, and the scale on which it is shown."""
+"""The costs of reaching a target: title and display scale."""
 
 TO_TARGET = {cost: f"{cost}_to_target" for cost in COSTS}
 """The column of each cost in a comparison."""
@@ -22,7 +22,7 @@ TO_TARGET = {cost: f"{cost}_to_target" for cost in COSTS}
 
 @dataclass(frozen=True)
 class Target:
-    """A value that a recorded column is to reach: ``Target("test_accuracy", 0.7)``."""
+    """A target value of a recorded column: ``Target("test_accuracy", 0.7)``."""
 
     metric: str
     value: float
@@ -33,7 +33,7 @@ class Target:
 
 
 def accuracy_target(records: Sequence[RunRecord], accuracy: float) -> Target:
-    """Return the target of an accuracy: of the first of `CHOOSING` that was recorded, validation accuracy before others.
+    """Return a target for the first recorded column of `CHOOSING`, which begins with the validation accuracy.
 
     Raises:
         ConfigurationError: for an accuracy outside (0, 1].
@@ -44,7 +44,7 @@ def accuracy_target(records: Sequence[RunRecord], accuracy: float) -> Target:
 
 
 def check_accuracy(accuracy: Any, name: str = "to_accuracy") -> None:
-    """Refuse what is no accuracy to reach."""
+    """Raise an error for a value that is not an accuracy, 0 < accuracy <= 1."""
     a_number = isinstance(accuracy, int | float) and not isinstance(accuracy, bool)
     if not a_number or not 0.0 < accuracy <= 1.0:
         instead = f"Write {accuracy / 100:g} for {accuracy:g} %" if a_number and 1.0 < accuracy <= 100.0 else ""
@@ -52,12 +52,12 @@ def check_accuracy(accuracy: Any, name: str = "to_accuracy") -> None:
 
 
 def costs(records: Sequence[RunRecord], target: Target) -> dict[str, dict[str, Quartiles]]:
-    """Return what every algorithm spent until it reached `target`, by algorithm and column.
+    """Return the costs of reaching `target`, by algorithm and column.
 
     Returns:
-        Quartiles over seeds of ``rounds_to_target``, and of ``bytes_to_target`` and ``simulated_seconds_to_target`` where
-        they were recorded, infinite where the target was not reached. ``reached`` are those of the rounds, of which it
-        shows how many seeds reached the target.
+        Quartiles over seeds of ``rounds_to_target`` and, where recorded, of ``bytes_to_target`` and
+        ``simulated_seconds_to_target``, infinite where the target was not reached. ``reached`` equals ``rounds_to_target``;
+        its column shows the number of seeds that reached the target.
 
     Raises:
         ConfigurationError: for a column that no run has.
@@ -69,7 +69,7 @@ def costs(records: Sequence[RunRecord], target: Target) -> dict[str, dict[str, Q
 
 
 def _over_seeds(group: Sequence[RunRecord], target: Target) -> dict[str, Quartiles]:
-    """Return quartiles of what one algorithm spent, by column; those that no seed recorded are left out."""
+    """Return the quartiles of the costs of one algorithm by column; costs that no seed recorded are left out."""
     reached = [
         record.history.reached(target.metric, target.value) if record.history.has_values(target.metric) else None
         for record in group

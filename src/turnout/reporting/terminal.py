@@ -1,4 +1,4 @@
-"""Print tables on a terminal: each cell on one line, and columns that do not fit below the others."""
+"""Print tables on a terminal, with columns that do not fit in a further table below."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Cell = tuple[str, bool]
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts that is split where the terminal is too narrow for all columns.
+    """A table of texts that is split into parts if the terminal is too narrow for all columns.
 
     Attributes:
-        titles: of the columns; a line break in a title is kept.
-        rows: the cells: text, and whether it is in bold.
+        titles: of the columns; they may have line breaks.
+        rows: cells, each a text and True for bold.
         title: above the table.
-        caption: below it.
-        names: how many columns name a row: they are on the left of every part, and the others on the right of their cell.
-        sections: rows that begin a section.
+        caption: below the table.
+        names: number of left-aligned columns that name a row; every part repeats them. The others are right-aligned.
+        sections: indices of rows that begin a section.
     """
 
     titles: Sequence[str]
@@ -35,7 +35,7 @@ class TextTable:
     sections: Collection[int] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the parts, one below the other."""
+        """Yield the parts in order."""
         parts = self._split(console, options)
         for index, part in enumerate(parts):
             title, caption = self.title if index == 0 else "", self.caption if part is parts[-1] else ""
