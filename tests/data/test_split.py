@@ -354,9 +354,7 @@ def test_artificial_clients_have_no_names() -> None:
 
 
 def test_data_without_clients_need_a_partition() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"numbers has no clients of its own.*Dirichlet\(alpha=0\.1\).*Iid\(\)"
-    ):
+    with pytest.raises(ConfigurationError, match=r"numbers has no natural clients.*Dirichlet\(alpha=0\.1\).*Iid\(\)"):
         split_source(source(), num_clients=4)
 
 

@@ -1,4 +1,4 @@
-"""Data: where they come from (sources), who holds what (partitions), and what minibatches go through (transforms)."""
+"""Load data sets (sources), split them over clients (partitions), and transform minibatches."""
 
 from turnout.data.arrays import from_arrays as from_arrays
 from turnout.data.arrays import from_dataset as from_dataset

@@ -1,4 +1,4 @@
-"""Sources from arrays and from torch datasets."""
+"""Make sources from arrays and from torch datasets."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ def from_arrays(
     num_classes: int | None = None,
     name: str = "arrays",
 ) -> Source:
-    """Return a source from NumPy arrays, torch tensors or lists.
+    """Make a source from NumPy arrays, torch tensors or lists.
 
-    Arrays and tensors keep their type (float16, bfloat16, float32, float64, whole numbers) and are neither scaled nor copied;
-    Python's numbers become float32, as in torch. A model trains in the type of its parameters: a ready-made one in that of
-    floating-point inputs, a module of one's own in its own, which has to be theirs.
+    Arrays and tensors keep their dtype (float16, bfloat16, float32, float64, integers) and are neither scaled nor copied;
+    Python numbers become float32, as in torch. Models of this package take the dtype of floating-point inputs; the dtype of
+    your own module has to be that of the inputs.
 
     Args:
         x: inputs ``[n, ...]``.
-        y: targets: whole-number labels ``[n]``, or floating-point numbers to predict ``[n]`` or ``[n, D]``.
-        client_ids: the natural client of each example, whole numbers or strings ``[n]``.
-        test_x, test_y, test_client_ids: an official test split, if there is one.
-        weights, test_weights: how much each example counts, numbers > 0 ``[n]``, as ``sample_weight`` of scikit-learn.
-        num_classes: C; by default one more than the largest label; none for numbers to predict.
-        name: what reports call the data.
+        y: targets: integer labels ``[n]``, or floating-point numbers to predict ``[n]`` or ``[n, D]``.
+        client_ids: the natural client of each example, integers or strings ``[n]``.
+        test_x, test_y, test_client_ids: the official test split, if there is one.
+        weights, test_weights: weights of examples, numbers > 0 ``[n]``, as ``sample_weight`` of scikit-learn.
+        num_classes: C; by default one more than the largest label; None for numbers to predict.
+        name: of the data in reports.
 
     Raises:
-        DataError: if shapes disagree, labels are no classes 0..C-1, or inputs or numbers to predict hold NaN or infinity.
+        DataError: for shapes that disagree, labels outside of 0..C-1, and NaN or infinity in inputs or numbers to predict.
 
     Example:
         >>> from_arrays([[0.5], [1.5]], [2, 0]).num_classes
@@ -83,22 +83,22 @@ def from_dataset(
     num_classes: int | None = None,
     name: str = "dataset",
 ) -> Source:
-    """Return a source from a map-style torch ``Dataset`` of (input, target) pairs; every example is read once, now.
+    """Make a source from a map-style torch ``Dataset`` of (input, target) pairs, by reading every example once.
 
-    Inputs are tensors, arrays or PIL images (these become float32 ``[C, H, W]`` in [0, 1]), all of one shape. Targets are
-    whole-number labels, or floating-point numbers to predict (also several for each example). Random augmentation belongs in
-    the transforms of a `Source`: what the dataset itself draws is drawn once and kept.
+    Inputs are tensors, arrays or PIL images (converted to float32 ``[C, H, W]`` in [0, 1]) of one shape. Targets are integer
+    labels, or one or more floating-point numbers to predict. Random augmentation of the dataset is applied only once; use the
+    transforms of a `Source` to draw it for every minibatch.
 
     Args:
         dataset: has ``len()`` and ``dataset[i] -> (input, target)``.
         client_id: the natural client of example i: a function of i, or a sequence with one id per example.
         test: another such dataset, the official test split.
-        num_classes: C; by default one more than the largest label; none for numbers to predict.
-        name: what reports call the data.
+        num_classes: C; by default one more than the largest label; None for numbers to predict.
+        name: of the data in reports.
 
     Raises:
-        ConfigurationError: if the dataset has no length (a stream), or an example is not a pair.
-        DataError: if examples differ in shape, or their labels or inputs are refused by `from_arrays`.
+        ConfigurationError: for a dataset without a length (a stream), or an example that is not a pair.
+        DataError: for examples of different shapes, and as `from_arrays` does.
     """
     x, y = _read_pairs(dataset)
     test_x, test_y = (None, None) if test is None else _read_pairs(test)
@@ -110,7 +110,7 @@ def number_clients(ids: Any, test_ids: Any = None) -> tuple[np.ndarray, np.ndarr
     """Number natural clients 0, 1, ...: those of `ids` in sorted order, then those that are only in `test_ids`.
 
     Returns:
-        The numbers of `ids`, those of `test_ids` (None if there are none), and the clients' names.
+        The numbers of `ids`, those of `test_ids` (None without any), and the names of the clients.
     """
     train = _plain_ids("client_ids", ids)
     clients, numbers = np.unique(train, return_inverse=True)
@@ -128,16 +128,13 @@ def number_clients(ids: Any, test_ids: Any = None) -> tuple[np.ndarray, np.ndarr
 
 
 def as_inputs(values: Any) -> torch.Tensor:
-    """Return inputs as a tensor of their own type; truth values become float32."""
+    """Convert inputs to a tensor of the same dtype; booleans become float32."""
     x = _with_examples(_as_tensor(values, "inputs"), "inputs")
     return x.to(torch.float32) if x.dtype == torch.bool else x
 
 
 def as_targets(values: Any, inputs: torch.Tensor) -> torch.Tensor:
-    """Return whole-number labels as an int64 tensor, numbers to predict in their own type.
-
-    Python's floats have no type, and get that of floating-point inputs.
-    """
+    """Convert targets to a tensor: labels to int64, numbers to predict to their dtype, Python floats to that of inputs."""
     y = _as_tensor(values, "targets", inputs.dtype if inputs.is_floating_point() else torch.float32)
     _with_examples(y, "targets")
     if y.is_floating_point():
@@ -148,14 +145,14 @@ def as_targets(values: Any, inputs: torch.Tensor) -> torch.Tensor:
 
 
 def _with_examples(values: torch.Tensor, what: str) -> torch.Tensor:
-    """Return values as they are; refuse a single number, which has no examples to count."""
+    """Return values unchanged; raise an error for a scalar, which has no examples."""
     if values.dim() == 0:
         raise DataError(f"{what}: got the number {values.item()}, needed one entry for each example")
     return values
 
 
 def example_tensor(value: Any, untyped: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return one example as a tensor, Python's floats as `untyped`; a PIL image becomes float32 ``[C, H, W]`` in [0, 1]."""
+    """Convert one example to a tensor, Python floats to `untyped`, and a PIL image to float32 ``[C, H, W]`` in [0, 1]."""
     if hasattr(value, "getbands") and hasattr(value, "convert"):
         pixels = torch.tensor(np.asarray(value), dtype=torch.float32) / 255.0
         return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1)
@@ -163,10 +160,10 @@ def example_tensor(value: Any, untyped: torch.dtype = torch.float32) -> torch.Te
 
 
 def stack_examples(values: Iterable[Any], untyped: torch.dtype = torch.float32) -> torch.Tensor:
-    """Stack examples of one shape to a tensor ``[n, ...]``, Python's floats as `untyped`.
+    """Stack examples of one shape to a tensor ``[n, ...]``, with Python floats as `untyped`.
 
     Raises:
-        DataError: naming the first example whose shape or type differs from that of example 0.
+        DataError: for an example whose shape or dtype differs from that of example 0.
     """
     examples = [example_tensor(value, untyped) for value in values]
     for i, example in enumerate(examples):
@@ -179,12 +176,12 @@ def stack_examples(values: Iterable[Any], untyped: torch.dtype = torch.float32) 
 
 
 def stack_targets(values: list[Any], inputs: torch.Tensor, untyped: torch.dtype | None = None) -> torch.Tensor:
-    """Stack one target for each example: whole numbers to labels, numbers to predict in their own type.
+    """Stack one target per example: integers to labels, numbers to predict in their dtype.
 
     Args:
-        values: plain numbers, arrays or tensors.
-        inputs: whose floating type Python's floats get.
-        untyped: which they get instead.
+        values: Python numbers, arrays or tensors.
+        inputs: whose floating-point dtype is that of Python floats.
+        untyped: dtype of Python floats in place of that of the inputs.
     """
     if values and all(isinstance(value, int | float) for value in values):
         y = as_targets(values, inputs)
@@ -257,7 +254,7 @@ def as_array(values: Any, what: str) -> np.ndarray:
 
 
 def _typed(values: Any) -> bool:
-    """Return whether numbers have a type of their own, which Python's have not."""
+    """Return whether values have a dtype, which Python numbers do not have."""
     while isinstance(values, list | tuple) and len(values):
         values = values[0]
     return not isinstance(values, int | float) or isinstance(values, np.generic)
@@ -280,7 +277,7 @@ def _plain_ids(what: str, values: Any) -> np.ndarray:
 
 
 def _client_name(what: str, row: int, value: Any) -> str:
-    """Return an id of any kind as a text."""
+    """Convert an id to a text."""
     if value is None or value != value:
         raise DataError(f"{what}: that of example {row} is {value!r}: leave out examples whose client is unknown")
     return shown(value) if isinstance(value, int) and value.bit_length() > 10_000 else str(value)

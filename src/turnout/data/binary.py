@@ -1,4 +1,4 @@
-"""Digits as two classes and in groups sorted by digit: what the experiments on personalization are made of."""
+"""Load digits as two classes with clients sorted by digit, for experiments on personalization."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def digits_binary(groups: int = 10) -> Source:
     Inputs are flat, float32 ``[1797, 64]`` in [0, 1].
 
     Args:
-        groups: how many groups of equal size the digits are sorted into, each a natural client.
+        groups: number of groups of equal size, each a natural client.
     """
     return in_two_classes(digits(), groups)
 
@@ -36,24 +36,24 @@ def mnist_binary(
 ) -> Source:
     """MNIST as two classes, 0 to 4 and 5 to 9; natural clients are groups sorted by digit.
 
-    Inputs are float32 ``[n, 1, 28, 28]`` in [0, 1], without normalisation. Chen et al. divide MNIST into ten groups and
-    say neither how nor what the classes are; sorted by digit, the groups are as unlike as can be.
+    Inputs are float32 ``[n, 1, 28, 28]`` in [0, 1], without normalisation. Chen et al. divide MNIST into ten groups and do
+    not state how, nor the classes; groups sorted by digit are as heterogeneous as possible.
 
     Args:
         directory: the data directory, or the folder of MNIST's files.
-        groups: how many groups of equal size the digits are sorted into, each a natural client.
-        examples: take so many training examples, evenly spaced, instead of all 60,000.
+        groups: number of groups of equal size, each a natural client.
+        examples: number of evenly spaced training examples; None is all 60,000.
     """
     return in_two_classes(mnist(directory), groups, examples)
 
 
 def in_two_classes(source: Source, groups: int, examples: int | None = None) -> Source:
-    """Return the lower half of the classes and the upper one, in groups sorted by class.
+    """Merge the lower and the upper half of the classes, and divide the examples into groups sorted by class.
 
     Args:
         source: the data.
-        groups: how many groups there are; their sizes differ by one at most.
-        examples: take so many, evenly spaced; None takes all.
+        groups: number of groups, whose sizes differ by at most one.
+        examples: number of evenly spaced examples; None is all.
 
     Raises:
         ConfigurationError: for more groups than examples.

@@ -1,4 +1,4 @@
-"""The data sets that can be named on a command line, and what of them is on this machine."""
+"""List the data sets with a name, and find their files on this machine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Entry(NamedTuple):
     """One data set of the inventory.
 
     Attributes:
-        name: what it is called.
-        path: where its (first) files are; None if they are not here, or there are none.
-        description: what it is.
-        remedy: how to get it where there is no path, in a few words.
+        name: of the data set.
+        path: folder of its (first) files; None if they are missing, or it has none.
+        description: in one line.
+        remedy: how to get the data where there is no path.
     """
 
     name: str
@@ -33,8 +33,8 @@ def load(name: str, directory: str | os.PathLike[str] | None = None, **options: 
     """Load a data set by name; `options` are those of its function, e.g. ``load("shakespeare", stride=5)``.
 
     Raises:
-        ConfigurationError: if the name or an option is unknown; names the nearest known one.
-        DataError: if its files are missing or damaged.
+        ConfigurationError: for an unknown name or option, with the nearest known one.
+        DataError: for files that are missing or damaged.
     """
     source = SOURCES[known_name("data set", name, SOURCES)]
     known = set(inspect.signature(source).parameters)
@@ -47,13 +47,13 @@ def load(name: str, directory: str | os.PathLike[str] | None = None, **options: 
 
 
 def describe(name: str) -> str:
-    """One line that says what a named data set is."""
+    """Return a description of a data set in one line."""
     documentation = inspect.getdoc(SOURCES[known_name("data set", name, SOURCES)]) or ""
     return documentation.split("\n", 1)[0]
 
 
 def inventory(directory: str | os.PathLike[str] | None = None) -> list[Entry]:
-    """Return every named data set, and the folder where its (first) files were found; reads no data."""
+    """Return all data sets with the folders of their (first) files; no data are read."""
     entries = []
     for name in SOURCES:
         folders = [place.find(directory) for place in PLACES.get(name, ())]

@@ -1,4 +1,4 @@
-"""CIFAR-10, from its binary version, or from the one for Python that torchvision unpacks."""
+"""Load CIFAR-10 from its binary version, or from the Python version that torchvision unpacks."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def cifar10(directory: str | os.PathLike[str] | None = None) -> Source:
     """CIFAR-10: 50,000 + 10,000 photographs of 32x32 colour pixels, 10 classes.
 
     Inputs are float32 ``[n, 3, 32, 32]`` in [0, 1] (0.7 GB); the default transform normalises each channel by mean
-    (0.4914, 0.4822, 0.4465) and standard deviation (0.2023, 0.1994, 0.2010). Reads the six files of the binary version
-    from the folder ``cifar-10-batches-bin`` in the data directory, or those of ``cifar-10-batches-py``, where torchvision
-    unpacks CIFAR-10; of its pickles nothing but arrays and plain values is read.
+    (0.4914, 0.4822, 0.4465) and standard deviation (0.2023, 0.1994, 0.2010). The six files of the binary version are in the
+    folder ``cifar-10-batches-bin`` of the data directory; those of ``cifar-10-batches-py``, which torchvision unpacks, are
+    read as well. Only arrays and plain values are read from its pickles.
 
     Raises:
-        DataError: if a file is missing or damaged.
+        DataError: for a file that is missing or damaged.
 
     Reference: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", University of Toronto, 2009.
     """
@@ -70,7 +70,7 @@ def _read_batches(paths: list[Path]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _read_batch(path: Path) -> np.ndarray:
-    """Return a batch as rows of a label and pixels, whatever its form."""
+    """Return a batch of either version as rows of a label and pixels."""
     rows = _from_bytes(path) if path.suffix == ".bin" else _from_pickle(path)
     if rows[:, 0].max(initial=0) > 9:
         raise CIFAR10.damaged(path, found=f"the label {rows[:, 0].max()}", expected="labels from 0 to 9")

@@ -1,4 +1,4 @@
-"""Columns of a table as inputs: fitted to the rows on which clients train, and applied to all rows."""
+"""Convert columns of a table to inputs, with statistics of the training rows."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from turnout.core.registry import Family
 _DAY = 86_400_000_000  # microseconds
 
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
-"""Types of columns that are inputs as they are; a part without any value has the last one."""
+"""Types of numeric columns; the last one is that of a column without any value."""
 
 
 class Transform(Protocol):
-    """Transform rows after fitting to others, as scikit-learn's transformers do."""
+    """The interface of scikit-learn's transformers."""
 
     def fit(self, frame: Any, y: Any = None, /) -> Any:
-        """Learn from a frame and targets."""
+        """Fit to a frame and targets."""
         ...
 
     def transform(self, frame: Any, /) -> Any:
-        """Return the inputs ``[n, d]`` that a frame becomes."""
+        """Return the inputs ``[n, d]`` of a frame."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Numbers as they are or standardised, with means where they are missing, and 0 or 1 for categories.
+    """Numeric columns, optionally standardised and with missing values imputed by means, and one-hot encoded categories.
 
     Attributes:
-        values: of all rows, float64 ``[n, d]``; NaN where a number is missing.
-        names: of the column that each of the d is of.
-        is_number: which of the d are numbers and not of categories, ``[d]``.
-        scale: whether numbers get mean 0 and standard deviation 1.
+        values: of all rows, float64 ``[n, d]``; NaN for missing numbers.
+        names: of the table column of each input, of length d.
+        is_number: mask of inputs from numeric columns, ``[d]``.
+        scale: standardise numbers to mean 0 and standard deviation 1.
     """
 
     values: np.ndarray
@@ -53,10 +53,10 @@ class Columns:
 
     @classmethod
     def of(cls, parts: Sequence[pa.Table], columns: Sequence[str], categories: Sequence[str], scale: bool) -> Columns:
-        """Read columns of tables that follow one another; the first has the training rows.
+        """Read the columns of one or more tables; the first one has the training rows.
 
         Raises:
-            ConfigurationError: for a column that holds neither numbers nor dates, and is none of the categories.
+            ConfigurationError: for a column that is neither numeric, nor of dates, nor among the categories.
             DataError: for a column without values in the training rows.
         """
         read = [_categories(parts, name) if name in categories else numbers(parts, name) for name in columns]
@@ -66,16 +66,16 @@ class Columns:
 
     @property
     def is_fitted(self) -> bool:
-        """True where the inputs depend on the rows that train."""
+        """True if inputs depend on statistics of the training rows."""
         return self.scale or bool(np.isnan(self.values).any())
 
     def __call__(self, rows: np.ndarray) -> torch.Tensor:
-        """Return the inputs of all rows, float32 ``[n, d]``, with means and deviations of `rows`.
+        """Return the inputs of all rows, float32 ``[n, d]``, with means and standard deviations of `rows`.
 
-        ``x_j <- (x_j - mean_j) / std_j``, as ``StandardScaler``: a column that is always the same becomes 0.
+        Standardisation is ``x_j <- (x_j - mean_j) / std_j``, as in ``StandardScaler``; a constant column becomes 0.
 
         Raises:
-            DataError: for a column without values in these rows.
+            DataError: for a column without values in `rows`.
         """
         values = self.values
         if self.is_fitted:
@@ -88,22 +88,22 @@ class Columns:
             mean = np.nanmean(train, axis=0)
             values = np.where(np.isnan(values), mean, values)
             if self.scale:
-                # Of the values after filling, as a pipeline of SimpleImputer and StandardScaler has them.
+                # After imputation, as in a pipeline of SimpleImputer and StandardScaler.
                 std = values[rows].std(axis=0)
                 scaled = (values - mean) / np.where(std > 0, std, 1.0)
                 values = np.where(self.is_number, scaled, values)
-        with np.errstate(over="ignore"):  # `Source` refuses infinity
+        with np.errstate(over="ignore"):  # `Source` raises an error for infinity
             return torch.from_numpy(values.astype(np.float32))
 
 
 @dataclass(frozen=True, eq=False)
 class Transformed:
-    """Apply a transform of pandas frames to the columns.
+    """Inputs that a scikit-learn transformer makes of a pandas frame.
 
     Attributes:
         frame: of all rows.
         targets: of all rows, ``[n]``.
-        transform: not fitted.
+        transform: unfitted.
     """
 
     frame: Any
@@ -115,7 +115,7 @@ class Transformed:
     def of(
         cls, parts: Sequence[pa.Table], columns: Sequence[str], targets: np.ndarray, transform: Transform
     ) -> Transformed:
-        """Read columns of tables that follow one another as a frame.
+        """Read the columns of one or more tables as a frame.
 
         Raises:
             ConfigurationError: where pandas is not installed.
@@ -127,10 +127,10 @@ class Transformed:
         return cls(frame, targets, transform)
 
     def __call__(self, rows: np.ndarray) -> torch.Tensor:
-        """Return the inputs of all rows, float32 ``[n, d]``, with a copy of the transform that is fitted to `rows`.
+        """Return the inputs of all rows, float32 ``[n, d]``, of a copy of the transform that is fitted to `rows`.
 
         Raises:
-            ConfigurationError: where it fails, or does not return a row of numbers for each row.
+            ConfigurationError: where the transform fails, or does not return finite numbers for each row.
         """
         name = type(self.transform).__name__
         try:
@@ -152,11 +152,11 @@ class Transformed:
 
 
 def numbers(parts: Sequence[pa.Table], name: str) -> np.ndarray:
-    """Return a column of all parts as numbers, float64 ``[n, 1]``; NaN where they are missing.
+    """Convert a column of all parts to numbers, float64 ``[n, 1]``; NaN for missing values.
 
     Raises:
-        ConfigurationError: for a column that holds neither numbers nor dates.
-        DataError: for one without values in the training rows.
+        ConfigurationError: for a column that is neither numeric nor of dates.
+        DataError: for a column without values in the training rows.
     """
     columns = [part.column(name) for part in parts]
     _check_values(columns[0], name)
@@ -175,7 +175,7 @@ def numbers(parts: Sequence[pa.Table], name: str) -> np.ndarray:
 
 
 def _categories(parts: Sequence[pa.Table], name: str) -> np.ndarray:
-    """Return 0 or 1 for each value of a column in any of the parts, in sorted order, ``[n, values]``."""
+    """Return a one-hot encoding of a column over the sorted values of all parts, ``[n, values]``."""
     columns = [part.column(name) for part in parts]
     _check_values(columns[0], name)
     known = np.unique(np.concatenate([column.drop_null().to_numpy() for column in columns]))
@@ -184,7 +184,7 @@ def _categories(parts: Sequence[pa.Table], name: str) -> np.ndarray:
 
 
 def _check_values(column: pa.ChunkedArray, name: str) -> None:
-    """Refuse a column without any value."""
+    """Raise an error for a column without any value."""
     if column.null_count == len(column):
         raise DataError(f"column {name!r} has no value in the training rows: leave it out by features=(...)")
 
@@ -193,27 +193,31 @@ _NANOSECONDS = 86_400_000_000_000  # of a day
 
 
 class TransformFamily(Family):
-    """Transforms by name: functions and classes that make one, and objects that are one."""
+    """A registry of transformers: objects, and functions and classes that make one."""
 
     @property
     def needs(self) -> str:
-        """A member in words, for messages."""
+        """Description of a member, for messages."""
         return "an object with fit(frame, y) and transform(frame), or a function or class that makes one"
 
     def takes(self, piece: object) -> bool:
-        """Tell whether an object could be a member."""
-        is_one = all(callable(getattr(piece, name, None)) for name in ("fit", "transform"))
-        return is_one or inspect.isfunction(piece)
+        """Return whether an object can be a member."""
+        return is_transform(piece) or inspect.isfunction(piece)
+
+
+def is_transform(piece: object) -> bool:
+    """Return whether an object has the methods of a `Transform`."""
+    return all(callable(getattr(piece, name, None)) for name in ("fit", "transform"))
 
 
 TRANSFORMS = TransformFamily("transform", "transforms", ("turnout.data.columns",))
-"""Transforms of a table's columns into inputs, in place of ``scale`` and ``categories``."""
+"""Transformers of a table's columns, in place of ``scale`` and ``categories``."""
 
 
 def mixed_columns() -> Transform:
-    """Standardise numbers and dates, with means for missing ones, and have a 0 or 1 for each category of other columns.
+    """Standardise numbers and dates after imputing means, and one-hot encode the other columns.
 
-    A category that was not among the rows that train, or is missing, is 0 everywhere.
+    A missing category, or one that is not in the training rows, is encoded as zeros.
 
     Raises:
         ConfigurationError: where scikit-learn is not installed.
@@ -243,7 +247,7 @@ def mixed_columns() -> Transform:
 
 
 def _days(frame: Any) -> Any:
-    """Return dates as days since 1970; what is missing stays so."""
+    """Convert dates to days since 1970; missing values stay missing."""
     return frame.apply(lambda column: column.astype("datetime64[ns]").astype("int64") / _NANOSECONDS).mask(frame.isna())
 
 

@@ -1,4 +1,4 @@
-"""Data of which nothing is known but their shape: for a server whose clients have them."""
+"""Declare the shape of data that only clients have, for a server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnout.data.federated import FederatedData, Shards
 from turnout.data.source import SOURCES
 
 _EXAMPLES = 128
-"""Of zeros: as many as the largest minibatch with which a model is tried."""
+"""The number of placeholder examples, that of the largest minibatch with which a model is tried."""
 
 _TYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
 
@@ -28,21 +28,20 @@ def declared(
     target_shape: tuple[int, ...] = (),
     num_clients: int = 1,
 ) -> FederatedData:
-    """Shapes of examples that only clients have; a server needs no more to train on them.
+    """Shapes of examples that only clients have, which are sufficient for a server.
 
-    Nothing is loaded: the data hold zeros, with which a server tries the model, and no test examples. A simulation refuses
-    them.
+    The data contain zeros, with which a server tries the model, and no test examples. They cannot be simulated.
 
     Args:
-        inputs: shape of an example as the model has it, such as ``(3, 32, 32)``; 64 is ``(64,)``.
+        inputs: shape of an example as the model's input, such as ``(3, 32, 32)``; 64 is ``(64,)``.
         classes: number of classes (C), where targets are labels; for language modelling the size of the vocabulary.
-        outputs: how many numbers are to be predicted for an example, where targets are numbers.
+        outputs: number of values to predict for an example, where targets are numbers.
         input_type: ``"float32"``, ``"float64"``, or ``"int64"`` for tokens.
         target_shape: shape of the labels of an example, ``(T,)`` for labels of T tokens; ``()`` is one label.
-        num_clients: N, where a piece is told something of each client (known rates, groups).
+        num_clients: N, for pieces with options for each client (known rates, groups).
 
     Raises:
-        ConfigurationError: for sizes that are not positive, and where not one of `classes` and `outputs` is given.
+        ConfigurationError: for sizes that are not positive, and unless exactly one of `classes` and `outputs` is set.
 
     Example:
         >>> declared(64, classes=10)
@@ -68,7 +67,9 @@ def declared(
     else:
         assert classes is not None
         count("classes", classes)
-        labels = (classes - 1 - torch.arange(n)) % classes  # the largest among them: a model without it is refused
+        labels = (
+            classes - 1 - torch.arange(n)
+        ) % classes  # includes the largest, so that a model with too few outputs fails
         y = labels.reshape(n, *(1 for _ in target_shape)).expand(n, *target_shape).contiguous()
     x = torch.zeros(n, *shape, dtype=_TYPES[input_type])
     offsets = np.linspace(0, n, num_clients + 1).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Digits: real scanned handwriting that comes inside scikit-learn, for first experiments without any download."""
+"""Load the digits of scikit-learn, for first experiments without a download."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FILE = Path("datasets", "data", "digits.csv.gz")
 
 
 def scikit_learn() -> Path | None:
-    """Where scikit-learn is; None if it is not installed. It is not imported, which takes longer than a hundred rounds."""
+    """Return the folder of scikit-learn, None if it is not installed, without importing it, which is slow."""
     spec = importlib.util.find_spec("sklearn")
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
@@ -28,13 +28,13 @@ declare("digits", elsewhere="inside scikit-learn: pip install 'turnout[digits]'"
 
 @SOURCES.register
 def digits() -> Source:
-    """1,797 scanned digits of 8x8 pixels, 10 classes; inside scikit-learn, so nothing is downloaded.
+    """1,797 scanned digits of 8x8 pixels, 10 classes; part of scikit-learn, so nothing is downloaded.
 
-    Inputs are flat, float32 ``[1797, 64]``, pixels scaled to [0, 1]. There is no official test split and no writer.
+    Inputs are flat, float32 ``[1797, 64]``, with pixels in [0, 1]. There is no official test split, and writers are unknown.
 
     Raises:
-        ConfigurationError: if scikit-learn is not installed.
-        DataError: if it is, but without the file.
+        ConfigurationError: where scikit-learn is not installed.
+        DataError: where its installation lacks the file.
 
     Reference: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Repository, 1998.
     """
@@ -54,7 +54,7 @@ def digits() -> Source:
 
 @cache
 def _read(path: Path) -> np.ndarray:
-    """Return the rows of the file, which every run of a comparison asks for."""
+    """Read the rows of the file; cached, because every run of a comparison loads them."""
     try:
         rows = np.loadtxt(path, delimiter=",", dtype=np.uint8)
     except (ValueError, *UNPACKING_ERRORS) as error:

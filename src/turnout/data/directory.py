@@ -1,4 +1,4 @@
-"""Where data sets lie on this machine. Nothing here, and nothing that loads data, ever downloads."""
+"""Locate the files of data sets on this machine. Loading data never downloads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnout.core.checks import DataError
 
 
 def data_directory(directory: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder that holds data sets: `directory`, else the variable TURNOUT_DATA, else ``~/.cache/turnout/data``."""
+    """Return the folder of data sets: `directory`, else the variable TURNOUT_DATA, else ``~/.cache/turnout/data``."""
     return Path(directory or os.environ.get("TURNOUT_DATA") or "~/.cache/turnout/data").expanduser()
 
 
@@ -20,12 +20,12 @@ class RemoteFile:
     """A file to download.
 
     Attributes:
-        path: where it goes, relative to the data directory.
-        url: where it comes from.
-        checksum: its SHA-256, or ``"md5:..."``.
-        members: for an archive, tar or zip: (path in the archive and in the data directory, MD5) of each file to take out
-            of it. Without an MD5 a file that is there counts as right.
-        inside: the folder of the members in the archive, where it is another one than here.
+        path: target, relative to the data directory.
+        url: of the download.
+        checksum: SHA-256, or ``"md5:..."``.
+        members: for a tar or zip archive: (path in the archive and in the data directory, MD5) of each file to extract.
+            With an empty MD5 an existing file is not checked.
+        inside: folder of the members in the archive, if it differs from that in the data directory.
     """
 
     path: str
@@ -36,7 +36,7 @@ class RemoteFile:
 
 
 def _remote_files() -> dict[str, tuple[RemoteFile, ...]]:
-    """Return the files that ``downloads.toml`` lists, by data set."""
+    """Read the files of ``downloads.toml`` by data set."""
     tables = tomllib.loads(Path(__file__).with_name("downloads.toml").read_text("utf-8"))
     remote: dict[str, tuple[RemoteFile, ...]] = {}
     for name, table in tables.items():
@@ -52,16 +52,16 @@ def _remote_files() -> dict[str, tuple[RemoteFile, ...]]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the files of one data set may lie.
+    """The possible locations of the files of a data set.
 
     Attributes:
-        name: what ``turnout data fetch`` calls the data set.
+        name: of the data set in ``turnout data fetch``.
         files: the files that must all be in one folder; ``train/*.json`` stands for one or more.
         folders: folders to search, in order, relative to the data directory.
-        bare: further folders, searched only under a directory given as an argument: their names say nothing of the
-            data set, and other data sets use the same file names (MNIST and Fashion-MNIST do).
-        remedy: what to do where they are missing; by default, to download them.
-        instead: where the same data lie in another form, which is searched last.
+        bare: further folders with unspecific names, searched only under a directory that is passed as an argument, because
+            other data sets have files with the same names (MNIST and Fashion-MNIST do).
+        remedy: what to do if they are missing; by default, to download them.
+        instead: location of the same data in another format, which is searched last.
     """
 
     name: str
@@ -72,22 +72,22 @@ class Place:
     instead: Place | None = None
 
     def candidates(self, directory: str | os.PathLike[str] | None = None) -> list[Path]:
-        """Return the folders that are searched, in order."""
+        """Return the folders to search, in order."""
         root = data_directory(directory)
         return [root / folder for folder in self.folders + (self.bare if directory else ())]
 
     def find(self, directory: str | os.PathLike[str] | None = None) -> Path | None:
-        """Return the first folder that holds all the files, of this form or another one, or None."""
+        """Return the first folder with all files, in this format or `instead`, or None."""
         for folder in self.candidates(directory):
             if not self._missing(folder):
                 return folder
         return None if self.instead is None else self.instead.find(directory)
 
     def locate(self, directory: str | os.PathLike[str] | None = None) -> Path:
-        """Return the first folder that holds all the files.
+        """Return the first folder with all files.
 
         Raises:
-            DataError: if there is none; says where it looked and what to write.
+            DataError: if there is none, with the searched folders and a remedy.
         """
         if (folder := self.find(directory)) is not None:
             return folder
@@ -105,33 +105,33 @@ class Place:
         )
 
     def _missing(self, folder: Path) -> list[str]:
-        """Which of the files are not in a folder."""
+        """Return the files that are not in a folder."""
         return [file for file in self.files if not any(path.is_file() for path in folder.glob(file))]
 
     def damaged(self, path: Path, *, found: str, expected: str) -> DataError:
-        """Return the error for a file that is not what it should be."""
+        """Return the error for a damaged file."""
         return DataError(
             f"{path}: found {found}, expected {expected}. Replace it: `turnout data fetch {self.name} --force`"
         )
 
 
 PLACES: dict[str, tuple[Place, ...]] = {}
-"""Where the files of each data set lie, by name."""
+"""The locations of the files of each data set, by name."""
 
 REMOTE = _remote_files()
-"""Files of each data set that ``turnout data fetch`` can download, by name."""
+"""The files that ``turnout data fetch`` can download, by data set."""
 
 ELSEWHERE: dict[str, str] = {}
-"""Where data sets come from that cannot be downloaded here, by name."""
+"""The origin of data sets that ``turnout data fetch`` cannot download, by name."""
 
 
 def declare(name: str, *places: Place, elsewhere: str | None = None) -> None:
-    """Declare the files of a data set, beside the function that reads them.
+    """Declare the files of a data set.
 
     Args:
         name: of the data set.
-        places: where its files may lie.
-        elsewhere: where it comes from otherwise, in a few words.
+        places: locations of its files.
+        elsewhere: origin of a data set that cannot be downloaded, in a few words.
     """
     if places:
         PLACES[name] = places

@@ -1,4 +1,4 @@
-"""EMNIST: handwritten digits and letters in MNIST's format, in six splits."""
+"""Load EMNIST: handwritten digits and letters in the format of MNIST, in six splits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnout.data.source import SOURCES, Source
 from turnout.data.transforms import Normalise
 
 SPLITS = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
-"""The splits, and how many classes each has."""
+"""The number of classes of each split."""
 
 Split = Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"]
 
@@ -28,7 +28,7 @@ def files_of(split: str) -> tuple[str, ...]:
 
 
 def place_of(split: str) -> Place:
-    """Where the files of a split may lie: all splits come in one archive, whose folder is called gzip."""
+    """Return the locations of the files of a split; ``gzip`` is the folder in the archive of all splits."""
     return Place("emnist", files_of(split), (FOLDER, "EMNIST", "EMNIST/gzip", "emnist"), bare=("gzip", "raw", "."))
 
 
@@ -40,13 +40,13 @@ declare("emnist", EMNIST)
 def emnist(directory: str | os.PathLike[str] | None = None, *, split: Split = "byclass") -> Source:
     """EMNIST: 814,255 handwritten digits and letters of 28x28 grey pixels, 62 classes; smaller splits by `split`.
 
-    Inputs are bytes ``[n, 1, 28, 28]``, upright; the files hold every image mirrored at its diagonal. The default transform
-    normalises by mean and standard deviation of the training pixels. Reads four idx files such as
-    ``emnist-byclass-train-images-idx3-ubyte.gz`` from ``EMNIST/raw`` in the data directory.
+    Inputs are bytes ``[n, 1, 28, 28]``, upright; in the files images are transposed. The default transform normalises by mean
+    and standard deviation of the training pixels. The four idx files, such as ``emnist-byclass-train-images-idx3-ubyte.gz``,
+    are in ``EMNIST/raw`` of the data directory.
 
-    Classes 0 to 9 are the digits, then come upper-case and lower-case letters. ``"bymerge"`` and ``"balanced"`` have letters
-    that look alike in both cases in one class, ``"letters"`` has 26 classes for both cases (1 to 26 in the files, 0 to 25
-    here), and ``"digits"`` and ``"mnist"`` have digits alone.
+    Classes 0 to 9 are the digits, followed by upper-case and lower-case letters. ``"bymerge"`` and ``"balanced"`` merge
+    letters that look alike in both cases, ``"letters"`` has 26 classes for both cases (1 to 26 in the files, 0 to 25 here),
+    and ``"digits"`` and ``"mnist"`` have only digits.
 
     Args:
         directory: the data directory, or the folder of the files.
@@ -54,7 +54,7 @@ def emnist(directory: str | os.PathLike[str] | None = None, *, split: Split = "b
 
     Raises:
         ConfigurationError: for another split.
-        DataError: if a file is missing or damaged.
+        DataError: for a file that is missing or damaged.
 
     Reference: G. Cohen, S. Afshar, J. Tapson and A. van Schaik, "EMNIST: Extending MNIST to handwritten letters", IJCNN 2017.
     """

@@ -1,4 +1,4 @@
-"""Examples before they are split over clients, checked."""
+"""Hold and check examples before they are split over clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turnout.data.weights import check_weights
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Examples, and what is known of where they came from, checked; attributes and errors as of `turnout.data.Source`."""
+    """Examples and their origin; attributes and errors are those of `turnout.data.Source`."""
 
     name: str
     x: torch.Tensor
@@ -86,18 +86,18 @@ class Examples:
             raise DataError(f"{self.name}: {what} run from {ids.min()} to {ids.max()}, needed {allowed}")
 
     def numbered(self) -> Self:
-        """Return the same examples with the number of each in place of its inputs; those of the test follow the others."""
+        """Replace the inputs by the indices of the examples; those of the test follow the training examples."""
         rows = torch.arange(len(self.x) + (0 if self.test_x is None else len(self.test_x)))[:, None]
         test_x = None if self.test_x is None else rows[len(self.x) :]
         return replace(self, x=rows[: len(self.x)], test_x=test_x, prepare=None)
 
     def pooled(self) -> Self:
-        """Return the same examples without an official test split: those of the test follow those of the training.
+        """Merge the official test split into the training examples.
 
-        Natural clients are kept where those of both parts are known.
+        Natural clients are kept if those of both parts are known.
 
         Raises:
-            ConfigurationError: if the data have no official test split.
+            ConfigurationError: for data without an official test split.
         """
         if self.test_x is None or self.test_y is None:
             raise ConfigurationError(f"{self.name} has no official test split whose examples could join the others")

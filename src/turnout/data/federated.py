@@ -1,4 +1,4 @@
-"""Client data as one flat tensor with offsets, and everything a run needs to know of its data."""
+"""Define federated data: examples of clients as flat tensors with offsets, and their splits."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """The examples of many clients, client after client, in one flat tensor.
+    """The examples of many clients, concatenated in one tensor.
 
-    Client `k` holds rows ``offsets[k]:offsets[k + 1]`` of `x` and `y`. Nothing is stored per client beyond its offset.
+    Client `k` has rows ``offsets[k]:offsets[k + 1]`` of `x` and `y`. Only its offset is stored per client.
 
     Attributes:
         x: inputs ``[n, ...]``, any dtype.
         y: targets ``[n, ...]``: int64 class labels ``[n]``, or floating-point numbers to predict.
         offsets: int64 NumPy array ``[N + 1]``, ascending from 0 to n.
-        weights: how much each example counts, floating point ``[n]``, > 0; None is equally.
-        mapped: whether `x` is a file, of which only what is used is to be read; see `turnout.data.store`.
+        weights: of examples, floating point ``[n]``, > 0; None is equal weights.
+        mapped: `x` is a memory-mapped file, of which only the rows in use are read; see `turnout.data.store`.
 
     Raises:
-        DataError: where shapes disagree, offsets do not ascend from 0 to n, inputs hold NaN or infinity, or a weight is
+        DataError: where shapes disagree, offsets do not ascend from 0 to n, inputs contain NaN or infinity, or a weight is
             not positive.
     """
 
@@ -70,7 +70,7 @@ class Shards:
 
     @cached_property
     def largest(self) -> int:
-        """Number of examples of the client who holds most, 0 without clients; computed once, because every round needs it."""
+        """The largest number of examples of a client, 0 without clients; cached, because every round needs it."""
         return int(self.sizes.max(initial=0))
 
     def client(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -83,23 +83,23 @@ class Shards:
         return torch.from_numpy(np.repeat(np.arange(self.num_clients), self.sizes))
 
     def label_counts(self, num_classes: int) -> np.ndarray:
-        """Return how many examples of each class each client holds, int64 ``[N, C]``."""
+        """Return the number of examples of each class at each client, int64 ``[N, C]``."""
         index = self.owners() * num_classes + self.y
         return torch.bincount(index, minlength=self.num_clients * num_classes).reshape(-1, num_classes).numpy()
 
     def to(self, device: torch.device) -> Shards:
-        """Return the same shards with `x` and `y` on `device`; offsets stay on the host."""
+        """Return the shards with tensors on `device`; offsets stay on the host."""
         weights = None if self.weights is None else self.weights.to(device)
         return replace(self, x=self.x.to(device), y=self.y.to(device), weights=weights)
 
     @classmethod
     def pooled(cls, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor | None = None) -> Shards:
-        """Return all examples as those of a single holder (a test set that belongs to no client)."""
+        """Return all examples as those of a single holder, for a test set that belongs to no client."""
         return cls(x, y, np.array([0, len(x)]), weights)
 
     @classmethod
     def take(cls, x: torch.Tensor, y: torch.Tensor, rows_by_client: Sequence[np.ndarray]) -> Shards:
-        """Give client `k` the rows ``rows_by_client[k]`` of `x` and `y`, in that order."""
+        """Select the rows ``rows_by_client[k]`` of `x` and `y` for client `k`, in that order."""
         offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in rows_by_client])]).astype(np.int64)
         rows = torch.from_numpy(np.concatenate([np.asarray(r, dtype=np.int64) for r in rows_by_client]))
         return cls(x[rows], y[rows], offsets)
@@ -107,21 +107,20 @@ class Shards:
 
 @dataclass(frozen=True, eq=False)
 class FederatedData:
-    """The data of a federation: what clients train on, and what models are judged by.
+    """The training, validation and test data of a federation.
 
     Attributes:
-        name: what reports call the data, e.g. ``"digits"``.
+        name: in reports, such as ``"digits"``.
         train: training examples of the N training clients.
-        test: test examples that belong to no client (an official test split), one holder; None if there are none.
-        client_test: test examples of each training client (a split inside the client); None if there is none.
-        validation: examples of each training client by which settings are chosen; None if there are none.
-        unseen_validation: examples of clients that never train, one holder, by which settings are chosen in place of
-            `validation`; None if there are none.
-        unseen_train, unseen_test: clients that never train, only receive the model; None if there are none.
-        num_classes: C; labels are 0..C-1. None is one more than the largest label, and stays None of numbers to predict.
-        transforms: applied to minibatches, in order (the random ones in training only).
+        test: pooled test examples that belong to no client, such as an official test split; None if there are none.
+        client_test: test examples of each training client; None if there are none.
+        validation: validation examples of each training client, for the choice of settings; None if there are none.
+        unseen_validation: pooled examples of clients that never train, in place of `validation`; None if there are none.
+        unseen_train, unseen_test: examples of clients that never train and only receive the model; None if there are none.
+        num_classes: C; labels are 0..C-1. By default one more than the largest label; None for numbers to predict.
+        transforms: applied to minibatches in order; random ones only in training.
         client_names: N names for tables, or None for the numbers 0..N-1.
-        recipe: what was done to get here, as plain values, saved with every run.
+        recipe: how the data were made, as plain values that are saved with every run.
     """
 
     name: str
@@ -160,11 +159,11 @@ class FederatedData:
         return f"FederatedData({', '.join([repr(self.name), *self._facts().values()])})"
 
     def _repr_html_(self) -> str:
-        """Return what there is, for notebooks."""
+        """Return a table of sizes and splits, for notebooks."""
         return html_table(f"Federated data {self.name}", self._facts())
 
     def _facts(self) -> dict[str, str]:
-        """Return the number of clients, what they hold, and what is held out for tests, in words."""
+        """Return the number of clients, their examples, and the other splits, in words."""
         sizes, numbers = self.train.sizes, self.num_outputs
         tests = {
             "validation examples": self.validation,
@@ -184,29 +183,29 @@ class FederatedData:
         return facts
 
     def plot(self) -> Figure:
-        """Draw who holds what as a matplotlib figure: the classes of each client, or how many examples each has.
+        """Plot the classes of each client, or the numbers of examples, as a matplotlib figure.
 
         Raises:
             ConfigurationError: where matplotlib is not installed.
         """
-        # By its name: pictures are made of data, so that the module imports this one, and imports point one way.
-        pictures = import_module("turnout.reporting.partition_figure")
-        return pictures.partition_figure(self) if self.has_labels else pictures.sizes_figure(self)
+        # `import_module`, because the module of figures imports this one.
+        figures = import_module("turnout.reporting.partition_figure")
+        return figures.partition_figure(self) if self.has_labels else figures.sizes_figure(self)
 
     @property
     def is_declared(self) -> bool:
-        """True where these are zeros in place of examples that only clients have; see `turnout.data.declared`."""
+        """True for placeholders of examples that only clients have; see `turnout.data.declared`."""
         return self.recipe.get("source") == "declared"
 
     @property
     def splits(self) -> dict[str, Shards]:
-        """All examples, by the name of the attribute."""
+        """The splits that are not None, by the name of the attribute."""
         names = ("train", "test", "client_test", "validation", "unseen_validation", "unseen_train", "unseen_test")
         return {name: shards for name in names if (shards := getattr(self, name)) is not None}
 
     @property
     def is_validated(self) -> bool:
-        """True where there are examples by which settings are chosen."""
+        """True if there are validation examples."""
         return self.validation is not None or self.unseen_validation is not None
 
     @property
@@ -216,17 +215,17 @@ class FederatedData:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one example as a model has it for evaluation, behind the transforms that are not random."""
+        """Shape of one example as input of the model, after the transforms that are not random."""
         return tuple(self._example().shape[1:])
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """Type of an example as a model has it."""
+        """Type of an example as input of the model."""
         return self._example().dtype
 
     @property
     def num_outputs(self) -> int:
-        """The size of a model's output for an example: one for each class, or for each number to predict."""
+        """The number of outputs of a model: that of classes, or of numbers to predict."""
         return math.prod(self.train.y.shape[1:]) if self.num_classes is None else self.num_classes
 
     @property
@@ -240,14 +239,14 @@ class FederatedData:
 
     @property
     def has_labels(self) -> bool:
-        """True where every example has one class label."""
+        """True if every example has one class label."""
         return self.num_classes is not None and self.train.y.dim() == 1
 
     def label_counts(self) -> np.ndarray:
-        """Return the training examples of each class at each client, int64 ``[N, C]``.
+        """Return the number of training examples of each class at each client, int64 ``[N, C]``.
 
         Raises:
-            DataError: where the targets are no class labels.
+            DataError: where the targets are not class labels.
         """
         if not self.has_labels:
             raise DataError(f"the targets of {self.name} are no class labels, so there are no classes to count")

@@ -1,4 +1,4 @@
-"""Sources from other people's federations: those of Flower Datasets and of pfl-research, whose clients stay as they are."""
+"""Convert federations of Flower Datasets and of pfl-research to sources with the same clients."""
 
 from __future__ import annotations
 
@@ -27,23 +27,22 @@ def from_flower(
     num_classes: int | None = None,
     name: str = "flower",
 ) -> Source:
-    """Return a source from a ``FederatedDataset`` or a partitioner of Flower Datasets; partition i is client i.
+    """Make a source from a ``FederatedDataset`` or a partitioner of Flower Datasets; partition i is client i.
 
-    All partitions are loaded here, once; what loading them would download is their own affair. ``split()`` without a
-    partition keeps these clients.
+    All partitions are loaded once, by Flower, which may download them. ``split()`` without a partition keeps the clients.
 
     Args:
-        federation: of the package ``flwr-datasets``; a partitioner has to have its ``dataset``.
+        federation: of the package ``flwr-datasets``; the ``dataset`` of a partitioner has to be set.
         input, label: names of the columns of inputs and labels. With ``input="input_ids"`` inputs are tokens, and
             ``label=None`` is language modelling (see `from_tokens`).
-        split: which split of a ``FederatedDataset`` is partitioned.
-        test: which split of it is the official test split; None is none.
-        num_classes: C; None takes what the label column says, or one more than the largest.
-        name: what reports call the data.
+        split: the partitioned split of a ``FederatedDataset``.
+        test: its official test split; None is none.
+        num_classes: C; None is that of the label column, or one more than the largest label.
+        name: of the data in reports.
 
     Raises:
-        ConfigurationError: for anything else, and columns that are not there.
-        DataError: as of `from_huggingface`.
+        ConfigurationError: for other objects, and missing columns.
+        DataError: as `from_huggingface` does.
     """
     partitions, held_out = _partitions(federation, split, test)
     train, rest = _Joined(partitions, clients=True), None if held_out is None else _Joined([held_out])
@@ -56,20 +55,20 @@ def from_flower(
 
 
 def from_pfl(federation: Any, user_ids: Iterable[Any], *, num_classes: int | None = None, name: str = "pfl") -> Source:
-    """Return a source from a ``FederatedDataset`` of pfl-research, whose users are its clients.
+    """Make a source from a ``FederatedDataset`` of pfl-research; users are clients.
 
-    A user's ``raw_data`` are inputs and targets, arrays or tensors of one length. ``split()`` without a partition keeps the
-    users.
+    The ``raw_data`` of a user are inputs and targets, arrays or tensors of one length. ``split()`` without a partition keeps
+    the users.
 
     Args:
-        federation: of the package ``pfl``, made of a function that makes a user's data, or ``from_slices``.
-        user_ids: the users, such as those that its sampler was given; an object of pfl draws users and does not list them.
+        federation: of the package ``pfl``, made from a function of the user, or by ``from_slices``.
+        user_ids: the users, such as those of its sampler; pfl's object itself does not list them.
         num_classes: C; None is one more than the largest label.
-        name: what reports call the data.
+        name: of the data in reports.
 
     Raises:
-        ConfigurationError: for anything else.
-        DataError: where a user's data are no pair of inputs and targets.
+        ConfigurationError: for other objects, or without users.
+        DataError: for data of a user that are not a pair of inputs and targets, or differ in shape.
     """
     make = getattr(federation, "make_dataset_fn", None)
     if not callable(make):
@@ -101,7 +100,7 @@ def from_pfl(federation: Any, user_ids: Iterable[Any], *, num_classes: int | Non
 
 
 class _Joined:
-    """The columns of several data sets end to end, as a Hugging Face data set has them."""
+    """The concatenated columns of several data sets, with the interface of a Hugging Face data set."""
 
     def __init__(self, parts: list[Any], clients: bool = False) -> None:
         for part in parts:
@@ -120,7 +119,7 @@ class _Joined:
 
 
 def _partitions(federation: Any, split: str, test: str | None) -> tuple[list[Any], Any]:
-    """Return all partitions and the test split, if one is asked for."""
+    """Load all partitions, and the test split if there is one."""
     if not hasattr(federation, "load_partition"):
         raise ConfigurationError(
             f"{type(federation).__name__} has no load_partition: needed a FederatedDataset or a partitioner of Flower "
@@ -136,7 +135,7 @@ def _partitions(federation: Any, split: str, test: str | None) -> tuple[list[Any
 
 
 def _partitioner(federation: Any, split: str) -> Any:
-    """Return what partitions a split."""
+    """Return the partitioner of a split."""
     known = federation.partitioners
     if split not in known:
         raise ConfigurationError(f"split: got {split!r}, and the partitioned splits are {', '.join(map(repr, known))}")

@@ -1,4 +1,4 @@
-"""Download data sets, only when asked to: with checksums, resumable, with a progress bar."""
+"""Download data sets, with checksums, resumption and a progress bar."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from turnout.core.checks import ConfigurationError, DataError, known_name
 from turnout.data.directory import ELSEWHERE, REMOTE, RemoteFile, data_directory
 
 RETRIES = 2
-"""How often a download that broke off is taken up again before it is given up (for now)."""
+"""The number of retries of an interrupted download."""
 
 
 def fetch(
     name: str, directory: str | os.PathLike[str] | None = None, *, force: bool = False, progress: bool = True
 ) -> Path:
-    """Download a data set into the data directory and return the folder of its files.
+    """Download a data set into the data directory, and return the folder of its files.
 
-    Files that are there with the right checksum are kept. A download that breaks off leaves ``FILE.part``; the next
-    call goes on from there. Every file is checked against its checksum before it gets its name.
+    Existing files with the correct checksum are kept. An interrupted download leaves ``FILE.part``, from which the next call
+    resumes. Every file is verified before it gets its final name.
 
     Args:
         name: mnist, fashion_mnist, emnist, qmnist, mnist_by_writer, cifar10 or shakespeare.
-        directory: the data directory; by default as `turnout.data.directory.data_directory` says.
-        force: download again what is there, and from its beginning.
-        progress: show a progress bar, where there is a terminal.
+        directory: the data directory; None is that of `turnout.data.directory.data_directory`.
+        force: download existing files again, from the beginning.
+        progress: show a progress bar on a terminal.
 
     Raises:
-        ConfigurationError: if the name is unknown, or the libraries for downloading are not installed.
-        DataError: if a download fails or has the wrong checksum, or the disk is full; says how to go on.
+        ConfigurationError: for an unknown name, or where the libraries for downloads are not installed.
+        DataError: where a download fails or has the wrong checksum, or the disk is full, with a remedy.
     """
     if name in ELSEWHERE:
         raise ConfigurationError(f"there is nothing to fetch for {name!r}, it is {ELSEWHERE[name]}")
@@ -61,31 +61,31 @@ def fetch(
 
 
 def _forget(archive: Path, paths: Sequence[Path]) -> None:
-    """Remove a file, what arrived of it, and what was taken out of it."""
+    """Remove a file, its partial download, and its extracted members."""
     for path in (archive, _part(archive), *paths):
         path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
 class ResumingDownloader:
-    """Downloads for pooch that keep what arrived in `part` and go on from there (HTTP Range, RFC 9110 section 14).
+    """A downloader for pooch that resumes from `part` with HTTP range requests (RFC 9110 section 14).
 
-    A server that cannot send a range sends all, and the download starts over.
+    If a server does not support ranges, the download starts again.
     """
 
     part: Path
     progress: bool = True
 
     def __call__(self, url: str, output_file: str, _: object = None) -> None:
-        """Download `url`, then move what arrived to `output_file`, where pooch checks it."""
+        """Download `url`, and move the file to `output_file`, where pooch verifies it."""
         import requests
         from tqdm import tqdm
 
         have = self.part.stat().st_size if self.part.exists() else 0
-        # Without "identity" a server may compress once more, and ranges would count compressed bytes.
+        # Without "identity" a server may compress the response, and ranges would refer to compressed bytes.
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
         with requests.get(url, headers=headers, stream=True, timeout=30) as response:
-            if response.status_code != requests.codes.requested_range_not_satisfiable:  # else all of it is here
+            if response.status_code != requests.codes.requested_range_not_satisfiable:  # else the file is complete
                 response.raise_for_status()
                 resumed = response.status_code == requests.codes.partial_content
                 start = have if resumed else 0
@@ -112,7 +112,7 @@ def _libraries() -> None:
         import tqdm  # noqa: F401
     except ImportError as error:
         raise ConfigurationError(f"fetching data needs {error.name}: pip install 'turnout[fetch]'") from error
-    pooch.get_logger().setLevel("WARNING")  # the progress bar says it already
+    pooch.get_logger().setLevel("WARNING")  # its messages repeat the progress bar
 
 
 def _download(name: str, file: RemoteFile, root: Path, progress: bool) -> None:
@@ -136,14 +136,14 @@ def _download(name: str, file: RemoteFile, root: Path, progress: bool) -> None:
 
 
 def _extract(file: RemoteFile, root: Path) -> None:
-    """Take the members out of a checked archive, by name, so that it cannot write anywhere else; then remove it."""
+    """Extract the members of a verified archive to fixed paths, then remove the archive."""
     archive_path = root / file.path
     with _opened(archive_path) as read:
         for path, _ in file.members:
             target = root / path
             target.parent.mkdir(parents=True, exist_ok=True)
             member = read(f"{file.inside}/{target.name}" if file.inside else path)
-            assert member is not None  # the archive has its checksum, so this is the plain file that it should be
+            assert member is not None  # the archive was verified, so the member is a regular file
             with member, _part(target).open("wb") as out:
                 shutil.copyfileobj(member, out)
             _part(target).replace(target)
@@ -152,7 +152,7 @@ def _extract(file: RemoteFile, root: Path) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Callable[[str], IO[bytes] | None]]:
-    """Yield what opens a member of an archive by its name."""
+    """Yield a function that opens a member of an archive by its name."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             yield archive.open

@@ -1,4 +1,4 @@
-"""Which rows of examples go where, and one copy of them all as shards."""
+"""Assign rows of examples to clients and splits, and gather them as shards in one copy."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from turnout.data.federated import Shards
 
 
 def held_out(owner: np.ndarray, fraction: float, seed: int, purpose: str) -> np.ndarray:
-    """Choose the rows that clients do not train on, bool like `owner` (ascending): at random, and never all of a client's.
+    """Draw the held-out rows of each client, a mask like `owner`; at least one row of a client is not held out.
 
     Args:
-        owner: the client of each row.
+        owner: client of each row, ascending.
         fraction: share of each client's rows, rounded.
         seed, purpose: of the random numbers.
     """
     sizes = np.bincount(owner)
     least_left = np.maximum(sizes - 1, 0)
-    wanted = np.minimum(np.rint(fraction * sizes).astype(np.int64), least_left)
+    number = np.minimum(np.rint(fraction * sizes).astype(np.int64), least_left)
     order = np.lexsort((generator(purpose, seed).random(len(owner)), owner))
     rank = np.empty(len(owner), dtype=np.int64)
     rank[order] = np.arange(len(owner)) - (np.cumsum(sizes) - sizes)[owner]
-    return rank < wanted[owner]
+    return rank < number[owner]
 
 
 def rows_of(
     rows: np.ndarray, owner: np.ndarray, mask: np.ndarray, holders: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows under `mask` that belong to `holders`, and how many each of these has."""
-    mine = mask & np.isin(owner, holders)
-    return rows[mine], np.bincount(owner[mine], minlength=holders.max() + 1)[holders]
+    """Return the rows under `mask` that belong to `holders`, and the number of rows of each holder."""
+    selected = mask & np.isin(owner, holders)
+    return rows[selected], np.bincount(owner[selected], minlength=holders.max() + 1)[holders]
 
 
 def gather(
@@ -45,7 +45,7 @@ def gather(
     groups: dict[str, tuple[np.ndarray, np.ndarray]],
     weights: torch.Tensor | None = None,
 ) -> dict[str, Shards]:
-    """Return shards of several groups of rows with their sizes: one copy of all the examples, of which each is a view."""
+    """Return the shards of several groups of rows with sizes of clients; all are views of one copy of the examples."""
     rows = torch.from_numpy(np.concatenate([rows for rows, _ in groups.values()])).to(x.device)
     x, y = x.index_select(0, rows), y.index_select(0, rows)
     weights = None if weights is None else weights.index_select(0, rows)
@@ -59,7 +59,7 @@ def gather(
 
 
 def flip(y: torch.Tensor, rows: np.ndarray, num_classes: int | None) -> torch.Tensor:
-    """Return labels with those of `rows` turned to C - 1 - y."""
+    """Return the labels, with those of `rows` replaced by C - 1 - y."""
     if len(rows) == 0 or num_classes is None:
         return y
     y, index = y.clone(), torch.from_numpy(rows).to(y.device)
@@ -69,13 +69,13 @@ def flip(y: torch.Tensor, rows: np.ndarray, num_classes: int | None) -> torch.Te
 
 @dataclass(frozen=True, eq=False)
 class Clients:
-    """Map clients to their examples and their parts; M clients train or never do.
+    """The rows and roles of M clients, of which some never train.
 
     Attributes:
-        rows: what they hold, client after client.
-        owner: the client of each of `rows`, ascending.
-        natural: the id of each client in the source, ascending ``[M]``, or None.
-        training, unseen, validation, test, flipped: client numbers, ascending.
+        rows: of all clients, concatenated.
+        owner: client of each of `rows`, ascending.
+        natural: id of each client in the source, ascending ``[M]``, or None.
+        training, unseen, validation, test, flipped: numbers of the clients in each role, ascending.
     """
 
     rows: np.ndarray
@@ -96,7 +96,7 @@ class Clients:
         flip_labels: float,
         seed: int,
     ) -> Clients:
-        """Choose at random the clients that never train, and of each kind those whose labels are flipped."""
+        """Draw the clients that never train, and those of each role whose labels are flipped."""
 
         def chosen(purpose: str, clients: np.ndarray, size: int) -> np.ndarray:
             return np.sort(generator(purpose, seed).choice(clients, size=size, replace=False))
@@ -125,7 +125,7 @@ def own_examples(
     validation_fraction: float,
     seed: int,
 ) -> dict[str, Shards]:
-    """Return everything that comes from the source's training examples, gathered once."""
+    """Return all shards of the source's training examples, gathered in one copy."""
     tests = held_out(clients.owner, client_test_fraction, seed, "tests of clients")
     validating = np.zeros_like(tests)
     if validation_fraction:
@@ -160,7 +160,7 @@ def own_examples(
 
 
 def official_tests(source: Examples, clients: Clients, client_test_fraction: float) -> dict[str, Shards]:
-    """Return the official test split: each client's own, where it is one by client, else pooled."""
+    """Return the shards of the official test split: by client if its clients are known, else pooled."""
     if source.test_x is None or source.test_y is None:
         return {}
     ids, known = source.test_client_ids, source.client_ids

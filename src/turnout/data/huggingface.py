@@ -1,4 +1,4 @@
-"""Sources from Hugging Face datasets."""
+"""Make sources from Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def from_huggingface(
     num_classes: int | None = None,
     name: str = "huggingface",
 ) -> Source:
-    """Return a source from a loaded Hugging Face ``datasets.Dataset``; every example is read once, now.
+    """Make a source from a loaded Hugging Face ``datasets.Dataset``, by reading every example once.
 
-    Images become float32 ``[n, C, H, W]`` in [0, 1]; lists of numbers (token indices, features) must be of one length, and
-    keep the type that the columns declare.
+    Images become float32 ``[n, C, H, W]`` in [0, 1]; lists of numbers (token indices, features) must have one length, and
+    keep the type of the column.
 
     Args:
-        dataset: one split, e.g. ``datasets.load_dataset("ylecun/mnist", split="train")``.
-        input, label: names of the columns of inputs and of targets: whole-number labels, or numbers to predict.
-        client_id: name of the column that says whose example it is, e.g. ``"writer_id"``; None if there is none.
-        test: another split with the same columns, the official test split; without that of `client_id` it is nobody's.
-        num_classes: C; by default that of the label column, where it says so, else one more than the largest label; none
-            for numbers to predict.
-        name: what reports call the data.
+        dataset: one split, such as ``datasets.load_dataset("ylecun/mnist", split="train")``.
+        input, label: names of the columns of inputs and of targets: integer labels, or numbers to predict.
+        client_id: name of the column with the client of each example, such as ``"writer_id"``; None if there is none.
+        test: the official test split, with the same columns; it is pooled if it lacks that of `client_id`.
+        num_classes: C; by default that of the label column, else one more than the largest label; None for numbers to
+            predict.
+        name: of the data in reports.
 
     Raises:
-        ConfigurationError: if it is not one split held in memory or on disk, or lacks a column.
-        DataError: if inputs are texts or differ in shape, or targets are no numbers.
+        ConfigurationError: for an object that is not one split in memory or on disk, or lacks a column.
+        DataError: for inputs that are texts or differ in shape, or targets that are not numbers.
     """
     x, y, ids = _columns(dataset, input, label, client_id)
     test_x, test_y, test_ids = (
@@ -71,12 +71,12 @@ def _columns(
 
 
 def of_test(test: Any, client_id: str | None) -> str | None:
-    """Return the column that says whose a test example is; None where a test has no such column."""
+    """Return the column with the client of each test example; None if the test has no such column."""
     return client_id if client_id in getattr(test, "column_names", test) else None
 
 
 def check_split(dataset: Any) -> list[str]:
-    """Return the columns' names; refuse what is not one split of a Hugging Face data set, in memory or on disk."""
+    """Return the names of the columns; raise an error for an object that is not one split in memory or on disk."""
     if isinstance(dataset, dict):
         splits = ", ".join(map(repr, dataset))
         raise ConfigurationError(f"this is a dictionary of splits ({splits}): give one, e.g. dataset['train']")
@@ -88,7 +88,7 @@ def check_split(dataset: Any) -> list[str]:
 
 
 def _declared(dataset: Any, column: str) -> torch.dtype | None:
-    """Return the floating type that a column declares, also one of lists; None where it declares none."""
+    """Return the floating-point dtype of a column or of the items of its lists; None for other types."""
     feature = (getattr(dataset, "features", None) or {}).get(column)
     while (inner := getattr(feature, "feature", None)) is not None:
         feature = inner

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST, from their original idx files."""
+"""Load MNIST and Fashion-MNIST from their original idx files."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def mnist(directory: str | os.PathLike[str] | None = None, *, standardise: bool 
     """MNIST: 60,000 + 10,000 handwritten digits of 28x28 grey pixels, 10 classes.
 
     Inputs are float32 ``[n, 1, 28, 28]`` in [0, 1]; the default transform normalises by mean 0.1307 and standard
-    deviation 0.3081. Reads the four original idx files (``train-images-idx3-ubyte.gz``, ...) from ``MNIST/raw`` in the
-    data directory, the layout of torchvision, or from `directory` itself.
+    deviation 0.3081. The four original idx files (``train-images-idx3-ubyte.gz``, ...) are in ``MNIST/raw`` of the data
+    directory, the layout of torchvision, or in `directory` itself.
 
     Args:
         directory: the data directory, or the folder of the files.
-        standardise: standardise every pixel by itself over all 70,000 images, as FedProx and FOLB do, instead of that
-            transform: (x - mean) / (std + 0.001) in grey levels of 0 to 255.
+        standardise: standardise each pixel over all 70,000 images in place of the transform, as FedProx and FOLB do:
+            (x - mean) / (std + 0.001) in grey levels of 0 to 255.
 
     Raises:
-        DataError: if a file is missing or damaged.
+        DataError: for a file that is missing or damaged.
 
     Reference: Y. LeCun, L. Bottou, Y. Bengio and P. Haffner, "Gradient-based learning applied to document
     recognition", Proceedings of the IEEE 86(11), 1998.
@@ -59,10 +59,10 @@ def fashion_mnist(directory: str | os.PathLike[str] | None = None, *, standardis
     """Fashion-MNIST: 60,000 + 10,000 pictures of clothes of 28x28 grey pixels, 10 classes.
 
     Inputs are float32 ``[n, 1, 28, 28]`` in [0, 1]; the default transform normalises by mean 0.2860 and standard
-    deviation 0.3530. Same files and options as `mnist`, in ``FashionMNIST/raw``.
+    deviation 0.3530. Files and options are those of `mnist`, in ``FashionMNIST/raw``.
 
     Raises:
-        DataError: if a file is missing or damaged.
+        DataError: for a file that is missing or damaged.
 
     Reference: H. Xiao, K. Rasul and R. Vollgraf, "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine
     Learning Algorithms", arXiv:1708.07747, 2017.
@@ -73,13 +73,12 @@ def fashion_mnist(directory: str | os.PathLike[str] | None = None, *, standardis
 def read_idx(path: Path, place: Place, *, ndim: int) -> np.ndarray:
     """Read an idx file, gzipped or not, into an array of `ndim` dimensions (unsigned bytes or 32-bit integers).
 
-    The header is two zero bytes, the type code, the number of dimensions, then each dimension as big-endian int32.
-
-    No more is unpacked than the header announces, and no more than a file of this size may hold.
+    The header is two zero bytes, the type code, the number of dimensions, and each dimension as big-endian int32. At most the
+    size in the header is decompressed, and at most `most_bytes` of the file.
 
     Raises:
-        DataError: if the file is missing, is no gzip file, breaks off, unpacks to too much, or is not an idx file of that
-            many dimensions.
+        DataError: for a file that is missing, truncated, not a gzip file, too large, or not an idx file with `ndim`
+            dimensions.
     """
     try:
         with open_unpacked(path) as file:
@@ -124,10 +123,10 @@ def _grey_images(
 def read_pair(
     images_path: Path, labels_path: Path, place: Place, num_classes: int = 10, first: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return images, bytes ``[n, 1, 28, 28]``, and their labels from 0 on, int64 ``[n]``; the file begins with `first`.
+    """Read images, bytes ``[n, 1, 28, 28]``, and their labels 0, 1, ..., int64 ``[n]``; labels in the file begin at `first`.
 
     Raises:
-        DataError: for damaged files, other sizes, labels that are not as many as images, or none of the classes.
+        DataError: for damaged files, other image sizes, numbers of labels and images that differ, or unknown labels.
     """
     images, labels = read_idx(images_path, place, ndim=3), read_idx(labels_path, place, ndim=1)
     if images.shape[1:] != (28, 28):

@@ -1,4 +1,4 @@
-"""Images in folders, decoded a client at a time: for data that do not fit into memory."""
+"""Read images from folders, one client at a time, for data that do not fit into memory."""
 
 from __future__ import annotations
 
@@ -23,40 +23,41 @@ Client = TypeVar("Client")
 
 
 def one_ahead(load: Callable[[Name], Client], clients: Iterable[Name]) -> Iterator[Client]:
-    """Yield what `load` returns for each client; the next one is loaded in a thread while one is used."""
+    """Yield the result of `load` for each client, while a thread loads the next one."""
     with ThreadPoolExecutor(1) as pool:
-        coming = None
+        following = None
         for client in clients:
-            ready, coming = coming, pool.submit(load, client)
-            if ready is not None:
-                yield ready.result()
-        if coming is not None:
-            yield coming.result()
+            current, following = following, pool.submit(load, client)
+            if current is not None:
+                yield current.result()
+        if following is not None:
+            yield following.result()
 
 
 def mode_of(colours: int) -> str:
-    """Return Pillow's mode of images of so many colours; refuse other numbers than 1 and 3."""
+    """Return Pillow's mode of images with 1 or 3 colours; raise an error for other numbers."""
     if colours not in (1, 3):
         raise ConfigurationError(f"colours: got {colours}, needed 3, or 1 for grey")
     return "RGB" if colours == 3 else "L"
 
 
 class ImageFolder:
-    """Clients whose images lie in ``FOLDER/CLIENT/CLASS/NAME.png``, for `turnout.data.store`, which writes them one by one.
+    """Clients with images in ``FOLDER/CLIENT/CLASS/NAME.png``, for `turnout.data.store`, which writes them one by one.
 
-    Iterating yields the images of each client, uint8 ``[n, C, size, size]``, and their labels, int64 ``[n]``. The next client
-    is decoded in threads while one is used, so that two clients are in memory.
+    Iterating yields the images of each client, uint8 ``[n, C, size, size]``, and their labels, int64 ``[n]``. Threads decode
+    the next client in advance, so that two clients are in memory.
 
     Args:
-        folder: with a folder for each client. Both are in the order of their names, as the images of a client are.
+        folder: with a folder for each client. Clients, and the images of a client, are in the order of their names.
         size: height and width to which images are scaled.
         colours: 3, or 1 for grey.
-        classes: names of the folders of classes; None are those of all clients, in order.
-        threads: that decode.
+        classes: names of the folders of classes; None is those of all clients in sorted order.
+        threads: for decoding.
 
     Raises:
-        ConfigurationError: for no size, other colours than 1 and 3, or where Pillow is not installed.
-        DataError: where there are no images, a class is not among `classes`, or, in iterating, a file cannot be decoded.
+        ConfigurationError: for a size below 1, other colours than 1 and 3, or where Pillow is not installed.
+        DataError: without images, for a class that is not among `classes` and, during iteration, for a file that cannot be
+            decoded.
     """
 
     def __init__(
@@ -103,13 +104,13 @@ class ImageFolder:
 
 
 def decoded(file: Path | BytesIO, size: int, mode: str, name: str) -> np.ndarray:
-    """Return an encoded image as uint8 ``[C, size, size]``.
+    """Decode an image to uint8 ``[C, size, size]``.
 
     Args:
-        file: with the image.
+        file: with the encoded image.
         size: height and width to which it is scaled.
         mode: ``"RGB"``, or ``"L"`` for grey.
-        name: what the error calls the image.
+        name: of the image in errors.
 
     Raises:
         DataError: where it cannot be decoded.

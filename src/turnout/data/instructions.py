@@ -1,4 +1,4 @@
-"""Sources from instructions and answers, of which language models learn the answers alone."""
+"""Make sources of instructions and answers, for language models that are trained on the answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from turnout.data.tokens import from_tokens
 Record = Mapping[str, Any]
 TEMPLATE = "### Instruction:\n{instruction}\n\n### Response:\n"
 BYTES = "bytes"
-"""The tokenizer of a source by name that has no files: the bytes of a text in UTF-8, 0 after the answer."""
+"""The name of a tokenizer without files: the UTF-8 bytes of a text, with 0 after the answer."""
 
 declare("instructions", elsewhere="a file of your own: data.path=FILE data.client=FIELD")
 
@@ -42,10 +42,10 @@ def instructions(
         path: the file.
         tokenizer: a folder with a tokenizer of Hugging Face, or a name on the Hub; ``"bytes"`` has a token for each byte.
         template, answer, max_length, pack, test: as `from_instructions` has them.
-        client: the field that says whose example it is.
+        client: the field with the client of each example.
 
     Raises:
-        ConfigurationError: for a tokenizer that is not there.
+        ConfigurationError: for a tokenizer that cannot be loaded.
     """
     made, end, size = (_bytes, 0, 256) if tokenizer == BYTES else (_pretrained(tokenizer), None, None)
     return from_instructions(
@@ -55,12 +55,12 @@ def instructions(
 
 
 def _bytes(text: str) -> list[int]:
-    """Return the bytes of a text."""
+    """Return the UTF-8 bytes of a text."""
     return list(text.encode())
 
 
 def _pretrained(name: str) -> Any:
-    """Return a tokenizer of Hugging Face."""
+    """Load a tokenizer of Hugging Face."""
     transformers = imported("transformers", f"data.tokenizer={name}", "turnout[transformers]")
     try:
         return transformers.AutoTokenizer.from_pretrained(name)
@@ -85,33 +85,32 @@ def from_instructions(
     pack: bool = False,
     name: str = "instructions",
 ) -> Source:
-    """Return a source of prompts and answers, in which the tokens of answers count and those of prompts do not.
+    """Make a source of prompts and answers, whose loss is over the tokens of answers.
 
-    A text is the prompt, the answer and the token that ends it. Its loss is the mean over the tokens of the answer and the
-    end, so that ``exp(test_loss)`` is the perplexity of answers, as evaluations of instruction tuning have it.
-
-    A tokenizer of Hugging Face with a chat template writes the prompt as the turn of a user.
+    A text is the prompt, the answer and the end token. Its loss is the mean over the tokens of the answer and the end token,
+    so ``exp(test_loss)`` is the perplexity of answers, as is usual in instruction tuning. A tokenizer of Hugging Face with a
+    chat template formats the prompt as the turn of a user.
 
     Args:
-        records: a JSON file with a list of objects, a file with one object a line (``.jsonl``), a Parquet, Feather or CSV
-            file with a column for each field, or the objects themselves.
+        records: a JSON file with a list of objects, a file with one object per line (``.jsonl``), a Parquet, Feather or CSV
+            file with a column for each field, or the objects.
         tokenizer: of Hugging Face, or a function from a text to its token numbers.
-        template: of the prompt, with fields of a record in braces; None is ``"{instruction}"`` for a chat template, and
+        template: of the prompt, with fields of a record in braces; None is ``"{instruction}"`` with a chat template, and
             Alpaca's headings (`TEMPLATE`) without one.
         answer: the field with the answer.
-        client_id: the field that says whose example it is; None if there is none.
-        end: the token that ends an answer; None is the tokenizer's ``eos_token_id``, or none where it has none.
+        client_id: the field with the client of each example; None if there is none.
+        end: the token that ends an answer; None is the tokenizer's ``eos_token_id``, if it has one.
         test: other records, the official test split.
-        max_length: the number of tokens after which texts are cut; examples whose prompts are as long are left out.
-        num_classes: size of the vocabulary; None is the tokenizer's, or one more than the largest token there is.
-        pack: put examples of a client one after the other into rows of up to `max_length` tokens, so that fewer are padding.
-            Rows are the examples then, and their answers' tokens count alike. A token also sees what is before its example in
-            the row, as in pre-training: neither attention nor positions begin anew.
-        name: what reports call the data.
+        max_length: number of tokens to which texts are truncated; examples whose prompts are as long are left out.
+        num_classes: size of the vocabulary; None is that of the tokenizer, or one more than the largest token.
+        pack: concatenate the examples of a client to rows of up to `max_length` tokens, for less padding. Each row is then an
+            example, within which all tokens of answers have the same weight. Attention and positions are not reset between
+            the texts of a row, as in pre-training.
+        name: of the data in reports.
 
     Raises:
         ConfigurationError: for a template without fields, and `pack` without `max_length`.
-        DataError: for a file that cannot be read, records without one of the fields, or none whose answer fits.
+        DataError: for a file that cannot be read, records that lack a field, or if no answer fits into `max_length`.
 
     Example:
         >>> records = [{"instruction": "Add 1 to 2", "output": "3", "client": "a"}]
@@ -146,7 +145,7 @@ def from_instructions(
 
 
 def _records(source: str | PathLike[str] | Iterable[Record]) -> list[Record]:
-    """Return the objects of a file, or those that were given."""
+    """Return the objects of a file, or of an iterable."""
     if not isinstance(source, str | PathLike):
         return list(source)
     path = Path(source)
@@ -174,11 +173,11 @@ def _columns(
     end: int | None,
     max_length: int | None,
 ) -> dict[str, list[Any]]:
-    """Return tokens, which of them are to be predicted, and whose they are."""
+    """Return columns of tokens, of labels (`IGNORED` for prompts), and of clients."""
     columns: dict[str, list[Any]] = {"input_ids": [], "labels": [], **({client_id: []} if client_id else {})}
     for number, record in enumerate(records):
         try:
-            prompt, wanted = template.format(**record), str(record[answer])
+            prompt, response = template.format(**record), str(record[answer])
             owner = record[client_id] if client_id else None
         except (KeyError, IndexError) as error:
             raise DataError(
@@ -186,7 +185,7 @@ def _columns(
                 "template, answer and client_id"
             ) from error
         question = _prompt(tokenizer, prompt)
-        target = [*_tokens(tokenizer, wanted), *([] if end is None else [end])]
+        target = [*_tokens(tokenizer, response), *([] if end is None else [end])]
         if not target or (max_length is not None and len(question) >= max_length):
             continue
         columns["input_ids"].append([*question, *target])
@@ -199,10 +198,10 @@ def _columns(
 
 
 def _packed(columns: Mapping[str, list[Any]], client_id: str | None, length: int) -> dict[str, list[Any]]:
-    """Return rows of up to so many tokens, each of whole examples of one client in their order."""
+    """Concatenate the examples of each client to rows of up to `length` tokens, in their order."""
     owners = columns[client_id] if client_id else [None] * len(columns["input_ids"])
     packed: dict[str, list[Any]] = {name: [] for name in columns}
-    last: dict[Any, int] = {}  # the row that is being filled, by client
+    last: dict[Any, int] = {}  # the incomplete row of each client
     for tokens, labels, owner in zip(columns["input_ids"], columns["labels"], owners, strict=True):
         row = last.get(owner)
         if row is None or len(packed["input_ids"][row]) + len(tokens) > length:
@@ -215,7 +214,7 @@ def _packed(columns: Mapping[str, list[Any]], client_id: str | None, length: int
 
 
 def _prompt(tokenizer: Any, text: str) -> list[int]:
-    """Return the tokens of a prompt: a user's turn where the tokenizer has a template of chats."""
+    """Return the tokens of a prompt, formatted as a user's turn if the tokenizer has a chat template."""
     if getattr(tokenizer, "chat_template", None) is None:
         return _tokens(tokenizer, text)
     turns = [{"role": "user", "content": text}]
@@ -224,7 +223,7 @@ def _prompt(tokenizer: Any, text: str) -> list[int]:
 
 
 def _tokens(tokenizer: Any, text: str) -> list[int]:
-    """Return the tokens of a text, without those that some tokenizers put around a whole one."""
+    """Return the tokens of a text, without special tokens."""
     if hasattr(tokenizer, "encode"):
         return list(tokenizer.encode(text, add_special_tokens=False))
     tokens = tokenizer(text)

@@ -1,4 +1,4 @@
-"""LEAF: folders of JSON files with one entry per user (FEMNIST, Shakespeare, Sent140, ...)."""
+"""Load data of LEAF: folders of JSON files with one entry per user (FEMNIST, Shakespeare, Sent140, ...)."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from turnout.data.source import SOURCES, Source
 Folder = str | os.PathLike[str]
 
 Convert = Callable[[str, list[Any], list[Any]], tuple[np.ndarray, np.ndarray]]
-"""From a user's name, inputs and labels, as the files hold them, to arrays ``[n, ...]`` and int64 ``[n]``."""
+"""A function of a user's name and raw inputs and labels, which returns arrays ``[n, ...]`` and int64 ``[n]``."""
 
 
 def leaf_users(folder: Folder) -> Iterator[tuple[str, list[Any], list[Any]]]:
-    """Yield (user, inputs, labels) of every user in the ``.json`` files of `folder`, file by file in sorted order.
+    """Yield (user, inputs, labels) of every user in the ``.json`` files of `folder`, in sorted order of the files.
 
-    Inputs and labels are as the files hold them: 784 floats for FEMNIST, strings for Shakespeare, lists of six strings
-    (the text is the fifth) for Sent140.
+    Inputs and labels are raw: 784 floats for FEMNIST, strings for Shakespeare, lists of six strings (the fifth is the text)
+    for Sent140.
 
     Raises:
-        DataError: if the folder holds no JSON file, or a file is damaged or not in LEAF's format.
+        DataError: for a folder without JSON files, or a file that is damaged or not in LEAF's format.
     """
     paths = sorted(Path(folder).expanduser().glob("*.json"))
     if not paths:
@@ -61,7 +61,7 @@ def leaf_users(folder: Folder) -> Iterator[tuple[str, list[Any], list[Any]]]:
 
 
 def _check_user(user: Any, x: Any, y: Any, path: Path) -> None:
-    """Refuse a user whose name is no text, or whose inputs and labels are no lists of one length."""
+    """Raise an error for a user whose name is not a text, or whose inputs and labels are not lists of one length."""
     if not isinstance(user, str) or not user or (not user.isascii() and user.encode(errors="ignore").decode() != user):
         raise DataError(f"{path}: a user is called {user!r}, needed a text that can be written in UTF-8")
     if not isinstance(x, list) or not isinstance(y, list):
@@ -72,13 +72,13 @@ def _check_user(user: Any, x: Any, y: Any, path: Path) -> None:
 
 
 def read_leaf_json(folder: Folder) -> tuple[list[str], list[list[Any]], list[list[Any]]]:
-    """Return all users of a LEAF folder, and the inputs and labels of each, as the files hold them; see `leaf_users`."""
+    """Return all users of a LEAF folder, and the raw inputs and labels of each; see `leaf_users`."""
     entries = list(leaf_users(folder))
     return [user for user, _, _ in entries], [x for _, x, _ in entries], [y for _, _, y in entries]
 
 
 def train_and_test(folder: Path) -> tuple[Path, Path | None]:
-    """Return the folders ``train`` and ``test`` that LEAF writes side by side; None where there is nothing in the second."""
+    """Return the folders ``train`` and ``test`` of LEAF's output; None for a second folder without files."""
     test = folder / "test"
     return folder / "train", test if any(test.glob("*.json")) else None
 
@@ -92,21 +92,21 @@ def leaf_images(
     num_classes: int | None = None,
     name: str = "femnist",
 ) -> Source:
-    """Return LEAF data whose inputs are lists of numbers: FEMNIST by default, others by their `shape` and `num_classes`.
+    """Load LEAF data whose inputs are lists of numbers: FEMNIST by default, others by `shape` and `num_classes`.
 
-    Inputs are float32 ``[n, *shape]``, as the files scale them (FEMNIST: [0, 1], ink 0 on paper 1); labels are class
-    indices. The natural client is the user. Users that have only test examples are numbered after the others.
+    Inputs are float32 ``[n, *shape]``, with the scale of the files (FEMNIST: [0, 1], black on white); labels are class
+    indices. The natural client is the user. Users with only test examples are numbered after the others.
 
     Args:
         train_directory, test_directory: folders of ``.json`` files.
         shape: of one input.
-        labels: keep examples of these classes only, as classes 0, 1, ... in this order; users without any are left out.
-        num_classes: C; None is FEMNIST's 62, or as many as `labels`.
-        name: what reports call the data.
+        labels: select examples of these classes, as classes 0, 1, ... in this order; users without any are left out.
+        num_classes: C; None is 62, or the number of `labels`.
+        name: of the data in reports.
 
     Raises:
-        ConfigurationError: for `labels` that are not different whole numbers >= 0.
-        DataError: if a file is damaged, or an input has not as many numbers as `shape`.
+        ConfigurationError: for `labels` that are not different integers >= 0.
+        DataError: for a damaged file, or an input of another size than `shape`.
 
     Reference: S. Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018.
     """
@@ -139,11 +139,11 @@ def leaf_characters(
 ) -> Source:
     """LEAF's Shakespeare: the next character after 80 characters of a speaking role.
 
-    Inputs are character indices, uint8 ``[n, sequence_length]``, labels are the index of the character that follows;
-    the alphabet is `turnout.data.shakespeare.ALPHABET`. The natural client is the role.
+    Inputs are character indices, uint8 ``[n, sequence_length]``, and labels are the index of the next character; the alphabet
+    is `turnout.data.shakespeare.ALPHABET`. The natural client is the role.
 
     Raises:
-        DataError: if a file is damaged, an input has not `sequence_length` characters, or a label not one.
+        DataError: for a damaged file, or an input or label of another length.
 
     Reference: S. Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018.
     """
@@ -163,10 +163,10 @@ def leaf_characters(
 def leaf_source(
     train_directory: Folder, test_directory: Folder | None, convert: Convert, num_classes: int, name: str
 ) -> Source:
-    """Return a source from both folders, user by user; users for whom `convert` leaves nothing are no clients."""
+    """Make a source from both folders, with a client for each user of whom `convert` returns examples."""
 
     def read(folder: Folder) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
-        # Each user is converted at once: a file's numbers take ten times the room as Python objects.
+        # Users are converted as they are read, since Python objects take ten times the memory of arrays.
         users = [(user, *convert(user, x, y)) for user, x, y in leaf_users(folder)]
         users = [(user, x, y) for user, x, y in users if len(x)]
         if not users:
@@ -182,21 +182,21 @@ def leaf_source(
 
 
 def _floats(values: list[Any]) -> np.ndarray:
-    """Return nested lists of numbers as float32.
+    """Convert nested lists of numbers to float32.
 
     Raises:
-        ValueError: where they are no numbers, or differ in length.
+        ValueError: for values that are not numbers, or lists of different lengths.
     """
     array = np.asarray(values)
     if array.dtype.kind not in "iuf":
         kind = "true or false" if array.dtype.kind == "b" else "texts, or numbers beyond 64 bits"
         raise ValueError(f"it holds {kind}")
-    with np.errstate(over="ignore"):  # infinity is refused by whoever checks the examples
+    with np.errstate(over="ignore"):  # `Examples` raises an error for infinity
         return array.astype(np.float32)
 
 
 def _class_index(name: str, user: str, label: Any) -> int:
-    """Return a label as a whole number, which may be written as a text or with a point."""
+    """Convert a label to an int; it may be a text or a float."""
     if isinstance(label, str) and label.isdecimal() and len(label) < 10:
         return int(label)
     if isinstance(label, int | float) and not isinstance(label, bool) and 0 <= label < 2**31 and label == int(label):
@@ -230,24 +230,24 @@ def femnist(
 ) -> Source:
     """FEMNIST: 28x28 handwritten digits and letters, 62 classes, by writer; from the files that LEAF writes.
 
-    Classes 0 to 9 are the digits, 10 to 35 upper-case and 36 to 61 lower-case letters. Reads the ``.json`` files of the
-    folders ``train`` and, if there is one, ``test`` in ``FEMNIST`` in the data directory; see `leaf_images`.
+    Classes 0 to 9 are the digits, 10 to 35 upper-case and 36 to 61 lower-case letters. The ``.json`` files are in the folders
+    ``train`` and, optionally, ``test`` in ``FEMNIST`` of the data directory; see `leaf_images`.
 
     FedProx and FOLB use the ten letters a to j, with a model for 26 letters, 200 clients of three neighbouring letters
-    each, and a tenth of each client's images for its test. That is ``femnist(labels=tuple(range(36, 46)),
+    each, and a tenth of each client's images for its test. This corresponds to ``femnist(labels=tuple(range(36, 46)),
     num_classes=26)`` and ``split(PowerLaw(classes_per_client=3), 200, official_test="pool", test_fraction=0,
-    client_test_fraction=0.1)``, with two differences: clients' sizes there are LogNormal(4, 1) + 5, a third for each
-    letter; and all clients of a letter start with its first image, so that they hold copies, and what one tests on others
-    train on. Files that their script wrote are read as they are, with ``num_classes=26``.
+    client_test_fraction=0.1)``, with two differences: there the sizes of clients are LogNormal(4, 1) + 5, a third for each
+    letter; and all clients of a letter start with its first image, so that clients have copies, and test images of one are
+    training images of others. Files that their script wrote can be read with ``num_classes=26``.
 
     Args:
-        directory: the data directory, or the folder that has the folder ``train``.
-        labels: keep examples of these classes only, as classes 0, 1, ... in this order.
-        num_classes: C; None is 62, or as many as `labels`.
+        directory: the data directory, or the folder that contains the folder ``train``.
+        labels: select examples of these classes, as classes 0, 1, ... in this order.
+        num_classes: C; None is 62, or the number of `labels`.
 
     Raises:
-        ConfigurationError: for `labels` that are not different whole numbers >= 0.
-        DataError: if files are missing or damaged.
+        ConfigurationError: for `labels` that are not different integers >= 0.
+        DataError: for files that are missing or damaged.
 
     Reference: S. Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018.
     """

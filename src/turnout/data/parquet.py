@@ -1,4 +1,4 @@
-"""Clients in Parquet files, read a client at a time: for tables and encoded images that do not fit into memory."""
+"""Read clients from Parquet files, one at a time, for tables and encoded images that do not fit into memory."""
 
 from __future__ import annotations
 
@@ -29,28 +29,29 @@ class _Stretch(NamedTuple):
 
 
 class ParquetClients:
-    """Clients whose rows lie in Parquet files, for `turnout.data.store`, which writes them one by one.
+    """Clients with rows in Parquet files, for `turnout.data.store`, which writes them one by one.
 
-    Iterating yields inputs and targets of each client, in the order of the files. Only the row groups that hold a client are
-    read, and of them the columns that are used; the next client is read in a thread while one is used. The rows of a client
-    lie together, as in a table that was sorted by client.
+    Iterating yields inputs and targets of each client, in the order of the files. Only the necessary columns of the row
+    groups of a client are read; a thread reads the next client in advance. The rows of a client must be contiguous, as in a
+    table that is sorted by client.
 
     Args:
         path: a file, or a folder of ``.parquet`` files, which are read in the order of their names.
         client: the column with the client of each row.
-        label: the column with the targets: whole numbers or text are classes, other numbers are to be predicted.
+        label: the column with the targets: integers or text are classes, floats are numbers to predict.
         inputs: the column of encoded images (bytes, or a struct with a field ``bytes``) or of lists of numbers of one length;
-            or the columns of numbers of a table.
-        size: height and width to which images are scaled; needed for these alone.
+            or the numeric columns of a table.
+        size: height and width to which images are scaled; required for images.
         colours: of images, 3, or 1 for grey.
-        classes: texts of the labels, in the order of their numbers; needed for text alone.
+        classes: texts of the labels, in the order of their numbers; required for labels of text.
 
     Attributes:
-        clients: their names, in order.
+        clients: names of the clients, in order.
 
     Raises:
         ConfigurationError: for images without a size, or labels of text without classes.
-        DataError: for a column that is missing, a client whose rows lie apart, or, in iterating, what cannot be read.
+        DataError: for a missing column, a client whose rows are not contiguous and, during iteration, for data that cannot be
+            read.
 
     Example:
         >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq
@@ -72,28 +73,24 @@ class ParquetClients:
         colours: int = 3,
         classes: Sequence[str] | None = None,
     ) -> None:
-        root = Path(path)
-        paths = sorted(root.glob("*.parquet")) if root.is_dir() else [root]
-        if not paths or not all(part.is_file() for part in paths):
-            raise DataError(f"{root} holds no Parquet files")
-        self._mode = mode_of(colours)
-        self._label, self._inputs = label, [inputs] if isinstance(inputs, str) else list(inputs)
-        self._paths, self._files = paths, [_opened(part) for part in paths]
+        if size is not None:
+            count("size", size)
+        self._size, self._mode, self._label = size or 0, mode_of(colours), label
+        self._inputs = [inputs] if isinstance(inputs, str) else list(inputs)
+        self._classes = None if classes is None else {name: i for i, name in enumerate(classes)}
+        self._paths = _paths(Path(path))
+        self._files = list(map(_opened, self._paths))
         schema = self._files[0].schema_arrow
         if missing := [name for name in (client, label, *self._inputs) if name not in schema.names]:
-            raise DataError(f"{paths[0]} has no column {missing[0]!r}; it has {', '.join(schema.names)}")
+            raise DataError(f"{self._paths[0]} has no column {missing[0]!r}; it has {', '.join(schema.names)}")
         self._images = _is_one_of(schema.field(self._inputs[0]).type, "binary", "large_binary", "struct")
         if self._images and size is None:
             raise ConfigurationError(f"size: column {self._inputs[0]!r} holds encoded images: write size=32")
-        if size is not None:
-            count("size", size)
-        self._size = size or 0
         if _is_one_of(schema.field(label).type, "string", "large_string", "dictionary") and classes is None:
             raise ConfigurationError(f"classes: column {label!r} holds text: write classes=('cat', 'dog')")
-        self._classes = None if classes is None else {name: i for i, name in enumerate(classes)}
         self._stretches = self._located(client)
         self.clients = tuple(self._stretches)
-        # Clients of one row group follow each other, so that the last group serves several of them.
+        # The clients of a row group are consecutive, so caching the last group serves several of them.
         self._group = lru_cache(maxsize=1)(self._read)
 
     def __len__(self) -> int:
@@ -103,7 +100,7 @@ class ParquetClients:
         return one_ahead(self._client, self.clients)
 
     def _located(self, column: str) -> dict[str, list[_Stretch]]:
-        """Return where the rows of each client are, from the column of clients alone."""
+        """Return the stretches of each client, by reading only the column of clients."""
         stretches: dict[str, list[_Stretch]] = {}
         last = None
         for number, file in enumerate(self._files):
@@ -121,7 +118,7 @@ class ParquetClients:
         return stretches
 
     def _read(self, file: int, group: int) -> pa.Table:
-        """Return one row group, of the columns that are used."""
+        """Read the necessary columns of one row group."""
         try:
             return self._files[file].read_row_group(group, columns=[*self._inputs, self._label])
         except (OSError, pa.ArrowException) as error:
@@ -165,12 +162,20 @@ class ParquetClients:
 
 
 def _is_one_of(kind: pa.DataType, *names: str) -> bool:
-    """Return whether a column is of one of these types of Arrow."""
+    """Return whether a type is one of these types of Arrow."""
     return any(getattr(pa.types, f"is_{name}")(kind) for name in names)
 
 
+def _paths(path: Path) -> list[Path]:
+    """Return a file, or the Parquet files of a folder in the order of their names."""
+    paths = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not paths or not all(part.is_file() for part in paths):
+        raise DataError(f"{path} holds no Parquet files")
+    return paths
+
+
 def _opened(path: Path) -> pq.ParquetFile:
-    """Return a Parquet file, of which nothing but its schema is read."""
+    """Open a Parquet file, which reads only its schema."""
     try:
         return pq.ParquetFile(path)
     except (OSError, pa.ArrowException) as error:

@@ -1,4 +1,4 @@
-"""Pickles read without running what they say: dictionaries, lists, numbers and texts, and arrays where asked for."""
+"""Read pickles of dictionaries, lists, numbers, texts and arrays, without running any other code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnout.core.checks import DataError
 
 
 def _bytes(text: str, encoding: str) -> bytes:
-    """Return bytes that a pickle has as text, by the one encoding that pickles use for that."""
+    """Encode bytes that a pickle contains as text, in latin1, the only encoding that pickles use for it."""
     if encoding != "latin1":
         raise DataError(f"it encodes by {encoding!r}")
     return text.encode("latin1")
@@ -25,11 +25,11 @@ _OF_ARRAYS = {
     ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
     ("_codecs", "encode"): _bytes,
 }
-"""All that a pickle of arrays names."""
+"""All classes and functions in a pickle of arrays."""
 
 
 class _Unpickler(pickle.Unpickler):
-    """An unpickler that refuses every class and function but those of arrays."""
+    """An unpickler that allows no classes and functions but those of arrays."""
 
     arrays = False
 
@@ -42,10 +42,10 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_pickle(path: Path, *, arrays: bool = False) -> Any:
-    """Read a pickle, one of Python 2 too.
+    """Read a pickle, also of Python 2; `arrays` allows arrays.
 
     Raises:
-        DataError: where it names anything else than is read, or is damaged.
+        DataError: for a pickle that is damaged or contains other objects.
     """
     try:
         with path.open("rb") as stream:
@@ -54,5 +54,5 @@ def read_pickle(path: Path, *, arrays: bool = False) -> Any:
             return unpickler.load()
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
-    except Exception as error:  # a damaged pickle raises errors of every kind
+    except Exception as error:  # a damaged pickle can raise errors of any kind
         raise DataError(f"{path} is not a pickle that can be read: {error}") from error

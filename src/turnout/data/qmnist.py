@@ -1,4 +1,4 @@
-"""MNIST by writer: the images of MNIST with the writer of each, from QMNIST's extended labels."""
+"""Load MNIST by writer: the images of MNIST with the writers from QMNIST's extended labels."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def mnist_by_writer(directory: str | os.PathLike[str] | None = None, *, standard
 
     Images, labels, transform and options are those of `mnist`. The test images are by 297 other writers (no writer is in
     both), numbered after the training writers in `client_names`, which are the writers' NIST numbers; with
-    ``split(official_test="pool")`` all 836 are clients. Reads the QMNIST label files from ``QMNIST/raw`` beside the MNIST
+    ``split(official_test="pool")`` all 836 are clients. The QMNIST label files are in ``QMNIST/raw`` beside the MNIST
     files; row i of them describes MNIST image i.
 
     Raises:
-        DataError: if a file is missing or damaged, or if the class in a row is not the label of the MNIST image.
+        DataError: for a file that is missing or damaged, or a class that differs from the label of the MNIST image.
 
     Reference: C. Yadav and L. Bottou, "Cold Case: The Lost MNIST Digits", NeurIPS 2019.
     """

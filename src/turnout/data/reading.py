@@ -1,4 +1,4 @@
-"""Read files of data within bounds: missing, unreadable and damaged files, and compression bombs, end in a `DataError`."""
+"""Read data files safely: missing, unreadable and damaged files, and decompression bombs, raise a `DataError`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import pyarrow as pa
 from turnout.core.checks import ConfigurationError, DataError
 
 UNPACKED_BYTES, UNPACKED_RATIO = 256 << 20, 100
-"""A compressed file may unpack to so many bytes, and to so many times its own size on top."""
+"""Limit of the size of a decompressed file: a constant plus a multiple of the compressed size."""
 
 FORMATS = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".jsonl")
-"""Endings of the names of tables."""
+"""File name extensions of tables."""
 
 
 def most_bytes(path: Path) -> int:
-    """Return the number of bytes that a compressed file may unpack to."""
+    """Return the limit of the decompressed size of a file."""
     return UNPACKED_BYTES + UNPACKED_RATIO * path.stat().st_size
 
 
 def too_large(path: Path, size: int) -> DataError:
-    """Return the error for a file that unpacks to more bytes than `most_bytes`."""
+    """Return the error for a file that decompresses to more bytes than `most_bytes`."""
     return DataError(
         f"{path}: it has {path.stat().st_size:,} bytes and would unpack to {size:,} or more, needed at most "
         f"{most_bytes(path):,}: the file is damaged, or made to exhaust memory; if it is neither, unpack it first"
@@ -35,7 +35,7 @@ def too_large(path: Path, size: int) -> DataError:
 
 
 def check_file(path: Path, what: str = "") -> None:
-    """Refuse a path that is not a file.
+    """Check that a path is a file.
 
     Raises:
         DataError: for a missing file or a folder.
@@ -46,7 +46,7 @@ def check_file(path: Path, what: str = "") -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a file.
+    """Read a file.
 
     Raises:
         DataError: for a missing or unreadable file, a folder, or a file that does not fit into memory.
@@ -59,7 +59,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def open_unpacked(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    """Open a file for reading, unpacked if its name ends in ``.gz``; the reader bounds how much it reads.
+    """Open a file for reading, decompressed if its name ends in ``.gz``; the caller limits the number of bytes.
 
     Raises:
         DataError: for a missing or unreadable file, or a folder.
@@ -72,14 +72,14 @@ def open_unpacked(path: Path) -> gzip.GzipFile | io.BufferedReader:
 
 
 UNPACKING_ERRORS = (EOFError, OSError, zlib.error)
-"""What a damaged gzip file raises while it is read."""
+"""The errors of reading a damaged gzip file."""
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file in UTF-8.
+    """Read a JSON file in UTF-8.
 
     Raises:
-        DataError: for a file that is missing, unreadable, no JSON, nested too deeply, or names a key of an object twice.
+        DataError: for a file that is missing, unreadable, not JSON, nested too deeply, or has duplicate keys.
     """
     try:
         return json.loads(read_bytes(path).decode("utf-8"), object_pairs_hook=_unique)
@@ -88,7 +88,7 @@ def read_json(path: Path) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, of which Python would keep the last value of each key without a word."""
+    """Return a JSON object; raise an error for duplicate keys, of which Python would keep only the last."""
     table = dict(pairs)
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]
@@ -97,11 +97,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_table_file(path: Path, what: str = "table", formats: tuple[str, ...] = FORMATS) -> pa.Table:
-    """Read a table from a file, by the end of its name; see `checked_table` for what becomes of its cells.
+    """Read a table from a file, in the format of its file name extension.
 
     Raises:
-        ConfigurationError: for another kind of file.
-        DataError: for a file that is missing, damaged or too large when unpacked, and for columns of one name.
+        ConfigurationError: for another extension.
+        DataError: for a file that is missing, damaged or too large when decompressed, and for duplicate column names.
     """
     from pyarrow import csv, json
 
@@ -123,10 +123,10 @@ def read_table_file(path: Path, what: str = "table", formats: tuple[str, ...] = 
 
 
 def checked_table(table: pa.Table, what: str) -> pa.Table:
-    """Return a table as it is; refuse columns that share a name.
+    """Return a table unchanged after a check of its column names.
 
     Raises:
-        DataError: naming the first such column.
+        DataError: for a duplicate column name.
     """
     names = table.column_names
     if len(set(names)) < len(names):
@@ -136,7 +136,7 @@ def checked_table(table: pa.Table, what: str) -> pa.Table:
 
 
 def _read_parquet(path: Path) -> Iterator[pa.RecordBatch | pa.Schema]:
-    """Yield the schema of a Parquet file, then its rows; refuse a file whose header announces too many bytes."""
+    """Yield the schema of a Parquet file, then its rows; raise an error if the size in its header exceeds the limit."""
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:
@@ -162,12 +162,12 @@ def _read_feather(path: Path) -> Iterator[pa.RecordBatch | pa.Schema]:
         yield reader.schema
         for i in range(reader.num_record_batches):
             batch = reader.get_batch(i)
-            batch.validate(full=True)  # as a damaged file may have offsets that point beyond its end
+            batch.validate(full=True)  # offsets of a damaged file may point beyond its end
             yield batch
 
 
 def _unpacked(path: Path, parts: Iterator[pa.RecordBatch | pa.Schema]) -> pa.Table:
-    """Return the rows of a compressed table; stop where they take more memory than the file may unpack to."""
+    """Collect the rows of a compressed table; raise an error if they take more memory than the limit."""
     schema, batches, size = next(parts), [], 0
     for batch in parts:
         batches.append(batch)

@@ -1,4 +1,4 @@
-"""Sent140: the mood of tweets by account, as LEAF writes them, with a vector for each word."""
+"""Load Sent140: the sentiment of tweets by account, from LEAF's files, with word vectors."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def sent140(
     sequence_length: int = 25,
     average: bool = False,
 ) -> Source:
-    """Sent140: whether a tweet's mood is good, 2 classes, by account; from the files that LEAF writes and word vectors.
+    """Sent140: the sentiment of tweets, 2 classes, by account; from the files that LEAF writes and word vectors.
 
-    Reads the ``.json`` files of the folders ``train`` and, if there is one, ``test`` in ``Sent140`` in the data
-    directory, and word vectors in GloVe's text format from its folder ``GloVe``; see `leaf_tweets`.
+    The ``.json`` files are in the folders ``train`` and, optionally, ``test`` in ``Sent140`` of the data directory, and word
+    vectors in GloVe's text format in its folder ``GloVe``; see `leaf_tweets`.
 
     Args:
-        directory: the data directory, or the folder that has the folder ``train``.
+        directory: the data directory, or the folder that contains the folder ``train``.
         vectors: name or path of the file of word vectors.
         sequence_length, average: see `leaf_tweets`.
 
     Raises:
         ConfigurationError: for a `sequence_length` < 1.
-        DataError: if files are missing or damaged.
+        DataError: for files that are missing or damaged.
 
     Reference: A. Go, R. Bhayani and L. Huang, "Twitter Sentiment Classification using Distant Supervision", Stanford
     University, 2009.
@@ -74,25 +74,25 @@ def leaf_tweets(
 ) -> Source:
     """LEAF's Sent140: tweets as their first words, with vectors from a file in GloVe's text format.
 
-    Words are cut as LEAF cuts them. A word is looked up as it is written and then in lower case (LEAF and FedProx stop
-    at the first, so that with a file without capitals they know no word that starts a sentence). Words without a vector,
-    and the places behind the last word, are the vector of zeros.
+    Words are split as in LEAF. A word is looked up in its original case and then in lower case (LEAF and FedProx look up only
+    the original, so with a lower-case file they have no vector for the first word of a sentence). Words without a vector, and
+    positions after the last word, are zeros.
 
-    Inputs are word numbers, int32 ``[n, sequence_length]``, which the transform `WordVectors` turns into vectors
-    ``[n, sequence_length, D]`` for `TextLstm`, minibatch by minibatch: all at once would take D times the memory. With
-    `average` they are the means of the vectors of the words that have one, float32 ``[n, D]``, for `Mlp` (zeros for a
-    tweet without any). The natural client is the account. Label 1 is a good mood (4 in the original), 0 any other.
+    Inputs are word numbers, int32 ``[n, sequence_length]``, which the transform `WordVectors` maps to vectors
+    ``[n, sequence_length, D]`` for `TextLstm` in each minibatch; all at once would take D times the memory. With `average`
+    they are the means of the vectors of the words that have one, float32 ``[n, D]``, for `Mlp` (zeros for a tweet without
+    any). The natural client is the account. Label 1 is a positive sentiment (4 in the original), 0 any other.
 
     Args:
         train_directory, test_directory: folders of ``.json`` files.
         vectors: file of word vectors.
-        sequence_length: words of a tweet that are used.
-        average: whether word order is given up.
-        name: what reports call the data.
+        sequence_length: number of words of a tweet that are used.
+        average: use the mean of word vectors, without word order.
+        name: of the data in reports.
 
     Raises:
         ConfigurationError: for a `sequence_length` < 1.
-        DataError: if a file is damaged, an input is no tweet, or no word of the data has a vector.
+        DataError: for a damaged file, an input that is not a tweet, or if no word of the data has a vector.
 
     References: S. Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018; J. Pennington, R.
     Socher and C. D. Manning, "GloVe: Global Vectors for Word Representation", EMNLP 2014.
@@ -103,8 +103,8 @@ def leaf_tweets(
     def convert(user: str, tweets: list[Any], moods: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         numbers = np.zeros((len(tweets), sequence_length), dtype=np.int32)
         for row, tweet in zip(numbers, tweets, strict=True):
-            said = split_words(_text(name, user, tweet))[:sequence_length]
-            row[: len(said)] = [words.setdefault(word, len(words) + 1) for word in said]
+            tokens = split_words(_text(name, user, tweet))[:sequence_length]
+            row[: len(tokens)] = [words.setdefault(word, len(words) + 1) for word in tokens]
         return numbers, np.array([_mood(name, user, mood) for mood in moods], dtype=np.int64)
 
     source = leaf_source(train_directory, test_directory, convert, 2, name)

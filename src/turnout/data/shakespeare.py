@@ -1,4 +1,4 @@
-"""Shakespeare's plays by speaking role: predict the next character."""
+"""Load Shakespeare's plays by speaking role, to predict the next character."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnout.data.reading import read_bytes
 from turnout.data.source import SOURCES, Source
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-"""LEAF's 80 characters, in LEAF's order; every other character counts as the last one."""
+"""LEAF's 80 characters, in LEAF's order; other characters are mapped to the last one."""
 
 SHAKESPEARE = Place(
     "shakespeare",
@@ -31,7 +31,7 @@ _INDEX = np.full(256, len(ALPHABET) - 1, dtype=np.uint8)
 _INDEX[np.frombuffer(ALPHABET.encode("latin-1"), dtype=np.uint8)] = np.arange(len(ALPHABET))
 
 _RUNNING_TITLE = re.compile(r"\n\t[^a-z\n]*\n+(?=ACT )")  # the play's name, repeated above each ACT
-_DIRECTION = re.compile(r"\[(?:[^\[\]\n]|\n(?!\n))*\]?")  # some never close: then the paragraph's end closes them
+_DIRECTION = re.compile(r"\[(?:[^\[\]\n]|\n(?!\n))*\]?")  # an unclosed bracket ends with its paragraph
 _HEADING = re.compile(r"(ACT|SCENE)\b|\t(PROLOGUE|EPILOGUE)\.?$")
 
 
@@ -45,23 +45,22 @@ def shakespeare(
 ) -> Source:
     """Shakespeare by speaking role: predict the next character after 80; a role in a play is a natural client.
 
-    A role's speeches are joined by line ends, the lines of a speech by blanks; stage directions are left out. Of the
-    resulting characters c_1, ..., c_L example i is (c_{i+1}, ..., c_{i+80}) with the label c_{i+81}, for
+    The speeches of a role are joined by line breaks, and the lines of a speech by blanks; stage directions are left out. Of
+    the resulting characters c_1, ..., c_L example i is (c_{i+1}, ..., c_{i+80}) with the label c_{i+81}, for
     i = 0, stride, 2 stride, ... as in LEAF, except that LEAF also predicts the first 80 characters, from blanks.
 
-    Inputs are character indices, uint8 ``[n, sequence_length]`` (4 million examples take 0.3 GB so): a model turns them
-    into int64. The alphabet is `ALPHABET`. Windows overlap: where a role's examples are split into training and test at
-    random, as LEAF does, most characters that are tested were also trained on. Reads the 37 plays from
-    ``Shakespeare/plays`` in the data directory.
+    Inputs are indices into `ALPHABET`, uint8 ``[n, sequence_length]`` (0.3 GB for 4 million examples), which models convert
+    to int64. Windows overlap: with a random split of a role's examples into training and test, as in LEAF, most test
+    characters are also training characters. The 37 plays are in ``Shakespeare/plays`` of the data directory.
 
     Args:
         directory: the data directory, or the folder of the plays.
-        sequence_length: characters that a prediction sees.
-        stride: positions from one window to the next; 1 predicts every character.
-        min_examples: roles with fewer are left out.
+        sequence_length: length of the context in characters.
+        stride: distance between windows; 1 predicts every character.
+        min_examples: roles with fewer examples are left out.
 
     Raises:
-        DataError: if a play is missing or is no play, or no role is long enough.
+        DataError: for a play that is missing or damaged, or if no role is long enough.
 
     References: H. B. McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data",
     AISTATS 2017; S. Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018.
@@ -101,16 +100,16 @@ def shakespeare(
 
 
 def character_indices(text: str) -> np.ndarray:
-    """Return where characters are in `ALPHABET`, uint8 ``[len(text)]``; one that is not in it counts as the last."""
+    """Return the indices of characters in `ALPHABET`, uint8 ``[len(text)]``; other characters have the last index."""
     codes = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
     return _INDEX[np.minimum(codes, 255)]  # 255 is not in the alphabet
 
 
 def read_roles(directory: str | os.PathLike[str] | None = None) -> dict[tuple[str, str], list[str]]:
-    """Return the speeches of every role, in order: ``{(play, speaker): [speech, ...]}``, plays in sorted order.
+    """Read the speeches of every role, ``{(play, speaker): [speech, ...]}``, with plays in sorted order.
 
     Raises:
-        DataError: if a play is missing, or holds no speech.
+        DataError: for a play that is missing or has no speech.
     """
     folder = SHAKESPEARE.locate(directory)
     roles: dict[tuple[str, str], list[str]] = {}
@@ -126,15 +125,15 @@ def read_roles(directory: str | os.PathLike[str] | None = None) -> dict[tuple[st
 
 
 def _text(path: Path) -> str:
-    """Return the text of a play, with line feeds alone at the ends of its lines."""
+    """Read the text of a play, with line feeds as line ends."""
     return read_bytes(path).decode("latin-1").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def parse_play(text: str) -> list[tuple[str, str]]:
-    """Return the speeches (speaker, text) of a play, in order.
+    """Parse the speeches (speaker, text) of a play, in order.
 
-    What follows the line ``ACT I`` is read. A speech starts ``SPEAKER<TAB>text``, its further lines start with a tab.
-    Stage directions in brackets and the play's running title are left out, white space is collapsed to single blanks.
+    Speeches begin after the line ``ACT I``. A speech starts with ``SPEAKER<TAB>text``, and its further lines with a tab.
+    Stage directions in brackets and the play's running title are removed, and white space is collapsed to single blanks.
     """
     _, begins, body = text.partition("\nACT I\n")
     body = _DIRECTION.sub("", _RUNNING_TITLE.sub("\n", body)) if begins else ""

@@ -1,7 +1,8 @@
-"""From a source to federated data: what is set aside for tests, who holds what, who never trains."""
+"""Split a source over clients, and into training, validation and test examples."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -32,56 +33,45 @@ def split_source(
     empty: str = "refuse",
     official_test: str = "keep",
 ) -> FederatedData:
-    """Divide a source into clients and tests; every example is in one place at most.
+    """Split a source over clients and into training, validation and test examples; no example is in two splits.
 
-    In this order: pooled test examples are set aside; `num_clients` and the further clients that never train share the rest
-    by the partition; clients without examples are dropped, if so asked; those that never train are chosen at random; each
-    client sets its own test examples aside, and then those for validation; labels are flipped. Every choice has random
-    numbers of its own from `seed`, which none of the training shares. Rows within a client keep the order in which the
-    partition assigned them.
+    The steps are, in this order: draw the pooled test; partition the rest over `num_clients` and the further clients that
+    never train; drop clients without examples, with ``empty="drop"``; draw the clients that never train; draw the test and
+    then the validation examples of each client; flip labels. Every step has its own random stream of `seed`, which training
+    does not use. Rows of a client keep the order of the partition.
 
     Args:
         source: the data.
-        partition: who holds what; None takes the clients that the data have, as ``ById()``.
-        num_clients: clients that train (N); None, for all that there are, only with `ById`.
-        seed: of all that is random here.
-        test_fraction: share of the examples, the same of each class to within one example, that becomes the pooled
-            test set; None is 0.2 where the data have no official test split, 0 is none. An official test split is used
-            whole and leaves no place for another, so anything but None is refused then. Where its examples belong to
-            the natural clients of the training data and the partition is `ById`, each client has its own for its test,
-            and those of clients that were not chosen are not used.
-        client_test_fraction: share of each client's examples, at random, that becomes its own test set; rounded, and
-            at least one example remains for training.
-        validation_fraction: share of what each client has left, at random, that becomes its validation set, by which step
-            sizes, rounds and methods are chosen; rounded, and at least one example remains for training.
-        unseen_clients: further clients that never train, for `unseen_train` and `unseen_test`.
-        validation_clients: further clients that never train, whose examples are all for `unseen_validation`, by which
-            settings are chosen in place of examples of training clients.
-        test_clients: further clients that never train, whose examples are the pooled test set, in place of
+        partition: of the examples over clients; None is by natural client, as ``ById()``.
+        num_clients: number of clients that train (N); None, for all natural clients, only with `ById`.
+        seed: of all random choices.
+        test_fraction: share of the examples for the pooled test, stratified by class; None is 0.2 without an official test
+            split, and 0 is none. With an official test split, which is used as a whole, only None is allowed. If its examples
+            belong to natural clients of the training data and the partition is `ById`, they are the tests of these clients,
+            and those of clients that were not drawn are not used.
+        client_test_fraction: share of each client's examples for its own test, drawn at random; rounded, and at least one
+            example remains for training.
+        validation_fraction: share of each client's remaining examples for validation, by which learning rates, rounds and
+            methods are chosen; rounded, and at least one example remains for training.
+        unseen_clients: number of further clients that never train, for `unseen_train` and `unseen_test`.
+        validation_clients: number of further clients that never train, whose examples are `unseen_validation`, in place of
+            `validation_fraction`.
+        test_clients: number of further clients that never train, whose examples are the pooled test, in place of
             `test_fraction`.
-        flip_labels: share of the clients, at random without replacement, whose labels y become C - 1 - y, in training
-            and in their own tests (they see the world so). The same share of the unseen clients. Not for numbers to predict.
-        empty: what becomes of clients without examples: ``"refuse"``, or ``"drop"``, which renumbers the others.
-        official_test: what becomes of an official test split: ``"keep"``, or ``"pool"``, after which its examples are
-            like all others and the data have none.
+        flip_labels: share of the clients, drawn without replacement, whose labels y become C - 1 - y, in training and in
+            their own tests. The same share of the unseen clients. Not for numbers to predict.
+        empty: treatment of clients without examples: ``"refuse"`` raises an error, ``"drop"`` renumbers the others.
+        official_test: ``"keep"`` uses an official test split, ``"pool"`` merges it into the training examples.
 
     Raises:
-        ConfigurationError: for options out of range or that do not fit the data, and whatever the partition refuses.
+        ConfigurationError: for options that are out of range or do not fit the data, and as the partition does.
     """
+    others = {"unseen": unseen_clients, "validation": validation_clients, "test": test_clients}
+    _check_options(others, {"client_test_fraction": client_test_fraction, "validation_fraction": validation_fraction})
     check_seed(seed)
-    for name, share in (("client_test_fraction", client_test_fraction), ("validation_fraction", validation_fraction)):
-        _check_share(name, share)
     probability("flip_labels", flip_labels)
     known_name("value of empty", empty, ("refuse", "drop"))
     known_name("value of official_test", official_test, ("keep", "pool"))
-    others = {"unseen": unseen_clients, "validation": validation_clients, "test": test_clients}
-    for name, number in others.items():
-        count(f"{name}_clients", number, least=0)
-    if validation_clients and validation_fraction:
-        raise ConfigurationError(
-            f"validation_clients: got {validation_clients} beside validation_fraction={validation_fraction}, and "
-            "settings are chosen by one of the two: leave the other out"
-        )
     raw = source
     source = source if source.prepare is None else source.numbered()
     source = source.pooled() if official_test == "pool" else source
@@ -92,9 +82,9 @@ def split_source(
     partition = _partition(source, partition)
     if test_clients:
         test_fraction = _no_pooled_test(source, test_fraction, test_clients)
-    pool, test_rows = _set_aside(source, test_fraction, seed)
-    held = _hold(source, pool, partition, num_clients, sum(others.values()), seed)
-    holders = [rows for rows in held if len(rows)] if empty == "drop" else held
+    pool, test_rows = _draw_test(source, test_fraction, seed)
+    assigned = _assign(source, pool, partition, num_clients, sum(others.values()), seed)
+    holders = [rows for rows in assigned if len(rows)] if empty == "drop" else assigned
     natural = None
     if isinstance(partition, ById) and source.client_ids is not None:
         natural = source.client_ids[[rows[0] for rows in holders]]
@@ -110,11 +100,11 @@ def split_source(
         "unseen_clients": unseen_clients,
         "flip_labels": flip_labels,
         "empty": empty,
-        "dropped_clients": len(held) - len(holders),
+        "dropped_clients": len(assigned) - len(holders),
         "flipped_clients": np.flatnonzero(np.isin(clients.training, clients.flipped)).tolist(),
         "flipped_unseen_clients": np.flatnonzero(np.isin(clients.unseen, clients.flipped)).tolist(),
     }
-    # Left out where they are 0, so that runs of versions without these options can be resumed.
+    # Left out if 0, so that runs of versions without these options can be resumed.
     further = {
         "validation_fraction": validation_fraction,
         "validation_clients": validation_clients,
@@ -136,8 +126,21 @@ def split_source(
     )
 
 
+def _check_options(others: Mapping[str, int], shares: Mapping[str, float]) -> None:
+    """Check the numbers of clients that never train, and the shares of clients' examples for tests and validation."""
+    for name, share in shares.items():
+        _check_share(name, share)
+    for name, number in others.items():
+        count(f"{name}_clients", number, least=0)
+    if others["validation"] and shares["validation_fraction"]:
+        raise ConfigurationError(
+            f"validation_clients: got {others['validation']} beside validation_fraction={shares['validation_fraction']}, and "
+            "settings are chosen by one of the two: leave the other out"
+        )
+
+
 def _no_pooled_test(source: Examples, test_fraction: float | None, test_clients: int) -> float:
-    """Return the share of examples for a pooled test where whole clients are the test: none."""
+    """Return 0, the share of examples for a pooled test if whole clients are the test, after checks."""
     if source.test_x is not None:
         raise ConfigurationError(
             f"test_clients: got {test_clients}, and {source.name} has an official test split, which would be another test: "
@@ -152,13 +155,13 @@ def _no_pooled_test(source: Examples, test_fraction: float | None, test_clients:
 
 
 def _check_share(name: str, value: float) -> None:
-    """Refuse a share that leaves nothing over."""
+    """Check that a share is a number with 0 <= share < 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < 1.0:
         raise refuse(name, given=value, needed="a share, 0 <= value < 1")
 
 
 def _partition(source: Examples, partition: Partition | None) -> Partition:
-    """Return the partition that was asked for; by the clients that the data have, if none was."""
+    """Return the partition, by default by natural client."""
     if isinstance(partition, Partition):
         return partition
     if partition is not None:
@@ -166,16 +169,16 @@ def _partition(source: Examples, partition: Partition | None) -> Partition:
         raise ConfigurationError(f"partition: got {partition!r}, needed a partition; write {hint}")
     if source.client_ids is None:
         raise ConfigurationError(
-            f"partition: {source.name} has no clients of its own, so say who holds what; write one of {ARTIFICIAL}"
+            f"partition: {source.name} has no natural clients, so it needs a partition; write one of {ARTIFICIAL}"
         )
     return ById()
 
 
-def _set_aside(source: Examples, test_fraction: float | None, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows that clients share, and those of the pooled test, each in the order of the data.
+def _draw_test(source: Examples, test_fraction: float | None, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw the pooled test, and return the other rows and those of the test, each in the order of the data.
 
-    With the examples in order of class, at random within a class, the i-th is taken where i * fraction passes a whole
-    number: so many, to within one, of all and of each class.
+    Examples are sorted by class, in random order within a class, and the i-th is drawn where i * fraction passes an integer.
+    The number of drawn examples is then correct to within one, overall and in each class.
     """
     n = len(source.y)
     if source.test_x is not None:
@@ -198,10 +201,10 @@ def _set_aside(source: Examples, test_fraction: float | None, seed: int) -> tupl
     return np.flatnonzero(~taken), np.flatnonzero(taken)
 
 
-def _hold(
+def _assign(
     source: Examples, pool: np.ndarray, partition: Partition, num_clients: int | None, others: int, seed: int
 ) -> list[np.ndarray]:
-    """Return the rows of each client, those that will not train among them."""
+    """Return the rows of each client, including those that never train."""
     if num_clients is not None:
         count("num_clients", num_clients)
         num_clients += others
@@ -211,5 +214,5 @@ def _hold(
 
 
 def _names(source: Examples, natural: np.ndarray) -> tuple[str, ...]:
-    """Return what natural clients are called."""
+    """Return the names of natural clients."""
     return tuple(str(k) if source.client_names is None else source.client_names[k] for k in natural)

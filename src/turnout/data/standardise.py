@@ -1,4 +1,4 @@
-"""Inputs with mean 0 and standard deviation 1 in every entry, as FedProx has the pixels of MNIST."""
+"""Standardise every entry of the inputs, as FedProx does with the pixels of MNIST."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from turnout.data.source import Source
 
 
 def standardised(source: Source, epsilon: float = 0.001) -> Source:
-    """Standardise every entry of the inputs (every pixel) over all examples, those of the official test included.
+    """Standardise every entry of the inputs (every pixel) over all examples, including the official test.
 
     With mean and standard deviation of entry j over all examples::
 
         x_j <- (x_j - mean_j) / (std_j + epsilon)
 
-    so that an entry that is always the same becomes 0. What minibatches go through by default (`Source.transforms`) is
-    left out, as inputs no longer have the scale that it is for.
+    A constant entry becomes 0. `Source.transforms` are removed, because they expect the original scale.
 
     Args:
         source: the data, with floating-point inputs.
@@ -26,7 +25,7 @@ def standardised(source: Source, epsilon: float = 0.001) -> Source:
 
     Raises:
         ConfigurationError: for epsilon <= 0.
-        DataError: for inputs that are whole numbers.
+        DataError: for integer inputs.
     """
     positive("epsilon", epsilon)
     if not source.x.is_floating_point():
@@ -35,7 +34,7 @@ def standardised(source: Source, epsilon: float = 0.001) -> Source:
         )
     parts = [source.x] if source.test_x is None else [source.x, source.test_x]
     n = sum(map(len, parts))
-    # Sums in double precision: a pixel that is black but for one image in ten thousand has its own mean too.
+    # Double precision, because the mean of a pixel that is black in almost all images is tiny.
     mean = (_sum(parts) / n).to(source.x.dtype)
     centred = [part - mean for part in parts]
     variance = _sum([part.square() for part in centred]) / n

@@ -1,4 +1,4 @@
-"""Federations on the disk, client after client, mapped into memory: only examples that are used are read."""
+"""Store federations on disk and map them into memory, so that only examples in use are read."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def store(
     num_classes: int | None = None,
     client_names: Sequence[str] | None = None,
 ) -> None:
-    """Write a federation into a folder for `stored`, a client at a time.
+    """Write a federation into a folder, one client at a time; `stored` reads it.
 
     Args:
-        folder: where to; it is created.
-        clients: a federation, or for each split (``"train"``, ``"validation"``, ``"client_test"``, ``"test"``, ...) its
-            clients one after another, as a generator may yield them. ``"test"`` has one holder.
-        name: what reports call the data; a federation has its own, as it has the two that follow.
+        folder: is created.
+        clients: a federation, or for each split (``"train"``, ``"validation"``, ``"client_test"``, ``"test"``, ...) an
+            iterable of its clients, such as a generator. ``"test"`` has one holder.
+        name: of the data in reports; a federation determines it and the two following arguments.
         num_classes: C; None is one more than the largest label.
         client_names: of the training clients.
 
     Raises:
-        ConfigurationError: for a split that does not exist, or no training clients.
-        DataError: where shapes or types of two clients differ, or inputs hold NaN or infinity, with the client.
+        ConfigurationError: for an unknown split, or without training clients.
+        DataError: for clients whose shapes or types differ, or inputs with NaN or infinity, with the client.
 
     Example:
         >>> import tempfile, torch
@@ -83,16 +83,16 @@ def store(
 def stored(
     folder: str | os.PathLike[str], *, transforms: Sequence[Transform] = (), mapped: bool = True
 ) -> FederatedData:
-    """Return the federation that `store` has written.
+    """Load a federation that `store` has written.
 
     Args:
         folder: with the files.
-        transforms: what minibatches go through. uint8 images become numbers in [0, 1] and then normalised by ``Normalise``.
-        mapped: leave inputs on the disk and read those of a minibatch when it is needed; the system keeps in memory what
-            fits. The folder must stay as it is meanwhile. False reads everything now, which a GPU needs.
+        transforms: of minibatches. ``Normalise`` scales uint8 images to [0, 1] before it normalises them.
+        mapped: map inputs into memory, so that the system reads those of a minibatch when needed and caches what fits. The
+            files must not change in the meantime. False reads all data at once, which a GPU needs.
 
     Raises:
-        DataError: for a folder that holds no federation or whose files are not as long as the index says.
+        DataError: for a folder without a federation, or with files whose sizes differ from the index.
     """
     path = Path(folder)
     try:
@@ -120,7 +120,7 @@ def stored(
 
 
 def _write(path: Path, split: str, clients: Iterable[Client]) -> dict[str, Any]:
-    """Write the clients of a split, and return what its files hold."""
+    """Write the clients of a split, and return its entry of the index."""
     facts: dict[str, Any] = {}
     sizes: list[int] = []
     with ExitStack() as stack:
@@ -153,18 +153,18 @@ def _append(file: IO[bytes], tensor: torch.Tensor, whose: str) -> None:
 
 
 def _read(path: Path, split: str, facts: Mapping[str, Any], mapped: bool) -> Shards:
-    """Return the shards of a split."""
+    """Load the shards of a split."""
     known_name("split", split, SPLITS)
     x, y = (_tensor(path / f"{split}.{part}.bin", facts["examples"], facts[part]) for part in ("x", "y"))
     offsets = np.fromfile(path / f"{split}.offsets.bin", dtype=np.int64)
     if len(offsets) != facts["clients"] + 1:
         raise DataError(f"{path} is damaged ({split}.offsets.bin has {len(offsets)} numbers): write it anew")
-    # Targets are few, and are looked through more often than inputs.
+    # Targets are small and are scanned more often than inputs.
     return Shards(x if mapped else x.clone(), y.clone(), offsets, mapped=mapped)
 
 
 def _tensor(path: Path, number: int, kind: Mapping[str, Any]) -> torch.Tensor:
-    """Return a file as a tensor, which reads it where it is used and never writes it."""
+    """Map a file to a tensor, read-only."""
     dtype = getattr(torch, known_name("type", kind["type"], _TYPES))
     shape = [number, *map(int, kind["shape"])]
     size = int(np.prod(shape, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Synthetic(alpha, beta) and its IID variant: Gaussian inputs, and labels from a linear model of each client's own."""
+"""Generate Synthetic(alpha, beta) and its IID variant: Gaussian inputs, with labels of a linear model per client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ declare("synthetic_iid", elsewhere="drawn when it is used")
 
 @SOURCES.register
 def synthetic(alpha: float = 1.0, beta: float = 1.0, *, num_clients: int = 30, seed: int = 0) -> Source:
-    """Synthetic(alpha, beta) of FedProx: every client has its own linear model and its own inputs; drawn, not loaded.
+    """Synthetic(alpha, beta) of FedProx: every client has its own linear model and distribution of inputs; generated.
 
     For client k, with 60 inputs, 10 classes and Sigma = diag(j^-1.2)::
 
@@ -29,9 +29,9 @@ def synthetic(alpha: float = 1.0, beta: float = 1.0, *, num_clients: int = 30, s
         B_k ~ N(0, beta^2),    v_k entries ~ N(B_k, 1)
         x ~ N(v_k, Sigma),     y = argmax(W_k^T x + b_k)
 
-    The papers call alpha and beta variances, FedProx's code takes them as standard deviations, and so does this; for 0
-    and 1 it is the same. All logits of a client move by u_k (1 + sum_j x_j) alike, so alpha changes no label: what makes
-    these clients differ is W_k, v_k and beta.
+    In the papers alpha and beta are variances; in FedProx's code and here they are standard deviations, which is the same
+    for 0 and 1. All logits of a client are shifted by u_k (1 + sum_j x_j), so alpha does not change any label: the
+    heterogeneity is due to W_k, v_k and beta.
 
     Inputs are float32 ``[n, 60]``; each client is a natural client. The authors test on a tenth of every client's
     examples: ``synthetic().split(test_fraction=0, client_test_fraction=0.1)``.
@@ -39,11 +39,11 @@ def synthetic(alpha: float = 1.0, beta: float = 1.0, *, num_clients: int = 30, s
     Args:
         alpha: standard deviation of the clients' mean weights.
         beta: standard deviation of the clients' mean inputs.
-        num_clients: how many clients.
-        seed: of everything drawn here. With the same seed, other values of alpha and beta scale the same draws.
+        num_clients: number of clients.
+        seed: of all draws. With the same seed, other values of alpha and beta scale the same draws.
 
     Raises:
-        ConfigurationError: for alpha or beta < 0, no clients, or a seed that is no whole number >= 0.
+        ConfigurationError: for alpha or beta < 0, no clients, or a seed that is not an integer >= 0.
 
     Reference: Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, section 5.1, and the authors'
     code.
@@ -62,16 +62,16 @@ def synthetic(alpha: float = 1.0, beta: float = 1.0, *, num_clients: int = 30, s
 
 @SOURCES.register
 def synthetic_iid(*, num_clients: int = 30, seed: int = 0) -> Source:
-    """Synthetic_iid of FedProx: the same linear model and the same inputs for all clients; drawn, not loaded.
+    """Synthetic_iid of FedProx: the same linear model and distribution of inputs for all clients; generated.
 
-    As `synthetic`, sizes included, but for one W and one b with entries ~ N(0, 1), and v_k = 0 for all.
+    As `synthetic`, with the same sizes, but with one W and one b with entries ~ N(0, 1), and v_k = 0 for all clients.
 
     Args:
-        num_clients: how many clients.
-        seed: of everything drawn here.
+        num_clients: number of clients.
+        seed: of all draws.
 
     Raises:
-        ConfigurationError: for no clients, or a seed that is no whole number >= 0.
+        ConfigurationError: for no clients, or a seed that is not an integer >= 0.
 
     Reference: as of `synthetic`.
     """
@@ -83,11 +83,11 @@ def synthetic_iid(*, num_clients: int = 30, seed: int = 0) -> Source:
 
 
 def linear_labels(x: np.ndarray, sizes: np.ndarray, weights: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Return argmax(W_k^T x + b_k) of examples ``[n, d]`` that lie model after model, int64 ``[n]``.
+    """Return argmax(W_k^T x + b_k) of examples ``[n, d]``, concatenated by model, int64 ``[n]``.
 
     Args:
         x: inputs.
-        sizes: how many examples each of K models labels, ``[K]``.
+        sizes: number of examples of each of K models, ``[K]``.
         weights: ``[K, d, C]``.
         bias: ``[K, C]``.
     """
@@ -98,7 +98,7 @@ def linear_labels(x: np.ndarray, sizes: np.ndarray, weights: np.ndarray, bias: n
 
 
 def _start(num_clients: int, seed: int) -> tuple[np.random.Generator, np.ndarray]:
-    """Return the random numbers, and the first of them: the clients' sizes, int64 ``[N]``."""
+    """Return the random generator, and the sizes of clients that it draws first, int64 ``[N]``."""
     count("num_clients", num_clients)
     check_seed(seed)
     rng = generator("synthetic data", seed)
@@ -106,7 +106,7 @@ def _start(num_clients: int, seed: int) -> tuple[np.random.Generator, np.ndarray
 
 
 def _inputs(mean: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw inputs from N(v_k, Sigma), client after client, float32 ``[n, 60]``: a client may have a hundred thousand."""
+    """Draw inputs from N(v_k, Sigma), concatenated by client, float32 ``[n, 60]``, in place, since clients may be large."""
     x = rng.standard_normal((sizes.sum(), _DIMENSION), dtype=np.float32)
     x *= _DEVIATIONS.astype(np.float32)
     x += mean.astype(np.float32).repeat(sizes, axis=0)

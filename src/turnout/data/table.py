@@ -1,4 +1,4 @@
-"""Sources from tables with a column that says whose each row is: files, data frames, Arrow tables."""
+"""Make sources from tables with a column of clients: files, data frames, Arrow tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 
 from turnout.core.checks import LARGEST_COUNT, ConfigurationError, DataError, known_name, refuse
 from turnout.data.arrays import number_clients
-from turnout.data.columns import Columns, Transform, Transformed, numbers
+from turnout.data.columns import Columns, Transform, Transformed, is_transform, numbers
 from turnout.data.directory import declare
 from turnout.data.reading import checked_table, read_table_file
 from turnout.data.source import SOURCES, Source
@@ -23,7 +23,7 @@ from turnout.data.source import SOURCES, Source
 Missing = Literal["refuse", "drop", "fill"]
 
 MISSING: tuple[Missing, ...] = ("refuse", "drop", "fill")
-"""What becomes of missing values: an error, rows left out, or features filled in."""
+"""Treatments of missing values: raise an error, drop rows, or impute features."""
 
 declare("table", elsewhere="a file of your own: data.path=FILE data.label=COLUMN data.client=COLUMN")
 
@@ -44,7 +44,7 @@ def table(
 ) -> Source:
     """Table in a file, whose rows belong to clients: CSV, TSV, Parquet, Feather, Arrow or JSON lines.
 
-    See `from_table` for what the options mean.
+    The options are those of `from_table`.
     """
     options = {"label": label, "client": client, "weight": weight, "features": features, "categories": categories}
     return from_table(path, **options, scale=scale, transform=transform, test=test, missing=missing)
@@ -65,42 +65,38 @@ def from_table(
     name: str | None = None,
     missing: Missing = "refuse",
 ) -> Source:
-    """Return a source from a table with an example in each row, such as the patients of several hospitals.
+    """Make a source from a table with an example in each row, such as the patients of several hospitals.
 
-    Inputs are float32 ``[n, d]``: numbers and truth values as they are, dates and times in days since 1970, and a 0 or 1 for
-    each value of a column of `categories`. Whole numbers are labels; texts, categories and truth values are labels too,
-    numbered in sorted order; other numbers are to be predicted.
-
-    A null, NaN and a text that is empty or blank are missing values, in the columns of clients, labels and inputs alike;
-    other columns do not matter.
+    Inputs are float32 ``[n, d]``: numbers and booleans, dates and times in days since 1970, and one-hot encoded columns of
+    `categories`. Integer targets are labels; texts, categories and booleans are labels as well, numbered in sorted order;
+    floats are numbers to predict. Nulls, NaN, and empty or blank texts are missing values.
 
     Args:
         table: a file (``.csv``, ``.tsv``, ``.parquet``, ``.feather``, ``.arrow``, ``.jsonl``), a data frame of pandas or
             polars, an Arrow table, a Hugging Face ``Dataset``, or a mapping of columns.
-        label: name of the column to predict.
-        client: name of the column that says whose the row is; `split` without a partition keeps these clients.
-        features: names of the columns that are inputs; none are all the others.
-        categories: those among them that are 0 or 1 for each of their values, in sorted order.
-        weight: name of the column that says how much each example counts, numbers > 0; see `turnout.data.weights`.
-        scale: whether numbers and dates get mean 0 and standard deviation 1.
-        transform: what makes inputs of the columns in place of all this, with ``fit(frame, y)`` and ``transform(frame)`` of
-            pandas frames: a ``ColumnTransformer`` or ``Pipeline`` of scikit-learn. It is copied, and gets missing values of
-            inputs as they are.
+        label: name of the column of targets.
+        client: name of the column of clients; `split` without a partition keeps these clients.
+        features: names of the columns of inputs; empty for all other columns.
+        categories: columns of inputs to be one-hot encoded over their sorted values.
+        weight: name of the column of example weights, numbers > 0; see `turnout.data.weights`.
+        scale: standardise numbers and dates to mean 0 and standard deviation 1.
+        transform: converts the columns to inputs in place of `categories` and `scale`, with ``fit(frame, y)`` and
+            ``transform(frame)`` of pandas frames, such as a ``ColumnTransformer`` or ``Pipeline`` of scikit-learn. It is
+            copied, and receives missing values of inputs.
         test: another such table, the official test split.
         num_classes: C; None is one more than the largest label.
-        name: what reports call the data; None is the name of the file, or ``"table"``.
-        missing: what becomes of rows with missing values. ``"refuse"`` raises an error, ``"drop"`` leaves them out, and
-            ``"fill"`` writes the mean where a number is missing and 0 for every value where a category is; a missing client
-            or label is refused then, too.
+        name: of the data in reports; None is the name of the file, or ``"table"``.
+        missing: ``"refuse"`` raises an error for missing values, ``"drop"`` drops their rows, and ``"fill"`` imputes means of
+            numbers and zeros for categories. With ``"fill"``, a missing client or label is an error.
 
-    Means, deviations and `transform` are fitted by `split` to the rows on which clients train, and to none that are held out
-    for validation or tests or belong to other clients. Until then, in `Source.x`, they are those of all rows of `table`.
+    `split` fits means, standard deviations and `transform` to the rows on which clients train, not to rows for validation or
+    tests or of other clients. Before, in `Source.x`, they are fitted to all rows of `table`.
 
     Raises:
-        ConfigurationError: for a column that is not there, a column of texts among the inputs, no inputs, an unknown kind
-            of table, and a `transform` that fails or is given beside options that it replaces.
-        DataError: for a file that is missing or damaged, columns of one name, and missing values that are neither dropped
-            nor filled in.
+        ConfigurationError: for a missing column, a column of texts among the inputs, no inputs, an unknown kind of table,
+            and a `transform` that fails or is combined with options that it replaces.
+        DataError: for a file that is missing or damaged, duplicate column names, and missing values that are neither dropped
+            nor imputed.
 
     Example:
         >>> hospitals = {"age": [61, 48, 55], "sex": ["f", "m", "f"], "ill": ["no", "yes", "yes"], "at": ["A", "B", "A"]}
@@ -118,46 +114,50 @@ def from_table(
     columns = _inputs(parts, others, features, categories)
     needed = list(dict.fromkeys([*others, *columns]))
     _check_transform(transform, categories, scale)
-    left = columns if transform is not None else columns if missing == "fill" else ()
-    parts = [_without_missing(part.select(needed), columns, missing, left) for part in parts]
+    nullable = columns if transform is not None or missing == "fill" else ()
+    parts = [_without_missing(part.select(needed), columns, missing, nullable) for part in parts]
     targets, classes = _targets(parts, label)
-    size = len(parts[0])
     if transform is None:
         prepare: Columns | Transformed = Columns.of(parts, columns, categories, scale)
     else:
         prepare = Transformed.of(parts, columns, targets, transform)
     ids, test_ids, names = (None, None, None) if client is None else _owners(parts, client)
     weights = None if weight is None else torch.from_numpy(numbers(parts, weight)[:, 0])
+    size = len(parts[0])
     x, y = prepare(np.arange(size)), torch.from_numpy(targets)
+    tests: dict[str, Any] = {}
+    if test is not None:
+        tests = {"test_x": x[size:], "test_y": y[size:], "test_client_ids": test_ids}
+        tests |= {} if weights is None else {"test_weights": weights[size:]}
     name = name or (Path(table).stem if isinstance(table, str | os.PathLike) else "table")
     recipe = {"source": name, "columns": columns, "categories": list(categories), "classes": classes}
-    recipe |= {} if weight is None else {"weight": weight}
-    recipe |= {"scale": True} if scale else {}
-    recipe |= {} if transform is None else {"transform": re.sub(r" at 0x\w+", "", str(transform))}
+    further = {
+        "weight": weight,
+        "scale": scale or None,
+        "transform": None if transform is None else re.sub(r" at 0x\w+", "", str(transform)),
+        "missing": None if missing == "refuse" else missing,
+    }
     return Source(
         name=name,
         x=x[:size],
         y=y[:size],
         num_classes=num_classes if classes is None else len(classes),
-        test_x=None if test is None else x[size:],
-        test_y=None if test is None else y[size:],
         client_ids=ids,
         client_names=names,
-        test_client_ids=test_ids,
         weights=None if weights is None else weights[:size],
-        test_weights=None if weights is None or test is None else weights[size:],
         prepare=prepare if prepare.is_fitted else None,
-        recipe=recipe if missing == "refuse" else {**recipe, "missing": missing},
+        recipe=recipe | {key: value for key, value in further.items() if value is not None},
+        **tests,
     )
 
 
 def _inputs(
     parts: Sequence[pa.Table], others: Sequence[str], features: Sequence[str], categories: Sequence[str]
 ) -> list[str]:
-    """Return the names of the columns that are inputs.
+    """Return the names of the columns of inputs.
 
     Raises:
-        ConfigurationError: for a column that is not there, no columns, and categories that are no inputs.
+        ConfigurationError: for a missing column, no columns, and categories that are not inputs.
     """
     columns = list(features) or [name for name in parts[0].column_names if name not in others]
     for column in (*others, *columns, *categories):
@@ -173,13 +173,13 @@ def _inputs(
 
 
 def _owners(parts: Sequence[pa.Table], client: str) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]:
-    """Return whose each row is, and each row of the test's table if there is one, and the clients' names."""
+    """Return the client of each row, that of each row of the test if there is one, and the names of clients."""
     owners = [_array(part.column(client)) for part in parts]
     return number_clients(owners[0], owners[1] if len(owners) > 1 else None)
 
 
 def _read(table: Any) -> pa.Table:
-    """Return any kind of table as an Arrow table."""
+    """Convert any kind of table to an Arrow table."""
     if isinstance(table, str | os.PathLike):
         return read_table_file(Path(table))
     if isinstance(table, pa.Table):
@@ -200,10 +200,10 @@ def _read(table: Any) -> pa.Table:
 
 
 def _check_transform(transform: Any, categories: Sequence[str], scale: bool) -> None:
-    """Refuse what is no transform, and options that it replaces."""
+    """Raise an error for an object that is not a transform, and for options that it replaces."""
     if transform is None:
         return
-    if not all(callable(getattr(transform, name, None)) for name in ("fit", "transform")):
+    if not is_transform(transform):
         raise refuse(
             "transform",
             given=transform,
@@ -214,11 +214,11 @@ def _check_transform(transform: Any, categories: Sequence[str], scale: bool) -> 
         raise ConfigurationError(f"{name}: the transform makes all inputs: leave {name} out, or the transform")
 
 
-def _without_missing(part: pa.Table, inputs: Sequence[str], missing: Missing, left: Sequence[str]) -> pa.Table:
-    """Return a table whose missing values are nulls, and only in columns where they are `left`.
+def _without_missing(part: pa.Table, inputs: Sequence[str], missing: Missing, nullable: Sequence[str]) -> pa.Table:
+    """Return a table whose missing values are nulls, and only in columns that are `nullable`.
 
     Raises:
-        DataError: for missing values that are neither dropped nor filled in, and a table without rows.
+        DataError: for missing values that are neither dropped nor imputed, and a table without rows.
     """
     part = pa.table([_with_nulls(part.column(name), name) for name in part.column_names], part.column_names)
     if missing == "drop":
@@ -229,7 +229,7 @@ def _without_missing(part: pa.Table, inputs: Sequence[str], missing: Missing, le
             )
     for name in part.column_names:
         column = part.column(name)
-        if not column.null_count or name in left:
+        if not column.null_count or name in nullable:
             continue
         if missing == "fill":
             instead = "which cannot be filled in: write missing='drop' to leave these rows out"
@@ -245,10 +245,10 @@ def _without_missing(part: pa.Table, inputs: Sequence[str], missing: Missing, le
 
 
 def _with_nulls(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Return a column of plain values with nulls in place of blank texts and NaN.
+    """Return a column with nulls in place of blank texts and NaN.
 
     Raises:
-        ConfigurationError: for lists and other values that are made of several.
+        ConfigurationError: for lists and other nested values.
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -276,8 +276,8 @@ def _array(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _targets(parts: Sequence[pa.Table], name: str) -> tuple[np.ndarray, list[str] | None]:
-    """Return labels or numbers to predict, and what classes are called where labels are no numbers."""
-    # Each part by itself, since NumPy makes floats of signed and unsigned numbers together.
+    """Return labels or numbers to predict, and the names of classes if labels are not numbers."""
+    # Part by part, because NumPy concatenates signed and unsigned integers as floats.
     values = [_array(part.column(name)) for part in parts]
     kinds = {"w" if part.dtype.kind in "iu" else part.dtype.kind for part in values}
     if len(kinds) > 1:

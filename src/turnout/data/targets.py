@@ -1,4 +1,4 @@
-"""Targets: class labels, one for each example or one for each token, or numbers to predict."""
+"""Check targets: class labels, one for each example or each token, or numbers to predict."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import torch
 from turnout.core.checks import DataError, count, refuse
 
 IGNORED = -100
-"""What stands in the place of a token, or of its label, that does not count: padding, and what is only there to be read."""
+"""The value of padding tokens, and of labels that do not count in the loss."""
 
 
 def are_labels(y: torch.Tensor) -> bool:
-    """Return whether targets are class labels (whole numbers), and not numbers to predict (floating point)."""
+    """Return whether targets are class labels (integers), and not numbers to predict (floating point)."""
     return not y.is_floating_point()
 
 
 def number_of_classes(num_classes: int | None, targets: Iterable[torch.Tensor]) -> int | None:
-    """Return C: as given, else one more than the largest label; None of numbers to predict, which have no classes.
+    """Return C, by default one more than the largest label; None for numbers to predict, which have no classes.
 
     >>> number_of_classes(None, [torch.tensor([0, 2]), torch.tensor([3])])
     4
 
     Raises:
-        ConfigurationError: for a number of classes that is none, or of targets that have no classes.
+        ConfigurationError: for a number below 1, or targets without classes.
     """
     parts = [y for y in targets if len(y)]
     if not all(map(are_labels, parts)):
@@ -43,12 +43,12 @@ def number_of_classes(num_classes: int | None, targets: Iterable[torch.Tensor]) 
 
 
 def check_finite(what: str, values: torch.Tensor, instead: str) -> None:
-    """Refuse numbers that are not finite, without a mask of their size where all are.
+    """Check that numbers are finite, without allocating a mask if they are.
 
     Raises:
-        DataError: naming the first bad example.
+        DataError: for NaN or infinity, with the first such example.
     """
-    # The extremes are NaN where anything is.
+    # The extremes are NaN if any value is.
     if not values.is_floating_point() or not values.numel() or torch.stack(values.aminmax()).isfinite().all():
         return
     row = int((~torch.isfinite(values.reshape(len(values), -1)).all(dim=1)).nonzero()[0])
@@ -56,12 +56,12 @@ def check_finite(what: str, values: torch.Tensor, instead: str) -> None:
 
 
 def check_targets(where: str, y: torch.Tensor, num_classes: int | None) -> None:
-    """Refuse labels that are no class 0 to C - 1, and numbers that are not finite.
+    """Check that labels are classes 0 to C - 1, and numbers to predict finite.
 
     Labels of tokens, ``[n, T]``, may be `IGNORED`, but not all of an example.
 
     Raises:
-        DataError: naming the range of the labels, or the first bad example.
+        DataError: with the range of the labels, or the first bad example.
     """
     if len(y) == 0:
         return

@@ -1,4 +1,4 @@
-"""Sources from tokenised texts: for language modelling, and for texts that have a label."""
+"""Make sources from tokenised texts, for language modelling and for classification."""
 
 from __future__ import annotations
 
@@ -26,25 +26,26 @@ def from_tokens(
     num_classes: int | None = None,
     name: str = "tokens",
 ) -> Source:
-    """Return a source from tokenised texts, as a tokenizer of Hugging Face gives them; every text is read once, now.
+    """Make a source from tokenised texts, such as the output of a Hugging Face tokenizer; every text is read once.
 
-    Without `label` it is for language modelling: inputs are the tokens of a text but the last, and the target at each is the
-    next one. With `label` the whole text has one label. Texts become int64 ``[n, T]``, each at the front and `IGNORED` (-100)
-    behind it, which models such as `turnout.models.HuggingFace` read as padding; so are targets of tokens that do not count.
+    Without `label` the task is language modelling: inputs are the tokens of a text but the last, and the target at each
+    position is the next token. With `label` each text has one label. Texts are padded to int64 ``[n, T]`` with `IGNORED`
+    (-100) on the right, which models such as `turnout.models.HuggingFace` treat as padding; targets that do not count in the
+    loss are -100 as well.
 
     Args:
-        dataset: a Hugging Face ``Dataset``, what a tokenizer returned, or any mapping of columns: ``input_ids``, token
-            numbers of each text; ``attention_mask``, if there is one, is 0 at padding, on either side; ``labels``, if
-            there is one and no `label`, are the tokens to predict, in the places of ``input_ids``, -100 where none is.
+        dataset: a Hugging Face ``Dataset``, the output of a tokenizer, or any mapping of columns: ``input_ids``, token
+            numbers of each text; ``attention_mask``, optional, 0 for padding on either side; ``labels``, optional and only
+            without `label`, the tokens to predict at the positions of ``input_ids``, -100 for none.
         label: name of the column of labels; None is language modelling.
-        client_id: name of the column that says whose text it is; None if there is none.
-        test: other texts with the same columns, the official test split; without that of `client_id` it is nobody's.
-        max_length: the number of tokens after which texts are cut; None cuts none.
-        num_classes: C, for language modelling the size of the vocabulary; None is one more than the largest there is.
-        name: what reports call the data.
+        client_id: name of the column with the client of each text; None if there is none.
+        test: the official test split, with the same columns; it is pooled if it lacks that of `client_id`.
+        max_length: number of tokens to which texts are truncated; None does not truncate.
+        num_classes: C, for language modelling the size of the vocabulary; None is one more than the largest.
+        name: of the data in reports.
 
     Raises:
-        ConfigurationError: for data without these columns.
+        ConfigurationError: for missing columns.
         DataError: for a text without tokens or, in language modelling, without a token to predict.
 
     Example:
@@ -69,7 +70,7 @@ def from_tokens(
 def _read(
     dataset: Any, label: str | None, client_id: str | None, max_length: int | None
 ) -> tuple[torch.Tensor, torch.Tensor, list[Any] | None]:
-    """Return inputs, targets and client ids of one split."""
+    """Read inputs, targets and client ids of one split."""
     names = _column_names(dataset)
     for column in ("input_ids", label, client_id):
         if column is not None:
@@ -84,23 +85,28 @@ def _read(
         return _padded(texts), stack_targets(list(dataset[label]), torch.empty(0)), ids
     targets = texts if "labels" not in names else _cut(list(dataset["labels"]), masks, max_length)
     _check_lengths(texts, 2, "two tokens, the second of which is to be predicted")
+    _check_same_lengths(texts, targets)
+    return _padded([text[:-1] for text in texts]), _padded([target[1:] for target in targets]), ids
+
+
+def _check_same_lengths(texts: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
+    """Check that there are as many targets as tokens in each text."""
     if len(texts) != len(targets):
         raise DataError(f"there are {len(texts)} texts in 'input_ids' and {len(targets)} in 'labels'")
     for i, (text, target) in enumerate(zip(texts, targets, strict=True)):
         if len(text) != len(target):
             raise DataError(f"text {i} has {len(text)} tokens in 'input_ids' and {len(target)} in 'labels'")
-    return _padded([text[:-1] for text in texts]), _padded([target[1:] for target in targets]), ids
 
 
 def _column_names(dataset: Any) -> list[str]:
-    """Return the columns of a data set, or of a mapping of columns."""
+    """Return the names of the columns of a data set or mapping."""
     if isinstance(dataset, Mapping) and "input_ids" in dataset:
         return list(dataset)
     return check_split(dataset)
 
 
 def _cut(texts: list[Any], masks: list[Any] | None, max_length: int | None) -> list[np.ndarray]:
-    """Return the tokens of each text that its mask has, and no more than so many."""
+    """Return the unmasked tokens of each text, truncated to `max_length`."""
     if texts and isinstance(texts[0], str):
         raise ConfigurationError("column 'input_ids' holds text: give the tokenizer's numbers")
     rows = [_row(text, f"text {i}") for i, text in enumerate(texts)]
@@ -122,14 +128,14 @@ def _row(values: Any, what: str) -> np.ndarray:
 
 
 def _check_lengths(texts: Sequence[np.ndarray], least: int, needed: str) -> None:
-    """Refuse texts that are too short."""
+    """Raise an error for a text that is too short."""
     short = next((i for i, text in enumerate(texts) if len(text) < least), None)
     if short is not None:
         raise DataError(f"text {short} has {len(texts[short])} tokens, needed {needed}: leave such texts out")
 
 
 def _padded(rows: Sequence[np.ndarray]) -> torch.Tensor:
-    """Return the rows as one tensor, `IGNORED` behind each; of two columns at least, as labels of tokens have."""
+    """Pad rows with `IGNORED` on the right to one tensor of at least two columns, which distinguishes labels of tokens."""
     longest = max((len(row) for row in rows), default=0)
     table = np.full((len(rows), max(longest, 2)), IGNORED, dtype=np.int64)
     for line, row in zip(table, rows, strict=True):
@@ -138,7 +144,7 @@ def _padded(rows: Sequence[np.ndarray]) -> torch.Tensor:
 
 
 def _longer(values: torch.Tensor, length: int) -> torch.Tensor:
-    """Return rows of so many numbers, `IGNORED` behind those that there are; labels of texts as they are."""
+    """Pad rows with `IGNORED` on the right to a length; labels of texts are unchanged."""
     return (
         values if values.dim() == 1 else torch.nn.functional.pad(values, (0, length - values.shape[1]), value=IGNORED)
     )

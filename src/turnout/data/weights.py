@@ -1,4 +1,4 @@
-"""Weights of examples: each example's own, and those of its class."""
+"""Weight examples individually and by class."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ClassWeights = Literal["balanced"] | tuple[float, ...]
 
 
 def as_weights(values: Any) -> torch.Tensor | None:
-    """Return weights as a float64 tensor ``[n]``; None stays None.
+    """Convert weights to a float64 tensor ``[n]``; None stays None.
 
     Raises:
-        DataError: for what are no numbers.
+        DataError: for values that are not numbers.
     """
     if values is None:
         return None
@@ -31,10 +31,10 @@ def as_weights(values: Any) -> torch.Tensor | None:
 
 
 def check_weights(name: str, weights: torch.Tensor | None, n: int) -> None:
-    """Refuse weights of other shapes than ``[n]``, and such as are not finite and > 0.
+    """Check that weights have shape ``[n]`` and are finite and > 0.
 
     Raises:
-        DataError: naming the first bad example.
+        DataError: with the first bad example.
     """
     if weights is None:
         return
@@ -49,10 +49,10 @@ def check_weights(name: str, weights: torch.Tensor | None, n: int) -> None:
 
 
 def check_class_weights(weights: Any, num_classes: int | None) -> None:
-    """Refuse what is neither ``"balanced"`` nor one number > 0 for each class, and weights where there are no classes.
+    """Check that class weights are ``"balanced"`` or one number > 0 for each class.
 
     Raises:
-        ConfigurationError: with what is needed.
+        ConfigurationError: for other values, and for data without classes.
     """
     if num_classes is None:
         raise ConfigurationError("class_weights: the targets of these data are no class labels: leave it out")
@@ -65,20 +65,20 @@ def check_class_weights(weights: Any, num_classes: int | None) -> None:
 
 @dataclass(frozen=True)
 class ExampleWeights:
-    """Return the weight of each example: its own times that of its class, with mean 1 over all training examples.
+    """Weights of examples: the product of the example's weight and that of its class, with mean 1 over training examples.
 
     ``v_i = s_i c_{y_i} / mean_j (s_j c_{y_j})`` with the mean over the training examples j of all clients, so that
 
         ``(1 / n) sum_i v_i loss_i = sum_i s_i c_{y_i} loss_i / sum_i s_i c_{y_i}``
 
-    The divisor of a client's loss and of a minibatch's is its number of examples, not the sum of its weights. Averaged over
-    clients by their numbers of examples, their losses are then the weighted mean over all data, which is
-    `torch.nn.functional.cross_entropy` with ``weight=``; with each client's own sum as divisor, class weights would have no
-    effect on a client who holds a single class.
+    The loss of a client or minibatch is divided by its number of examples, not by the sum of its weights. Averaged over
+    clients by their numbers of examples, losses are then the weighted mean over all data, as in
+    `torch.nn.functional.cross_entropy` with ``weight=``. Divided by the sum of weights, class weights would have no effect on
+    a client with a single class.
 
     Attributes:
         classes: c, float64 ``[C]``; None is 1 for every class.
-        mean: of the products over all training examples.
+        mean: mean of the products over all training examples.
     """
 
     classes: torch.Tensor | None
@@ -92,12 +92,12 @@ class ExampleWeights:
         num_classes: int | None,
         class_weights: ClassWeights | None,
     ) -> ExampleWeights:
-        """Return the rule for training targets `y` ``[n]`` and their weights ``[n]``.
+        """Compute the weights for training targets `y` ``[n]`` and their weights ``[n]``.
 
-        Balanced weights are those of scikit-learn's ``compute_class_weight``, ``n / (C n_c)``, of the C classes that occur.
+        Balanced weights are those of scikit-learn's ``compute_class_weight``, ``n / (C n_c)``, for the C classes in the data.
 
         Raises:
-            DataError: for weights so large or so small that their mean is no number > 0.
+            DataError: for weights so large or so small that their mean is not a positive number.
         """
         classes = None
         if class_weights == "balanced":
@@ -115,7 +115,7 @@ class ExampleWeights:
         return cls(classes, mean)
 
     def __call__(self, y: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor | None:
-        """Return the weights of examples with these targets, float64 ``[n]``; None where all are equal."""
+        """Return the weights of examples with targets `y`, float64 ``[n]``; None if all are equal."""
         if self.classes is None:
             return None if weights is None else weights.double() / self.mean
         of_class = self.classes[y] / self.mean

@@ -1,4 +1,4 @@
-"""Words of a text, and their vectors from a file in GloVe's text format."""
+"""Split texts into words, and read word vectors in GloVe's text format."""
 
 from __future__ import annotations
 
@@ -14,54 +14,53 @@ from turnout.data.directory import data_directory
 from turnout.data.reading import UNPACKING_ERRORS, open_unpacked
 
 _LONGEST_LINE = 1 << 20
-"""Bytes of a line of word vectors, which files of another kind exceed."""
+"""The limit of bytes per line, for files that are not in this format."""
 
 _WORD = re.compile(r"[\w']+|[.,!?;]")
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a text as LEAF cuts them: runs of letters, digits, ``_`` and ``'``, and each of ``. , ! ? ;``."""
+    """Split a text into words as in LEAF: runs of letters, digits, ``_`` and ``'``, and each of ``. , ! ? ;``."""
     return _WORD.findall(text)
 
 
 def locate_vectors(file: str | os.PathLike[str], directory: str | os.PathLike[str] | None = None) -> Path:
-    """Return a file of word vectors: where its name says, or else in the data directory or its folder ``GloVe``.
+    """Locate a file of word vectors by its path, or in the data directory or its folder ``GloVe``.
 
     Raises:
-        DataError: if it is in none of these places; says which they are.
+        DataError: if it is not there, with the searched paths.
     """
     root = data_directory(directory)
-    places = [Path(file).expanduser(), root / "GloVe" / file, root / file]
-    path = next((path for path in places if path.is_file()), None)
+    paths = [Path(file).expanduser(), root / "GloVe" / file, root / file]
+    path = next((path for path in paths if path.is_file()), None)
     if path is None:
         raise DataError(
-            f"word vectors: no file {', '.join(map(str, dict.fromkeys(places)))}. Unpack glove.6B.zip from "
+            f"word vectors: no file {', '.join(map(str, dict.fromkeys(paths)))}. Unpack glove.6B.zip from "
             f"nlp.stanford.edu/projects/glove into {root / 'GloVe'}, or write vectors=FILE"
         )
     return path
 
 
-def read_vectors(path: Path, wanted: Container[str]) -> dict[str, np.ndarray]:
-    """Return the vectors, float32 ``[D]``, of those `wanted` words that a file in GloVe's text format has.
+def read_vectors(path: Path, words: Container[str]) -> dict[str, np.ndarray]:
+    """Read the vectors, float32 ``[D]``, of words from a file in GloVe's text format; words without a vector are left out.
 
-    A line is a word and its D numbers, with blanks between; D is that of the first line. Only the lines of wanted words
-    are read closely, because such files have a million others. Words with blanks in them are passed over.
+    A line is a word and its D numbers, separated by blanks; D is that of the first line. Only the lines of `words` are
+    parsed, because such files have a million others. Words that contain blanks are skipped.
 
     Raises:
-        DataError: for a file that cannot be read, a line that is no text in UTF-8, or one of a wanted word with too few
-            numbers or something else among them.
+        DataError: for a file that cannot be read, a line that is not UTF-8, or a vector with too few or invalid numbers.
     """
     vectors: dict[str, np.ndarray] = {}
     dimension = None
     try:
-        # As bytes, whose lines end at line feeds alone: some words hold other characters that end a line of text.
+        # Read as bytes, whose lines end only at line feeds: some words contain other line separators of Unicode.
         with open_unpacked(path) as file:
             for number, content in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), start=1):
                 line = _line(content, f"{path}: line {number}")
                 if dimension is None:
                     dimension = len(line.split()) - 1
                 word, _, numbers = line.rstrip("\r\n").partition(" ")
-                if word not in wanted or word in vectors:
+                if word not in words or word in vectors:
                     continue
                 values = numbers.split()
                 if len(values) <= dimension:
@@ -72,7 +71,7 @@ def read_vectors(path: Path, wanted: Container[str]) -> dict[str, np.ndarray]:
 
 
 def _line(content: bytes, where: str) -> str:
-    """Return a line as text."""
+    """Decode a line."""
     needed = "needed a file in GloVe's text format, a word and its numbers in each line, in UTF-8"
     if len(content) == _LONGEST_LINE:
         raise DataError(f"{where}: it has {_LONGEST_LINE:,} bytes or more; {needed}")
@@ -89,7 +88,7 @@ def _vector(values: list[str], dimension: int, where: str) -> np.ndarray:
             "file in GloVe's text format, a word and its numbers in each line"
         )
     try:
-        with np.errstate(over="ignore"):  # which is refused below
+        with np.errstate(over="ignore"):  # infinity raises an error below
             vector = np.array(values, dtype=np.float32)
     except ValueError as error:
         raise DataError(f"{where}: {error}; needed a word and its numbers in each line") from error
@@ -99,20 +98,20 @@ def _vector(values: list[str], dimension: int, where: str) -> np.ndarray:
 
 
 def vector_table(words: dict[str, int], path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vectors of some words in a table, and the row of each word.
+    """Return a table of the vectors of words, and the row of each word.
 
-    A word is looked up as it is written, then in lower case, so that files with and without capitals will do.
+    A word is looked up in its original case, then in lower case.
 
     Args:
         words: numbered from 1.
         path: of a file in GloVe's text format.
 
     Returns:
-        The table, float32 ``[V, D]``, whose row 0 is all zeros; and the row of word 1, 2, ..., int32, behind that of
-        number 0, which is 0 as it is for words without a vector.
+        The table, float32 ``[V, D]``, whose row 0 is all zeros; and the rows of the words 0, 1, 2, ..., int32, which are 0
+        for number 0 and for words without a vector.
 
     Raises:
-        DataError: for a damaged file, or one that has none of the words.
+        DataError: for a damaged file, or one without any of the words.
     """
     vectors = read_vectors(path, {spelling for word in words for spelling in (word, word.lower())})
     if not vectors:

@@ -1,7 +1,7 @@
-"""Partitions: which client holds which example.
+"""Partitions of examples over clients.
 
-Each partition is a frozen dataclass; `assign` turns labels into the rows of every client. The same options and the same
-seed give the same partition.
+A partition is a frozen dataclass; `assign` maps labels to the rows of every client, as a function of the options and the
+seed.
 """
 
 from turnout.core.registry import lookup as _lookup

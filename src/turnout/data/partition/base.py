@@ -1,4 +1,4 @@
-"""The base classes of partitions, and the row arithmetic they share."""
+"""Define the base classes of partitions, and functions on rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnout.core.registry import Family, Registered
 
 @dataclass(frozen=True)
 class Partition(Registered, ABC):
-    """Base class of partitions, which say which client holds which example; a frozen dataclass of plain options."""
+    """Base class of partitions, which assign examples to clients; a frozen dataclass of plain options."""
 
     family = Family("partition", "partitions", ("turnout.data.partition",))
 
@@ -24,27 +24,26 @@ class Partition(Registered, ABC):
     def assign(
         self, labels: np.ndarray, num_clients: int | None, seed: int, client_ids: np.ndarray | None = None
     ) -> list[np.ndarray]:
-        """Return the rows of each client: N int64 arrays without a common element.
+        """Return the rows of each client: N disjoint int64 arrays.
 
         Args:
-            labels: class of each example, integers ``[n]``; numbers to predict, float64 ``[n, ...]``, where there are no
-                classes.
-            num_clients: N; None, for all clients that the data have, only with `ById`.
-            seed: of this partition; shares no random numbers with anything else that has the same seed.
+            labels: class of each example, integers ``[n]``; without classes numbers to predict, float64 ``[n, ...]``.
+            num_clients: N; None, for all natural clients, only with `ById`.
+            seed: of a random stream that only partitions use.
             client_ids: the natural client of each example, int64 ``[n]``, or None.
 
         Raises:
-            ConfigurationError: for a request that cannot be met, with the reason.
-            DataError: where there are no examples, or no classes and the partition goes by them.
+            ConfigurationError: for options that do not fit the data.
+            DataError: without examples, or without classes if the partition needs them.
         """
 
 
 @dataclass(frozen=True)
 class Artificial(Partition):
-    """A partition that makes clients up; checks what is asked before `_rows` answers."""
+    """Base class of partitions with artificial clients; checks the arguments and calls `_rows`."""
 
     by_class: ClassVar[bool] = True
-    """True where it goes by the classes of the examples."""
+    """True if the partition depends on the classes of the examples."""
 
     def assign(
         self, labels: np.ndarray, num_clients: int | None, seed: int, client_ids: np.ndarray | None = None
@@ -75,11 +74,11 @@ class Artificial(Partition):
 
     @abstractmethod
     def _rows(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Return the rows of each client, for arguments known to be sound."""
+        """Return the rows of each client, for valid arguments."""
 
 
 def check_labels(partition: str, labels: np.ndarray) -> None:
-    """Refuse labels that are not one whole number for each example."""
+    """Raise an error for labels that are not one integer for each example."""
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise DataError(
             f"{partition} goes by class labels, one whole number for each example, and the targets are numbers of shape "
@@ -88,22 +87,22 @@ def check_labels(partition: str, labels: np.ndarray) -> None:
 
 
 def rows_by_class(labels: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the classes that occur, ascending ``[C]``, and the rows of each in the order of the data."""
+    """Return the classes in the data, ascending ``[C]``, and the rows of each in the order of the data."""
     classes, counts = np.unique(labels, return_counts=True)
     return classes, np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1])
 
 
 def by_owner(rows: np.ndarray, owner: np.ndarray, num_clients: int) -> list[np.ndarray]:
-    """Return the rows of each client, where ``rows[i]`` belongs to client ``owner[i]``; the order of `rows` is kept."""
+    """Group rows by client, where ``rows[i]`` belongs to client ``owner[i]``; the order of `rows` is preserved."""
     sizes = np.bincount(owner, minlength=num_clients)
     return np.split(rows[np.argsort(owner, kind="stable")], np.cumsum(sizes)[:-1])
 
 
 def deal(rows: np.ndarray, holders: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Return the owner of each row when `holders` take consecutive blocks of `rows` whose sizes differ by one at most."""
+    """Return the owner of each row, for consecutive blocks of `rows` whose sizes differ by at most one."""
     return np.asarray(holders)[np.arange(len(rows)) * len(holders) // len(rows)]
 
 
 def too_many_classes(option: str, number: int, present: int) -> ConfigurationError:
-    """Return the refusal of more classes than the data have."""
+    """Return the error for more classes than the data have."""
     return refuse(option, given=number, needed=f"at most {present}, the number of classes in the data")

@@ -1,4 +1,4 @@
-"""Clients as the data have them: writers, speakers, users."""
+"""Partition by the natural clients of the data, such as writers, speakers or users."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ ARTIFICIAL = (
     "Dirichlet(alpha=0.1), HsuDirichlet(alpha=1.0), LabelClusters(num_clusters=5, labels_per_cluster=2), "
     "ClassesPerClient(k=2), PowerLaw() or Iid()"
 )
-"""What to write where the data have no clients of their own."""
+"""Partitions for data without natural clients, for messages."""
 
 
 @dataclass(frozen=True)
 class ById(Partition, name="by_id"):
     """Make one client of each natural client id, in ascending order of the ids.
 
-    With a number of clients m, m of the ids are chosen at random, and the examples of the others are not used; without
-    one, all ids are clients. Rows keep the order of the data.
+    With a number of clients m, m of the ids are drawn at random, and the examples of the others are not used. Rows keep the
+    order of the data.
 
     Attributes:
-        min_examples: ids with fewer examples than this are passed over.
+        min_examples: ids with fewer examples are skipped.
 
     Raises:
-        ConfigurationError: where the data have no ids, or fewer than asked for with that many examples.
+        ConfigurationError: for data without ids, or with fewer than m ids with enough examples.
     """
 
     min_examples: int = 1

@@ -1,4 +1,4 @@
-"""A fixed number of classes for each client."""
+"""Partition with a fixed number of classes per client."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from turnout.data.partition.base import Artificial, by_owner, deal, rows_by_clas
 
 @dataclass(frozen=True)
 class ClassesPerClient(Artificial, name="classes_per_client"):
-    """Give every client k classes; a class is shared equally by the clients that hold it.
+    """Assign k classes to every client; each class is divided equally among its clients.
 
-    Clients choose in random order, each the k classes with the fewest holders so far, ties at random: the numbers of
-    holders of any two classes differ by one at most. The examples of a class are shuffled and shared by its holders
-    (sizes differ by one at most); a class that nobody holds, when there are fewer than C / k clients, is not used.
+    In random order, each client takes the k classes with the fewest clients so far, with random ties, so the numbers of
+    clients of any two classes differ by at most one. The examples of a class are shuffled and divided among its clients
+    (sizes differ by at most one). With fewer than C / k clients, some classes are not used.
 
     Attributes:
-        k: classes a client.
+        k: classes per client.
 
     Raises:
-        ConfigurationError: for k greater than the number of classes, or a class with fewer examples than holders.
+        ConfigurationError: for k greater than the number of classes, or a class with fewer examples than clients.
 
     Example:
         >>> import numpy as np, turnout as to
@@ -63,7 +63,7 @@ class ClassesPerClient(Artificial, name="classes_per_client"):
 
 
 def _balanced(num_clients: int, num_classes: int, k: int, rng: np.random.Generator) -> np.ndarray:
-    """Return who holds which class, bool ``[N, C]``: k in each row, and columns whose sums differ by one at most."""
+    """Return the classes of clients, bool ``[N, C]``, with k in each row, and column sums that differ by at most one."""
     holds = np.zeros((num_clients, num_classes), dtype=bool)
     holders = np.zeros(num_classes)
     for client in rng.permutation(num_clients):

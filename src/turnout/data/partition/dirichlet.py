@@ -1,4 +1,4 @@
-"""FedAU's partition: every class is cut into consecutive pieces, in proportion to each client's Dirichlet draw."""
+"""Partition of FedAU: every class is divided in proportion to Dirichlet draws of the clients."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _DRAWS = 100
 
 @dataclass(frozen=True)
 class Dirichlet(Artificial, name="dirichlet"):
-    """Cut every class into pieces by a Dirichlet draw for each client: sizes and label mixtures are unequal.
+    """Divide every class in proportion to a Dirichlet draw for each client, with unequal sizes and class proportions.
 
     With kappa_n ~ Dir(alpha * 1_C) for each client and L_c the rows of class c in the order of the data::
 
         client n gets  L_c[end(n - 1) : end(n)],   end(n) = round(|L_c| * sum_{m<=n} kappa_mc / sum_m kappa_mc)
 
-    where halves round to the even number. Classes are all from the least to the greatest label. The shares of a class
-    are formed from logarithms, so that no alpha, however small, makes them 0 / 0.
+    where halves round to even. The C classes are all integers from the least to the greatest label. The shares of a class are
+    computed from logarithms, so that they are not 0 / 0 for any alpha.
 
-    Clients may get nothing: `min_examples` draws the whole partition again, 100 times at most, until each has enough
-    (the first draw is the one without it), and is refused after that.
+    Clients may be empty. With `min_examples` the partition is drawn again, at most 100 times, until each client has enough
+    examples; the first draw is the same as without it.
 
     Attributes:
-        alpha: concentration, > 0; small: few classes a client; large: all alike.
-        min_examples: the least a client must hold; 0 takes the first draw as it is.
+        alpha: concentration, > 0; clients have few classes for small values, and equal proportions for large ones.
+        min_examples: the least number of examples of a client; 0 accepts the first draw.
 
     Raises:
         ConfigurationError: for alpha <= 0, or where `min_examples` cannot be met.
@@ -80,9 +80,10 @@ class Dirichlet(Artificial, name="dirichlet"):
 def log_dirichlet(alpha: float | np.ndarray, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
     """Return the logarithms of N draws from Dir(alpha), float64 ``[N, C]``; `alpha` is a number or ``[C]``.
 
-    A gamma variable of a small shape underflows to 0, its logarithm does not: G(a) is distributed as G(a + 1) U^(1/a).
+    A gamma variable with a small shape underflows to 0, but its logarithm does not: G(a) is distributed as
+    G(a + 1) U^(1/a).
     """
-    # Below 1e-200 the largest entry is 1 and the others are 0 to the last bit; their logarithms would overflow.
+    # Below 1e-200 the largest entry is 1 and the others are 0 in floating point, and logarithms would overflow.
     alpha = np.maximum(alpha, 1e-200)
     logs = np.log(rng.standard_gamma(np.broadcast_to(alpha + 1.0, shape))) - rng.standard_exponential(shape) / alpha
     peak = logs.max(axis=1, keepdims=True)
@@ -90,7 +91,7 @@ def log_dirichlet(alpha: float | np.ndarray, shape: tuple[int, int], rng: np.ran
 
 
 def cut_by_shares(labels: np.ndarray, shares: np.ndarray) -> list[np.ndarray]:
-    """Cut each class, in the order of the data, into consecutive pieces in proportion to a column of `shares`.
+    """Divide each class, in the order of the data, into consecutive pieces in proportion to a column of `shares`.
 
     Args:
         labels: ``[n]``; column c of `shares` is for label ``labels.min() + c``.

@@ -1,4 +1,4 @@
-"""Hsu's partition: clients of one size, each with its own Dirichlet mixture of classes."""
+"""Partition of Hsu et al.: clients of equal size with Dirichlet class proportions."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from turnout.data.partition.dirichlet import log_dirichlet
 
 @dataclass(frozen=True)
 class HsuDirichlet(Artificial, name="hsu_dirichlet"):
-    """Give all clients equally many examples, with unequal label mixtures.
+    """Assign equally many examples to all clients, with unequal class proportions.
 
-    Client n has q_n ~ Dir(alpha * prior), where the prior is the share of each class in the data, as Hsu et al. have it. The
-    clients take turns, in a new random order each time, and draw one example a turn: its class from q_n, then one of that
-    class which nobody has. A class that has run out is left out of q_n, and the rest counts in proportion. Turns keep the
-    last client as close to its mixture as the first.
+    Client n has q_n ~ Dir(alpha * prior), where the prior is the share of each class in the data, as in Hsu et al. In every
+    turn all clients, in random order, draw one example each: its class from q_n, then an unassigned example of the class.
+    Exhausted classes are removed from q_n, which is renormalised. Because clients draw in turns, the last client is as close
+    to its proportions as the first.
 
-    Many who cite Hsu et al. mean ``Dir(alpha, ..., alpha)``, with alpha for each class. For C balanced classes that is
-    ``HsuDirichlet(C * alpha)``, so "alpha = 0.5" of ten classes is ``HsuDirichlet(0.5)`` in the one reading, where one class
-    or two make up a client (``1 / E[sum_c q_c^2] = 1.4``), and ``HsuDirichlet(5.0)`` in the other, where about four do.
-    `Dirichlet` takes the alpha of each class.
+    Many papers that cite Hsu et al. mean ``Dir(alpha, ..., alpha)``, with alpha for each class. For C balanced classes this
+    is ``HsuDirichlet(C * alpha)``: "alpha = 0.5" with ten classes is ``HsuDirichlet(0.5)`` in one convention, with one or two
+    classes per client (``1 / E[sum_c q_c^2] = 1.4``), and ``HsuDirichlet(5.0)`` in the other, with about four. `Dirichlet`
+    takes the alpha of each class.
 
-    What remains after n // N examples each is not used.
+    The remainder of n / N examples is not used.
 
     Attributes:
         alpha: concentration, > 0.
-        examples_per_client: size of each client; None shares out all examples, n // N each.
+        examples_per_client: size of each client; None is n // N.
 
     Raises:
-        ConfigurationError: for alpha <= 0, or where the data have too few examples.
+        ConfigurationError: for alpha <= 0, or too few examples.
 
     Reference: Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
     Classification", 2019, section 3.
@@ -71,14 +71,14 @@ class HsuDirichlet(Artificial, name="hsu_dirichlet"):
 
 
 def _turn(log_q: np.ndarray, left: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw one class for each client, int64 ``[N]``; takes what is drawn off `left` ``[C]``.
+    """Draw one class for each client, int64 ``[N]``, and subtract the draws from `left` ``[C]``.
 
-    A client that finds its class gone draws again. Each pass but the last empties a class, so C passes are enough.
+    A client whose class is exhausted draws again. Each pass but the last exhausts a class, so C passes suffice.
     """
     drawn = np.empty(len(log_q), dtype=np.int64)
     waiting = rng.permutation(len(log_q))
     while len(waiting):
-        # The greatest of log q plus Gumbel noise is a draw from q, and from the rest of q where some are shut out.
+        # The argmax of log q plus Gumbel noise is a draw from q, or from the rest of q without the masked classes.
         noisy = log_q[waiting] + rng.gumbel(size=(len(waiting), len(left)))
         drawn[waiting] = np.where(left > 0, noisy, -np.inf).argmax(axis=1)
         served = np.concatenate([np.flatnonzero(drawn[waiting] == c)[: left[c]] for c in np.unique(drawn[waiting])])

@@ -1,4 +1,4 @@
-"""Every client holds a random sample of the same size."""
+"""Partition into random samples of the same size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnout.data.partition.base import Artificial
 
 @dataclass(frozen=True)
 class Iid(Artificial, name="iid"):
-    """Shuffle the examples and deal them out: sizes differ by one at most, every example is used.
+    """Shuffle the examples and divide them equally; sizes differ by at most one, and every example is used.
 
     Example:
         >>> import numpy as np, turnout as to

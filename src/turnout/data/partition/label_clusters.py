@@ -1,4 +1,4 @@
-"""Clusters of clients with disjoint sets of labels, alike within a cluster."""
+"""Partition into clusters of clients with disjoint labels, IID within a cluster."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from turnout.data.partition.base import Artificial, by_owner, deal, rows_by_clas
 class LabelClusters(Artificial, name="label_clusters"):
     """Divide labels among clusters and clients among clusters; the clients of a cluster are IID.
 
-    Cluster j owns the j-th run of `labels_per_cluster` classes in ascending order; classes beyond the last cluster are
-    not used. Clients join clusters at random, independently but for the one each cluster needs. The examples of a
-    cluster are shuffled and shared equally (sizes differ by one at most) by its clients, so clients of a cluster that
-    few joined hold more.
+    Cluster j has the j-th run of `labels_per_cluster` classes in ascending order; further classes are not used. Each cluster
+    has one client, and the other clients join clusters independently at random. The examples of a cluster are shuffled and
+    divided equally among its clients (sizes differ by at most one), so clients of small clusters have more examples.
 
     Attributes:
-        num_clusters: how many clusters.
-        labels_per_cluster: how many classes each owns.
+        num_clusters: number of clusters.
+        labels_per_cluster: number of classes of each cluster.
 
     Raises:
-        ConfigurationError: for more labels than there are, fewer clients than clusters, or more clients in a cluster
-            than it has examples.
+        ConfigurationError: for more labels than the data have, fewer clients than clusters, or more clients in a cluster
+            than examples.
 
     Reference: Cho et al., "Maximizing Global Model Appeal in Federated Learning", TMLR 2024, appendix D (5 clusters of
     2 labels).

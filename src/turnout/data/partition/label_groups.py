@@ -1,4 +1,4 @@
-"""Groups of clients with labels of their own, in the order of the clients' numbers."""
+"""Partition into groups of clients with disjoint labels, in the order of client numbers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from turnout.data.partition.base import Artificial, rows_by_class
 
 @dataclass(frozen=True)
 class LabelGroups(Artificial, name="label_groups"):
-    """Give groups of clients disjoint labels, of each of which every client in the group holds equally many examples.
+    """Assign disjoint labels to groups of clients; all clients of a group have equally many examples of each label.
 
-    FedStaleWeight's setting is the default: ten clients with the labels 4 to 9, and then five with 0 to 3, who are slow.
-    Of each label every client of its group has ``floor(examples / clients)``, drawn at random; what remains of it, and
+    The default is the setting of FedStaleWeight: ten clients with the labels 4 to 9, followed by five slow ones with 0 to 3.
+    Every client of a group has ``floor(examples / clients)`` examples of each label, drawn at random; the remainder, and
     labels of no group, are not used.
 
     Attributes:
-        labels: of each group, as whole numbers.
-        clients: how many each group has.
+        labels: of each group.
+        clients: number of clients of each group.
 
     Raises:
-        ConfigurationError: for a group without labels or clients, labels in several groups or of which there are none,
-            another number of clients than all groups have, or more clients than examples.
+        ConfigurationError: for a group without labels or clients, labels that are in several groups or not in the data, a
+            number of clients that is not that of all groups, or more clients than examples.
 
     Reference: Ma et al., "FedStaleWeight: buffered asynchronous federated learning with fair aggregation via staleness
     reweighting", 2024, section 5.

@@ -1,4 +1,4 @@
-"""FedProx's partition of MNIST: two neighbouring classes for each client, and sizes that follow a power law."""
+"""Partition of FedProx: two neighbouring classes per client, and sizes that follow a power law."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from turnout.data.partition.base import Artificial, by_owner, rows_by_class, too
 
 @dataclass(frozen=True)
 class PowerLaw(Artificial, name="power_law"):
-    """Give each client a few neighbouring classes, and sizes that follow a log-normal distribution.
+    """Assign a few neighbouring classes to each client, with log-normal sizes.
 
-    Client u holds the classes (u + j) mod C, j < `classes_per_client`. It first gets `least` examples of each; the
-    remaining R_c of a class are then cut in proportion to one log-normal number for each of its holders::
+    Client u has the classes (u + j) mod C, j < `classes_per_client`. It gets `least` examples of each; the remaining R_c
+    examples of a class are divided in proportion to one log-normal number for each of its clients::
 
-        share of holder h = floor(R_c * z_h / sum_h' z_h'),   z_h = exp(sigma * Normal(0, 1))
+        share of client h = floor(R_c * z_h / sum_h' z_h'),   z_h = exp(sigma * Normal(0, 1))
 
-    Rows go in the order of the data. The fractions lost to the floor, fewer examples than a class has holders, are not
-    used. (The mean of the logarithm would cancel, so it is no option. The authors' script skips a share that would end
-    exactly with the last example of its class; here it is given, and a class cannot be over-run either way.)
+    Rows are assigned in the order of the data, and the remainder of the floor is not used. The mean of the logarithm would
+    cancel, so it is not an option. The authors' script skips a share that would end exactly with the last example of its
+    class; here it is assigned.
 
     Attributes:
-        classes_per_client: how many neighbouring classes a client holds.
-        sigma: standard deviation of the logarithm; 0 makes shares equal.
-        least: examples of each of its classes that every client gets.
+        classes_per_client: number of neighbouring classes of a client.
+        sigma: standard deviation of the logarithm; 0 is equal shares.
+        least: the least number of examples of each of its classes that a client has.
 
     Raises:
-        ConfigurationError: for more classes than there are, or a class that has not `least` examples for each holder.
+        ConfigurationError: for more classes than the data have, or a class with too few examples for `least`.
 
     Reference: Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, and the authors' script for
     MNIST (1000 clients, 2 classes, sigma 2, least 5: the defaults).
@@ -50,7 +50,7 @@ class PowerLaw(Artificial, name="power_law"):
             raise too_many_classes("classes_per_client", self.classes_per_client, len(classes))
         client, offset = np.indices((num_clients, self.classes_per_client))
         held = (client + offset) % len(classes)
-        # Shares depend on ratios alone: subtracting the greatest keeps the exponential finite for any sigma.
+        # Shares depend only on ratios, and subtracting the greatest keeps the exponential finite for any sigma.
         logs = self.sigma * rng.standard_normal(held.shape)
         rows, owner = [], []
         for c, label in enumerate(classes):

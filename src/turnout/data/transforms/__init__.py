@@ -1,7 +1,7 @@
-"""Transforms of minibatches: normalisation, augmentation (random for each sample, from its key) and word vectors.
+"""Transforms of minibatches: normalisation, random augmentation and word vectors.
 
-The authors of FedAU draw one crop offset, one flip and one colour change for a whole minibatch; here every sample has its
-own, as torchvision has it in a data loader.
+Augmentation is random for each sample, as in torchvision with a data loader. The authors of FedAU draw one crop offset, one
+flip and one colour change for a whole minibatch.
 """
 
 from turnout.data.transforms.base import Transform as Transform

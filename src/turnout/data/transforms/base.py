@@ -1,4 +1,4 @@
-"""The base class of transforms, and the random numbers of samples."""
+"""Define the base class of transforms, and the random numbers of samples."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from turnout.core.random import fold, uniform
 
 
 class Transform(ABC):
-    """Base class of transforms, which change a batch of inputs sample by sample; a frozen dataclass of plain options.
+    """Base class of transforms of batches of inputs; a frozen dataclass of plain options.
 
-    What a sample becomes depends on the sample and its key alone, bit for bit, whatever else is in the batch.
+    The result for a sample is a function of the sample and its key, bit for bit, independent of the rest of the batch.
     """
 
     random: ClassVar[bool]
-    """True where it draws random numbers, and so belongs to training only."""
+    """True for random transforms, which are applied only in training."""
 
     enlarges: ClassVar[bool] = False
-    """True where inputs take much more memory behind it, so that it waits for each minibatch even if it is not random."""
+    """True if outputs take much more memory than inputs, so that the transform is applied to each minibatch."""
 
     @abstractmethod
     def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
         """Return the transformed batch, a new tensor.
 
         Args:
-            x: inputs, most often images ``[n, C, H, W]``.
-            keys: 64 random bits for each sample, int64 ``[n]``, on the device of `x`; None for what is not random.
+            x: inputs, usually images ``[n, C, H, W]``.
+            keys: 64 random bits for each sample, int64 ``[n]``, on the device of `x`; None for transforms that are not
+                random.
 
         Raises:
-            DataError: for inputs of a shape that this transform does not take.
+            DataError: for inputs of an unsupported shape.
         """
 
 
@@ -43,12 +44,12 @@ def keys_of(keys: torch.Tensor | None, number: int) -> torch.Tensor:
 
 
 def chosen(keys: torch.Tensor | None, number: int, probability: float) -> torch.Tensor:
-    """Draw the samples that a change of that probability happens to, bool ``[n, 1, 1, 1]``."""
+    """Draw a Bernoulli mask of samples, bool ``[n, 1, 1, 1]``."""
     return (uniform(keys_of(keys, number)) < probability).view(-1, 1, 1, 1)
 
 
 def check_images(name: str, x: torch.Tensor, channels: tuple[int, ...] = ()) -> None:
-    """Refuse what is not a batch of images, with one of `channels` channels if any are given."""
+    """Check that inputs are a batch of images, with one of the numbers of `channels` if there are any."""
     if x.ndim != 4 or (channels and x.shape[1] not in channels):
         colours = f" with C = {' or '.join(map(str, channels))}" if channels else ""
         raise DataError(f"{name} needs images [n, C, H, W]{colours}, got inputs of shape {list(x.shape)}")

@@ -1,9 +1,8 @@
-"""Changes of colour on 256 levels, as torchvision and Pillow make them on 8-bit images.
+"""Random changes of colour on 256 levels, as in torchvision and Pillow on 8-bit images.
 
-Images are floats in [0, 1] or uint8. A float is first cut to its level, floor(255.999 x), and the result is a level again,
-given back as level / 255; both ways are exact for levels, so a chain of these equals one on 8-bit images. All arithmetic
-is on whole numbers, or the same few float operations for every pixel, never a convolution whose rounding may depend on
-the size of the batch.
+Images are floats in [0, 1] or uint8. Floats are quantised to levels, floor(255.999 x), and results are returned as level /
+255; both conversions are exact for levels, so a chain of these transforms equals one on 8-bit images. All arithmetic is on
+integers, or elementwise, without convolutions, whose rounding may depend on the size of the batch.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ def from_levels(levels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 class AdjustSharpness(Transform):
     """Sharpen (factor > 1) or smooth (factor < 1) each sample with a probability.
 
-    With b the image blurred by the 3 x 3 mean in which the centre counts five times (13 in all, rounded)::
+    With b the image blurred by the 3 x 3 mean with weight 5 of the centre (13 in total, rounded)::
 
         x <- trunc(clip(factor * x + (1 - factor) * b, 0, 255))
 
-    The pixels of the border are left alone, and so are images that are nothing but border.
+    Border pixels are not changed.
 
     Reference: torchvision's RandomAdjustSharpness; Pillow's ImageEnhance.Sharpness.
     """
@@ -76,9 +75,9 @@ def sharpen(levels: torch.Tensor, factor: float) -> torch.Tensor:
 class ColorJitter(Transform):
     """Change brightness and hue of each sample by random amounts, in random order.
 
-    Brightness: every level times a factor uniform on [max(0, 1 - brightness), 1 + brightness], cut to 0..255. Hue: the
-    hue of every pixel (hexagonal, HSV) turned by a share of the circle uniform on [-hue, hue]; grey pixels and images of
-    one channel have none. Without the option, no change.
+    Brightness: every level is multiplied by a factor uniform on [max(0, 1 - brightness), 1 + brightness] and clipped to
+    0..255. Hue: the hue of every pixel (hexagonal, HSV) is rotated by a share of the circle uniform on [-hue, hue]; grey
+    pixels and images with one channel do not change. Both are 0 by default, for no change.
 
     Raises:
         ConfigurationError: for brightness < 0, or hue outside [0, 0.5].
@@ -104,7 +103,7 @@ class ColorJitter(Transform):
         factor = darkest + (1.0 + self.brightness - darkest) * uniform(keys_of(keys, 0))
         turn = self.hue * (2.0 * uniform(keys_of(keys, 1)) - 1.0)
         first = uniform(keys_of(keys, 2)) < 0.5
-        # A factor of one changes no level: each sample is brightened before its hue is turned, or after.
+        # A factor of one changes no level, so each sample is brightened either before or after its hue is rotated.
         levels = brighten(to_levels(x), torch.where(first, factor, 1.0))
         if self.hue > 0 and x.shape[1] == 3:
             levels = turn_hue(levels, turn)
@@ -112,12 +111,12 @@ class ColorJitter(Transform):
 
 
 def brighten(levels: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Return levels times the factor ``[n]`` of each image, cut to 0..255."""
+    """Return levels times the factor ``[n]`` of each image, clipped to 0..255."""
     return (levels * factors.to(torch.float32).view(-1, 1, 1, 1)).clamp(0, 255).to(torch.int32)
 
 
 def turn_hue(levels: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
-    """Return levels of colour images ``[n, 3, H, W]`` with all hues turned by a share ``[n]`` of the circle.
+    """Return levels of colour images ``[n, 3, H, W]`` with all hues rotated by a share ``[n]`` of the circle.
 
     With value v = max(r, g, b), chroma c = v - min(r, g, b) and hue h in sixths of the circle, the channels are
     v - c * clip(min(k, 4 - k), 0, 1), k = (offset + h) mod 6, with offsets 5, 3 and 1 for red, green and blue.
@@ -142,7 +141,7 @@ def turn_hue(levels: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Posterize(Transform):
-    """Keep the upper `bits` bits of each level alone, for each sample with a probability.
+    """Keep only the upper `bits` bits of each level, for each sample with a probability.
 
     Reference: torchvision's RandomPosterize.
     """
@@ -173,7 +172,7 @@ class Equalize(Transform):
 
         level i becomes  min(255, floor((sum_{j<i} h_j + floor(s / 2)) / s))
 
-    and a channel with s = 0 (fewer than 255 pixels below its highest level) stays as it is.
+    and a channel with s = 0 (fewer than 255 pixels below its highest level) does not change.
 
     Reference: torchvision's RandomEqualize; Pillow's ImageOps.equalize.
     """
@@ -193,7 +192,7 @@ class Equalize(Transform):
 
 
 def equalise(levels: torch.Tensor) -> torch.Tensor:
-    """Return levels of images ``[n, C, H, W]``, each channel with an even histogram, see `Equalize`."""
+    """Return levels of images ``[n, C, H, W]`` with equalised channels, see `Equalize`."""
     flat = levels.flatten(2).flatten(0, 1).long()  # [n C, H W]
     histogram = torch.zeros(len(flat), 256, dtype=torch.long, device=flat.device)
     histogram.scatter_add_(1, flat, torch.ones_like(flat))

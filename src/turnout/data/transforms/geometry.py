@@ -17,15 +17,15 @@ from turnout.data.transforms.base import Transform, check_images, chosen, keys_o
 class RandomCrop(Transform):
     """Crop a random window of ``size x size`` pixels, after `padding` zeros on each side.
 
-    The offset of each sample is uniform over all windows that fit. Placed behind `Normalise`, the zeros are the mean
-    colour, as in FedAU's code.
+    The offset of each sample is uniform over all windows in the image. After `Normalise`, zeros are the mean colour, as in
+    FedAU's code.
 
     Attributes:
         size: height and width of the window.
         padding: pixels of zeros added on each side first.
 
     Raises:
-        DataError: for images that are smaller than the window even with their padding.
+        DataError: for padded images that are smaller than the window.
     """
 
     random: ClassVar[bool] = True
@@ -52,7 +52,7 @@ class RandomCrop(Transform):
 
 @dataclass(frozen=True)
 class RandomHorizontalFlip(Transform):
-    """Exchange left and right, for each sample with a probability."""
+    """Flip each sample horizontally with a probability."""
 
     random: ClassVar[bool] = True
     probability: float = 0.5

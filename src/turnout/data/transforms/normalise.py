@@ -15,11 +15,11 @@ from turnout.data.transforms.base import Transform
 class Normalise(Transform):
     """Shift and scale each channel, ``x <- (x - mean) / std``.
 
-    Images of whole numbers (uint8) are first divided by 255, so that mean and std are always those of [0, 1].
+    Images of type uint8 are first divided by 255, so that mean and std are always on the scale [0, 1].
 
     Attributes:
-        mean: one number for each channel, or one for all inputs of any shape.
-        std: the same of standard deviations, > 0.
+        mean: one number per channel, or a single number for inputs of any shape.
+        std: standard deviations in the same form, > 0.
 
     Raises:
         ConfigurationError: for a std <= 0, or tuples that differ in length.
@@ -37,14 +37,14 @@ class Normalise(Transform):
             raise refuse("std", given=self.std, needed=f"as many numbers as the mean has, {len(self.mean)}")
 
     def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
-        """See `Transform.apply`; one mean for all takes inputs of any shape ``[n, ...]``."""
+        """See `Transform.apply`; with a single number inputs may have any shape ``[n, ...]``."""
         del keys
         if x.dtype == torch.uint8:
             x = x.to(torch.float32) / 255.0
         return (x - self._like(x, self.mean)) / self._like(x, self.std)
 
     def _like(self, x: torch.Tensor, value: float | tuple[float, ...]) -> torch.Tensor | float:
-        """Return a number, or one for each channel in the shape that broadcasts against `x`."""
+        """Return a number, or numbers per channel in a shape that broadcasts against `x`."""
         if not isinstance(value, tuple):
             return value
         if x.ndim < 2 or x.shape[1] != len(value):

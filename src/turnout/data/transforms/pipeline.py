@@ -1,4 +1,4 @@
-"""Transforms one after the other: applying and checking them, and the augmentations of FedAU's experiments."""
+"""Apply and check sequences of transforms, and define the augmentations of FedAU's experiments."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from turnout.data.transforms.normalise import Normalise
 def apply_transforms(
     transforms: Sequence[Transform], x: torch.Tensor, keys: torch.Tensor | None, training: bool
 ) -> torch.Tensor:
-    """Return a batch after all transforms, in order; the random ones are skipped unless `training`.
+    """Apply transforms in order; random ones only with `training`.
 
-    Each random transform has its own numbers from a sample's key, by its place among the random ones: what has been
-    baked into the data beforehand changes nothing.
+    The random numbers of a transform are a function of the sample's key and its index among the random transforms, so baking
+    other transforms into the data does not change them.
 
     Args:
         transforms: may be empty.
         x: inputs ``[n, ...]``.
-        keys: 64 random bits for each sample, int64 ``[n]``; may be None where nothing random is applied.
-        training: whether random transforms apply.
+        keys: 64 random bits for each sample, int64 ``[n]``; may be None if no random transform is applied.
+        training: apply random transforms.
 
     Raises:
         ConfigurationError: for random transforms in training without keys.
-        DataError: for inputs of a shape that a transform does not take.
+        DataError: for inputs of a shape that a transform does not support.
     """
     number = 0
     for transform in transforms:
@@ -49,16 +49,16 @@ def apply_transforms(
 def bake(
     transforms: Sequence[Transform], x: torch.Tensor, chunk: int = 4096
 ) -> tuple[torch.Tensor, tuple[Transform, ...]]:
-    """Apply the leading transforms that are neither random nor enlarging once and for all; return those that remain.
+    """Apply the leading transforms that are neither random nor enlarging to all inputs; return the other transforms.
 
     Args:
         transforms: as for `apply_transforms`.
         x: all inputs ``[n, ...]``; not changed.
-        chunk: how many samples at a time, which bounds the memory besides the result's own.
+        chunk: number of samples at a time, which limits temporary memory.
     """
     transforms = tuple(transforms)
-    waits = (i for i, transform in enumerate(transforms) if transform.random or transform.enlarges)
-    leading = next(waits, len(transforms))
+    deferred = (i for i, transform in enumerate(transforms) if transform.random or transform.enlarges)
+    leading = next(deferred, len(transforms))
     if leading == 0:
         return x, transforms
     first = apply_transforms(transforms[:leading], x[:chunk], None, training=False)
@@ -71,7 +71,7 @@ def bake(
 
 
 def check_transforms(transforms: Sequence[Transform]) -> None:
-    """Refuse what is no transform, and changes of colour behind a normalisation, whose results are no colours."""
+    """Raise an error for objects that are not transforms, and for changes of colour after a normalisation."""
     normalised = False
     for transform in transforms:
         if not isinstance(transform, Transform):
@@ -87,14 +87,14 @@ _NORMALISE = Normalise(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.201
 
 
 def cifar_augmentation() -> tuple[Transform, ...]:
-    """CIFAR-10: normalised, then a crop of 32 x 32 out of 40 x 40 and a horizontal flip, random for each sample."""
+    """CIFAR-10: normalisation, then a random crop of 32 x 32 out of 40 x 40 and a random horizontal flip."""
     return (_NORMALISE, RandomCrop(32, padding=4), RandomHorizontalFlip())
 
 
 def cifar100_augmentation() -> tuple[Transform, ...]:
-    """CIFAR-100: changes of colour on images in [0, 1], then as for CIFAR-10; random for each sample.
+    """CIFAR-100: random changes of colour on images in [0, 1], then as for CIFAR-10.
 
-    The probabilities are torchvision's defaults, 0.5 each; the jitter always applies.
+    The probabilities are torchvision's defaults, 0.5 each; the jitter is always applied.
     """
     return (
         AdjustSharpness(factor=2.0),
@@ -106,7 +106,7 @@ def cifar100_augmentation() -> tuple[Transform, ...]:
 
 
 AUGMENTATIONS = Family("augmentation", "augmentations", ("turnout.data.transforms",), returns=tuple)
-"""Transforms of training images that go in place of the data's own."""
+"""Sequences of transforms that replace those of the data in training."""
 
 AUGMENTATIONS.register(cifar_augmentation, "cifar")
 AUGMENTATIONS.register(cifar100_augmentation, "cifar100")

@@ -1,4 +1,4 @@
-"""Words become their vectors: an embedding that is not trained."""
+"""Look up word vectors, an embedding that is not trained."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from turnout.data.transforms.base import Transform
 
 @dataclass(frozen=True, eq=False)
 class WordVectors(Transform):
-    """Look words up, ``x <- table[x]``: each word, a row number of a fixed table, becomes that row.
+    """Look up words in a fixed table, ``x <- table[x]``.
 
-    An embedding that is not trained is no part of the model: it is neither sent nor averaged, so it belongs to the data.
+    An embedding that is not trained is neither sent nor averaged, so it is part of the data and not of the model.
 
     Attributes:
         table: float32 ``[V, D]``, a vector for each word.
 
     Raises:
-        DataError: for a table that is not ``[V, D]`` of float32; for inputs that are not rows of it, ``[n, T]``.
+        DataError: for a table that is not float32 ``[V, D]``, and inputs that are not row numbers ``[n, T]``.
     """
 
     random: ClassVar[bool] = False
@@ -48,5 +48,5 @@ class WordVectors(Transform):
 
 @lru_cache(maxsize=4)
 def _on_device(words: WordVectors, device: torch.device) -> torch.Tensor:
-    """Return the table where the inputs are: moved once and not with every minibatch."""
+    """Return the table on a device; cached, so that it is copied only once."""
     return torch.from_numpy(words.table).to(device)
