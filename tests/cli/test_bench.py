@@ -52,8 +52,8 @@ def test_any_experiment_can_be_timed(turnout: Turnout, small: tuple[str, ...]) -
     result = turnout("bench", "--algorithm", "fedvarp", "--rounds", 3, *small, "--data", "digits")
     assert result.exit_code == 0, result.exception
     for title in (
-        "client updates a second",
-        "updates a second by engine",
+        "client updates per second",
+        "updates per second by engine",
         "data, training, server, evaluation",
         "peak memory",
         "vectorised",

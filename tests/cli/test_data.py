@@ -24,7 +24,7 @@ def test_who_would_hold_what_is_shown(turnout: Turnout) -> None:
     assert row[1] == "7"
     assert row[-1] == "2.0"
     assert "pooled test" in result.stdout
-    assert result.stdout.endswith("who holds what: runs/digits-clients.png\n")
+    assert result.stdout.endswith("data of clients: runs/digits-clients.png\n")
     assert [path.name for path in Path().iterdir()] == ["runs"]
     assert Path("runs/digits-clients.png").read_bytes().startswith(b"\x89PNG")
 

@@ -117,7 +117,7 @@ def test_nothing_in_a_folder_runs_code(door: tuple[str, ...], sent: Path, turnou
     else:
         assert result.exit_code == 0, result.output
     if door[0] == "report" and "evil" in json.loads((sent / "settings.json").read_text())["data"]["name"]:
-        assert "no picture of who holds what: sent names code" in result.stderr.replace("\n", " ")
+        assert "no plot of the clients' data: sent names code" in result.stderr.replace("\n", " ")
     load(sent)
     load_record(sent)
     assert not sent.with_name("mark").exists()

@@ -26,7 +26,7 @@ def test_runs_become_one_page(turnout: Turnout) -> None:
     assert result.stdout.endswith("report: page.html\n")
     page = Path("page.html").read_text()
     assert "Two of them" in page
-    assert "Who holds what" in page
+    assert "Data of clients" in page
     assert "mifa" in result.stdout
     assert json.loads(Path("runs/mifa-digits-0/environment.json").read_text())["date"] in page
 
@@ -45,8 +45,8 @@ def test_a_report_of_runs_whose_data_are_gone_goes_without_their_picture(turnout
     Path("runs/mifa-digits-0/settings.json").unlink()
     result = turnout("report", "runs/mifa-digits-0")
     assert result.exit_code == 0
-    assert "no picture of who holds what: " in result.stderr
-    assert "Who holds what" not in Path("runs/mifa-digits-0/report.html").read_text()
+    assert "no plot of the clients' data: " in result.stderr
+    assert "Data of clients" not in Path("runs/mifa-digits-0/report.html").read_text()
 
 
 @pytest.mark.usefixtures("runs")

@@ -52,7 +52,7 @@ def test_a_long_comparison_without_a_terminal_tells_every_minute(monkeypatch) ->
         tell(Update("fedau", 0, "stopped", 3, 9, note="stopped after round 3 of 9, all saved"))
         tell(Update("mifa", 0, "done", 9, 9))
     assert written(console) == [
-        "0 of 2 runs ended, under way: fedau, seed 0: round 2 of 9",
+        "0 of 2 runs ended, in progress: fedau, seed 0: round 2 of 9",
         "fedau, seed 0: stopped after round 3 of 9, all saved",
         "mifa, seed 0: done",
     ]

@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 import turnout as to
-from turnout.cli.commands.status import heard_table, rows_of
+from turnout.cli.commands.status import participation_table, rows_of
 from turnout.data.federated import Shards
 from turnout.deployment.server.figures import DECILES, contributions_of, summary
 from turnout.deployment.server.ledger import Ledger
@@ -79,7 +79,7 @@ def test_who_is_heard_is_shown_and_survives_a_restart(world):
     assert f"turnout_clients_never_heard {heard['never']}" in lines
     assert f'turnout_client_influence{{quantile="0.9"}} {heard["deciles"]["influence"][9]}' in lines
     assert "# TYPE turnout_client_participation gauge" in lines
-    shown = text_of(heard_table(figures))
+    shown = text_of(participation_table(figures))
     assert f"after 3 steps, {heard['never']:.1%} of clients never" in shown
     assert "influence (fair share = 1)" in shown
     assert f"{heard['deciles']['influence'][10]:.3g}" in shown

@@ -74,7 +74,7 @@ def test_swarm_status_replay(folder):
     assert "test loss" in cli("report", folder / "run")
     shown = (folder / "run" / "report.html").read_text()
     assert "fedau, trained for 2 rounds on digits over 4 clients" in shown
-    assert "Who took part when" in shown
+    assert "Participation of clients" in shown
     said = cli("replay", folder / "run", "--as-trace", folder / "trace")
     assert "the same model as in the checkpoint, bit for bit" in said
     assert (folder / "trace" / "speed.csv").read_text().startswith("client,compute\n")

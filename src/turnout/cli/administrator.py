@@ -1,4 +1,4 @@
-"""Ask a server as its administrator, on the command line: which server, and with which token."""
+"""Send administrative requests to a server from the command line."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 @options
 class AdministratorOptions(ConnectionOptions):
-    """Options of commands by which an administrator asks a server."""
+    """Options of administrative commands."""
 
-    run: str = argument("The folder of a server on this machine, or where a server is.", "RUN|URL")
+    run: str = argument("The folder of a local server, or the address of a server.", "RUN|URL")
     token: Path | None = option(
         "The administrator's token (default: TURNOUT_ADMIN_TOKEN, or admin.token in the folder).", "FILE"
     )
-    plain: bool = switch("What the server answers, as JSON.", "--json")
+    plain: bool = switch("Print the response as JSON.", "--json")
 
     def ask(
         self, request: Callable[[Administrator], dict[str, Any]], shown: Callable[[dict[str, Any]], RenderableType]
     ) -> None:
-        """Ask the server, and write what it answers: as JSON, or for people.
+        """Send a request to the server, and print the response as JSON or as text.
 
         Args:
-            request: asks it.
-            shown: an answer, for people.
+            request: sends the request.
+            shown: formats a response as text.
 
         Raises:
             ConfigurationError: as `administrator` does.
-            RunFailed: where the server does not answer, or refuses.
+            RunFailed: where the server does not respond, or rejects the request.
         """
         administrator = self.administrator()
         from turnout.deployment.client.administrator import AdministrationFailed
@@ -56,10 +56,10 @@ class AdministratorOptions(ConnectionOptions):
             show(shown(answer))
 
     def administrator(self) -> Administrator:
-        """Return who administers the server.
+        """Return a client for the administrative interface of the server.
 
-        The folder of a server on this machine says where it listens and holds the token. Without one, the token is that of
-        ``--token`` or the variable TURNOUT_ADMIN_TOKEN.
+        The folder of a local server contains its address and the token. Otherwise the token is that of ``--token`` or the
+        variable TURNOUT_ADMIN_TOKEN.
 
         Raises:
             ConfigurationError: where there is no such folder or address, or no token.

@@ -1,4 +1,4 @@
-"""Assemble the commands into one application."""
+"""Assemble the commands to one application."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ turnout list algorithms
 
 
 def _application(name: str, text: str, epilog: str) -> typer.Typer:
-    """Return an application without commands, which shows its help where none is named."""
+    """Return an application without commands, which shows its help by default."""
     return typer.Typer(
         name=name,
         help=text,
@@ -48,7 +48,7 @@ def _application(name: str, text: str, epilog: str) -> typer.Typer:
     )
 
 
-app = _application("turnout", "Federated learning for clients who come and go.", EPILOG)
+app = _application("turnout", "Federated learning with partial participation of clients.", EPILOG)
 
 
 def _version(asked_for: bool) -> None:
@@ -64,10 +64,10 @@ def turnout(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", envvar="TURNOUT_DEBUG", help="Show where an error comes from.")
+        bool, typer.Option("--debug", envvar="TURNOUT_DEBUG", help="Show the traceback of an error.")
     ] = False,
 ) -> None:
-    """Federated learning for clients who come and go."""
+    """Federated learning with partial participation of clients."""
     del version
     errors.debug(debug)
     if errors.several() and context.invoked_subcommand != "run":
@@ -84,12 +84,12 @@ for command in (
     command.add_to(app)
 listing.listing.add_to(app, "list")
 
-_data = _application("data", "List data sets, fetch them, look at who would hold what.", data.EPILOG)
+_data = _application("data", "List and download data sets, and show how they are split over clients.", data.EPILOG)
 data.catalogue.add_to(_data, "list")
 data.fetch.add_to(_data)
 data.show_data.add_to(_data, "show")
 app.add_typer(_data)
 
-_protocol = _application("protocol", "What the author of a client in another language needs.", conform.VECTORS_EPILOG)
+_protocol = _application("protocol", "Tools for clients in other languages.", conform.VECTORS_EPILOG)
 conform.vectors.add_to(_protocol)
 app.add_typer(_protocol)

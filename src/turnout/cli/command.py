@@ -1,4 +1,4 @@
-"""Declare a command: a dataclass of options, examples for its help, and the function that does the work."""
+"""Declare commands: a dataclass of options, examples for the help, and a function."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from turnout.cli.errors import guarded
 Options = TypeVar("Options")
 
 REQUIRED: Any = MISSING
-"""The default of an option that has to be given."""
+"""The default of a required option."""
 
 
 def option(
     text: str, metavar: str | None = None, default: Any = None, *flags: str, panel: str | None = None, **more: Any
 ) -> Any:
-    """Return a field of a dataclass that is an option of the command line.
+    """Return a dataclass field for an option of the command line.
 
     Args:
-        text: of the help.
-        metavar: what stands for the value there.
+        text: help text.
+        metavar: placeholder of the value in the help.
         default: of the field.
-        flags: how it is written; by default the name of the field with two dashes.
-        panel: heading in the help below which it is listed.
+        flags: by default the name of the field with two dashes.
+        panel: heading in the help.
         more: further arguments of `typer.Option`.
     """
     made = typer.Option(*flags, help=text, metavar=metavar, rich_help_panel=panel, **more)
@@ -35,16 +35,16 @@ def option(
 
 
 def switch(text: str, *flags: str, default: bool = False, panel: str | None = None) -> Any:
-    """Return a field of a dataclass that is an option without a value, written as `flags`; see `option`."""
+    """Return a dataclass field for an option without a value; see `option`."""
     return option(text, None, default, *flags, panel=panel)
 
 
 def argument(text: str, metavar: str, default: Any = REQUIRED, **more: Any) -> Any:
-    """Return a field of a dataclass that is a positional argument of the command line, required unless it has a default.
+    """Return a dataclass field for a positional argument, which is required unless it has a default.
 
     Args:
-        text: of the help.
-        metavar: what stands for the value there.
+        text: help text.
+        metavar: placeholder of the value in the help.
         default: of the field.
         more: further arguments of `typer.Argument`.
     """
@@ -54,41 +54,41 @@ def argument(text: str, metavar: str, default: Any = REQUIRED, **more: Any) -> A
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def options(kind: type[Options]) -> type[Options]:
-    """Make a class a dataclass of options, with no more than a command needs: each method costs time before every help."""
+    """Make a class a minimal dataclass of options, since generated methods would slow down every ``--help``."""
     return dataclass(kw_only=True, eq=False, repr=False, match_args=False)(kind)
 
 
 def examples(commands: str, *notes: str) -> str:
-    """Return what stands below the help of a command: example commands, a line each, and paragraphs."""
+    """Return the epilog of a command's help: example commands, one per line, and paragraphs."""
     return "\n\n".join(["[bold]Examples[/bold]", *commands.strip().splitlines(), *notes])
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command as typer takes it.
+    """A command for typer.
 
     Attributes:
-        function: has one parameter for each field of the dataclass of options.
-        epilog: the examples below its help.
+        function: with one parameter for each field of the dataclass of options.
+        epilog: examples below its help.
     """
 
     function: Callable[..., None]
     epilog: str
 
     def add_to(self, app: typer.Typer, name: str | None = None) -> None:
-        """Add the command to an application, by the name of its function where no other is given."""
+        """Add the command to an application, by default under the name of its function."""
         app.command(name, epilog=self.epilog)(self.function)
 
 
 def command(kind: type[Options], epilog: str) -> Callable[[Callable[[Options], None]], Command]:
     """Return a decorator that makes a command of a function of a dataclass of options.
 
-    Typer reads one parameter for each field of the dataclass from the signature. Errors of the function end in a line and
-    an exit code (`guarded`).
+    Typer reads one parameter for each field of the dataclass from the signature. Errors of the function become a line and an
+    exit code (`guarded`).
 
     Args:
-        kind: made by `options`; `option` and `argument` make its fields.
-        epilog: what `examples` returns.
+        kind: a class made by `options`, with fields made by `option` and `argument`.
+        epilog: a result of `examples`.
     """
 
     def decorate(function: Callable[[Options], None]) -> Command:

@@ -23,7 +23,7 @@ from turnout.cli.variants import Layers, seeds_of
 from turnout.comparison.run import Resources, Run
 from turnout.comparison.search import search
 from turnout.comparison.study import Study, corners, space_of
-from turnout.comparison.sweep import measure_of, points, sorted_out
+from turnout.comparison.sweep import grid_result, measure_of, points
 from turnout.core.checks import ConfigurationError, count, counted
 from turnout.record.describe import flat
 from turnout.reporting.grid import Search, Sweep, assignments, by_name, grid_csv, grid_table
@@ -110,7 +110,7 @@ class SweepPlan:
         resources = self.begin(counted(len(combinations), "point"), plan)
 
         def tell(done: Mapping[Run, RunRecord], _: str = "") -> None:
-            result = sorted_out(self.axes, combinations, list(done.values()), self.measure, self.to_accuracy)
+            result = grid_result(self.axes, combinations, list(done.values()), self.measure, self.to_accuracy)
             conclude(result, plan.folder, self.options.report)
 
         perform(self.options, plan.runs(self.options.checkpoint_every), plan.folder, resources, tell)

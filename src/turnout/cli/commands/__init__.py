@@ -1,1 +1,1 @@
-"""The options of each command. Its work is imported when it runs, so that help and completion are fast."""
+"""Options of the commands. The implementation is imported when a command runs, so that help and completion are fast."""

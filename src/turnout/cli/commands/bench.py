@@ -1,4 +1,4 @@
-"""``turnout bench``: how fast a federation trains here, and how much of the machine that uses."""
+"""``turnout bench``: measure the speed of training, and the utilisation of the machine."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ turnout bench --config examples/demo.toml --algorithm fedau
 """)
 
 _FIGURES = {
-    "client_updates_per_s": "client updates a second",
-    "client_updates_per_s_quartiles": "its quartiles over rounds",
-    "startup_and_first_round_s": "start until the first round's end, s",
-    "total_s": "start until the last round's end, s",
+    "client_updates_per_s": "client updates per second",
+    "client_updates_per_s_quartiles": "quartiles over rounds",
+    "startup_and_first_round_s": "start-up and first round, s",
+    "total_s": "total, s",
     "rounds": "rounds",
     "cohort": "cohort",
     "stages_s": "data, training, server, evaluation, s",
     "peak_rss_mb": "peak memory, MB",
     "data_mb": "of which examples, MB",
-    "gflop_per_update": "GFLOP an update",
+    "gflop_per_update": "GFLOP per update",
     "gflops": "GFLOP/s",
-    "matrix_gflops": "of a large matrix product, GFLOP/s",
-    "convolution_gflops": "of a convolution, GFLOP/s",
-    "fraction_of_machine": "share of the machine's arithmetic",
+    "matrix_gflops": "peak of a matrix product, GFLOP/s",
+    "convolution_gflops": "peak of a convolution, GFLOP/s",
+    "fraction_of_machine": "share of the machine's peak",
     "cores_used": "processors in use",
     "other_cpu_share": "share of processors used by others",
     "threads": "threads",
     "engine": "engine",
-    "engine_reason": "why",
-    "client_updates_per_s_by_engine": "updates a second by engine",
-    "backends": "what runs traced steps (traces)",
+    "engine_reason": "reason",
+    "client_updates_per_s_by_engine": "updates per second by engine",
+    "backends": "backends of traced steps (traces)",
 }
-"""Columns of the table, and their headings."""
+"""Titles of the rows of the table."""
 
 
 @options
@@ -59,21 +59,21 @@ class BenchOptions(ThreadsOption, ExperimentOptions, AlgorithmOption):
     """Options of ``turnout bench``."""
 
     what: list[str] | None = argument(
-        "A workload, or several, each in a process of its own; or settings of an experiment, as in turnout run. Without any: "
-        "all four workloads.",
+        "One or more workloads, each in a separate process (default: all four); or settings of an experiment, as in turnout "
+        "run.",
         "[W1|W2|W3|W4]|KEY=VALUE", None,
     )  # fmt: skip
     rounds: int | None = option("Rounds (default: 12, 60, 60, 8 for W1 to W4).", "N", panel=SETTINGS)
     seed: int | None = option("(default: 0)", "N", panel=SETTINGS)
     cohort: int | None = option("Clients of a round, drawn uniformly.", "N", panel=SETTINGS)
-    rates: bool = switch("Measure what the machine can do, and the other engine, too.", default=True)
-    as_json: bool = switch("One line of JSON for each instead of a table.", "--json")
+    rates: bool = switch("Also measure the peak of the machine, and the other engine.", default=True)
+    as_json: bool = switch("Print one line of JSON per workload instead of a table.", "--json")
 
     def workloads(self) -> list[str]:
-        """Return the workloads to time: those that are named, or all where no experiment is described.
+        """Return the workloads to time: the named ones, or all if there is no experiment.
 
         Raises:
-            ConfigurationError: for an unknown one, or one beside an experiment.
+            ConfigurationError: for an unknown workload, or one beside an experiment.
         """
         from turnout.comparison.bench.workloads import WORKLOADS
 
@@ -89,10 +89,10 @@ class BenchOptions(ThreadsOption, ExperimentOptions, AlgorithmOption):
 
 @command(BenchOptions, EPILOG)
 def bench(options: BenchOptions) -> None:
-    """Time rounds: updates a second, seconds in each stage, memory, and the share of the machine's arithmetic.
+    """Time rounds: updates per second, seconds in each stage, memory, and the utilisation of the machine.
 
-    Workloads are federated averaging with random data, the same that other simulators were timed on:
-    W1 a CNN, W2 logistic regression, W3 an MLP, W4 a character LSTM. What an experiment computes is not saved.
+    Workloads are federated averaging on random data, the same on which other simulators were timed:
+    W1 a CNN, W2 logistic regression, W3 an MLP, W4 a character LSTM. Results of an experiment are not saved.
     """
     from turnout.cli import layers
     from turnout.cli.run import one_algorithm
@@ -131,7 +131,7 @@ def _time_workload(name: str, under: list[dict[str, Any]], cohort: int | None, r
 
 
 def _time_each_alone(names: list[str]) -> list[dict[str, Any]]:
-    """Time several workloads, each in a process of its own, so that each has a start and a peak of memory."""
+    """Time several workloads, each in a separate process, so that each has its own start-up time and peak memory."""
     from turnout.comparison.bench.workloads import WORKLOADS
 
     words, figures = [word for word in sys.argv[1:] if word not in names], []
@@ -146,7 +146,7 @@ def _time_each_alone(names: list[str]) -> list[dict[str, Any]]:
 
 
 def _write(workloads: Sequence[dict[str, Any]], as_json: bool) -> None:
-    """Write what was measured: a line of JSON for each workload, or one table."""
+    """Print measurements as a line of JSON per workload, or as one table."""
     if as_json:
         for figures in workloads:
             typer.echo(json.dumps(figures))
@@ -161,7 +161,7 @@ def _write(workloads: Sequence[dict[str, Any]], as_json: bool) -> None:
 
 
 def _written(value: Any, named: bool = False) -> str:
-    """Return a figure as the table shows it; several by name or in the order of the title."""
+    """Format a figure of the table; several are joined, with their names if `named`."""
     if isinstance(value, dict) and named:
         return ", ".join(f"{name} {_written(number)}" for name, number in value.items())
     if isinstance(value, dict):

@@ -44,20 +44,20 @@ class ClientsOptions(AdministratorOptions):
 
 @command(ClientsOptions, EPILOG)
 def clients(options: ClientsOptions) -> None:
-    """List the clients of a server, name, ban or remove them, and add and withdraw one-time codes, while a run goes on.
+    """List, name, ban or remove the clients of a running server, and manage one-time codes.
 
-    A client that is banned is told the reason, and loses its task. One that is removed is forgotten: its token means nothing,
-    and whoever has it may enrol as a new client.
+    A banned client receives the reason and loses its task. The token of a removed client becomes invalid; the client may
+    enrol again as a new one.
     """
     request = request_of(options.action or [])
     options.ask(lambda administrator: _list(administrator) if request is None else administrator.ask(*request), shown)
 
 
 def request_of(words: Sequence[str]) -> Request | None:
-    """Return the request that the words of a command line make; None is the list of clients.
+    """Parse the action of a command line to a request; None is the list of clients.
 
     Raises:
-        ConfigurationError: for words that mean nothing.
+        ConfigurationError: for an unknown action.
     """
     from turnout.deployment.wire.administrator import MOST_CODES
 
@@ -88,7 +88,7 @@ def _number(text: str) -> int:
 
 
 def _list(administrator: Administrator) -> dict[str, Any]:
-    """Return the list of all clients, page by page."""
+    """Fetch the list of all clients, page by page."""
     listed: dict[str, Any] = {"clients": [], "next": 0}
     while (first := listed["next"]) is not None:
         page = administrator.ask("GET", f"/v1/admin/clients?first={int(first)}")
@@ -99,7 +99,7 @@ def _list(administrator: Administrator) -> dict[str, Any]:
 
 
 def shown(answer: dict[str, Any]) -> Table | Text:
-    """Return an answer of a server as people read it."""
+    """Format a response of the server."""
     if "clients" in answer:
         return _table(answer["clients"], answer["version"])
     if isinstance(codes := answer.get("codes"), list):
@@ -114,7 +114,7 @@ def shown(answer: dict[str, Any]) -> Table | Text:
 def _table(rows: Sequence[dict[str, Any]], steps: int) -> Table:
     """Return the list of clients as a table."""
     title = f"{len(rows)} clients, {steps} steps"
-    columns = ("client", "name", "state", "seen", "reports", "steps with it", "unusable")
+    columns = ("client", "name", "state", "seen", "reports", "share of steps", "unusable")
     table = Table(*columns, title=title, title_justify="left")
     for row in rows:
         state = row["state"] if row["reason"] is None or row["state"] == "removed" else f"banned: {row['reason']}"
@@ -126,7 +126,7 @@ def _table(rows: Sequence[dict[str, Any]], steps: int) -> Table:
 
 
 def _duration(seconds: float) -> str:
-    """Return a duration in its largest whole unit.
+    """Format a duration in its largest unit.
 
     >>> _duration(7.2), _duration(600.0), _duration(90_000.0)
     ('7 s', '10 min', '25 h')

@@ -1,4 +1,4 @@
-"""``turnout compare``: several algorithms with several seeds, side by side."""
+"""``turnout compare``: compare algorithms over several seeds."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ turnout compare examples/patient.py:patient fedstaleweight fedbuff
 turnout compare --config examples/demo.toml --jobs 2
 turnout compare --config examples/demo.toml --on slurm:partition=cpu,time=60 --folder /shared/demo
 """,
-    "The same command goes on where it was stopped, and does not repeat what is finished. Started several times, also on "
-    "several machines that see the folder, it shares the runs: turnout status FOLDER.",
+    "The same command resumes where it was stopped, and does not repeat finished runs. Several instances, also on several "
+    "machines that share the folder, divide the runs among themselves: turnout status FOLDER.",
 )
 
 
@@ -32,22 +32,22 @@ class CompareOptions(PreviewOptions, RunsOptions, ExperimentOptions):
     """Options of ``turnout compare``."""
 
     names: list[str] | None = argument(
-        "What to compare (turnout list algorithms), and any settings: of all, local.lr=0.05, or of one, fedau.cutoff=10",
+        "Algorithms (turnout list algorithms) and settings of all, local.lr=0.05, or of one, fedau.cutoff=10",
         "ALGORITHM|KEY=VALUE", None, autocompletion=names_of("algorithm"),
     )  # fmt: skip
     seeds: str | None = seeds_option()
     folder: Path | None = folder_option("runs/CONFIG, or runs/compare-DATA")
     to_accuracy: float | None = option(
-        "Also tell after how many rounds, bytes and simulated seconds this accuracy was reached, e.g. 0.8.",
+        "Also report the rounds, bytes and simulated seconds until this accuracy was reached, e.g. 0.8.",
         "SHARE", panel=OUTCOME,
     )  # fmt: skip
 
 
 @command(CompareOptions, EPILOG)
 def compare(options: CompareOptions) -> None:
-    """Compare algorithms over several seeds: a table of means and deviations, and a report.
+    """Compare algorithms over several seeds: a table of means and standard deviations, and a report.
 
-    Algorithms share everything but themselves: with one seed, all see the same clients, data, start and participation.
+    For each seed, all algorithms have the same clients, data, initial model and participation.
     """
     from turnout.cli import runs
     from turnout.cli.compare import conclude, planned

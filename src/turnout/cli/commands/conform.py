@@ -1,4 +1,4 @@
-"""``turnout conform`` and ``turnout protocol vectors``: what the author of a client in another language needs."""
+"""``turnout conform`` and ``turnout protocol vectors``: test clients in other languages."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ class ConformOptions:
     """Options of ``turnout conform``."""
 
     command: str = argument(
-        "Starts the client. Filled in: {url}, {data} (a JSON file), {python} (FILE.py:FUNCTION), {state} (a path).",
+        "Starts the client; placeholders: {url}, {data} (a JSON file), {python} (FILE.py:FUNCTION) and {state} (a path).",
         "COMMAND",
     )
-    free: bool = switch("The client draws minibatches of its own.", "--free")
-    seconds: float = option("End the client after so long.", "SECONDS", 120.0)
+    free: bool = switch("The client draws its own minibatches.", "--free")
+    seconds: float = option("Time limit of the client.", "SECONDS", 120.0)
 
 
 @options
 class VectorsOptions:
     """Options of ``turnout protocol vectors``."""
 
-    folder: Path = argument("Where to write; made where it is missing.", "DIR")
+    folder: Path = argument("Output folder; it is created.", "DIR")
 
 
 @command(ConformOptions, EPILOG)
 def conform(options: ConformOptions) -> None:
-    """Run a client against a server that misbehaves on purpose, and print what it does against docs/protocol.md.
+    """Test a client against a server that injects faults, and print the rules of docs/protocol.md that it violates.
 
-    The server drops requests and answers, damages models, repeats reports, answers with 409, 410, 422, 426, 429, 500 and 503,
-    restarts, and the client is killed. The exit code is 1 where a rule was violated.
+    The server drops requests and responses, damages models, repeats reports, responds with 409, 410, 422, 426, 429, 500 and
+    503, and restarts; the client is killed. The exit code is 1 if a rule is violated.
     """
     from turnout.cli.conform import trial_of
     from turnout.core.checks import positive

@@ -1,4 +1,4 @@
-"""``turnout data``: list data sets, fetch them, and look at who would hold what."""
+"""``turnout data``: list and download data sets, and show how they are split over clients."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ turnout data show digits --availability diurnal availability.correlated_with_lab
 """)
 
 _DAYS, _ROUNDS = 6, 500
-"""Length of a picture of availability: in days where rounds have a length, and in rounds where they have none."""
+"""Length of a plot of availability: in days if rounds have a length, else in rounds."""
 
 
 @options
 class DirectoryOption:
-    """The option that says where data sets lie."""
+    """The option of the data directory."""
 
     directory: Path | None = option(
         "The data directory (default: TURNOUT_DATA or ~/.cache/turnout/data).", None, None, "--directory", "-d"
@@ -55,17 +55,19 @@ class FetchOptions(DirectoryOption):
     """Options of ``turnout data fetch``."""
 
     name: str = argument("mnist, fashion_mnist, emnist, mnist_by_writer, cifar10 or shakespeare.", "NAME")
-    force: bool = switch("Download again what is there.", "--force")
+    force: bool = switch("Download existing files again.", "--force")
 
 
 @options
 class ShowOptions(DirectoryOption):
     """Options of ``turnout data show``."""
 
-    name: str = argument("Of the data set: turnout data list.", "NAME", "digits")
-    settings: list[str] | None = argument("Who holds what: alpha=0.3 num_clients=20 partition=iid", "KEY=VALUE", None)
-    seed: int = option("Of the partition.", "N", 0)
-    availability: str | None = option("Show who would be there when: markov, diurnal, flash, ...", "NAME")
+    name: str = argument("The data set: turnout data list.", "NAME", "digits")
+    settings: list[str] | None = argument(
+        "Options of the split: alpha=0.3 num_clients=20 partition=iid", "KEY=VALUE", None
+    )
+    seed: int = option("Seed of the partition.", "N", 0)
+    availability: str | None = option("Show a pattern of availability instead: markov, diurnal, flash, ...", "NAME")
     output: Path | None = option(
         ".png, .svg or .pdf (default: runs/NAME-clients.png or runs/NAME-availability.png)",
         "FILE",
@@ -77,11 +79,11 @@ class ShowOptions(DirectoryOption):
 
 @command(DirectoryOption, LIST_EPILOG)
 def catalogue(options: DirectoryOption) -> None:
-    """List the data sets that have a name, and where on this machine they are."""
+    """List the data sets, and where they are on this machine."""
     from turnout.data.catalogue import inventory
 
     table = Table(box=SIMPLE_HEAD)
-    for column in ("name", "what it is", "here"):
+    for column in ("name", "description", "location"):
         table.add_column(column, no_wrap=column == "name", overflow="fold")
     for entry in inventory(options.directory):
         table.add_row(entry.name, entry.description, str(entry.path or f"– ({entry.remedy})"))
@@ -90,7 +92,7 @@ def catalogue(options: DirectoryOption) -> None:
 
 @command(FetchOptions, FETCH_EPILOG)
 def fetch(options: FetchOptions) -> None:
-    """Download a data set, with checksums; a download that broke off goes on where it stopped."""
+    """Download a data set and verify its checksums; an interrupted download is resumed."""
     from turnout.data.fetch import fetch as download
 
     typer.echo(str(download(options.name, options.directory, force=options.force)))
@@ -98,7 +100,7 @@ def fetch(options: FetchOptions) -> None:
 
 @command(ShowOptions, SHOW_EPILOG)
 def show_data(options: ShowOptions) -> None:
-    """Show who would hold what in a run, or who would be there when: figures here, and a picture in a file."""
+    """Show the data of each client, or the availability of clients: a table here, and a plot in a file."""
     from turnout.cli import layers
     from turnout.cli.sections import KEYS
     from turnout.cli.settings import Settings
@@ -117,7 +119,7 @@ def show_data(options: ShowOptions) -> None:
         show(sizes_table(data))
         path = options.output or Path(f"runs/{data.name}-clients.png")
         save_figure(partition_figure(data), path)
-        typer.echo(f"who holds what: {path}")
+        typer.echo(f"data of clients: {path}")
         return
     labels = None if data.train.y.is_floating_point() else data.label_counts()
     pattern = settings.availability()
@@ -127,15 +129,15 @@ def show_data(options: ShowOptions) -> None:
     show(participation_table(name, bound, rounds, seconds))
     path = options.output or Path(f"runs/{name}-availability.png")
     save_figure(availability_figure({name: bound}, rounds, seconds), path)
-    typer.echo(f"who is there when: {path}")
+    typer.echo(f"availability: {path}")
 
 
 def sizes_table(data: FederatedData) -> Table:
-    """Return a table of the number of examples in each part of the data, and of those of a client."""
+    """Return a table of the number of examples in each split, and per client."""
     import numpy as np
 
     title = f"{data.name}: {data.num_classes} classes, inputs {tuple(data.train.x.shape[1:])}"
-    columns = "part", "clients", "examples", "per client: least", "median", "most", "classes per client"
+    columns = "split", "clients", "examples", "per client: min", "median", "max", "classes per client"
     table = _table(title, *columns)
     parts = {
         "training": data.train,
@@ -159,20 +161,18 @@ def sizes_table(data: FederatedData) -> Table:
 
 
 def participation_table(name: str, bound: BoundAvailability, rounds: int, seconds: int | None) -> Table:
-    """Return a table of how often clients are there, and for how long."""
+    """Return a table of the rates of clients, and the lengths of visits and absences."""
     from turnout.population.diagnostics import presence, run_lengths
 
     here = presence(bound, rounds)
     rates, unit = here.mean(axis=1), "h" if seconds else "rounds"
     length = seconds / 3600 if seconds else 1.0
-    table = _table(
-        f"{name}: {bound.num_clients:,} clients over {rounds:,} rounds", "", "mean", "least", "median", "most"
-    )
+    table = _table(f"{name}: {bound.num_clients:,} clients over {rounds:,} rounds", "", "mean", "min", "median", "max")
     table.add_row("rate of a client (%)", *(f"{100 * x:.1f}" for x in _spread(rates)))
-    table.add_row("clients there", *(f"{x:,.1f}" for x in _spread(here.sum(axis=0))))
-    table.add_row(f"a visit ({unit})", *(f"{x:,.1f}" for x in _spread(run_lengths(here) * length)))
-    table.add_row(f"a gap ({unit})", *(f"{x:,.1f}" for x in _spread(run_lengths(~here) * length)))
-    table.add_row("clients never there", f"{int((rates == 0).sum()):,}")
+    table.add_row("available clients", *(f"{x:,.1f}" for x in _spread(here.sum(axis=0))))
+    table.add_row(f"length of a visit ({unit})", *(f"{x:,.1f}" for x in _spread(run_lengths(here) * length)))
+    table.add_row(f"length of an absence ({unit})", *(f"{x:,.1f}" for x in _spread(run_lengths(~here) * length)))
+    table.add_row("clients never available", f"{int((rates == 0).sum()):,}")
     return table
 
 
@@ -184,7 +184,7 @@ def _table(title: str, first: str, *others: str) -> Table:
 
 
 def _spread(values: np.ndarray) -> tuple[float, ...]:
-    """Return mean, least, median and most."""
+    """Return mean, minimum, median and maximum."""
     import numpy as np
 
     return float(values.mean()), float(values.min()), float(np.median(values)), float(values.max())

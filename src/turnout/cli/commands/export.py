@@ -1,4 +1,4 @@
-"""``turnout export``: the trained model of a run as a file or an adapter, with a model card."""
+"""``turnout export``: write the trained model of a run as a file or an adapter, with a model card."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class ExportOptions:
     """Options of ``turnout export``."""
 
     folder: Path = argument("The folder of a run, finished or not.", "RUN")
-    file: Path = argument("Where to write, e.g. model.safetensors.", "FILE")
-    client: int | None = option("The model that serves client K, of an algorithm with a personal part.", "K")
+    file: Path = argument("Output file, e.g. model.safetensors.", "FILE")
+    client: int | None = option("Export the model of client K, for personalised algorithms.", "K")
     format: str | None = option(
-        "(default: by the end of the file's name)", "safetensors|onnx|executorch|peft", None, "--format", "-f"
+        "(default: by the file name extension)", "safetensors|onnx|executorch|peft", None, "--format", "-f"
     )
     card: bool = switch("Write model-card.md beside the file.", "--card")
 
 
 @command(ExportOptions, EPILOG)
 def export(options: ExportOptions) -> None:
-    """Write the model of a run as a safetensors file for torch, a checked ONNX or ExecuTorch file, or an adapter for peft."""
+    """Write the model of a run as safetensors for torch, as verified ONNX or ExecuTorch, or as an adapter for peft."""
     from turnout.result import load
 
     result = load(options.folder)

@@ -1,4 +1,4 @@
-"""``turnout join``: take part in a federation as one client, with its own data."""
+"""``turnout join``: join a federation as a client with local data."""
 
 from __future__ import annotations
 
@@ -37,40 +37,42 @@ turnout join --inspect sent.jsonl
 class JoinOptions(ThreadsOption, LogOption, ConnectionOptions):
     """Options of ``turnout join``."""
 
-    url: str | None = argument("Where the server is.", "URL", None)
+    url: str | None = argument("Address of the server.", "URL", None)
     data: str | None = option(
         "A function that returns (inputs, targets), or two such pairs, the second for tests; or a data set.",
         "FILE.py:FUNCTION|NAME",
     )
-    client: int | None = option("Which client of a data set by name, to try things out.", "K")
-    state: Path | None = option("Where this client keeps what it has to remember.", "FOLDER")
-    name: str | None = option("What the operator sees this client called.")
-    code: str | None = option("A one-time code, where the server asks for one.")
+    client: int | None = option("Client number in a data set by name, for testing.", "K")
+    state: Path | None = option("Folder of this client's state (default: clients/RUN).", "FOLDER")
+    name: str | None = option("Name of this client for the operator.")
+    code: str | None = option("One-time code, if the server requires one.")
     share: str | None = option(
-        "What the server may see: participation, scalars, gradients, updates, sums; evaluations, queries, which are "
-        "declined if left out (default: what it asks for).",
+        "Data that may be sent to the server: participation, scalars, gradients, updates, sums; evaluations and queries are "
+        "declined if left out (default: all that it requests).",
         "KIND,...",
     )
     functions: list[str] | None = option(
-        "A function of inputs and targets, with a number for each example, that queries may ask for; repeatable.",
+        "A function of inputs and targets that returns a number for each example, for queries; repeatable.",
         "FILE.py:FUNCTION", None, "--function",
     )  # fmt: skip
     stores: list[str] | None = option(
-        "Host of an object store, from which models are downloaded and to which reports are uploaded where the server links "
-        "to it; repeatable. Links to other hosts are not followed.",
+        "Trusted host of an object store for models and reports, if the server links to one; repeatable. Links to other "
+        "hosts are not followed.",
         "HOST", None, "--store-host",
     )  # fmt: skip
-    experiment: str | None = option("The experiment, where the server's is a file, too.", "FILE.py:EXPERIMENT")
-    patience: float | None = option("Give up when the server has not answered for so long (default: never).", "SECONDS")
+    experiment: str | None = option("The experiment, if that of the server is a Python file.", "FILE.py:EXPERIMENT")
+    patience: float | None = option(
+        "Stop after this time without a response of the server (default: never).", "SECONDS"
+    )
     device: str = option("cpu, cuda, cuda:1, ...", "NAME", "cpu")
-    log: Path | None = option("Append a line to a file for whatever leaves this client, before it is sent.", "FILE")
-    inspect: Path | None = option("Show what a file of --log says, and do nothing else.", "FILE")
+    log: Path | None = option("Log all messages to the server to a file before they are sent.", "FILE")
+    inspect: Path | None = option("Show a file of --log and exit.", "FILE")
 
     def check(self) -> tuple[str, str]:
-        """Return the address and the data that a client needs to join.
+        """Return the address of the server and the data of the client, after checks.
 
         Raises:
-            ConfigurationError: where one is missing, or the log's file is a form of messages.
+            ConfigurationError: where one is missing, or ``--log`` is a format in place of a file.
         """
         if self.url is None:
             raise ConfigurationError(
@@ -89,16 +91,16 @@ class JoinOptions(ThreadsOption, LogOption, ConnectionOptions):
         return self.url, self.data
 
     def folder(self, run: Mapping[str, Any]) -> Path:
-        """Return where the client keeps what it has to remember of a run."""
+        """Return the folder of the client's state in a run."""
         name = str(run["run"]) if self.client is None else f"{run['run']}-{self.client}"
         return self.state or Path("clients") / name
 
 
 @command(JoinOptions, EPILOG)
 def join(options: JoinOptions) -> None:
-    """Take part in a federation until it is over. Stopped or killed, the same command goes on where it was.
+    """Join a federation until it ends. After a stop or a crash, the same command resumes.
 
-    The data stay here. No code comes from the server.
+    The data stay on this machine, and no code is loaded from the server.
     """
     if options.inspect is not None:
         from turnout.cli.sent import inspect
@@ -135,7 +137,7 @@ def join(options: JoinOptions) -> None:
 
 
 def _announcement(connection: Connection, patience: float | None) -> dict[str, Any]:
-    """Return what a server says of its run, once it answers."""
+    """Fetch the description of the run, and wait until the server responds."""
     from turnout.deployment.client.join import ServerSilent, announcement
     from turnout.simulation.running import stops_on_signal
 
@@ -149,7 +151,7 @@ def _announcement(connection: Connection, patience: float | None) -> dict[str, A
 
 
 def introduced(run: dict[str, Any], connection: Connection, data: str, options: JoinOptions) -> dict[str, Any]:
-    """Tell a server the shape of the data, for which it waits, and return what it says of its run once it knows one."""
+    """Send the shape of the data to a server that waits for it, and return its description of the run afterwards."""
     from turnout.cli.joining import shape_of
     from turnout.cli.sent import logged
     from turnout.deployment.client.join import Joined, ServerSilent
@@ -171,12 +173,12 @@ def introduced(run: dict[str, Any], connection: Connection, data: str, options: 
     finally:
         state.close()
     while (known := _announcement(connection, options.patience))["input_shape"] is None:
-        time.sleep(0.2)  # it begins to serve
+        time.sleep(0.2)  # until the server is ready
     return known
 
 
 def _allowed(experiment: Experiment, share: str | None) -> Sequence[str]:
-    """Return the kinds of figures that the server may see, and refuse an algorithm that needs others."""
+    """Return the kinds of data that may be sent to the server; raise an error if the algorithm needs others."""
     from turnout.deployment.wire.privacy import KINDS, excess
 
     kinds = KINDS if share is None else [kind.strip() for kind in share.split(",")]
@@ -194,7 +196,7 @@ def _client(
     kinds: Sequence[str],
     shape: dict[str, Any] | None,
 ) -> Client:
-    """Return the client that takes part."""
+    """Make the client."""
     from turnout.cli.joining import functions_of
     from turnout.deployment.client.newcomer import Manners, Newcomer
     from turnout.deployment.client.session import Client
@@ -207,7 +209,7 @@ def _client(
 
 
 def _take_part(client: Client, connection: Connection, computer: Computer, options: JoinOptions, folder: Path) -> str:
-    """Work for the server, and return why that is over."""
+    """Perform tasks of the server, and return the reason of the end."""
     from turnout.cli.sent import logged
     from turnout.deployment.client.calls import Call, Work
     from turnout.deployment.client.join import Joined, ServerSilent
@@ -218,7 +220,7 @@ def _take_part(client: Client, connection: Connection, computer: Computer, optio
         if isinstance(action, Work):
             say("at work")
         elif isinstance(action, Call) and action.method == "PUT" and client.state.pending is not None:
-            task = client.state.pending.task  # by its number, as a report that is dropped is not counted
+            task = client.state.pending.task  # tasks have numbers, while the count of reports skips dropped ones
             say(f"sending the report on task {task.task} ({task.phase}, version {task.version})")
 
     try:

@@ -1,4 +1,4 @@
-"""``turnout list``: everything that has a name, and the options it takes."""
+"""``turnout list``: list all named pieces and their options."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ USAGE: Mapping[str, str] = {
     "work": "local.steps='{kind=\"NAME\", OPTION=VALUE}'",
     "settings": "OPTION=VALUE",
 }
-"""Families that can be listed, and how a member is written; `turnout.cli.names.LISTED` has members of all but the last."""
+"""Families, and the syntax for their members; `turnout.cli.names.LISTED` has the members of all but the last."""
 
 EPILOG = examples("""
 turnout list
@@ -64,20 +64,20 @@ class ListOptions:
 
 @command(ListOptions, EPILOG)
 def listing(options: ListOptions) -> None:
-    """List what can be named, what it is, and its options with their defaults."""
+    """List algorithms, models, data sets and all other pieces, with their options and defaults."""
     for kind in USAGE if options.kind is None else [known_name("kind", options.kind, USAGE)]:
         show(table_of(kind))
 
 
 def table_of(kind: str) -> Table:
-    """Return a table of what can be named of a kind."""
+    """Return a table of the members of a family."""
     from turnout.cli import defaults
     from turnout.cli.names import LISTED
     from turnout.record.describe import flat
 
     table = Table(title=Text(f"{kind}: {USAGE[kind]}"), title_justify="left", box=SIMPLE_HEAD, expand=False)
     table.add_column("name", style="bold", no_wrap=True)
-    table.add_column("what it is", ratio=2)
+    table.add_column("description", ratio=2)
     table.add_column("options", ratio=3)
     for name, piece in LISTED.get(kind, {}).items():
         options = _options(piece, defaults.availability(piece, {}, "") if kind == "availability" else {})
@@ -94,18 +94,18 @@ def table_of(kind: str) -> Table:
 
 
 def _further(kind: str) -> tuple[str, str, Callable[..., Any], Mapping[str, Any]] | None:
-    """Return what else can be written for a kind, whatever the name: how, what it is, whose options, and further ones."""
+    """Return a row for options that all members of a family have: syntax, description, their owner, and further options."""
     from turnout.data.source import Source
     from turnout.experiment import Experiment
     from turnout.pieces.local import Sgd
 
     if kind == "algorithms":
-        return "local.OPTION=VALUE", "local training, whatever the algorithm (turnout list solvers)", Sgd, {}
+        return "local.OPTION=VALUE", "local training of any algorithm (turnout list solvers)", Sgd, {}
     if kind == "data":
-        split = "who holds what (turnout list partitions), tests, and augmentation (turnout list augmentations)"
+        split = "partition (turnout list partitions), tests, and augmentation (turnout list augmentations)"
         return "data.OPTION=VALUE", split, Source.split, {"partition": "by_id", "augmentation": None}
     if kind == "settings":
-        return "", "of the experiment itself", Experiment, {}
+        return "", "of the experiment", Experiment, {}
     return None
 
 
@@ -115,7 +115,7 @@ def _first_line(piece: Callable[..., Any]) -> Text:
 
 
 def _options(piece: Callable[..., Any], more: Mapping[str, Any]) -> Text:
-    """Return the options of a piece with their defaults, and further ones."""
+    """Format the options of a piece with their defaults, and further options."""
     from turnout.cli.options import options_of
 
     values = {name: option.default for name, option in options_of(piece).items() if name not in ("local", "self")}
@@ -123,7 +123,7 @@ def _options(piece: Callable[..., Any], more: Mapping[str, Any]) -> Text:
 
 
 def written_default(value: Any) -> str:
-    """Return a default as it would be written on the command line; ``?`` where there is none."""
+    """Format a default for the command line; ``?`` for a required option."""
     from turnout.reporting.grid import written
 
     if value is inspect.Parameter.empty:

@@ -1,4 +1,4 @@
-"""``turnout replay``: recompute a deployment from its journal."""
+"""``turnout replay``: recompute the model of a server from its journal."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class ReplayOptions(CodeOption):
     """Options of ``turnout replay``."""
 
     folder: Path = argument("The folder of a server.", "RUN")
-    as_trace: Path | None = option("Also write who was there when, and how long tasks took, for simulations.", "FOLDER")
-    seconds_per_round: float | None = option(
-        "Length of a round of that trace, where the pace has no rounds.", "SECONDS"
+    as_trace: Path | None = option(
+        "Also write the availability of clients and the durations of tasks, for simulations.", "FOLDER"
     )
-    database: str | None = option("Where its journal is, if not in the folder.", "URL")
+    seconds_per_round: float | None = option("Length of a round of that trace, if the pace has no rounds.", "SECONDS")
+    database: str | None = option("Database of the journal, if it is not in the folder.", "URL")
 
 
 @command(ReplayOptions, EPILOG)
 def replay(options: ReplayOptions) -> None:
-    """Recompute a deployment's model from its journal, and hold it against the one that was saved, bit for bit."""
+    """Recompute the model of a server from its journal, and compare it with the saved one bit for bit."""
     from turnout.cli.deployed import settings_in
 
     needs("serve", "sqlalchemy")
@@ -63,14 +63,14 @@ def replay(options: ReplayOptions) -> None:
 def _write_trace(
     again: Replayed, folder: Path, seconds_per_round: float | None, table: Table, is_declared: bool
 ) -> None:
-    """Write the recorded clients into a folder, with settings of a simulation in which they take part.
+    """Write the recorded availability and speed of clients to a folder, with settings for a simulation.
 
     Args:
-        again: a run that was replayed.
+        again: the replayed run.
         folder: of the files.
         seconds_per_round: length of a round of availability; see `write_trace`.
         table: settings of the run.
-        is_declared: True where the server had no data, but only a declaration of their shape.
+        is_declared: whether the server had only a declaration of the shape of the data.
     """
     from turnout.deployment.server.replay import write_trace
 

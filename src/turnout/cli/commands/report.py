@@ -1,4 +1,4 @@
-"""``turnout report``, ``table`` and ``plot``: pages, tables and figures from the folders of finished runs."""
+"""``turnout report``, ``table`` and ``plot``: make pages, tables and figures of finished runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ turnout plot runs/demo --what clients --output clients.png --dpi 300
 class FinishedRuns:
     """The argument that names finished runs."""
 
-    folders: list[str] = argument("Runs or comparisons; NAME is what to call a run.", "[NAME=]FOLDER")
+    folders: list[str] = argument("Runs or comparisons; NAME replaces the name of the algorithm.", "[NAME=]FOLDER")
 
     @property
     def paths(self) -> list[Path]:
@@ -49,10 +49,10 @@ class FinishedRuns:
         return [Path(text.rpartition("=")[2]) for text in self.folders]
 
     def records(self) -> list[RunRecord]:
-        """Return the finished runs.
+        """Load the finished runs.
 
         Raises:
-            ConfigurationError: where one name is given to runs of several algorithms.
+            ConfigurationError: for one name for runs of several algorithms.
         """
         from turnout.comparison.folders import load_records
 
@@ -78,12 +78,12 @@ class ReportOptions(FinishedRuns, CodeOption):
 class TableOptions(FinishedRuns):
     """Options of ``turnout table``."""
 
-    format: str = option("How to write it.", "latex|csv|markdown|html", "markdown", "--format", "-f")
-    columns: str | None = option("Columns by name, with commas between (default: those of the report).", "NAMES")
+    format: str = option("Output format.", "latex|csv|markdown|html", "markdown", "--format", "-f")
+    columns: str | None = option("Columns, separated by commas (default: those of the report).", "NAMES")
     spread: str = option(
         "Standard deviation over seeds, or the 95 % confidence interval of the mean.", "std|interval", "std"
     )
-    window: int | None = option("Last rounds to average over (default: the last tenth of them).", "ROUNDS", None, min=1)
+    window: int | None = option("Average over the last N rounds (default: the last tenth).", "N", None, min=1)
     output: Path | None = option("(default: standard output)", "FILE", None, "--output", "-o")
 
 
@@ -100,7 +100,7 @@ class PlotOptions(FinishedRuns):
 
 @command(ReportOptions, REPORT_EPILOG)
 def report(options: ReportOptions) -> None:
-    """Write one HTML file with the tables and figures of finished runs; it needs nothing else."""
+    """Write a self-contained HTML file with the tables and figures of finished runs."""
     from turnout.reporting.report import write_report
     from turnout.reporting.table import comparison, rich_tables
 
@@ -130,7 +130,7 @@ def table(options: TableOptions) -> None:
 
 @command(PlotOptions, PLOT_EPILOG)
 def plot(options: PlotOptions) -> None:
-    """Draw finished runs in one figure: means over seeds, and bands of one standard deviation."""
+    """Plot finished runs in one figure: means over seeds, and bands of one standard deviation."""
     from turnout.reporting.page import save_figure
     from turnout.reporting.plot import plot as draw
 
@@ -145,7 +145,7 @@ def plot(options: PlotOptions) -> None:
 
 
 def _table(options: TableOptions) -> str:
-    """Return the comparison of runs in a format; of ``csv`` every column at full precision, unless some are named.
+    """Format the comparison of runs; ``csv`` has by default all columns, at full precision.
 
     Raises:
         ConfigurationError: for a column that no run recorded.
@@ -163,7 +163,7 @@ def _table(options: TableOptions) -> str:
 
 
 def _environment(folders: list[Path]) -> dict[str, str] | None:
-    """Return what the first run ran on, as its folder says; None where it does not."""
+    """Return the recorded environment of the first run; None if it is missing."""
     from turnout.comparison.folders import run_folders
     from turnout.record.storage import read_json
     from turnout.reporting.settings import environment
@@ -175,11 +175,11 @@ def _environment(folders: list[Path]) -> dict[str, str] | None:
 
 
 def _data(folders: list[Path], code: Sequence[Path]) -> FederatedData | None:
-    """Return the data of the first run, for the picture of who holds what, where they can be had.
+    """Load the data of the first run, for the plot of the clients' data; None if they cannot be loaded.
 
     Args:
         folders: of runs.
-        code: files that their settings may name.
+        code: trusted files that their settings may name.
     """
     from turnout.cli.runs import saved
     from turnout.cli.settings import Settings
@@ -188,5 +188,5 @@ def _data(folders: list[Path], code: Sequence[Path]) -> FederatedData | None:
     try:
         return Settings(saved(run_folders(folders)[0], code)).data()
     except TurnoutError as error:
-        say(f"no picture of who holds what: {error}", style="yellow")
+        say(f"no plot of the clients' data: {error}", style="yellow")
         return None

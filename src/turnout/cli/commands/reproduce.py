@@ -1,4 +1,4 @@
-"""``turnout reproduce``: run the declaration of a paper's table or figure, and compare with the paper's figures."""
+"""``turnout reproduce``: reproduce a table or figure of a paper, and compare with the paper's figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ turnout reproduce fedstaleweight/figure-2 --algorithms fedstaleweight,fedbuff
 turnout reproduce folb/table-1 --seeds 3 --rounds 50 local.lr=0.03 fedprox.mu=0.1
 turnout reproduce fedau/fashion-mnist --data-dir /data --rounds 2000 --seeds 5
 """,
-    "The same command goes on where it was stopped, and does not repeat what is finished.",
+    "The same command resumes where it was stopped, and does not repeat finished runs.",
 )
 
 
@@ -36,31 +36,31 @@ class ReproduceOptions(DeviceOption, RunsOptions):
     """Options of ``turnout reproduce``."""
 
     names: list[str] | None = argument(
-        "The declaration to run (without: a list of those there are), or a TOML file that declares one; and any settings: of "
-        "all, local.lr=0.05, or of one algorithm, fedau.cutoff=10",
+        "A declaration by its name or TOML file (default: list all), and settings of all algorithms, local.lr=0.05, or of "
+        "one, fedau.cutoff=10",
         "PAPER/NAME|KEY=VALUE", None,
     )  # fmt: skip
     only: str | None = option(
-        "Only these panels (default: all but the optional ones).", "NAME,NAME", None, "--panels", panel=SETTINGS
+        "Run only these panels (default: all but the optional ones).", "NAME,NAME", None, "--panels", panel=SETTINGS
     )
-    algorithms: str | None = option("Only these algorithms.", "NAME,NAME", panel=SETTINGS)
+    algorithms: str | None = option("Run only these algorithms.", "NAME,NAME", panel=SETTINGS)
     seeds: str | None = seeds_option("as declared")
-    rounds: int | None = option("Server steps to take (default: as declared).", "N", panel=SETTINGS)
+    rounds: int | None = option("Number of server steps (default: as declared).", "N", panel=SETTINGS)
     declarations: Path = option(
-        "Where declarations lie, as PAPER/NAME.toml.", "FOLDER", Path("reproductions"), panel=SETTINGS
+        "Folder of the declarations PAPER/NAME.toml.", "FOLDER", Path("reproductions"), panel=SETTINGS
     )
     data_dir: Path | None = option(
-        "Where data sets lie: turnout data list.", "FOLDER", panel=SETTINGS, envvar="TURNOUT_DATA"
+        "Data directory: turnout data list.", "FOLDER", panel=SETTINGS, envvar="TURNOUT_DATA"
     )
     folder: Path | None = folder_option("runs/PAPER-NAME")
 
 
 @command(ReproduceOptions, EPILOG)
 def reproduce(options: ReproduceOptions) -> None:
-    """Run what a table or figure of a paper shows, and say which of the paper's claims hold.
+    """Reproduce a table or figure of a paper, and check the paper's claims.
 
     Prints the paper's figures beside medians and quartiles over seeds; writes report.html, results.csv and findings.json.
-    Without a name, lists what can be reproduced.
+    Without a name, lists all declarations.
     """
     from turnout.cli import layers, panels
     from turnout.cli.reproduce import (
@@ -77,7 +77,7 @@ def reproduce(options: ReproduceOptions) -> None:
     from turnout.comparison.reproduction.reading import load
 
     if options.data_dir is not None:
-        os.environ["TURNOUT_DATA"] = str(options.data_dir)  # so that processes that are started find them too
+        os.environ["TURNOUT_DATA"] = str(options.data_dir)  # also for child processes
     if not options.names:
         show(declarations_table(options.declarations))
         return

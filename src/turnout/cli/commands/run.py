@@ -1,4 +1,4 @@
-"""``turnout run``: one run, from settings to its result."""
+"""``turnout run``: perform one run from settings."""
 
 from __future__ import annotations
 
@@ -38,25 +38,23 @@ class RunOptions(WatchedOptions, PreviewOptions, CodeOption, ThreadsOption, Expe
     """Options of ``turnout run``."""
 
     overrides: list[str] | None = settings_argument()
-    seed: int | None = option("Of everything random in the run (default: 0).", "N", panel=SETTINGS)
+    seed: int | None = option("Seed of all random numbers (default: 0).", "N", panel=SETTINGS)
     folder: Path | None = folder_option("runs/ALGORITHM-DATA-SEED")
-    resume: Path | None = option("Go on with a run that was stopped or killed, or add --rounds to it.", "FOLDER")
+    resume: Path | None = option("Resume a run that was stopped or killed, or extend it with --rounds.", "FOLDER")
     stop_at: float | None = option(
-        "End the run once its accuracy is X, e.g. 0.9: on validation examples, or else test.", "X"
+        "Stop at this accuracy, e.g. 0.9, on validation examples or else test examples.", "X"
     )
-    patience: int | None = option("End the run after N evaluations without a better accuracy.", "N")
-    track: list[str] | None = option(
-        "Hand figures on to tensorboard, wandb, mlflow or trackio; may be repeated.", "NAME"
-    )
+    patience: int | None = option("Stop after N evaluations without a better accuracy.", "N")
+    track: list[str] | None = option("Log to tensorboard, wandb, mlflow or trackio; repeatable.", "NAME")
 
 
 @command(RunOptions, EPILOG)
 def run(options: RunOptions) -> None:
-    """Train one model over clients who come and go, and print its accuracy.
+    """Train a model with partial participation of clients, and print its accuracy.
 
-    Without any settings: FedAU on digits, 100 clients who hold few classes each and come and go.
+    The default settings are FedAU on digits, with 100 non-IID clients and Markov availability.
 
-    The processes that torchrun starts train one model together, each its share of every cohort.
+    Processes that torchrun starts train one model together, and divide every cohort among themselves.
     """
     from turnout.cli import layers
     from turnout.cli.dry_run import planned, table_of

@@ -1,4 +1,4 @@
-"""``turnout serve``: train with real clients, over HTTP."""
+"""``turnout serve``: train with real clients over HTTP."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ turnout serve run.toml --folder runs/served --database postgresql://turnout@loca
 
 @command(ServeOptions, EPILOG)
 def serve(options: ServeOptions) -> None:
-    """Train with real clients, who enrol, come and go. Stopped or killed, the same command goes on where it was."""
+    """Train with real clients over HTTP. After a stop or a crash, the same command resumes."""
     needs("serve", "starlette", "uvicorn", "sqlalchemy", "httptools")
     from turnout.cli.serving import serve_clients
     from turnout.engine.allocator import SERVER, keep_large_buffers
 
-    keep_large_buffers(SERVER)  # less than other commands: a server waits for most of its time
+    keep_large_buffers(SERVER)  # smaller than for other commands, because a server is mostly idle
     known_name("enrolment", options.enrolment, ("open", "codes"))
     options.check_log()
     options.use_threads()

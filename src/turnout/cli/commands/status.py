@@ -1,4 +1,4 @@
-"""``turnout status``: show what a server is doing, or how far the runs of a comparison are."""
+"""``turnout status``: show the status of a server, or the progress of a comparison."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ turnout status runs/compare-digits
 turnout status https://federation.example --ca ca.pem --certificate mine.pem --key mine.key --json
 """)
 
-HEARD = {
+_TITLES = {
     "participation": "contributions per step",
     "staleness": "mean staleness (steps)",
     "influence": "influence (fair share = 1)",
 }
-SHOWN = {0: "least", 1: "10 %", 5: "median", 9: "90 %", 10: "most"}
-"""The deciles that `heard_table` shows."""
+SHOWN = {0: "min", 1: "10 %", 5: "median", 9: "90 %", 10: "max"}
+"""The deciles in `participation_table`."""
 
 
 @options
 class StatusOptions(ConnectionOptions):
     """Options of ``turnout status``."""
 
-    url: str = argument("Where the server is, or the folder of a comparison or sweep.", "URL|FOLDER")
-    plain: bool = switch("All figures as JSON.", "--json")
+    url: str = argument("Address of a server, or the folder of a comparison or sweep.", "URL|FOLDER")
+    plain: bool = switch("Print all figures as JSON.", "--json")
 
 
 @command(StatusOptions, EPILOG)
 def status(options: StatusOptions) -> None:
-    """Show who is there, who works, who is heard, what was dropped and why, and how good the model is; or how far runs are.
+    """Show connected and working clients, participation, dropped reports and metrics of a server; or the progress of runs.
 
-    The runs of a folder may be shared by several workers: the same command, started several times or as jobs of a cluster.
+    The runs of a folder may be divided among several workers: instances of the same command, or jobs of a cluster.
     """
     folder = Path(options.url)
     if folder.is_dir():
@@ -67,15 +67,15 @@ def status(options: StatusOptions) -> None:
     try:
         for name, value in rows_of(figures):
             table.add_row(printable(name, 200), printable(value, 200))
-        heard = heard_table(figures)
+        participation = participation_table(figures)
     except (KeyError, TypeError, AttributeError, IndexError, ValueError):
         raise ConfigurationError(f"no status from {options.url}: what answers there is no turnout server") from None
     show(table)
-    show(heard)
+    show(participation)
 
 
 def _fetched(options: StatusOptions) -> dict[str, Any]:
-    """Return the figures of a server."""
+    """Fetch the figures of a server."""
     with options.connection(options.url, timeout=10.0).client() as http:
         from turnout.deployment.client.join import fetch
 
@@ -87,7 +87,7 @@ def _fetched(options: StatusOptions) -> dict[str, Any]:
 
 
 def runs_table(runs: Sequence[Standing]) -> Table:
-    """Return a table of a row for each run, and of how many runs are in each state."""
+    """Return a table with a row for each run, and the number of runs in each state in its title."""
     states = Counter(run.state for run in runs)
     title = f"{len(runs)} runs: " + ", ".join(f"{number} {state}" for state, number in states.items())
     table = Table("run", "state", "rounds", "where", title=title, title_justify="left")
@@ -97,11 +97,11 @@ def runs_table(runs: Sequence[Standing]) -> Table:
 
 
 def rows_of(figures: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the names and values of a server's figures as people read them."""
+    """Return the titles and formatted values of a server's figures."""
     rows = [
         ("run", f"{figures['run']}: {figures['algorithm']}, {figures['pace']}, {figures['state']}"),
         ("steps", f"{figures['version']} of {figures['rounds']}"),
-        ("clients", f"{figures['enrolled']} enrolled, {figures['there']} there, {figures['at_work']} at work"),
+        ("clients", f"{figures['enrolled']} enrolled, {figures['there']} connected, {figures['at_work']} working"),
     ]
     rows += [(f"dropped: {reason}", str(number)) for reason, number in figures["dropped"].items()]
     rows += [(f"in no secure sum: client {client}", why) for client, why in figures.get("barred", {}).items()]
@@ -116,7 +116,7 @@ def rows_of(figures: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _privacy(privacy: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Return what a run with noise has spent."""
+    """Return the privacy budget that a run with noise has spent."""
     if privacy is None:
         return []
     spent = "infinite" if privacy["epsilon"] is None else f"{privacy['epsilon']:.4g}"
@@ -127,14 +127,14 @@ def _privacy(privacy: dict[str, Any] | None) -> list[tuple[str, str]]:
     return rows
 
 
-def heard_table(figures: dict[str, Any]) -> Table | None:
-    """Return a table of who is heard, a row for each distribution; None where the server shows none."""
+def participation_table(figures: dict[str, Any]) -> Table | None:
+    """Return a table of distributions of participation over clients; None if the server does not publish any."""
     heard = figures.get("heard") or {}
     if not heard.get("deciles"):
         return None
-    never = f", {heard['never']:.1%} of clients never" if "never" in heard else ""
-    title = f"Who is heard, after {heard['version']:,d} steps{never}"
+    never = f"; {heard['never']:.1%} of clients never contributed" if "never" in heard else ""
+    title = f"Participation of clients after {heard['version']:,d} steps{never}"
     table = Table("over clients", *SHOWN.values(), title=title, title_justify="left")
     for name, values in heard["deciles"].items():
-        table.add_row(HEARD[name], *(f"{values[level]:.3g}" for level in SHOWN))
+        table.add_row(_TITLES[name], *(f"{values[level]:.3g}" for level in SHOWN))
     return table

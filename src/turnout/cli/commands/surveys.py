@@ -1,4 +1,4 @@
-"""``turnout evaluate`` and ``turnout query``: have a server ask its clients, wait, and show what they answer."""
+"""``turnout evaluate`` and ``turnout query``: run an evaluation or query on the clients of a server."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from turnout.core.display import printable
 if TYPE_CHECKING:
     from turnout.deployment.client.administrator import Administrator
 
-_MOST = 20  # numbers of a figure that are shown
+_MOST = 20  # numbers of a figure that are printed
 
 
 @options
 class SurveyOptions(AdministratorOptions):
-    """Options of commands by which an administrator has a server ask its clients."""
+    """Options of evaluations and queries."""
 
-    share: float = option("Share of the clients who are asked, drawn at random.", "S", 1.0)
+    share: float = option("Share of the clients, drawn at random.", "S", 1.0)
     seconds: float | None = option(
-        "Also ask clients who come in so many seconds (default: until those who are there answered).", "SECONDS"
+        "Also include clients that connect within this time (default: only connected clients).", "SECONDS"
     )
 
     def survey(self, **body: Any) -> None:
-        """Ask clients what the body of the request says, and show what they answer."""
+        """Run the evaluation or query in the body of the request, and show its result."""
         request = {**body, "share": self.share, "seconds": self.seconds}
         self.ask(lambda administrator: outcome(administrator, request), shown)
 
@@ -41,11 +41,11 @@ class QueryOptions(SurveyOptions):
     """Options of ``turnout query``."""
 
     kind: str = argument("count, mean, variance, histogram, quantiles or label_histogram.", "KIND")
-    of: str = option("features, targets, or a function that clients offer (join --function).", "NAME", "features")
-    column: int | None = option("One of these numbers (default: each).", "I")
-    edges: str | None = option("Edges of the bins of a histogram or of quantiles.", "A,B,...")
-    center: float = option("A number near the mean, for a variance of large numbers.", "X", 0.0)
-    bound: float | None = option("How far from the center a value counts at most; needed where a run adds noise.", "X")
+    of: str = option("features, targets, or a function of clients (join --function).", "NAME", "features")
+    column: int | None = option("Index of a feature or target (default: all).", "I")
+    edges: str | None = option("Bin edges of a histogram or of quantiles.", "A,B,...")
+    center: float = option("A number near the mean, for the variance of large numbers.", "X", 0.0)
+    bound: float | None = option("Clip values to this distance from the center; required with noise.", "X")
 
 
 EVALUATE_EPILOG = examples("""
@@ -57,9 +57,9 @@ turnout evaluate runs/served --seconds 3600
 
 @command(SurveyOptions, EVALUATE_EPILOG)
 def evaluate(options: SurveyOptions) -> None:
-    """Have clients judge the present model of a server by test examples of their own, and show the figures.
+    """Evaluate the current model of a server on the clients' test examples.
 
-    Training goes on meanwhile. A run that is over is served again by its command, with --linger for as long as clients need.
+    Training continues in the meantime. For a finished run, start the server again with a sufficient --linger.
     """
     options.survey(phase="evaluate")
 
@@ -73,7 +73,7 @@ turnout query runs/served quantiles --of income --edges 0,1000,2000,5000,10000
 
 @command(QueryOptions, QUERY_EPILOG)
 def query(options: QueryOptions) -> None:
-    """Ask clients of a server about their training examples, before, during and after training; they answer with sums."""
+    """Compute statistics of the clients' training examples from sums, before, during or after training."""
     from turnout.evaluation.queries import Question
 
     edges = options.edges
@@ -86,15 +86,15 @@ def query(options: QueryOptions) -> None:
 
 
 def outcome(administrator: Administrator, body: Mapping[str, Any], pause: float = 0.2) -> dict[str, Any]:
-    """Begin an evaluation or query, wait for its end, and return its outcome.
+    """Start an evaluation or query, wait for its end, and return its outcome.
 
     Args:
         administrator: of the server.
-        body: what is asked.
-        pause: seconds between two looks.
+        body: of the request.
+        pause: seconds between two polls.
 
     Raises:
-        AdministrationFailed: where the server does not answer, or refuses.
+        AdministrationFailed: where the server does not respond, or rejects the request.
     """
     number = int(administrator.ask("POST", "/v1/admin/surveys", body)["survey"])
     while (survey := administrator.ask("GET", f"/v1/admin/surveys/{number}"))["state"] == "open":
@@ -103,7 +103,7 @@ def outcome(administrator: Administrator, body: Mapping[str, Any], pause: float 
 
 
 def shown(survey: Mapping[str, Any]) -> Group:
-    """Return the outcome of an evaluation or query as people read it."""
+    """Format the outcome of an evaluation or query."""
     lost = ", ".join(f"{number} {printable(reason, 40)}" for reason, number in survey["lost"].items())
     summary = f"{survey['answered']} of {survey['asked']} clients have answered" + (f"; others: {lost}" if lost else "")
     if "unopened" in survey:
@@ -118,7 +118,7 @@ def shown(survey: Mapping[str, Any]) -> Group:
 
 
 def _number(value: Any) -> str:
-    """Return a figure as text: the first of many numbers."""
+    """Format a figure; of a long list only the first numbers."""
     if not isinstance(value, list):
         return f"{value:.6g}" if isinstance(value, float) else printable(value, 100)
     rest = f", ... ({len(value)})" if len(value) > _MOST else ""

@@ -22,20 +22,20 @@ turnout swarm http://127.0.0.1:8470 population.speed.compute.low=1 population.dr
 class SwarmOptions(ThreadsOption, ConnectionOptions, AvailabilityOption):
     """Options of ``turnout swarm``."""
 
-    url: str = argument("Where the server is.", "URL")
+    url: str = argument("Address of the server.", "URL")
     overrides: list[str] | None = settings_argument("Settings of the population, over flags: availability.mean=0.3")
-    clients: int | None = option("How many (default: as many as the data have).", "N")
-    speedup: float = option("Simulated seconds in a real one.", "X", 1.0)
+    clients: int | None = option("Number of clients (default: that of the data).", "N")
+    speedup: float = option("Simulated seconds per real second.", "X", 1.0)
     seconds_per_round: float | None = option(
-        "Length of a round of availability, in simulated seconds (default: its own, or 60).", "SECONDS"
+        "Length of a round of availability in simulated seconds (default: that of the pattern, or 60).", "SECONDS"
     )
-    seconds: float | None = option("Stop after so many real ones.", "SECONDS")
-    experiment: str | None = option("The experiment, where the server's is a file, too.", "FILE.py:EXPERIMENT")
+    seconds: float | None = option("Stop after this time in real seconds.", "SECONDS")
+    experiment: str | None = option("The experiment, if that of the server is a Python file.", "FILE.py:EXPERIMENT")
 
 
 @command(SwarmOptions, EPILOG)
 def swarm(options: SwarmOptions) -> None:
-    """Have many clients of a simulation's population come and go at a real server, over HTTP, in one process."""
+    """Connect many simulated clients to a real server over HTTP, with simulated availability, in one process."""
     options.use_threads()
     connection = options.connection(options.url)
     from turnout.cli import layers
@@ -50,10 +50,10 @@ def swarm(options: SwarmOptions) -> None:
     announced = announcement(connection)
     data = "" if options.experiment is not None else data_set_of(announced)
     if announced["input_shape"] is None:
-        say("the server waits for the first client: it is told the shape of the data")
+        say("the server waits for a first client: sending the shape of the data")
         Joined(Newcomer(ClientState(), data=shape_of(announced, data).settings()), connection).run()
         while (announced := announcement(connection, 60.0))["input_shape"] is None:
-            time.sleep(0.2)  # it begins to serve
+            time.sleep(0.2)  # until the server is ready
     experiment, _ = clients_experiment(announced, data, options.experiment, 0, "cpu")
     changes = [layer(availability=options.availability), *map(layers.override, options.overrides or ())]
     if any(changes):

@@ -1,4 +1,4 @@
-"""``turnout sweep``: a grid or a search over any settings, and the best point of it."""
+"""``turnout sweep``: search over settings by a grid or by trials."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ turnout sweep --grid algorithm=fedau,mifa --grid local.lr=0.05,0.1 --metric trai
 turnout sweep --algorithm fedavg --grid 'model.hidden=[64],[64,30]' model.dropout=0.1
 turnout sweep --algorithm fedau --grid local.lr=0.001..1:log --grid local.steps=1..20 --trials 30
 """,
-    "A comma separates values of the grid; a value that is a list has brackets. Without --grid, model.hidden=64,30 is one "
-    "list, as everywhere. LOW..HIGH is a range, for --trials: whole numbers where both ends are, and with :log behind it as "
-    'many from 0.01 to 0.1 as from 0.1 to 1. In a file: [grid] local.lr = [0.05, 0.1] or "0.001..1:log". The same command '
-    "goes on where it was stopped, and with more --trials it adds to them.",
+    "Commas separate the values of an axis; a value that is a list needs brackets. LOW..HIGH is a range for --trials, of "
+    "integers if both ends are, and with the suffix :log on a logarithmic scale. In a file: [grid] local.lr = [0.05, 0.1] or "
+    '"0.001..1:log". The same command resumes where it was stopped, and adds trials for a larger --trials.',
 )
 
 
 @command(SweepOptions, EPILOG)
 def sweep(options: SweepOptions) -> None:
-    """Run every combination of some settings, or as many as --trials says, over several seeds, and tell the best.
+    """Run combinations of settings over several seeds, all of them or as many as --trials, and report the best.
 
-    With one seed, all combinations see the same clients, data, start and participation.
+    For each seed, all combinations have the same clients, data, initial model and participation.
     """
     from turnout.cli.print_config import toml
     from turnout.cli.sweep import SweepPlan
