@@ -142,7 +142,7 @@ def test_ctrl_c_says_how_to_go_on(turnout: Turnout, small: Sequence[str], monkey
     monkeypatch.setattr(Experiment, "run", stop)
     result = turnout("compare", "fedau", "mifa", "--seeds", 1, "--rounds", 2, "--jobs", 1, "--folder", "c", *small)
     assert result.exit_code == 130
-    assert "stopped with 0 of 2 runs finished, all saved in c. Go on with the same command" in result.stderr
+    assert "stopped with 0 of 2 runs finished, all saved in c. Resume with the same command" in result.stderr
 
 
 @pytest.mark.usefixtures("undrawn")

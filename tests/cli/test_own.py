@@ -109,9 +109,7 @@ def test_nothing_in_a_folder_runs_code(door: tuple[str, ...], sent: Path, turnou
     assert not sent.with_name("mark").exists()
     if door[0] in ("run", "replay"):
         assert result.exit_code == 2
-        message = (
-            f"names code, '{sent}/evil.py:recipe', and whoever sent a folder could run anything with it: read the file"
-        )
+        message = f"names code, '{sent}/evil.py:recipe', which can run anything on this machine: read the file"
         assert message in result.stderr.replace("\n", " ")
         assert f"add --code {sent}/evil.py" in result.stderr
     else:
@@ -166,7 +164,7 @@ def test_all_of_a_comparison_with_late_reports_go_by_the_clock() -> None:
         (
             "def mine(): pass",
             "own.py:mine",
-            r"own.py:mine is no recipe: write def mine\(local: Sgd \| None = None, also=\(\)\)",
+            r"own.py:mine is not a recipe: write def mine\(local: Sgd \| None = None, also=\(\)\)",
         ),
         (
             "import turnout as to\ndef mine(local: to.Sgd | None = None, also=()): return to.weighting.DivideBySum()",

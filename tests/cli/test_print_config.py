@@ -173,7 +173,7 @@ def test_a_dry_run_foresees_the_messages_of_a_run_and_leaves_nothing(algorithm: 
     turnout(*asked, "--folder", "run")
     settings = Settings.of(json.loads(Path("run/settings.json").read_text()))
     figures, rounds = planned(settings.experiment()), History.load("run").rounds.to_pylist()[0]
-    assert rounds["bytes_up"] == rounds["num_participants"] * figures["bytes up, a client a round"]
-    assert rounds["bytes_down"] == rounds["num_participants"] * figures["bytes down, a client a round"]
+    assert rounds["bytes_up"] == rounds["num_participants"] * figures["bytes up per client and round"]
+    assert rounds["bytes_down"] == rounds["num_participants"] * figures["bytes down per client and round"]
     assert figures["clients"] == 10
     assert [f"{figures['parameters']:,}" in shown.stdout, figures["rounds"]] == [True, 1]

@@ -214,7 +214,7 @@ def test_ctrl_c_says_how_to_go_on(made: Turnout, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Experiment, "run", stop)
     result = made("--panels", "short")
     assert result.exit_code == 130
-    assert "stopped with 0 of 2 runs finished, all saved in runs/made. Go on with the same command" in result.stderr
+    assert "stopped with 0 of 2 runs finished, all saved in runs/made. Resume with the same command" in result.stderr
 
 
 def test_without_the_libraries_for_a_report_the_figures_stand(made: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:

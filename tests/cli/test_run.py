@@ -117,7 +117,7 @@ def test_quiet_leaves_only_the_result(turnout: Turnout, small: Sequence[str]) ->
 
 def test_clients_that_were_dropped_are_told(turnout: Turnout) -> None:
     result = turnout("run", "--rounds", 1, "--model", "logistic", "data.num_clients=1400", "data.alpha=0.01")
-    assert "more got no examples and are left out; data.empty=refuse refuses them instead" in result.stderr
+    assert "more have no examples and are left out; data.empty=refuse makes this an error" in result.stderr
 
 
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, turnout: Turnout, small: Sequence[str]) -> None:

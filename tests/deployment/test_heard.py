@@ -80,7 +80,7 @@ def test_who_is_heard_is_shown_and_survives_a_restart(world):
     assert f'turnout_client_influence{{quantile="0.9"}} {heard["deciles"]["influence"][9]}' in lines
     assert "# TYPE turnout_client_participation gauge" in lines
     shown = text_of(participation_table(figures))
-    assert f"after 3 steps, {heard['never']:.1%} of clients never" in shown
+    assert f"after 3 steps; {heard['never']:.1%} of clients never" in shown
     assert "influence (fair share = 1)" in shown
     assert f"{heard['deciles']['influence'][10]:.3g}" in shown
     deployed.restart()

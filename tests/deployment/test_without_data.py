@@ -181,10 +181,10 @@ def test_a_file_of_settings_declares_the_shape(folder, own):
 def test_what_a_server_cannot_take_is_refused(own):
     made = own.parent
     python = ("serve", f"{own}:experiment")
-    assert "own.py:experiment says all of the experiment: leave rounds=5 out" in cli(*python, "rounds=5", code=2)
+    assert "own.py:experiment describes the entire experiment: leave rounds=5 out" in cli(*python, "rounds=5", code=2)
     said = cli(*python, "--inputs", "auto", "--classes", 3, code=2)
     assert "leave --inputs out, and write to.Experiment(to.data.declared(30, classes=3), ...) there" in said
-    assert "in FILE.toml or as KEY=VALUE, can take that of the first client" in said
+    assert "in FILE.toml or as KEY=VALUE, can have the shape of the first client" in said
     said = cli(*python, "--evaluate-share", 0.5, code=2)
     assert "leave --evaluate-share out, and write to.Experiment(..., evaluate_share=0.5) there" in said
     assert "algorithm=to.fedrep(...)) there" in cli(*python, "--algorithm", "fedrep", code=2)

@@ -1,4 +1,4 @@
-"""Plan a comparison: the settings of every algorithm; write its tables and its report at the end."""
+"""Plan a comparison of algorithms, and write its tables and report."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from turnout.reporting.target import accuracy_target, check_accuracy
 
 
 def planned(words: Sequence[str], under: Sequence[Table]) -> tuple[Layers, dict[str, Settings]]:
-    """Return the layers of a comparison, and the settings of every algorithm.
+    """Return the layers of a comparison, and the settings of each algorithm.
 
     Args:
-        words: of the command line, names of algorithms and settings.
+        words: of the command line: names of algorithms and settings.
         under: layers of a file and of flags, the flags last.
 
     Raises:
-        ConfigurationError: for what cannot be compared.
+        ConfigurationError: for invalid names or settings.
     """
     names, recipes = user_code.named([word for word in words if "=" not in word])
     overrides = [layers.override(word) for word in words if "=" in word]
@@ -55,7 +55,7 @@ def planned(words: Sequence[str], under: Sequence[Table]) -> tuple[Layers, dict[
 def conclude(
     done: Mapping[Run, RunRecord], folder: Path, data: FederatedData, to_accuracy: float | None, report: bool
 ) -> None:
-    """Print the table, write all figures, and write the report."""
+    """Print the table, and write the results and the report."""
     records = list(done.values())
     target = None if to_accuracy is None else accuracy_target(records, to_accuracy)
     rows = comparison(records, target=target)

@@ -22,11 +22,11 @@ _SETTINGS = {
     "data": {"name": "digits", "num_clients": 1},
     "seed": 7,
 }
-"""Settings of a trial, whose data are random numbers."""
+"""Settings of a trial, whose data are random."""
 
 
 def _numbers(sizes: Sequence[int], shape: tuple[int, ...]) -> FederatedData:
-    """Return examples of three classes, float64."""
+    """Return random float64 examples of three classes."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(sum(sizes), *shape)), rng.integers(0, 3, sum(sizes))
     shards = Shards(torch.from_numpy(x), torch.from_numpy(y), np.array([0, *np.cumsum(sizes)]))
@@ -34,7 +34,7 @@ def _numbers(sizes: Sequence[int], shape: tuple[int, ...]) -> FederatedData:
 
 
 def trial_of() -> tuple[Experiment, dict[str, Any]]:
-    """Return what is run in a trial, and its settings as a server announces them."""
+    """Return the experiment of a trial, and its settings as a server announces them."""
     from turnout.deployment.conform.trial import ROUNDS
 
     settings = Settings.of({**_SETTINGS, "rounds": ROUNDS, "evaluate_share": 1.0})
@@ -42,7 +42,7 @@ def trial_of() -> tuple[Experiment, dict[str, Any]]:
 
 
 def models_of() -> dict[str, Experiment]:
-    """Return runs whose updates are test vectors: each kind of model, of sampling and of local steps."""
+    """Return runs whose updates are test vectors: all kinds of models, sampling and local steps."""
     return {
         "logistic": Experiment(
             _numbers([14], (5,)), to.models.Logistic(), to.fedavg(to.Sgd(lr=0.1, batch_size=4)), rounds=6, seed=1
@@ -63,7 +63,7 @@ def models_of() -> dict[str, Experiment]:
 
 
 def secure_of() -> Experiment:
-    """Return a run of one round with a secure sum."""
+    """Return a run of one round with secure aggregation."""
     algorithm = to.fedavg(
         to.Sgd(lr=0.1, batch_size=4), also=(to.aggregation.SecureSum(largest=64.0, fraction_bits=16),)
     )
@@ -71,6 +71,6 @@ def secure_of() -> Experiment:
 
 
 def surveys_of() -> Experiment:
-    """Return a run whose one client has test examples."""
+    """Return a run with one client, which has test examples."""
     data = replace(_numbers([14], (5,)), client_test=_numbers([6], (5,)).train)
     return Experiment(data, to.models.Logistic(), to.fedavg(to.Sgd(lr=0.1, batch_size=4)), seed=1)

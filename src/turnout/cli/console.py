@@ -12,7 +12,7 @@ from rich.segment import Segment
 from turnout.core.display import printable
 
 _WIDE = 1 << 16
-"""The width of output to a file or a pipe, where nothing is wrapped."""
+"""The width of output to a file or a pipe, so that lines are not wrapped."""
 
 
 def say(text: str, style: str = "") -> None:
@@ -21,7 +21,7 @@ def say(text: str, style: str = "") -> None:
 
 
 def show(result: RenderableType | None) -> None:
-    """Write a result to standard output; None is nothing."""
+    """Write a result to standard output, unless it is None."""
     if result is not None:
         wide = None if sys.stdout.isatty() else _WIDE
         Console(width=wide, highlight=False, markup=False, emoji=False).print(Printable(result))
@@ -29,7 +29,7 @@ def show(result: RenderableType | None) -> None:
 
 @dataclass(frozen=True)
 class Printable:
-    """Render without control characters in the text: names in folders and answers may be anybody's."""
+    """Remove control characters from text, because names in folders and responses may come from anyone."""
 
     result: RenderableType
 

@@ -1,6 +1,6 @@
-"""Default settings of the command line: an experiment that suits the data.
+"""Default settings of the command line, depending on the data and the pace.
 
-What suits a recipe is declared beside it (`turnout.algorithms.defaults`).
+Defaults that depend on the algorithm are declared with it (`turnout.algorithms.defaults`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ANY: Table = {
 BY_PACE: Mapping[str, Table] = {
     name: {"availability": {"name": "everyone"}, "pace": {"name": name}} for name in ("buffered", "buffered_groups")
 }
-"""Settings for each pace. Availability that counts rounds needs ``population.seconds_per_round`` too."""
+"""Settings for each pace. Availability in rounds also needs ``population.seconds_per_round``."""
 
 SPEED: Table = {
     "kind": "delays",
@@ -94,10 +94,9 @@ PERSONAL: Mapping[str, Table] = {"split_logistic": {"personal": "personal"}}
 
 
 def availability(kind: Callable[..., object], options: Table, data: str) -> Table:
-    """Return the option by which participation depends on labels, FedAU's setting, for patterns whose rates are not set.
+    """Return the option that correlates participation with labels, as in FedAU's experiments, for patterns without rates.
 
-    Not for text, which has no labels. Those of Shakespeare are letters, which all roles use, so that rates would differ by
-    chance of the seed alone, all together.
+    Not for text, which has no labels; the labels of Shakespeare are letters, whose distribution hardly depends on the role.
     """
     texts = ("shakespeare", "instructions")
     applies = "correlated_with_labels" in options_of(kind) and "rates" not in options and data not in texts
@@ -105,12 +104,12 @@ def availability(kind: Callable[..., object], options: Table, data: str) -> Tabl
 
 
 def of_recipe(name: str) -> Defaults:
-    """Return the settings that a recipe declares, of the package or of one's own; none for a name that is unknown."""
+    """Return the defaults that a recipe declares; empty ones for an unknown name."""
     return Defaults.of(user_code.recipe(name) or ALGORITHMS.get(name))
 
 
 def of_pace(layers: Sequence[Table], pace: str | None, data: str) -> Table:
-    """Return what goes under all layers because of the pace that they name, or that suits their algorithm and data."""
+    """Return the defaults of the pace that layers name, or that of their algorithm."""
 
     def last(section: str) -> str:
         return next((table[section]["name"] for table in reversed(layers) if "name" in table.get(section, {})), "")
@@ -126,9 +125,9 @@ def of_pace(layers: Sequence[Table], pace: str | None, data: str) -> Table:
 
 
 def local(under: Table, layers: Sequence[Table]) -> Table:
-    """Return the default options of the solver that layers name, or that suits their algorithm.
+    """Return the default options of the solver that layers name, or that of their algorithm.
 
-    Those of the data are about SGD, whose step sizes mean nothing to another solver.
+    Those of the data are step sizes for SGD, and do not apply to other solvers.
     """
     merged = reduce(merge, layers, under)
     suited = of_recipe(merged["algorithm"]["name"]).local
@@ -142,6 +141,6 @@ def local(under: Table, layers: Sequence[Table]) -> Table:
 
 
 def _says_speed(population: Table) -> bool:
-    """Return whether a layer says how fast clients are, and not only by how much they differ from the default."""
+    """Return whether a layer specifies a model of speed, and not only options of the default one."""
     speed = population.get("speed", {})
     return "kind" in speed if isinstance(speed, Mapping) else True

@@ -24,33 +24,33 @@ from turnout.record import storage
 
 _JUDGED = ("appeal", "label_groups", "metrics")
 ANNOUNCED = ("name", "seed", "rounds", *_JUDGED, *(section for section in SECTIONS if section != "availability"))
-"""The sections of a run's settings that the server sends to its clients: all that an algorithm is made of."""
+"""The sections of settings that the server sends to its clients."""
 
 AUTO = "auto"
-"""The value of ``data.inputs`` with which the first client tells the shape of the data."""
+"""The value of ``data.inputs`` with which the first client determines the shape of the data."""
 
 FILES = ("path", "directory")
-"""Options of a data set that name files of the server."""
+"""Options of a data set that are paths on the server."""
 
 
 def experiment_of(
     source: str | None, overrides: Sequence[str], loads: bool = True, algorithm: str | None = None
 ) -> tuple[Experiment, Settings | None]:
-    """Return an experiment from a TOML file, or as a Python file has it, and its settings if it has some.
+    """Return the experiment of a TOML or Python file, and its settings if it has some.
 
     Args:
-        source: ``FILE.toml`` or ``FILE.py:EXPERIMENT``; None where the overrides say all.
+        source: ``FILE.toml`` or ``FILE.py:EXPERIMENT``; None if there are only overrides.
         overrides: further settings, ``KEY=VALUE``.
         loads: whether to load data whose shape the settings declare; a server does not.
-        algorithm: over that of the settings, or one of several in a file.
+        algorithm: overrides that of the settings, or selects one of several in a file.
 
     Raises:
-        ConfigurationError: where there is none.
+        ConfigurationError: for an invalid file or invalid settings.
     """
     if source is not None and ".py:" in source:
         if overrides:
             raise ConfigurationError(
-                f"{source} says all of the experiment: leave {overrides[0]} out, or change the file"
+                f"{source} describes the entire experiment: leave {overrides[0]} out, or change the file"
             )
         experiment = user_code.loaded(source)
         if callable(experiment) and not isinstance(experiment, Experiment):
@@ -65,15 +65,15 @@ def experiment_of(
 
 
 def _layers(source: str | None, overrides: Sequence[str]) -> list[Table]:
-    """Return the layers of settings of a file and of what goes over it."""
+    """Return the layers of settings of a file and of overrides."""
     return [*([] if source is None else [layers.read(Path(source))]), *map(layers.override, overrides)]
 
 
 def declared_beside(source: str | None, overrides: Sequence[str]) -> Table | None:
-    """Return what settings declare of data whose shape the first client tells (``inputs = "auto"``); None where they say it.
+    """Return the other declared properties of data if ``inputs = "auto"``; None if the shape of inputs is known.
 
     Raises:
-        ConfigurationError: for a declaration that is none.
+        ConfigurationError: for an invalid declaration.
     """
     if source is not None and ".py:" in source:
         return None
@@ -92,7 +92,7 @@ def as_overrides(shape: Mapping[str, Any]) -> list[str]:
 
 
 def announced(settings: Settings) -> Table:
-    """Return the settings of a run that its clients need; how clients behave and where files are is left out."""
+    """Return the settings of a run that its clients need, without the behaviour of clients and paths of files."""
     table = {name: value for name, value in settings.table.items() if name in ANNOUNCED}
     population = table.get("population", {})
     table["population"] = {k: v for k, v in population.items() if k in ("requirement", "opting")}
@@ -101,14 +101,14 @@ def announced(settings: Settings) -> Table:
 
 
 def with_test(experiment: Experiment, name: str | None) -> Experiment:
-    """Return an experiment whose model a server judges by test examples of its own.
+    """Return an experiment with test examples of the server.
 
     Args:
-        experiment: what is served.
-        name: ``FILE.py:FUNCTION``, which returns inputs and targets; None leaves the experiment as it is.
+        experiment: to serve.
+        name: ``FILE.py:FUNCTION``, which returns inputs and targets; None leaves the experiment unchanged.
 
     Raises:
-        ConfigurationError: for what is no such function.
+        ConfigurationError: for an invalid function.
     """
     if name is None:
         return experiment
@@ -123,14 +123,14 @@ def with_test(experiment: Experiment, name: str | None) -> Experiment:
 def pooled(
     name: str, pair: tuple[Any, Any], shape: tuple[int, ...], whose: str, kind: torch.dtype | None = None
 ) -> Shards:
-    """Return inputs and targets as the examples of one holder.
+    """Return inputs and targets as the examples of one client.
 
     Args:
-        name: of the function that they are from.
+        name: of the function that returned them.
         pair: inputs and targets.
-        shape: that an example has to have.
-        whose: shape that is, for the message.
-        kind: floating type to which inputs of another floating type are converted; None leaves theirs.
+        shape: required shape of an example.
+        whose: owner of that shape, for the message.
+        kind: floating type to which floating inputs are converted; None leaves theirs.
 
     Raises:
         ConfigurationError: for examples of another shape.
@@ -148,11 +148,11 @@ def settings_in(folder: Path, code: Sequence[Path]) -> tuple[Experiment, Setting
 
     Args:
         folder: of the server.
-        code: files that the folder may name.
+        code: trusted files that the folder may name.
 
     Raises:
-        CheckpointError: where the folder does not say.
-        ConfigurationError: where it names other code.
+        CheckpointError: if the folder contains neither.
+        ConfigurationError: if it names untrusted code.
     """
     storage.check_all(folder)
     source = folder / "experiment.txt"

@@ -1,4 +1,4 @@
-"""Say what a run would compute, send and need, without training it."""
+"""Show the sizes of a run, its messages and its memory, without training."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Figures = Mapping[str, int | str]
 
 
 def planned(experiment: Experiment) -> dict[str, int | str]:
-    """Return the sizes of a run, after everything was built and tried on one minibatch, as a run does before its first round.
+    """Build a run, try it on one minibatch, and return its sizes.
 
-    Bytes are those of one client that takes part in one round, as a run counts them, without measurements of their own phase.
-    The memory is an upper bound of what one client in training takes, for parameters, gradients and saved activations.
+    Bytes are those of one client in one round, without the phases of measurements. Memory is an upper bound for the
+    parameters, gradients and saved activations of one client.
 
     Raises:
-        ConfigurationError: for what a run would refuse.
+        ConfigurationError: if the run would raise it.
     """
     experiment.check_budget()
     simulation = Simulation(experiment)
@@ -39,14 +39,14 @@ def planned(experiment: Experiment) -> dict[str, int | str]:
         "training examples": len(data.train.x),
         "test examples": 0 if data.test is None else len(data.test.x),
         "parameters": params.numel(),
-        "of which shared": simulation.objective.layout.num_shared,
+        "shared parameters": simulation.objective.layout.num_shared,
         "rounds": experiment.rounds,
-        "local steps of a client a round": steps if isinstance(steps, int) else "they vary",
-        "bytes down, a client a round": down,
-        "bytes up, a client a round": up,
-        "clients that may train side by side": min(side_by_side, data.num_clients),
-        "bytes of memory for each of them, at most": experiment.memory_budget // side_by_side,
-        "bytes of memory for examples": sum(
+        "local steps per client and round": steps if isinstance(steps, int) else "variable",
+        "bytes down per client and round": down,
+        "bytes up per client and round": up,
+        "maximum clients in parallel": min(side_by_side, data.num_clients),
+        "maximum memory of each, bytes": experiment.memory_budget // side_by_side,
+        "memory of examples, bytes": sum(
             part.x.nbytes + part.y.nbytes for part in (data.train, data.test) if part is not None
         ),
         "engine": simulation.objective.engine,
@@ -56,36 +56,36 @@ def planned(experiment: Experiment) -> dict[str, int | str]:
 
 def table_of(figures: Figures) -> Table:
     """Return the figures as a table."""
-    table = Table("what would run", "", box=SIMPLE_HEAD)
+    table = Table("size", "", box=SIMPLE_HEAD)
     for name, value in figures.items():
         table.add_row(name, _text(value))
     return table
 
 
 def planned_of_all(plan: Plan, what: str, runs: int | None = None) -> Group:
-    """Return a table of what several experiments have in common, and one with a line for each of what they have not.
+    """Return a table of the sizes that experiments have in common, and one of the others with a row per experiment.
 
     Args:
         plan: the runs; the sizes are those of the first seed.
-        what: an experiment is called: ``"algorithm"``.
-        runs: how many there would be; None is every experiment with every seed.
+        what: title of the column of names: ``"algorithm"``.
+        runs: number of runs; None is all experiments with all seeds.
 
     Raises:
-        ConfigurationError: for what a run would refuse, with the name of what it is.
+        ConfigurationError: if a run would raise it, with the name of the experiment.
     """
     sizes: dict[str, Figures] = {}
     for name, experiment in plan.experiments(plan.seeds[0]).items():
         with about(name):
             sizes[name] = planned(experiment)
     names = list(dict.fromkeys(name for figures in sizes.values() for name in figures))
-    unlike = [name for name in names if len({figures.get(name) for figures in sizes.values()}) > 1]
+    different = [name for name in names if len({figures.get(name) for figures in sizes.values()}) > 1]
     first = next(iter(sizes.values()))
     number = len(plan.settings) * len(plan.seeds) if runs is None else runs
-    tables = [table_of({"runs": number, **{name: first[name] for name in names if name not in unlike}})]
-    if unlike:
-        tables.append(table := Table(what, *unlike, box=SIMPLE_HEAD))
+    tables = [table_of({"runs": number, **{name: first[name] for name in names if name not in different}})]
+    if different:
+        tables.append(table := Table(what, *different, box=SIMPLE_HEAD))
         for name, figures in sizes.items():
-            table.add_row(name, *(_text(figures.get(column, "–")) for column in unlike))
+            table.add_row(name, *(_text(figures.get(column, "–")) for column in different))
     return Group(*tables)
 
 

@@ -1,4 +1,4 @@
-"""Turn errors of commands into exit codes: 1 where a run failed, 2 for bad usage, 130 after Ctrl-C."""
+"""Convert errors of commands to exit codes: 1 if a run failed, 2 for usage errors, 130 after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from turnout_cli import leaving_at_once
 FAILED, USAGE, STOPPED = 1, 2, 130
 
 _OF_PATHS = frozenset({errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EACCES, errno.EROFS})
-"""Errors that a path on the command line may bring about."""
+"""Errors that can be due to a path on the command line."""
 _SHOWN = 80  # characters of a path that is too long
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -30,31 +30,31 @@ _debug = {"on": False}
 
 
 class RunFailed(TurnoutError):
-    """A run failed after it had begun."""
+    """A run failed after its first round."""
 
 
 def debug(on: bool) -> None:
-    """Show where errors come from, or only what they say."""
+    """Show tracebacks of errors, or only messages."""
     _debug["on"] = on
 
 
 def several() -> bool:
-    """Return whether torchrun started several processes, of which this is one."""
+    """Return whether this is one of several processes that torchrun started."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def rank() -> int:
-    """Return the number of this process among those that torchrun started; process 0 speaks for all."""
+    """Return the rank of this process among those of torchrun."""
     return int(os.environ["RANK"]) if several() else 0
 
 
 def guarded(command: Command) -> Command:
-    """Return the command with its errors turned into a line and an exit code."""
+    """Decorate a command to print errors as one line, and to exit with a code."""
 
     @functools.wraps(command)
     def wrapped(*arguments: object, **options: object) -> None:
         with leaving_at_once():
-            importlib.import_module("turnout.exports")  # PyTorch takes a second or two, in which nothing has begun
+            importlib.import_module("turnout.exports")  # importing PyTorch takes a second or two
         from turnout.core import signals
 
         try:
@@ -71,20 +71,20 @@ def guarded(command: Command) -> Command:
 
 
 def _about_path(error: OSError) -> str:
-    """Say what is wrong with a path, of which a long one is cut."""
+    """Return the message of an error about a path, which is truncated if it is long."""
     name = os.fsdecode(error.filename)
     shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}... ({len(name)} characters)"
     return f"{shown}: {os.strerror(error.errno or 0)}: give another path"
 
 
 def _interrupt(number: int) -> NoReturn:
-    """End on SIGTERM and SIGHUP as on Ctrl-C: with what every command does at its end."""
+    """Handle a signal like Ctrl-C, so that commands clean up."""
     raise KeyboardInterrupt(number)
 
 
 def _ended_by(error: BaseException) -> int:
-    """Tell an error, and return the code to exit with."""
-    # Imported here because they take a second: whoever raised the error has imported them.
+    """Print an error, and return the exit code."""
+    # Imported here because it takes a second, unless the error comes from there.
     from turnout.comparison.compare import RunsFailed
     from turnout.distributed.collectives import ProcessLost
     from turnout.simulation.running import Interrupted
@@ -97,10 +97,10 @@ def _ended_by(error: BaseException) -> int:
         say("stopped before anything could be saved", style="yellow")
         return STOPPED
     if isinstance(error, MemoryError):
-        _tell(f"there is not enough memory: {error}. Write fewer or smaller clients, minibatches or local steps")
+        _tell(f"there is not enough memory: {error}. Use fewer or smaller clients, minibatches or local steps")
         return FAILED
     failed = isinstance(error, RunFailed | RunsFailed | ProcessLost)
-    if failed or not rank():  # of bad usage all processes of a run know, and one says so
+    if failed or not rank():  # a usage error is the same in all processes
         _tell(f"process {rank()}: {error}" if rank() else str(error))
     if isinstance(error, ProcessLost) and several():
         _leave(FAILED)
@@ -108,7 +108,7 @@ def _ended_by(error: BaseException) -> int:
 
 
 def _leave(code: int) -> NoReturn:
-    """End here and now: the library that connects processes may abort this one where it takes leave of a lost one."""
+    """Exit immediately, because NCCL or Gloo may abort this process when it disconnects from a lost one."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

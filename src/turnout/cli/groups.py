@@ -1,4 +1,4 @@
-"""Declare options that several commands share, as base classes of their dataclasses of options."""
+"""Options that several commands share, as base classes of their dataclasses of options."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PACKAGES = {
     "pace": "turnout.protocol.pace",
     "loss": "turnout.engine.loss",
 }
-"""The package of the family that a flag names a member of."""
+"""The package that contains the possible values of each flag."""
 
 
 def names_of(flag: str) -> Callable[[str], list[str]]:
-    """Return what completes the beginning of a name after one of `PACKAGES`, for ``typer.Option(autocompletion=...)``.
+    """Return the completion function of one of `PACKAGES`, for ``typer.Option(autocompletion=...)``.
 
-    Names are read from the source of the package: importing it would take seconds at every key.
+    Names are read from the source code, because importing the package would take seconds at every key press.
 
     >>> names_of("pace")("ro")
     ['rounds']
@@ -40,37 +40,37 @@ def names_of(flag: str) -> Callable[[str], list[str]]:
 
 
 def layer(**values: Any) -> dict[str, Any]:
-    """Return the options that were given, as a layer of settings."""
+    """Return a layer of settings of the options that are not None."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def piece_option(text: str, family: str | None = None) -> Any:
-    """Return an option that names a piece, which shells complete where its family is known."""
+    """Return an option for the name of a piece, with shell completion if its family is given."""
     return option(text, "NAME", panel=SETTINGS, autocompletion=names_of(family) if family else None)
 
 
 def settings_argument(
-    text: str = "Any setting, over flags and file: local.lr=0.05 algorithm.cutoff=none model.hidden=64,30",
+    text: str = "Any setting; overrides flags and file: local.lr=0.05 algorithm.cutoff=none model.hidden=64,30",
 ) -> Any:
-    """Return an argument that takes settings."""
+    """Return an argument for settings."""
     return argument(text, "KEY=VALUE", None)
 
 
 def seeds_option(default: str = "3") -> Any:
-    """Return the option that says how many seeds there are, or which."""
-    return option(f"How many seeds, or which: 5 or 0,3,7 (default: {default}).", "N", panel=SETTINGS)
+    """Return the option for the seeds."""
+    return option(f"Number of seeds, or a list: 5 or 0,3,7 (default: {default}).", "N", panel=SETTINGS)
 
 
 def folder_option(default: str) -> Any:
-    """Return the option that says where runs go."""
-    return option(f"Where everything goes (default: {default}).", panel=OUTCOME)
+    """Return the option for the output folder."""
+    return option(f"Output folder (default: {default}).", panel=OUTCOME)
 
 
 def needs(extra: str, *modules: str) -> None:
     """Refuse a command whose packages are not installed.
 
     Raises:
-        ConfigurationError: naming the extra that brings them.
+        ConfigurationError: with the extra to install.
     """
     from turnout.core.extras import imported
 
@@ -80,31 +80,31 @@ def needs(extra: str, *modules: str) -> None:
 
 @options
 class AlgorithmOption:
-    """The option that names one algorithm."""
+    """The option for the algorithm."""
 
-    algorithm: str | None = piece_option("How to train: turnout list algorithms (default: fedau).", "algorithm")
+    algorithm: str | None = piece_option("Algorithm: turnout list algorithms (default: fedau).", "algorithm")
 
 
 @options
 class AvailabilityOption:
-    """The option that names a pattern of availability."""
+    """The option for the pattern of availability."""
 
-    availability: str | None = piece_option("When clients are there: turnout list availability.", "availability")
+    availability: str | None = piece_option("Availability of clients: turnout list availability.", "availability")
 
 
 @options
 class DeviceOption:
-    """The option that says where to compute."""
+    """The option for the device."""
 
     several_devices: ClassVar[bool] = False
 
-    device: str | None = option("cpu, cuda, cuda:1, ...", "NAME", panel=SETTINGS)
+    device: str | None = option("Device: cpu, cuda, cuda:1, ...", "NAME", panel=SETTINGS)
 
     def device_of_runs(self) -> str | None:
-        """Return the device that experiments name: of several GPUs, ``"cuda"``, which each process takes for its own.
+        """Return the device of experiments; for several GPUs ``"cuda"``, which is a different one in each process.
 
         Raises:
-            ConfigurationError: for several devices where there is one run.
+            ConfigurationError: for several devices for a single run.
         """
         if self.device is None or "," not in self.device:
             return self.device
@@ -117,15 +117,16 @@ class DeviceOption:
 
 @options
 class ThreadsOption:
-    """The option that says how many threads a process has."""
+    """The option for the number of threads."""
 
     threads: int | None = option(
-        "Threads that share the clients of a round, no more than processors (default: as torch has it). Changes no result.",
+        "Number of threads that train the clients of a round, at most the number of processors (default: that of torch). "
+        "Does not affect results.",
         "N",
     )
 
     def use_threads(self) -> None:
-        """Let this process have so many threads; without the option it has as many as torch gives it."""
+        """Set the number of threads of this process, if the option is given."""
         if self.threads is not None:
             import torch
 
@@ -139,19 +140,19 @@ class ThreadsOption:
 class ConnectionOptions:
     """Options of the TLS connection to a server."""
 
-    ca: Path | None = option("Certificate of who signed the server's.", "FILE")
-    certificate: Path | None = option("This client's own certificate.", "FILE")
-    key: Path | None = option("Its key.", "FILE")
+    ca: Path | None = option("Certificate of the authority that signed the server's certificate.", "FILE")
+    certificate: Path | None = option("Certificate of this client.", "FILE")
+    key: Path | None = option("Private key of the certificate.", "FILE")
 
     def connection(self, url: str, timeout: float = 90.0) -> Connection:
         """Return a connection to a server.
 
         Args:
             url: its address.
-            timeout: seconds without a sign of life of the server.
+            timeout: seconds without a response of the server.
 
         Raises:
-            ConfigurationError: for an address that is none, and where the package for requests is missing.
+            ConfigurationError: for an invalid address, and if the package for requests is missing.
         """
         needs("join", "httpx2")
         from turnout.deployment.client.join import Connection
@@ -161,18 +162,18 @@ class ConnectionOptions:
 
 @options
 class LogOption:
-    """The option that says how log messages are written."""
+    """The option for the format of log messages."""
 
-    logs: str = option("Form of messages.", "text|json", "text", "--log-format")
+    logs: str = option("Format of log messages.", "text|json", "text", "--log-format")
 
     def check_log(self) -> None:
-        """Refuse an unknown form."""
+        """Raise an error for an unknown format."""
         from turnout.core.checks import known_name
 
         known_name("form of the log", self.logs, ("text", "json"))
 
     def write_log(self) -> None:
-        """Write log messages to standard error from now on."""
+        """Start writing log messages to standard error."""
         from turnout.cli.logs import log_to_stderr
 
         log_to_stderr(self.logs)
@@ -180,52 +181,52 @@ class LogOption:
 
 @options
 class CodeOption:
-    """The option that names files of code that a folder may have run."""
+    """The option for trusted files of code that the settings of a folder may name."""
 
     code: list[Path] | None = option(
-        "Run this file if the folder names it, without asking; may be repeated.", "FILE.py"
+        "Run this file, if the folder names it, without confirmation; may be repeated.", "FILE.py"
     )
 
 
 @options
 class PreviewOptions:
-    """Options that show a plan in place of running it."""
+    """Options to show a plan instead of running it."""
 
-    print_config: bool = switch("Print all settings as TOML, for --config, and train nothing.", "--print-config")
-    dry_run: bool = switch("Show what would run: sizes, messages and memory, and train nothing.", "--dry-run")
+    print_config: bool = switch("Print all settings as TOML, for --config, without training.", "--print-config")
+    dry_run: bool = switch("Show the sizes of runs, messages and memory, without training.", "--dry-run")
 
 
 @options
 class WatchedOptions:
-    """Options of commands that train: how often a run is saved, and whether its progress is shown."""
+    """Options of commands that train, for checkpoints and progress."""
 
     checkpoint_every: int | None = option("Rounds between checkpoints (default: about a minute).", "N", panel=OUTCOME)
-    quiet: bool = switch("No progress, only the result.", "--quiet", "-q", panel=OUTCOME)
+    quiet: bool = switch("Show only the result, no progress.", "--quiet", "-q", panel=OUTCOME)
 
 
 @options
 class ExperimentOptions(DeviceOption, AvailabilityOption):
-    """Options that describe an experiment, beside its algorithm."""
+    """Options of an experiment, except for its algorithm."""
 
-    data: str | None = piece_option("What to train on: turnout list data.", "data")
-    model: str | None = piece_option("What to train: turnout list models.", "model")
-    pace: str | None = piece_option("When the server steps: turnout list paces.", "pace")
-    loss: str | None = piece_option(
-        "What to minimise: turnout list losses (default: the model's own, or cross_entropy).", "loss"
-    )
-    rounds: int | None = option("Server steps to take (default: 100).", "N", panel=SETTINGS)
+    data: str | None = piece_option("Data set: turnout list data.", "data")
+    model: str | None = piece_option("Model: turnout list models.", "model")
+    pace: str | None = piece_option("Schedule of server steps: turnout list paces.", "pace")
+    loss: str | None = piece_option("Loss: turnout list losses (default: the model's own, or cross_entropy).", "loss")
+    rounds: int | None = option("Number of server steps (default: 100).", "N", panel=SETTINGS)
     every: int | None = option("Rounds between evaluations (default: 10).", "N", None, "--every", panel=SETTINGS)
-    engine: str | None = piece_option("How a cohort is trained: auto, vectorised (all clients at once) or one_by_one.")
-    precision: str | None = option("Of local steps: full (default), or bf16 for bfloat16.", "NAME", panel=SETTINGS)
+    engine: str | None = piece_option(
+        "Training of a cohort: vectorised (all clients at once), one_by_one, or auto (default)."
+    )
+    precision: str | None = option("Precision of local steps: full (default), or bf16.", "NAME", panel=SETTINGS)
     config: Path | None = option(
-        "Settings in TOML or YAML; flags and KEY=VALUE go before them.", "FILE", None, "--config", "-c"
+        "Settings in TOML or YAML; flags and KEY=VALUE override them.", "FILE", None, "--config", "-c"
     )
 
     def layers(self, **further: Any) -> list[dict[str, Any]]:
-        """Return the layers of settings that the options give, the last one first to be applied over the others.
+        """Return the layers of settings of the options; later ones override earlier ones.
 
         Args:
-            further: values by setting that another option gives; None is left out.
+            further: settings of other options; None is left out.
         """
         from turnout.cli import layers
 

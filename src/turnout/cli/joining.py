@@ -1,4 +1,4 @@
-"""Build the experiment that a client of a server takes part in, from what the server says of its run and the client's data.
+"""Build the experiment of a client from the server's announcement and the client's data.
 
 No code comes from the server, and no file is read because a server names it.
 """
@@ -25,22 +25,22 @@ from turnout.record.describe import describe, differences
 def clients_experiment(
     announcement: Mapping[str, Any], data: str, experiment: str | None, client: int | None, device: str
 ) -> tuple[Experiment, int]:
-    """Return what a client takes part in, on its own data, and which of the data's clients it is.
+    """Return the experiment with the client's data, and the index of the client in the data.
 
     Args:
-        announcement: what the server says of its run. No code comes from there: names are of this package alone.
-        data: ``FILE.py:FUNCTION``, or the name of a data set to try things out.
-        experiment: ``FILE.py:EXPERIMENT`` where the server's is one, too.
-        client: which part of a data set by name.
-        device: where to compute.
+        announcement: of the server. All names are of this package, so that no code comes from the server.
+        data: ``FILE.py:FUNCTION``, or the name of a data set, for tests.
+        experiment: ``FILE.py:EXPERIMENT``, if that of the server is a Python file.
+        client: index of the client in a named data set.
+        device: for training.
 
     Raises:
-        ConfigurationError: where the settings or the data do not fit.
+        ConfigurationError: if the settings or data do not match those of the server.
     """
     own_data = ".py:" in data
     if announcement["input_shape"] is None:
-        raise ConfigurationError("the server waits for the first client that tells the shape of its data: try again")
-    if own_data and announcement.get("data"):  # a clearer error than that of examples which do not fit the experiment
+        raise ConfigurationError("the server waits for the shape of the first client's data: try again")
+    if own_data and announcement.get("data"):  # the error is clearer than that of the experiment below
         DataShape.read(announcement["data"]).check(shape_of(announcement, data))
     if experiment is None:
         made = _from_settings(announcement, data)
@@ -83,7 +83,7 @@ def _from_settings(announcement: Mapping[str, Any], data: str) -> Experiment:
 
 
 def _refuse_names_of_files(table: Any, setting: str) -> None:
-    """Refuse settings that would have this machine read or run a file because a server says so."""
+    """Raise an error for settings of a server that name a file of this machine."""
     if isinstance(table, Mapping):
         for key, value in table.items():
             _refuse_names_of_files(str(key), setting or "settings")
@@ -99,7 +99,7 @@ def _refuse_names_of_files(table: Any, setting: str) -> None:
 
 
 def _refuse_files_without_a_folder(table: Mapping[str, Any]) -> None:
-    """Refuse data in a file and weights in a folder or on the Hub, whose names look like any other text."""
+    """Raise an error for data in a file, and for weights in a folder or on the Hub, whose names look like other text."""
     data, model = section(table, "data"), section(table, "model")
     if data.get("name") == "table" or any(name in data for name in FILES):
         raise ConfigurationError(
@@ -108,13 +108,13 @@ def _refuse_files_without_a_folder(table: Mapping[str, Any]) -> None:
         )
     if model.get("name") == "huggingface" and not str(model.get("base", "")).startswith("{"):
         raise ConfigurationError(
-            "the server's settings name the weights of a model (model.base), which are not fetched or read for a server: "
+            "the server's settings name the weights of a model (model.base), which are not downloaded or read for a server: "
             "give the experiment with --experiment FILE.py:EXPERIMENT"
         )
 
 
 def section(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a section of settings that a server sent."""
+    """Return a section of a server's settings as a table."""
     value = table.get(name, {})
     return value if isinstance(value, Mapping) else {"name": value}
 
@@ -130,10 +130,10 @@ def _settings_of(announcement: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def data_set_of(announcement: Mapping[str, Any]) -> str:
-    """Return the data set that a server's settings name.
+    """Return the name of the data set in a server's settings.
 
     Raises:
-        ConfigurationError: where it has no settings, or they name a file in place of a data set.
+        ConfigurationError: if it has no settings, or they name a file instead.
     """
     name = str(section(_settings_of(announcement), "data").get("name", ""))
     _refuse_names_of_files(name, "data")
@@ -141,7 +141,7 @@ def data_set_of(announcement: Mapping[str, Any]) -> str:
 
 
 def _own_data(name: str, announcement: Mapping[str, Any]) -> FederatedData:
-    """Return the examples that a client's own function returns, as the data of a federation of one."""
+    """Return the examples of a client's function, as data of a single client."""
     examples = _examples(name)
     if isinstance(examples, FederatedData):
         return examples
@@ -152,7 +152,7 @@ def _own_data(name: str, announcement: Mapping[str, Any]) -> FederatedData:
 
 
 def _examples(name: str) -> FederatedData | tuple[tuple[Any, Any], tuple[Any, Any] | None]:
-    """Return what a client's own function returns: data, or pairs of inputs and targets for training and for tests."""
+    """Call a client's function, which returns data, or pairs of inputs and targets for training and for tests."""
     examples = user_code.loaded(name)
     examples = examples() if callable(examples) else examples
     if isinstance(examples, FederatedData):
@@ -167,7 +167,7 @@ def _examples(name: str) -> FederatedData | tuple[tuple[Any, Any], tuple[Any, An
 
 
 def _floating_type(announcement: Mapping[str, Any]) -> torch.dtype | None:
-    """Return the floating type of inputs that a server without data declares; None where it does not."""
+    """Return the floating type of inputs that a server without data declares; None for a server with data."""
     data = section(announcement.get("settings") or {}, "data")
     if "inputs" not in data:
         return None
@@ -175,14 +175,14 @@ def _floating_type(announcement: Mapping[str, Any]) -> torch.dtype | None:
 
 
 def shape_of(announcement: Mapping[str, Any], data: str) -> DataShape:
-    """Return the shape of a client's examples, for a server that waits for the first client or compares them.
+    """Return the shape of a client's examples, for a server that waits for it or checks it.
 
     Args:
-        announcement: what the server says of its run.
+        announcement: of the server.
         data: ``FILE.py:FUNCTION``, or the name of a data set.
 
     Raises:
-        ConfigurationError: for data that cannot be used.
+        ConfigurationError: for invalid data.
     """
     if ".py:" in data:
         examples = _examples(data)
@@ -198,10 +198,10 @@ def shape_of(announcement: Mapping[str, Any], data: str) -> DataShape:
 
 
 def functions_of(names: Sequence[str]) -> dict[str, Callable[..., Any]]:
-    """Return functions of a client's examples by the names that a query may ask for.
+    """Return functions of a client's examples by the names that queries use.
 
     Raises:
-        ConfigurationError: for what is no function, two of one name, and names of what can be asked for anyway.
+        ConfigurationError: for other objects than functions, and names that are used twice or reserved.
     """
     functions: dict[str, Callable[..., Any]] = {}
     for text in names:
@@ -209,8 +209,6 @@ def functions_of(names: Sequence[str]) -> dict[str, Callable[..., Any]]:
         if not callable(function):
             raise ConfigurationError(f"--function {text}: needed a function of inputs and targets, got {function!r}")
         if name in functions or name in ("features", "targets"):
-            raise ConfigurationError(
-                f"--function {text}: {name} is the name of something else, too: rename the function"
-            )
+            raise ConfigurationError(f"--function {text}: the name {name} is already in use: rename the function")
         functions[name] = function
     return functions

@@ -1,4 +1,4 @@
-"""Read and merge layers of settings: defaults, a file, flags and overrides, each of which overrides those before it."""
+"""Read and merge layers of settings: defaults, a file, flags and overrides; later ones override earlier ones."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from turnout.cli.sections import flag_of
 from turnout.core.checks import ConfigurationError
 
 _KEYS = re.compile(r"(?<=^also\.)[^=]*?\.py:\w+|[^.]+|(?<=\.)(?=\.|$)|^(?=\.|$)")
-"""Matches the names between dots, empty ones too; that of a piece in a file, ``also.FILE.py:NAME``, is one."""
+"""Matches the names between dots, including empty ones; a piece in a file, ``also.FILE.py:NAME``, is a single name."""
 
 _DEEPEST, _MOST_VALUES = 20, 1_000_000
 """The greatest depth of nested settings, and the largest number of values at one level."""
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
-    """Return one layer over another, table by table.
+    """Merge two layers, table by table.
 
-    A table that names another piece than the one under it replaces it: its options were those of the other piece.
+    A table that names another piece replaces the table below it, whose options are those of the other piece.
     """
     merged = dict(under)
     for key, value in over.items():
@@ -38,7 +38,7 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
 
 
 def override(text: str) -> Table:
-    """Read ``data.alpha=0.3`` as a layer, ``{"data": {"alpha": 0.3}}``; what is no TOML value is taken as text."""
+    """Read ``data.alpha=0.3`` as a layer, ``{"data": {"alpha": 0.3}}``; a value that is not TOML is text."""
     path, equals, value = text.partition("=")
     keys = [key.strip() for key in _KEYS.findall(path)]
     if not equals and (flag := flag_of(text)):
@@ -51,17 +51,17 @@ def override(text: str) -> Table:
 
 
 def nested(keys: Sequence[str], value: Any) -> Any:
-    """Return a value below its keys: ``nested(["local", "lr"], 0.1)`` is ``{"local": {"lr": 0.1}}``."""
+    """Return a value in nested tables: ``nested(["local", "lr"], 0.1)`` is ``{"local": {"lr": 0.1}}``."""
     for key in reversed(keys):
         value = {key: value}
     return value
 
 
 def read(path: Path) -> Table:
-    """Return a TOML or YAML file as a layer, or a JSON file such as the ``settings.json`` of a run.
+    """Read a TOML or YAML file as a layer, or a JSON file such as the ``settings.json`` of a run.
 
     Raises:
-        ConfigurationError: where it cannot be read, with the line where it is not of its format.
+        ConfigurationError: if it cannot be read, with the line of a syntax error.
     """
     kind = {".json": "JSON", ".yaml": "YAML", ".yml": "YAML"}.get(path.suffix, "TOML")
     try:
@@ -71,7 +71,7 @@ def read(path: Path) -> Table:
         raise ConfigurationError(f"{path}: no such file; needed a TOML file of settings") from error
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
-    except (ValueError, RecursionError, MemoryError) as error:  # of all three formats, and of what is no text
+    except (ValueError, RecursionError, MemoryError) as error:  # of all three formats, and of invalid UTF-8
         raise ConfigurationError(f"{path} is no {kind} file: {error}") from error
     if not isinstance(content, dict):
         raise ConfigurationError(f"{path} holds no settings: got {type(content).__name__}, needed an object")
@@ -80,7 +80,7 @@ def read(path: Path) -> Table:
 
 
 def _check_nesting(value: Any, source: str) -> None:
-    """Refuse settings that are nested too deeply, or too many, as YAML can make them, and names that are no texts."""
+    """Raise an error for settings that are nested too deeply or too large, and for names that are not text."""
     level, values = 0, [value]
     while values:
         level, keys = level + 1, [key for node in values if isinstance(node, dict) for key in node]
@@ -98,7 +98,7 @@ def _check_nesting(value: Any, source: str) -> None:
 
 
 def _load_yaml(file: IO[bytes]) -> Any:
-    """Read YAML 1.1, in which 1e-3 without a dot is text, which settings read as a number where they need one."""
+    """Read YAML 1.1, in which 1e-3 without a dot is text; settings convert it to a number."""
     try:
         import yaml
     except ModuleNotFoundError:
@@ -115,7 +115,7 @@ def _value(text: str) -> Any:
     except (
         ValueError,
         RecursionError,
-    ):  # a number of thousands of digits, or lists in lists in lists, is no value either
+    ):  # the latter for deeply nested lists; also ValueError for a number of thousands of digits
         return text
     _check_nesting(value, "override")
     return value

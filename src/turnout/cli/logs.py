@@ -1,4 +1,4 @@
-"""Write log records to standard error, a line each: as text, or as JSON for machines."""
+"""Write log records to standard error, one line each, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from turnout.core.display import printable
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "taskName"}
-"""Attributes that every record has; further ones are what a message is about."""
+"""Attributes that all records have; others are passed with ``extra=``."""
 
 
 def log_to_stderr(form: str) -> None:
@@ -41,10 +41,10 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """Format a record as text that a terminal may show, whoever wrote what is in it."""
+    """Format a record as text without control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, and below it where an error came from."""
+        """Return the line, followed by the traceback of an error."""
         extra = " ".join(f"{name}={value}" for name, value in _extra(record).items())
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         line = printable(f"{clock} {record.getMessage()} {extra}".rstrip())

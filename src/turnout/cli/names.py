@@ -1,4 +1,4 @@
-"""Families of pieces that can be named in files and on the command line, as the registry has them."""
+"""Families of pieces that files and the command line can name."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from turnout.trackers import TRACKERS
 
 
 class Additions(ChainMap[str, Callable[..., Any]]):
-    """Members of several families that `also` adds to an algorithm: all but solvers, of which an algorithm has one."""
+    """Members of several families that `also` adds to an algorithm: all except solvers, of which an algorithm has one."""
 
     maps: list[Family]  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @property
     def needs(self) -> str:
-        """The requirement for a member, in words."""
+        """The requirement for members, in words."""
         bases = [base.__name__ for family in self.maps for base in family.bases if base is not Local]
         return f"a class that derives from {' or '.join(bases)}"
 
     def takes(self, piece: object) -> bool:
-        """Tell whether an object could be a member."""
+        """Return whether an object can be a member."""
         is_solver = isinstance(piece, type) and issubclass(piece, Local)
         return not is_solver and any(family.takes(piece) for family in self.maps)
 
@@ -72,7 +72,7 @@ FAMILIES: Mapping[type, Family] = {
         for base in family.bases
     },
 }
-"""The family of each base class whose pieces are values of options, by name or as a table with ``kind = NAME``."""
+"""Families of pieces that are values of options, by name or as a table with ``kind = NAME``, by base class."""
 
 LISTED: Mapping[str, Family] = {
     family.plural: family

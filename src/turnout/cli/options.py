@@ -1,7 +1,7 @@
 """Convert plain values to the options of a piece, checked against its signature.
 
-A piece is anything that is called with options: a dataclass, a recipe, a function that loads data. Its parameters are
-the only list of options there is, so what a new piece can be given is known here as soon as it is registered by name.
+A piece is a callable with options: a dataclass, a recipe, or a function that loads data. Its parameters are the only
+list of its options.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from turnout.cli.names import FAMILIES
 from turnout.core.checks import ConfigurationError, TurnoutError, nearest, refuse
 
 Table = dict[str, Any]
-"""Plain values by name, as a TOML file has them."""
+"""Plain values by name, like those of a TOML file."""
 
 REQUIRED = inspect.Parameter.empty
-"""The default of an option that has none."""
+"""The default of an option without a default."""
 
 _NOTHING = ("none", "null", "inf", "infinity")
 _PLURAL = {"a whole number": "whole numbers", "a number": "numbers", "a text": "texts"}
@@ -47,7 +47,7 @@ class Option:
 
 @cache
 def options_of(piece: Callable[..., Any]) -> Mapping[str, Option]:
-    """Return the options of a piece that plain values can fill, by name, in the order of its signature."""
+    """Return the options of a piece that can be set by plain values, in the order of its signature."""
     hints = _hints(piece)
     defaults = {name: parameter.default for name, parameter in inspect.signature(piece).parameters.items()}
     for field in fields(piece) if is_dataclass(piece) else ():
@@ -60,13 +60,13 @@ def build(piece: Callable[..., Any], values: Mapping[str, Any], key: str, **read
     """Call a piece with options made of plain values.
 
     Args:
-        piece: what to call.
+        piece: to call.
         values: its options, as text or as values of the right type.
-        key: of the options in settings, for messages: ``"availability"``.
-        ready: arguments that are passed on as they are.
+        key: section of the options in settings, for messages: ``"availability"``.
+        ready: further arguments, which are not converted.
 
     Raises:
-        ConfigurationError: for an unknown option, a missing one, or a value that the piece does not take; says which.
+        ConfigurationError: for an unknown or missing option, or an invalid value.
     """
     values = arguments(piece, values, key, ready)
     with placed(key, piece):
@@ -76,7 +76,7 @@ def build(piece: Callable[..., Any], values: Mapping[str, Any], key: str, **read
 def arguments(
     piece: Callable[..., Any], values: Mapping[str, Any], key: str, ready: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return the options of a piece, of the right types; see `build`, which also calls the piece, for the rest."""
+    """Convert the options of a piece to the right types; see `build` for the arguments."""
     known = options_of(piece)
     for name in values:
         if name not in known:
@@ -89,7 +89,7 @@ def arguments(
 
 @contextmanager
 def placed(key: str, piece: Callable[..., Any]) -> Iterator[None]:
-    """Say in errors of a piece where the option that they are about was written."""
+    """Prefix errors of a piece with the section of the option in settings."""
     try:
         yield
     except TurnoutError as error:
@@ -100,17 +100,17 @@ def placed(key: str, piece: Callable[..., Any]) -> Iterator[None]:
 
 
 def unknown_option(key: str, owner: str, known: Iterable[str]) -> ConfigurationError:
-    """Return the error for an option at `key` that `owner` does not have."""
+    """Return the error for an unknown option at `key` of `owner`."""
     names = list(known)
     hint = nearest(key.rpartition(".")[2], names) if names else "it has no options"
     return ConfigurationError(f"unknown option {key!r} of {owner}: {hint}")
 
 
 def convert(hint: Any, value: Any, key: str) -> Any:
-    """Read a plain value as the type that `hint` says; none, inf and infinity are None where that is allowed.
+    """Convert a plain value to a type; none, inf and infinity are None if that is allowed.
 
     Raises:
-        ConfigurationError: for what cannot be read as that type.
+        ConfigurationError: for an invalid value.
     """
     kinds = _members(hint)
     if type(None) in kinds and _is_nothing(value):
@@ -123,29 +123,29 @@ def convert(hint: Any, value: Any, key: str) -> Any:
         return tuple(convert(item_hint, item, f"{key}.{i}") for i, item in enumerate(value))
     if simple := [kind for kind in kinds if not _is_part(kind) and (bool in kinds or not isinstance(value, bool))]:
         if str in simple and (numbers := [kind for kind in simple if _is_list_of_numbers(kind)]):
-            with suppress(ValidationError):  # before text, which 4,8 is as well
+            with suppress(ValidationError):  # before text, because 4,8 is also text
                 return TypeAdapter(reduce(or_, numbers), config=_SETTINGS).validate_python(_as_list(value))
         adapter = TypeAdapter(reduce(or_, simple), config=_SETTINGS)
         with suppress(ValidationError):
             return adapter.validate_python(value)
-        with suppress(ValidationError):  # 64 and 64,30 are lists where a list is needed
+        with suppress(ValidationError):  # 64 and 64,30 can be lists
             return adapter.validate_python(_as_list(value))
     raise refuse(key, given=value, needed=needed(hint))
 
 
 def needed(hint: Any) -> str:
-    """Return what a value of a type is, in words: ``a whole number, or none``."""
+    """Describe the values of a type in words: ``a whole number, or none``."""
     words = [_words(kind) for kind in _members(hint)]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])}, or {words[-1]}"
 
 
 def part(hint: Any) -> type | None:
-    """Return the dataclass that a type allows as a nested table of options, if there is one: Sgd of ``Sgd | None``."""
+    """Return the dataclass of a type, if it has one: Sgd for ``Sgd | None``."""
     return next((kind for kind in _members(hint) if is_dataclass(kind) and isinstance(kind, type)), None)
 
 
 def _parts(kinds: list[Any]) -> Any:
-    """Return the type of the items of a list that holds tables of options; None where there is no such list."""
+    """Return the type of the items if one of the types is a list of pieces; else None."""
     lists = (typing.get_args(kind) for kind in kinds if typing.get_origin(kind) is tuple)
     return next((of[0] for of in lists if of[1:] == (Ellipsis,) and _is_part(of[0])), None)
 
@@ -163,12 +163,12 @@ def _is_list_of_numbers(kind: Any) -> bool:
 
 
 def _as_list(value: Any) -> list[Any]:
-    """Return a list as it can be written on a command line: ``64,30``."""
+    """Split a list of the command line, ``64,30``; another value is the only item."""
     return [item.strip() for item in value.split(",")] if isinstance(value, str) else [value]
 
 
 def _part(kinds: list[Any], value: Mapping[str, Any], key: str) -> Any:
-    """Return a nested table as the piece that it describes."""
+    """Build the piece that a nested table describes."""
     for family in (kind for kind in kinds if kind in FAMILIES):
         members = FAMILIES[family]
         kind = value.get("kind")
@@ -177,7 +177,7 @@ def _part(kinds: list[Any], value: Mapping[str, Any], key: str) -> Any:
         piece, options = user_code.member(members, kind, members.noun), {k: v for k, v in value.items() if k != "kind"}
         if callable(piece):
             return build(piece, options, key)
-        for name in options:  # an object of a file is as it is
+        for name in options:  # an object of a file has no options
             raise unknown_option(_at(key, name), kind, ())
         return piece
     if nested := part(reduce(or_, kinds)):
@@ -186,14 +186,14 @@ def _part(kinds: list[Any], value: Mapping[str, Any], key: str) -> Any:
 
 
 def _hints(piece: Callable[..., Any]) -> dict[str, Any]:
-    """Return the types of a piece's parameters; `object` for those whose names only type checkers know."""
-    # One by one, because typing.get_type_hints gives none where a single one is unknown.
+    """Return the types of a piece's parameters; `object` for names that are imported only for type checkers."""
+    # One by one, because typing.get_type_hints fails if a single name is unknown.
     owners: tuple[Any, ...] = (getattr(piece, "__func__", piece),)
-    if isinstance(piece, type):  # a class that is no dataclass has the types of its options where it is initialised
+    if isinstance(piece, type):  # __init__ has the annotations of a class that is not a dataclass
         owners = (*piece.__mro__, *(vars(base)["__init__"] for base in piece.__mro__ if "__init__" in vars(base)))
     hints: dict[str, Any] = {}
     for name in inspect.signature(piece).parameters:
-        # A field that a dataclass inherits is annotated where its base class is.
+        # An inherited field of a dataclass is annotated in the module of its base class.
         owner = next((owner for owner in owners if name in inspect.get_annotations(owner)), None)
         hint = object if owner is None else inspect.get_annotations(owner)[name]
         try:
@@ -204,7 +204,7 @@ def _hints(piece: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _members(hint: Any) -> list[Any]:
-    """Return the alternatives of a union but for functions, which only Python can give, or the type itself."""
+    """Return the alternatives of a union except for functions, or the type itself."""
     if typing.get_origin(hint) in (Union, types.UnionType):
         alternatives = [member for member in typing.get_args(hint) if typing.get_origin(member) is not Callable]
         return [kind for member in alternatives for kind in _members(member)]
@@ -216,7 +216,7 @@ def _is_part(kind: Any) -> bool:
 
 
 def _is_plain(hint: Any) -> bool:
-    """Return whether text, numbers, lists and tables can express a value of this type."""
+    """Return whether plain values can express a value of this type."""
     if hint in _PLAIN or hint in FAMILIES:
         return True
     origin = typing.get_origin(hint)

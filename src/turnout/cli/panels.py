@@ -1,4 +1,4 @@
-"""Plan the runs of each panel of a reproduction, and say how they differ from the declaration."""
+"""Plan the runs of each panel of a reproduction, and list differences from the declaration."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class PanelPlan(Plan):
     """The runs of one panel.
 
     Attributes:
-        panel: as it was declared, but for the accuracy to reach.
+        panel: as declared, except for the target accuracy.
     """
 
     panel: Panel = field(kw_only=True)
 
     def runs(self, checkpoint_every: int | None = None) -> list[Run]:
-        """Save settings and the order of the runs, for reports of the panel alone, and return the runs."""
+        """Save settings and the order of the runs, for reports of the panel, and return the runs."""
         runs = super().runs(checkpoint_every)
         save_order(self.folder, [run.folder for run in runs])
         return runs
@@ -36,10 +36,10 @@ class PanelPlan(Plan):
 def plans(
     reproduction: Reproduction, names: list[str] | None, over: Sequence[dict[str, Any]], folder: Path
 ) -> list[PanelPlan]:
-    """Return the panels that are to run, with layers of settings over their own, in folders below that of all runs.
+    """Return the plans of panels, whose settings the layers `over` override, in subfolders of `folder`.
 
     Raises:
-        ConfigurationError: for panels that do not exist, and settings that cannot be run.
+        ConfigurationError: for unknown panels, and invalid settings.
     """
     for key, instead in {"name": "NAME.OPTION=VALUE", "seed": "--seeds", "algorithm": "NAME.OPTION=VALUE"}.items():
         if any(key in layer for layer in over):
@@ -48,7 +48,7 @@ def plans(
 
 
 def changes(reproduction: Reproduction, planned: Sequence[PanelPlan], overrides: Sequence[str]) -> tuple[str, ...]:
-    """Return what differs from the reproduction as it is declared, one text each."""
+    """Describe each difference from the declaration in words."""
     different = dict.fromkeys(
         text
         for plan in planned
@@ -62,7 +62,7 @@ def changes(reproduction: Reproduction, planned: Sequence[PanelPlan], overrides:
 
 
 def _differences(plan: Plan, declared: Plan) -> Iterator[str]:
-    """Yield where seeds and rounds of a panel differ from those declared."""
+    """Describe differences in seeds and rounds from the declaration of a panel."""
     if plan.seeds != declared.seeds:
         yield f"{_counted(plan.seeds)} instead of {_counted(declared.seeds)}"
     for name, settings in plan.settings.items():
@@ -72,11 +72,11 @@ def _differences(plan: Plan, declared: Plan) -> Iterator[str]:
 
 
 def check(planned: Sequence[PanelPlan]) -> None:
-    """Refuse panels that cannot run, all in one error that names those that can.
+    """Check all panels, and raise one error for those that cannot run.
 
     Raises:
-        ConfigurationError: saying for each panel why, and how to get the data where they are missing.
-        CheckpointError: for a folder that holds other runs.
+        ConfigurationError: with the reason for each panel, and the names of the others.
+        CheckpointError: for a folder of other runs.
     """
     refused: dict[str, str] = {}
     for plan in planned:

@@ -1,4 +1,4 @@
-"""Write all settings of a run or of a comparison as a TOML file from which it can be repeated."""
+"""Write all settings of a run or comparison as a TOML file, with which it can be repeated."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from turnout.experiment import Experiment
 from turnout.reporting.range import Range
 
 _FILLED = ("model", "availability", "pace")
-"""Named sections that are written with all options. Not an algorithm's: to name its cohort is to ask for one."""
+"""Named sections that are written with all options. Not algorithms: an explicit cohort size differs from a default one."""
 
 
 def completed(table: Table) -> Table:
-    """Return settings with the defaults of everything that they leave out, as far as a file can hold them."""
+    """Return settings with defaults filled in, as far as TOML can represent them."""
     filled = {
         key: _filled(table[key], user_code.member(NAMED[key], table[key]["name"], key))
         for key in _FILLED
@@ -33,19 +33,19 @@ def completed(table: Table) -> Table:
 
 
 def _filled(options: Table, piece: Any) -> Table:
-    """Return options over the defaults of their piece, the name first."""
+    """Return options with the defaults of their piece filled in, the name first."""
     name = {"name": options["name"]} if "name" in options else {}
     return {**name, **_defaults(piece), **options}
 
 
 def _defaults(piece: Any) -> Table:
-    """Return the options of a piece whose defaults a file can hold."""
+    """Return the defaults of a piece that TOML can represent."""
     defaults = {name: option.default for name, option in options_of(piece).items()}
     return {name: _plain(value) for name, value in defaults.items() if value is not REQUIRED and _is_plain(value)}
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether TOML can hold a value; None is written as a word."""
+    """Return whether TOML can represent a value; None is written as text."""
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value)) and None not in value
     return value is None or isinstance(value, bool | int | float | str)
@@ -56,11 +56,11 @@ def _plain(value: Any) -> Any:
 
 
 _OF_ONE = ("name", "algorithm", "seed")
-"""Settings that a file has for single algorithms, or not at all."""
+"""Settings that a file contains per algorithm, or not at all."""
 
 
 def file_of(plan: Mapping[str, Settings], comparison: Layers) -> Table:
-    """Return the comparison as a file has it: what all algorithms share, and a table for each of what is its own."""
+    """Return a comparison as the content of a file: the shared settings, and a table for each algorithm."""
     tables = {name: completed(settings.table) for name, settings in plan.items()}
     first = next(iter(tables.values()))
     shared = {
@@ -74,7 +74,7 @@ def file_of(plan: Mapping[str, Settings], comparison: Layers) -> Table:
 
 
 def _own(name: str, table: Table, shared: Table) -> Table:
-    """Return what is an algorithm's own: its recipe, where the name is not that, its options, and other sections."""
+    """Return the settings of one algorithm: its recipe, if the name is another, its options, and unshared sections."""
     recipe = dict(table["algorithm"])
     called = {} if (of := recipe.pop("name")) == name else {"algorithm": of}
     return called | recipe | {key: value for key, value in table.items() if key not in (*_OF_ONE, *shared)}
@@ -83,13 +83,13 @@ def _own(name: str, table: Table, shared: Table) -> Table:
 def sweep_file_of(
     settings: Settings, axes: Mapping[str, Any], seeds: Sequence[int], to_accuracy: float | None
 ) -> Table:
-    """Return a sweep as a file has it: the settings of one of its points, over which the grid goes.
+    """Return a sweep as the content of a file: the settings of one of its points, and the grid.
 
     Args:
         settings: of the point.
-        axes: what is tried, values or a range for each axis.
+        axes: values or a range for each axis.
         seeds: of the runs of each point.
-        to_accuracy: the accuracy to reach, if that decides.
+        to_accuracy: target accuracy, if the sweep optimises the rounds until it.
     """
     left_out = {"name", "seed", *(["algorithm"] if "algorithm" in axes else [])}
     table = {key: value for key, value in completed(settings.table).items() if key not in left_out}
@@ -99,7 +99,7 @@ def sweep_file_of(
 
 
 def toml(table: Mapping[str, Any]) -> str:
-    """Write settings as a TOML file; None, which TOML lacks, as ``"none"``, which settings read as such.
+    """Write settings as a TOML file; None, which TOML lacks, is written as ``"none"``.
 
     >>> print(toml({"rounds": 3, "data": {"name": "digits", "alpha": None}}), end="")
     rounds = 3
@@ -112,7 +112,7 @@ def toml(table: Mapping[str, Any]) -> str:
 
 
 def _lines(table: Mapping[str, Any], heading: str) -> list[str]:
-    """Return the lines of a table: its values first, since what follows a heading belongs to that table."""
+    """Return the lines of a table, values before nested tables."""
     plain = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
     lines = ["", f"[{heading}]"] if heading and (plain or not table) else []
     lines += [f"{_key(key)} = {_value(value)}" for key, value in plain.items()]
@@ -141,5 +141,5 @@ def _value(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a basic string: JSON's but for DEL, which TOML has escaped."""
+    """Return a TOML basic string: that of JSON, except that DEL is escaped."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

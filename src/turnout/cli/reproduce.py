@@ -1,4 +1,4 @@
-"""Run and report declarations of tables and figures: what ``turnout reproduce`` does."""
+"""Run and report declared tables and figures for ``turnout reproduce``."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _WITH_VALUE = (
     "--declarations",
 )
 _ALONE = ("--quiet", "-q", "--report", "--no-report")
-"""Options that change no figure."""
+"""Options that do not affect results."""
 
 
 def with_algorithms(reproduction: Reproduction, algorithms: str | None) -> tuple[Reproduction, list[str]]:
-    """Return the reproduction with those algorithms alone that are asked for, and which these are; none is all."""
+    """Return the reproduction with only the given algorithms, and their names; None is all algorithms."""
     if algorithms is None:
         return reproduction, []
     names = listed(algorithms)
@@ -64,7 +64,7 @@ def with_algorithms(reproduction: Reproduction, algorithms: str | None) -> tuple
 
 
 def name_among(names: Sequence[str]) -> str:
-    """Return the one name among settings."""
+    """Return the name of the reproduction, which is the only argument that is not a setting."""
     declared = [name for name in names if "=" not in name]
     if len(declared) != 1:
         words = f"got {' '.join(declared)}" if declared else "got settings only"
@@ -73,12 +73,12 @@ def name_among(names: Sequence[str]) -> str:
 
 
 def listed(text: str) -> list[str]:
-    """Return the names between commas."""
+    """Split names at commas."""
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 def draw(drawing: Drawing, settings: Sequence[object], folder: Path | None, quiet: bool) -> None:
-    """Compute a figure that needs no runs and takes no settings: print and write its numbers, and draw its picture."""
+    """Compute a figure that needs no runs and has no settings: print and write its numbers, and plot it."""
     name = drawing.name
     folder = folder or Path("runs") / name.replace("/", "-")
     if odd := [setting for setting in settings if setting is not None]:
@@ -97,7 +97,7 @@ def draw(drawing: Drawing, settings: Sequence[object], folder: Path | None, quie
 
 
 def computed(numbers: str, seeds: Sequence[int]) -> dict[str, dict[str, dict[str, dict[int, float]]]]:
-    """Return what a function computes for each seed, by panel, measure, algorithm and seed."""
+    """Return the results of a function for all seeds, by panel, measure, algorithm and seed."""
     function, values = user_code.loaded(numbers), {}
     for seed in seeds:
         for panel, measures in function(seed).items():
@@ -109,12 +109,12 @@ def computed(numbers: str, seeds: Sequence[int]) -> dict[str, dict[str, dict[str
 
 
 def run_details(seconds: float, folder: Path | None = None, rounds: Sequence[int] = ()) -> dict[str, Any]:
-    """Return how figures came about: the command, the version and the commit, the rounds, and the seconds of all runs.
+    """Return the origin of results: command, version and commit, rounds, and seconds of all runs.
 
     Args:
-        seconds: what computing took.
-        folder: where a run noted version and commit; without, those of this process.
-        rounds: the different numbers of rounds.
+        seconds: of computation.
+        folder: of a run, for its version and commit; None is those of this process.
+        rounds: of the runs.
     """
     noted = environment()
     if folder is not None:
@@ -129,7 +129,7 @@ def run_details(seconds: float, folder: Path | None = None, rounds: Sequence[int
 
 
 def command(arguments: Sequence[str]) -> str:
-    """Return the command line that gives the same figures, without options that change where or how runs are computed.
+    """Return the command line without options that do not affect results.
 
     Example:
         >>> command(["reproduce", "fedau/digits", "--seeds", "3", "--jobs", "1", "--quiet", "--folder=runs/x"])
@@ -150,14 +150,14 @@ def outcome_of(
     done: Mapping[Run, RunRecord],
     changes: tuple[str, ...],
 ) -> Outcome:
-    """Return the runs that are finished, panel by panel."""
+    """Return the finished runs by panel."""
     as_run = {plan.panel.name: plan.panel for plan in plans}
     records = {plan.panel.name: [record for run, record in done.items() if run.group == plan.group] for plan in plans}
     return Outcome(replace(reproduction, panels={**reproduction.panels, **as_run}), records, changes)
 
 
 def report_outcome(outcome: Outcome, runs: Sequence[Run], folder: Path, report: bool) -> None:
-    """Print figures and findings, and write them into the folder."""
+    """Print results and findings, and write them to the folder."""
     records = [record for panel in outcome.records.values() for record in panel]
     seconds = sum(float(np.nansum(record.history.column("seconds")[1])) for record in records)
     warn_of_dropped(records)
@@ -168,7 +168,7 @@ def report_outcome(outcome: Outcome, runs: Sequence[Run], folder: Path, report: 
 
 
 def show_tables(outcome: Outcome, folder: Path, details: Mapping[str, Any]) -> None:
-    """Print figures and findings, and write results.csv and findings.json."""
+    """Print results and findings, and write results.csv and findings.json."""
     show(tables.rich_table(outcome))
     if findings := outcome.findings():
         show(tables.rich_findings(findings))
@@ -179,9 +179,9 @@ def show_tables(outcome: Outcome, folder: Path, details: Mapping[str, Any]) -> N
 
 
 def declarations_table(folder: Path) -> Table:
-    """Return the declarations in a folder, a line each."""
+    """Return a table of the declarations in a folder."""
     table = Table(box=SIMPLE_HEAD)
-    for column in ("name", "what it shows", "data"):
+    for column in ("name", "description", "data"):
         table.add_column(column, no_wrap=column == "name")
     entries = {entry.name: entry for entry in inventory()}
     for name in known(folder):

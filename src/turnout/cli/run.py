@@ -1,4 +1,4 @@
-"""Perform one run, from its settings to its result: what ``turnout run`` does."""
+"""Perform one run for ``turnout run``."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def perform(
     quiet: bool,
     callbacks: Sequence[Callback] = (),
 ) -> None:
-    """Run in a folder in which the settings are saved too.
+    """Run an experiment in a folder, and save its settings there.
 
     Args:
-        experiment: what to run.
-        settings: from which it was built.
+        experiment: to run.
+        settings: of the experiment.
         folder: of the run.
-        resume: whether the folder holds a run that goes on.
+        resume: whether to resume the run in the folder.
         checkpoint_every: rounds between checkpoints.
-        quiet: whether no progress is shown.
-        callbacks: that watch the run.
+        quiet: whether to hide progress.
+        callbacks: of the run.
 
     Raises:
-        RunFailed: where the run fails after its first round.
+        RunFailed: if the run fails after its first round.
         Interrupted: on Ctrl-C.
     """
     shows, saver = collectives.rank() == 0 and not quiet, _Saver(settings)
@@ -75,25 +75,25 @@ def perform(
 
 
 class _Saver(Callback):
-    """Save the settings of a run in its folder, once nothing of them was refused, and note when its first round is over."""
+    """Save the settings of a run in its folder once they are valid, and note the end of its first round."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self.has_begun = settings, False
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
-        """Save them."""
+        """Save the settings."""
         del config
         if folder is not None:
             save(self._settings, folder)
 
     def on_round(self, row: Mapping[str, Any]) -> None:
-        """Note that a round is over."""
+        """Note that a round has ended."""
         del row
         self.has_begun = True
 
 
 def final(history: History) -> str:
-    """Return what accuracy, or else what error, a run ends with, and over which evaluations that is a mean."""
+    """Describe the final accuracy of a run, or else its error, and the evaluations of which that is the mean."""
     metric = next(name for name in BY_IMPORTANCE if history.has_values(name))
     rounds, window = history.column(metric)[0], math.ceil(history.last_round / 10)
     number = max(1, int((rounds > history.last_round - window).sum()))
@@ -104,7 +104,7 @@ def final(history: History) -> str:
 
 
 def one_algorithm(under: Sequence[Table], algorithm: str | None) -> Settings:
-    """Return settings from layers; of a file for several algorithms, those of the one that was asked for."""
+    """Return settings from layers; of a file for several algorithms, those of the given one."""
     whole = Layers.of(under)
     if algorithm is not None:
         return whole.settings(algorithm)
@@ -114,13 +114,12 @@ def one_algorithm(under: Sequence[Table], algorithm: str | None) -> Settings:
 
 
 def folder_of(name: str, folder: Path | None, experiment: Experiment) -> tuple[Path, bool]:
-    """Return the folder of a run, and whether it is there already and goes on, as the runs of a comparison do.
+    """Return the folder of a run, and whether it contains the run, which is then resumed.
 
-    Without a folder of the user's own it is the one of this name, or with the next number behind it where that is another
-    run's.
+    The default is `name`, with the next free number appended if that is the folder of another run.
     """
     if folder is not None:
-        is_finished(folder, experiment)  # refuses another run's
+        is_finished(folder, experiment)  # raises an error for the folder of another run
         return folder, checkpoint.exists(folder)
     for number in count(1):
         target = Path(name if number == 1 else f"{name}-{number}")
@@ -128,26 +127,26 @@ def folder_of(name: str, folder: Path | None, experiment: Experiment) -> tuple[P
             is_finished(target, experiment)
             if checkpoint.exists(target) or not target.exists():
                 return target, checkpoint.exists(target)
-    raise AssertionError("numbers end")
+    raise AssertionError("unreachable")
 
 
 def callbacks_of(trackers: Sequence[str] | None, patience: int | None, stop_at: float | None) -> list[Callback]:
-    """Return what watches a run: trackers by their names, and what may end it early."""
+    """Return the callbacks of a run: trackers by their names, and early stopping."""
     callbacks: list[Callback] = [user_code.member(TRACKERS, name, "tracker")() for name in trackers or ()]
     return callbacks if patience is None and stop_at is None else [*callbacks, EarlyStopping(patience, stop_at)]
 
 
 def resumed(folder: Path, layers: Sequence[Table], code: Sequence[Path], *, alone: bool) -> Settings:
-    """Return the settings of a run that is to go on, with layers over them.
+    """Return the settings of a run to resume, overridden by layers.
 
     Args:
         folder: of the run.
         layers: of settings.
-        code: files that its settings may name.
-        alone: whether no other flag names settings or a folder.
+        code: trusted files that its settings may name.
+        alone: whether no other flag gives settings or a folder.
 
     Raises:
-        ConfigurationError: where one does, or the settings name other code.
+        ConfigurationError: for such a flag, or settings that name untrusted code.
     """
     if not alone:
         raise ConfigurationError(
@@ -157,7 +156,7 @@ def resumed(folder: Path, layers: Sequence[Table], code: Sequence[Path], *, alon
 
 
 def conclude(folder: Path) -> None:
-    """Show the table of a finished run, and its last figure."""
+    """Show the table of a finished run, and its final accuracy."""
     record = load_record(folder)
     show(rich_tables(comparison([record])))
     warn_of_dropped([record])

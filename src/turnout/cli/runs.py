@@ -1,4 +1,4 @@
-"""Build experiments, refuse those that cannot run, perform runs, and write results, for all commands that train."""
+"""Build and check experiments, perform runs, and write results, for all commands that train."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from turnout.reporting.progress import dropped
 from turnout.reporting.records import RunRecord
 
 SETTINGS = "settings.json"
-"""The file of a run's folder that has its settings."""
+"""The file of settings in the folder of a run."""
 
 
 def save(settings: Settings, folder: Path) -> None:
-    """Save the settings of a run in its folder, unless they are there: another worker may be at the run."""
+    """Save the settings of a run in its folder, unless they are already there, because another worker may use it."""
     path = folder / SETTINGS
     if not storage.is_whole(path) or _recorded(folder) != settings.table:
         with lock.locked(folder, patience=lock.PATIENCE):
@@ -43,15 +43,15 @@ def save(settings: Settings, folder: Path) -> None:
 
 
 def saved(folder: Path, code: Sequence[Path] = ()) -> Table:
-    """Return the settings of the run in a folder, to be used.
+    """Load the settings of the run in a folder, for use.
 
     Args:
         folder: of the run.
-        code: files that the settings may name.
+        code: trusted files that the settings may name.
 
     Raises:
-        CheckpointError: where the folder does not say.
-        ConfigurationError: where the settings name other code.
+        CheckpointError: if the folder has none.
+        ConfigurationError: if they name untrusted code.
     """
     table = _recorded(folder)
     user_code.refuse_code(table, folder, code)
@@ -59,7 +59,7 @@ def saved(folder: Path, code: Sequence[Path] = ()) -> Table:
 
 
 def _recorded(folder: Path) -> Table:
-    """Return the settings of the run in a folder, which may name anybody's code: only to compare."""
+    """Load the settings of the run in a folder, for comparison only, because they may name untrusted code."""
     return storage.read_json(
         folder / SETTINGS, instead="give the folder of a run that `turnout run` or `turnout compare` made"
     )
@@ -67,7 +67,7 @@ def _recorded(folder: Path) -> Table:
 
 @contextmanager
 def about(name: str) -> Iterator[None]:
-    """Put a name before what is wrong with settings and data."""
+    """Prefix errors about settings and data with a name."""
     try:
         yield
     except (ConfigurationError, DataError) as error:
@@ -76,13 +76,13 @@ def about(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Runs that are about to begin: one for each of several settings and each seed.
+    """Planned runs: one for each of several settings and each seed.
 
     Attributes:
-        settings: by the name of their runs.
+        settings: by name.
         seeds: of the runs of each.
-        folder: where all of them go.
-        group: what they are called beside their name: the panel of a reproduction.
+        folder: output folder.
+        group: second part of their name, such as the panel of a reproduction.
     """
 
     settings: Mapping[str, Settings]
@@ -91,10 +91,10 @@ class Plan:
     group: str = ""
 
     def experiments(self, seed: int) -> dict[str, Experiment]:
-        """Build the experiment of each settings with a seed; those that have the same data share them.
+        """Build the experiments with a seed; those with the same data share them.
 
         Raises:
-            ConfigurationError: for what cannot be built, with the name of the settings.
+            ConfigurationError: for invalid settings, with their name.
             ConfigurationError, DataError: for data that cannot be loaded.
         """
         loaded: dict[str, FederatedData] = {}
@@ -103,28 +103,25 @@ class Plan:
             seeded = settings.seeded(seed)
             key = json.dumps(seeded.table["data"], sort_keys=True)
             if key not in loaded:
-                loaded[key] = seeded.data()  # what is wrong with data says which, and concerns all that have them
+                loaded[key] = seeded.data()  # its errors name the data, and concern all experiments on them
             with about(name):
                 made[name] = seeded.experiment(loaded[key])
         return made
 
     def check(self, metric: str | None = None, target: bool = False) -> FederatedData:
-        """Refuse what cannot run, and folders that hold other runs, before anything is trained.
+        """Check experiments and folders before anything is trained, and return the data of the first run.
 
         Args:
             metric: a column or cost that all have to record.
-            target: whether an accuracy is to be reached.
-
-        Returns:
-            The data of the first run.
+            target: whether there is a target accuracy.
 
         Raises:
-            ConfigurationError, DataError: for what cannot run.
-            CheckpointError: for a folder that holds another run.
+            ConfigurationError, DataError: for an invalid experiment.
+            CheckpointError: for a folder of another run.
         """
         first = self.experiments(self.seeds[0])
         check_experiments({name: lambda made=made: made for name, made in first.items()}, metric, target)
-        # Later seeds are built only where a folder holds a run, which must not be another one.
+        # Later seeds are built only if their folder contains a run, to compare it.
         for seed in self.seeds:
             folders = {name: run_folder(self.folder, name, seed) for name in self.settings}
             begun = {name: self.settings[name] for name, run in folders.items() if (run / "config.json").exists()}
@@ -141,9 +138,9 @@ class Plan:
 
 
 def introduce(what: str, settings: Iterable[Settings], data: FederatedData) -> None:
-    """Say what is about to run, and which clients were asked for but have nothing to train on.
+    """Print a summary of the runs, and the number of clients without examples.
 
-    The number of examples is left out where a run has differential privacy: the console shows what is published of it.
+    With differential privacy the number of examples is left out, because it must not be published.
     """
     several = list(settings)
     tables, published = [run.table for run in several], all(Published(run.algorithm()).data for run in several)
@@ -154,23 +151,23 @@ def introduce(what: str, settings: Iterable[Settings], data: FederatedData) -> N
     held = [counted(data.num_clients, "client"), *[counted(len(data.train.x), "training example")] * published]
     say(f"{what} on {data.name}: {', '.join([*held, parts])}")
     if published and (empty := data.recipe.get("dropped_clients")):
-        say(f"{empty} more got no examples and are left out; data.empty=refuse refuses them instead")
+        say(f"{empty} more have no examples and are left out; data.empty=refuse makes this an error")
 
 
 @contextmanager
 def performing(
     options: RunsOptions, resources: Resources, folder: Path, total: int
 ) -> Iterator[tuple[Resources, Listener]]:
-    """Yield what performs runs, and what shows their progress.
+    """Yield the executor of runs, and the listener that shows their progress.
 
     Args:
         options: of the command line.
-        resources: processes of this machine, of `RunsOptions.resources`; ``--on`` takes their place.
+        resources: of `RunsOptions.resources`; ``--on`` replaces them.
         folder: of the runs.
-        total: how many there are.
+        total: number of runs.
 
     Raises:
-        Stopped: where they were stopped, with a word on how to go on.
+        Stopped: if they were stopped, with advice on how to resume them.
     """
     with ExitStack() as stack:
         if options.on is not None:
@@ -181,21 +178,21 @@ def performing(
         try:
             yield resources, listener
         except Stopped as stop:
-            raise Stopped(f"{stop}. Go on with the same command") from None
+            raise Stopped(f"{stop}. Resume with the same command") from None
 
 
 def perform(
     options: RunsOptions, runs: Sequence[Run], folder: Path, resources: Resources, conclude: Callable[..., None]
 ) -> None:
-    """Perform runs side by side, and conclude those that are finished, also where others failed.
+    """Perform runs in parallel, and conclude the finished ones, even if others failed.
 
     Args:
         options, folder, resources: as in `performing`.
-        runs: what to perform.
-        conclude: takes the record of each run, and a note where some failed.
+        runs: to perform.
+        conclude: called with the record of each run, and with a note if some failed.
 
     Raises:
-        RunsFailed: where runs failed, after the others were concluded.
+        RunsFailed: if runs failed, after the others were concluded.
         Stopped: on Ctrl-C.
     """
     try:
@@ -209,17 +206,17 @@ def perform(
 
 
 def warn_of_dropped(records: Iterable[RunRecord]) -> None:
-    """Say which runs dropped updates, how many and in how many rounds."""
+    """Warn of runs that dropped updates, with the numbers of updates and rounds."""
     for record in records:
         rounds, numbers = record.history.column("num_dropped")
         if text := dropped(int(numbers.sum()), int((numbers > 0).sum())):
             whose = f"{record.algorithm}, seed {record.seed}"
-            of = f"of {len(rounds):,}, for NaN or infinity in them or in their sum"
+            of = f"of {len(rounds):,}, because of NaN or infinity in them or in their sum"
             say(f"{whose}: {text} {of}: a smaller step size may help, local.lr=...", style="yellow")
 
 
 def write_tables(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write files of text by their names into the folder of all runs, once no other worker does."""
+    """Write text files to the folder of all runs, when no other worker does."""
     with lock.locked(folder, patience=lock.PATIENCE):
         storage.replace_files(
             {folder / name: partial(Path.write_text, data=text, encoding="utf-8") for name, text in texts.items()}
@@ -228,7 +225,7 @@ def write_tables(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def write_page(folder: Path, write: Callable[[Path], Path]) -> None:
-    """Write ``report.html`` into the folder of all runs, once no other worker does, and say where it is or why there is none.
+    """Write ``report.html`` to the folder of all runs, when no other worker does, and print its path or an error.
 
     Args:
         folder: of the runs.

@@ -1,4 +1,4 @@
-"""Declare the options of commands that perform several runs, and of those that search."""
+"""Options of commands that perform several runs, and of sweeps."""
 
 from __future__ import annotations
 
@@ -28,45 +28,44 @@ SEARCH = "Search"
 
 @options
 class RunsOptions(WatchedOptions):
-    """Options of commands that perform several runs: where, how many at a time, and what is written."""
+    """Options of commands that perform several runs."""
 
     several_devices: ClassVar[bool] = True
 
     jobs: int | None = option(
-        "Runs at a time (default: processors divided by --threads, or GPUs: all, or those of --device cuda:0,cuda:1). "
-        "Changes no result.",
+        "Number of runs at a time (default: processors divided by --threads; or the number of GPUs, all or those of "
+        "--device cuda:0,cuda:1). Does not affect results.",
         "N",
         None,
         "--jobs",
         "-j",
     )
     on: str | None = option(
-        "What performs the runs, in place of processes of this machine: processes:4, dask:tcp://scheduler:8786, "
-        "ray:auto, or slurm:partition=gpu,time=60 (minutes; any option of sbatch).",
+        "Executor of the runs, instead of processes on this machine: processes:4, dask:tcp://scheduler:8786, ray:auto, or "
+        "slurm:partition=gpu,time=60 (minutes; any option of sbatch).",
         "EXECUTOR",
     )
     runs_per_job: int | None = option(
-        "Runs that a job of --on performs one after another (default: 8 with slurm, otherwise 1).", "N"
+        "Number of consecutive runs per job of --on (default: 8 with slurm, otherwise 1).", "N"
     )
     threads: int = option(
-        "Threads of each run, in whichever process; runs side by side make better use of processors (default: 1). Changes "
-        "no result.",
+        "Number of threads per run (default: 1); parallel runs make better use of processors. Does not affect results.",
         "N", 1, "--threads", show_default=False,
     )  # fmt: skip
     folder: Path | None = None
-    report: bool = switch("Write report.html, with pictures.", "--report/--no-report", default=True, panel=OUTCOME)
+    report: bool = switch("Write report.html, with figures.", "--report/--no-report", default=True, panel=OUTCOME)
 
     def resources(self, settings: Iterable[Settings], device: str | None = None) -> Resources:
-        """Return the processes that perform runs: ``--jobs``, or one for each GPU, or else for each processor.
+        """Return the number of processes: ``--jobs``, or by default one per GPU or processor.
 
         Call it before anything is written.
 
         Args:
             settings: of the runs.
-            device: ``--device``; several GPUs are those that processes share.
+            device: ``--device``; processes share several GPUs.
 
         Raises:
-            ConfigurationError: for ``--jobs`` beside ``--on``, numbers below one, and GPUs that this machine does not have.
+            ConfigurationError: for ``--jobs`` beside ``--on``, numbers below 1, and GPUs that this machine does not have.
         """
         from turnout.comparison.run import Resources
         from turnout.core.checks import ConfigurationError, count
@@ -86,24 +85,26 @@ class RunsOptions(WatchedOptions):
 
 @options
 class SearchOptions:
-    """Options that define the grid or the search, and the metric that decides."""
+    """Options of the grid or search, and of the metric to optimise."""
 
     grid: list[str] | None = option(
-        "A setting, and the values to try or, with --trials, a range LOW..HIGH; once for each axis.",
+        "A setting with the values to try or, with --trials, a range LOW..HIGH; may be repeated.",
         "KEY=VALUE,VALUE", None, "--grid", "-g",
     )  # fmt: skip
     metric: str | None = option(
-        "What decides: the mean over seeds of where this ends, such as validation_accuracy (default, with a tenth of each "
-        "client's examples if the settings keep no others) or train_loss, or a measure such as 'average train_loss'. "
-        "Choosing by test accuracy spends the test on it.",
+        "Metric to optimise: the mean over seeds of its final value, such as validation_accuracy (default; holds out a tenth "
+        "of each client's examples unless the settings hold out others) or train_loss, or a measure such as 'average "
+        "train_loss'. Test accuracies are biased if they are used to choose.",
         "NAME",
     )
-    to_accuracy: float | None = option("Let the rounds until this accuracy decide (their median), e.g. 0.8.", "SHARE")
-    trials: int | None = option("Try so many combinations, which Optuna proposes (default: all).", "N", panel=SEARCH)
-    sampler: str = option("tpe learns from the trials before; random does not.", "NAME", "tpe", panel=SEARCH)
-    sampler_seed: int = option("Of the sampler.", "SEED", 0, panel=SEARCH)
+    to_accuracy: float | None = option(
+        "Optimise the median number of rounds until this accuracy instead, e.g. 0.8.", "ACCURACY"
+    )
+    trials: int | None = option("Number of trials that Optuna proposes (default: try all).", "N", panel=SEARCH)
+    sampler: str = option("Sampler: tpe, which learns from earlier trials, or random.", "NAME", "tpe", panel=SEARCH)
+    sampler_seed: int = option("Seed of the sampler.", "SEED", 0, panel=SEARCH)
     trials_at_once: int = option(
-        "Trials that are proposed together and run side by side. Which they are depends on it, not on --jobs.",
+        "Number of trials to propose and run together. Affects which trials are proposed, unlike --jobs.",
         "N", 4, panel=SEARCH,
     )  # fmt: skip
 

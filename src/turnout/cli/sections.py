@@ -1,4 +1,4 @@
-"""Define the sections of settings: the pieces that each can name, and its normal form as a table."""
+"""The sections of settings: the pieces that each can name, and its normal form as a table."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ NAMED: Mapping[str, Family] = {
     "pace": names.PACES,
     "loss": names.LOSSES,
 }
-"""Sections that name a piece and may hold its options, with what they can name."""
+"""The family of each section that names a piece."""
 
 _UNNAMED = ("local", "also", "population")
-"""Sections that name nothing, and hold options or tables of them."""
+"""Sections without a name, which contain options or tables of options."""
 
 SECTIONS = (*NAMED, *_UNNAMED)
 KEYS = (*SECTIONS, *options_of(Experiment), "name")
 """The keys of settings at the top level."""
 
 OF_SPLIT = {name: option for name, option in options_of(Source.split).items() if name != "partition"}
-"""Options of the section ``data`` that describe the split, beside the partition."""
+"""Options of the section ``data`` for the split, except for the partition."""
 
 OF_DECLARED = options_of(declared)
-"""Options of the section ``data`` that declare the shape of the data, so that a server need not load them."""
+"""Options of the section ``data`` that declare the shape of the data, which a server then does not load."""
 
 _FLAGS = ("algorithm", "data", "model", "availability", "pace")
 
@@ -50,7 +50,7 @@ def _options_of_partitions() -> set[str]:
 
 
 def _options() -> Mapping[str, set[str]]:
-    """Return options by the section that they belong to."""
+    """Return the names of options by section."""
     return {
         "local": {"solver", *(name for piece in names.SOLVERS.values() for name in options_of(piece))},
         "data": {*OF_SPLIT, *OF_DECLARED, *_options_of_partitions()},
@@ -63,12 +63,12 @@ def _options() -> Mapping[str, set[str]]:
 
 
 def tidy(layer: Mapping[str, Any], data_set: str) -> Table:
-    """Return a layer with every section as a table, and the partition's options in the partition's table.
+    """Return a layer with every section as a table, and options of the partition in a nested table.
 
-    An option that the data set itself has, or its split, is no option of the partition.
+    An option of the data set itself, or of its split, is not an option of the partition.
 
     Raises:
-        ConfigurationError: for keys that settings do not have, and sections that are neither name nor table.
+        ConfigurationError: for unknown keys, and sections that are neither a name nor a table.
     """
     for key in layer:
         if key not in KEYS:
@@ -85,13 +85,13 @@ def tidy(layer: Mapping[str, Any], data_set: str) -> Table:
 
 
 def _meant(key: str, value: Any) -> str:
-    """Return what to write for a setting that does not exist: the same option with its section, or the nearest key."""
+    """Suggest a replacement for an unknown setting: the same option with its section, or the nearest key."""
     places = [f"{section}.{key}={written(value)}" for section, options in _options().items() if key in options]
     return f"did you mean {' or '.join(places)}?" if places else nearest(key, KEYS)
 
 
 def flag_of(name: str) -> str | None:
-    """Return the flag that takes a name: ``--algorithm fedau`` for ``fedau``; None if nothing is called so."""
+    """Return the flag for a name: ``--algorithm fedau`` for ``fedau``; None for an unknown name."""
     return next((f"--{section} {name}" for section in _FLAGS if name in NAMED[section]), None)
 
 
@@ -99,7 +99,7 @@ def as_table(section: str, value: Any) -> Table:
     """Return a section as a table: ``"markov"`` is ``{"name": "markov"}``.
 
     Raises:
-        ConfigurationError: for what is neither a name nor a table.
+        ConfigurationError: for a value that is neither a name nor a table.
     """
     named = section not in _UNNAMED
     if isinstance(value, str) and named:
@@ -112,10 +112,10 @@ def as_table(section: str, value: Any) -> Table:
 
 
 def chosen(section: str, table: Table, known: Family) -> Any:
-    """Return what a section names.
+    """Return the piece of a family that a section names.
 
     Raises:
-        ConfigurationError: where it names nothing, or nothing known.
+        ConfigurationError: if the name is missing or unknown.
     """
     if "name" not in table:
         raise ConfigurationError(
@@ -125,10 +125,10 @@ def chosen(section: str, table: Table, known: Family) -> Any:
 
 
 def piece_of(section: str, table: Table) -> Any:
-    """Return the piece that a section names, with its options.
+    """Build the piece that a section names, with its options.
 
     Raises:
-        ConfigurationError: for an option that it does not have, and which piece of the section does; see `build`.
+        ConfigurationError: for invalid options; see `build`. For an option of another piece it names that piece.
     """
     known, options = NAMED[section], {key: value for key, value in table.items() if key != "name"}
     kind = chosen(section, table, known)
@@ -137,7 +137,7 @@ def piece_of(section: str, table: Table) -> Any:
 
 
 def _check_options(kind: Any, options: Table, known: Mapping[str, Any], section: str, named: str) -> None:
-    """Refuse options of another piece of a section, which `named` chooses."""
+    """Raise an error for options of another piece of a section, which the setting `named` selects."""
     for key in options:
         owners = [name for name, piece in known.items() if key in options_of(piece)]
         if owners and key not in options_of(kind):
@@ -148,10 +148,10 @@ def _check_options(kind: Any, options: Table, known: Mapping[str, Any], section:
 
 
 def local_of(table: Table, recipe: Any) -> Any:
-    """Return the local rule of a recipe, by the solver that a table names, SGD where it names none.
+    """Return the local solver that a table names, SGD by default.
 
     Raises:
-        ConfigurationError: for a recipe that takes no solver, or not this one, and for options that the solver does not have.
+        ConfigurationError: if the recipe accepts no solver, or not this one, and for invalid options.
     """
     known, options = options_of(recipe), {key: value for key, value in table.items() if key != "solver"}
     kind, name = part(known["local"].hint) if "local" in known else None, table.get("solver", "sgd")

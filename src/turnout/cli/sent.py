@@ -1,4 +1,4 @@
-"""Log what a client sends, and show such a log: ``turnout join --log`` and ``--inspect``."""
+"""Log the requests of a client, and show such a log: ``turnout join --log`` and ``--inspect``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLUMNS = ("time", "what", "task", "phase", "version", "bytes", "norm", "exampl
 def logged(
     path: Path | None, computer: Computer | None, url: str
 ) -> Iterator[Callable[[Call, Client | Newcomer], None]]:
-    """Yield a function that logs a request to a file before it is sent; without a file it does nothing."""
+    """Yield a function that logs a request before it is sent; it does nothing if there is no file."""
     if path is None:
         yield lambda *_: None
         return
@@ -34,10 +34,10 @@ def logged(
 
 
 def inspect(path: Path) -> None:
-    """Show a row for each line of a log, and the bytes by what they were for.
+    """Show a row for each line of a log, and the total bytes by purpose.
 
     Raises:
-        ConfigurationError: for a file that is no log.
+        ConfigurationError: for a file that is not a log.
     """
     lines = read_log(path)
     table = Table(*_COLUMNS)
@@ -50,13 +50,13 @@ def inspect(path: Path) -> None:
     sums = Table("what", "phase", "sent", "bytes")
     for name in number:
         sums.add_row(*name, f"{number[name]:,}", f"{size[name]:,}")
-    sums.add_row("in all", "", f"{number.total():,}", f"{size.total():,}")
+    sums.add_row("total", "", f"{number.total():,}", f"{size.total():,}")
     show(table)
     show(sums)
 
 
 def _row(line: Mapping[str, Any]) -> list[str]:
-    """Return the cells of a line, of a file that anybody may have changed."""
+    """Return the cells of a line, which may have any content."""
     norm = line.get("norm")
     cells = {
         **{name: line.get(name) for name in _COLUMNS},
@@ -72,7 +72,7 @@ def _row(line: Mapping[str, Any]) -> list[str]:
 
 
 def _holds(line: Mapping[str, Any]) -> str:
-    """Return what is in a message, in words."""
+    """Describe the content of a message."""
     if line.get("reason") or line.get("question"):
         return str(line.get("reason") or line["question"])
     if line["what"] == "enrolment":

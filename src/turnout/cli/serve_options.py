@@ -1,4 +1,4 @@
-"""Declare the options of ``turnout serve``, and convert them to those of a server."""
+"""Options of ``turnout serve``, and their conversion to those of a server."""
 
 from __future__ import annotations
 
@@ -22,74 +22,74 @@ NETWORK, CLIENTS = "Network", "Clients"
 class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
     """Options of ``turnout serve``."""
 
-    source: list[str] | None = argument("What to run.", "[FILE.toml|FILE.py:EXPERIMENT] [KEY=VALUE]...", None)
-    folder: Path | None = option("Where everything is kept; one that holds the run goes on with it.", panel=OUTCOME)
+    source: list[str] | None = argument("The experiment.", "[FILE.toml|FILE.py:EXPERIMENT] [KEY=VALUE]...", None)
+    folder: Path | None = option("Folder of the run; an existing run is resumed.", panel=OUTCOME)
     inputs: str | None = option(
-        "Shape of an example, such as 64 or 1,28,28, or auto for that of the first client: no data are loaded then.",
+        "Shape of an example, such as 64 or 1,28,28, or auto for that of the first client; the server then loads no data.",
         "N,...|auto",
         panel=SETTINGS,
     )
     classes: int | None = option("Number of classes, beside --inputs.", "C", panel=SETTINGS)
-    test: str | None = option("Judge the model by these inputs and targets.", "FILE.py:FUNCTION", panel=SETTINGS)
-    host: str = option("Address to listen at.", None, "127.0.0.1", panel=NETWORK)
-    port: int = option("Port to listen at; 0 is any that is free.", None, 8470, panel=NETWORK)
+    test: str | None = option("Test inputs and targets of the server.", "FILE.py:FUNCTION", panel=SETTINGS)
+    host: str = option("Address to listen on.", None, "127.0.0.1", panel=NETWORK)
+    port: int = option("Port to listen on; 0 chooses a free one.", None, 8470, panel=NETWORK)
     certificate: Path | None = option("TLS certificate.", "FILE", panel=NETWORK)
-    key: Path | None = option("Its key.", "FILE", panel=NETWORK)
-    client_ca: Path | None = option("Take only clients with a certificate that this one signed.", "FILE", panel=NETWORK)
-    database: str | None = option("PostgreSQL in place of SQLite.", "URL", panel=OUTCOME)
+    key: Path | None = option("Private key of the certificate.", "FILE", panel=NETWORK)
+    client_ca: Path | None = option("Accept only clients with a certificate signed by this one.", "FILE", panel=NETWORK)
+    database: str | None = option("PostgreSQL database, instead of SQLite.", "URL", panel=OUTCOME)
     store: str | None = option(
-        "Object store for models and reports, which clients reach directly; s3://BUCKET/PREFIX.", "URL", panel=OUTCOME
+        "Object store for models and reports, which clients access directly: s3://BUCKET/PREFIX.", "URL", panel=OUTCOME
     )
     min_clients: int | None = option(
-        "Clients who are there before training begins (default: a cohort).", "N", panel=CLIENTS
+        "Number of connected clients before training starts (default: a cohort).", "N", panel=CLIENTS
     )
-    max_clients: int | None = option("Clients who may enrol.", "N", panel=CLIENTS)
-    enrolment: str = option("Who may enrol: anyone, or with a one-time code.", "open|codes", "open", panel=CLIENTS)
-    heartbeat: float = option("Between signs of life of clients at work.", "SECONDS", 10.0, panel=CLIENTS)
+    max_clients: int | None = option("Maximum number of enrolled clients.", "N", panel=CLIENTS)
+    enrolment: str = option("Enrolment of any client, or with one-time codes.", "open|codes", "open", panel=CLIENTS)
+    heartbeat: float = option("Interval of the heartbeats of working clients.", "SECONDS", 10.0, panel=CLIENTS)
     task_deadline: float | None = option(
-        "Greatest age of a task; 0 is any (default: 600, or the deadline of a round if that is longer).",
+        "Time limit of a task; 0 is none (default: 600, or the deadline of a round if that is longer).",
         "SECONDS", panel=CLIENTS,
     )  # fmt: skip
     evaluate_every: int | None = option(
-        "Steps between evaluations (default: as the experiment says).", "K", panel=CLIENTS
+        "Steps between evaluations (default: that of the experiment).", "K", panel=CLIENTS
     )
     evaluate_share: float | None = option(
-        "Share of the clients who judge the model by test examples of their own at each evaluation.", "S", panel=CLIENTS
+        "Fraction of clients that evaluate the model on their own test examples at each evaluation.", "S", panel=CLIENTS
     )
     max_norm: str = option(
-        "Greatest norm of an update; auto is 100 times that of the first model, or of ones.",
+        "Maximum norm of an update; auto is 100 times that of the initial model, or of a vector of ones.",
         "N|auto|none", "auto", panel=CLIENTS,
     )  # fmt: skip
     max_empty_steps: int = option(
-        "Fail after K steps in a row without a usable report; 0 never does.", "K", 10, panel=OUTCOME
+        "Fail after K consecutive steps without a usable report; 0 disables this.", "K", 10, panel=OUTCOME
     )
-    rate: float = option("Requests a second of one client; 0 is any.", "N", 50.0, panel=CLIENTS)
-    connections: int = option("Open connections of all clients.", "N", 50_000, panel=NETWORK)
+    rate: float = option("Maximum requests per second of a client; 0 is unlimited.", "N", 50.0, panel=CLIENTS)
+    connections: int = option("Maximum number of open connections.", "N", 50_000, panel=NETWORK)
     per_address: int = option(
-        "Open connections of one address; this machine's are not counted.", "N", 256, panel=NETWORK
+        "Maximum number of open connections per address, except local ones.", "N", 256, panel=NETWORK
     )
     enrolments_per_address: int = option(
-        "New clients an hour of one address, and at once; 0 is any; this machine's are not counted.",
+        "Maximum number of enrolments per hour and address, except local ones; 0 is unlimited.",
         "N", 1000, panel=NETWORK,
     )  # fmt: skip
     proxy_headers: str | None = option(
-        "Addresses or networks of proxies whose X-Forwarded-For is believed.", "ADDRESS[,ADDRESS...]", panel=NETWORK
+        "Addresses or networks of proxies whose X-Forwarded-For is trusted.", "ADDRESS[,ADDRESS...]", panel=NETWORK
     )
     trusted_addresses: str | None = option(
         "Addresses or networks without these limits, such as of a machine that runs turnout swarm.",
         "ADDRESS[,ADDRESS...]", panel=NETWORK,
     )  # fmt: skip
     upload_rate: float = option(
-        "A second that an upload brings in the long run, or it is cut.", "BYTES", 4096.0, panel=NETWORK
+        "Minimum bytes per second of an upload, on average; slower ones are aborted.", "BYTES", 4096.0, panel=NETWORK
     )
-    linger: float = option("Go on to answer when the run is over.", "SECONDS", 30.0, panel=NETWORK)
+    linger: float = option("Time to answer requests after the end of the run.", "SECONDS", 30.0, panel=NETWORK)
     keep_reports: int | None = option(
-        "Keep the reports of N steps or a few more, from which a replay begins (default: of all).", "N", panel=OUTCOME
+        "Keep the reports of about the last N steps, for replays (default: of all).", "N", panel=OUTCOME
     )
-    page: bool = switch("Serve a page, /join, in which a browser becomes a client.", "--page", panel=NETWORK)
+    page: bool = switch("Serve a page, /join, on which a browser becomes a client.", "--page", panel=NETWORK)
 
     def words(self) -> tuple[str | None, list[str]]:
-        """Return the file that says what to run, if one does, and settings, ``KEY=VALUE``.
+        """Return the file of the experiment, if one is given, and settings, ``KEY=VALUE``.
 
         Raises:
             ConfigurationError: for options that are settings beside a Python file, which has all of them.
@@ -101,7 +101,9 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
             name, value = next(iter(flags.items()))
             instead = _IN_PYTHON[name].format(value)
             option = name.replace("_", "-")
-            raise ConfigurationError(f"{file} says all of the experiment: leave --{option} out, and write {instead}")
+            raise ConfigurationError(
+                f"{file} describes the entire experiment: leave --{option} out, and write {instead}"
+            )
         flags.pop("algorithm", None)
         sections = {"inputs": "data.", "classes": "data."}
         return file, words + [f"{sections.get(name, '')}{name}={value}" for name, value in flags.items()]
@@ -110,7 +112,7 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         """Return the options of a server.
 
         Raises:
-            ConfigurationError: for values that a server cannot have.
+            ConfigurationError: for invalid values.
         """
         from turnout.deployment.server.leases import Leases
         from turnout.deployment.server.limits import Limits
@@ -130,8 +132,8 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
 
 
 _DECLARED = (
-    "to.Experiment(to.data.declared(30, classes=3), ...) there, with the shape of an example of yours: the model of the file "
-    "has one already. A model that is named, in FILE.toml or as KEY=VALUE, can take that of the first client"
+    "to.Experiment(to.data.declared(30, classes=3), ...) there, with the shape of your examples: the model of the file has "
+    "a fixed shape. Only a model that is named, in FILE.toml or as KEY=VALUE, can have the shape of the first client"
 )
 _IN_PYTHON = {
     "algorithm": "to.Experiment(..., algorithm=to.{}(...)) there",
@@ -140,20 +142,20 @@ _IN_PYTHON = {
     "evaluate_every": "to.Experiment(..., evaluate_every={}) there",
     "evaluate_share": "to.Experiment(..., evaluate_share={}) there",
 }
-"""Options that are settings, and what to write in place of them in a Python file."""
+"""Options that are settings, and the replacement for each in a Python file."""
 
 _AS_THEY_ARE = (
     "host", "port", "database", "store", "max_clients", "enrolment", "certificate", "key", "client_ca", "rate", "linger",
     "keep_reports", "max_empty_steps", "page", "enrolments_per_address",
 )  # fmt: skip
-"""Options that a server has under the same name."""
+"""Options of the same name in `turnout.deployment.server.options.Options`."""
 
 
 def norm_bound(text: str) -> float | Literal["auto"] | None:
     """Read ``--max-norm``.
 
     Raises:
-        ConfigurationError: for what is neither a number > 0 nor ``auto`` or ``none``.
+        ConfigurationError: for other values than a number > 0, ``auto`` and ``none``.
     """
     if text in ("auto", "none"):
         return "auto" if text == "auto" else None
@@ -167,7 +169,7 @@ def norm_bound(text: str) -> float | Literal["auto"] | None:
 
 
 def task_seconds(deadline: float | None, pace: Pace) -> float | None:
-    """Return the greatest age of a task: 0 is any; by default 600 seconds, or as long as a round may take."""
+    """Return the time limit of a task; 0 is none; by default 600 seconds, or the deadline of a round if that is longer."""
     if deadline is None:
         return max(600.0, getattr(pace, "deadline", None) or 0.0)
     return deadline or None

@@ -1,4 +1,4 @@
-"""Serve an experiment to real clients, and wait for the first one where it tells the shape of the data."""
+"""Serve an experiment to real clients, after waiting for the first one if it determines the shape of the data."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from turnout.record.environment import environment
 
 
 def serve_clients(options: ServeOptions) -> None:
-    """Serve the experiment of a command line until it is over or stopped."""
+    """Serve the experiment of a command line until it is finished or stopped."""
     file, settings = options.words()
     if (beside := declared_beside(file, settings)) is not None:
         if (shape := first_client_shape(options, file, settings, beside)) is None:
-            typer.echo("stopped before the first client came")
+            typer.echo("stopped before the first client connected")
             return
         settings = [*settings, *shape]
     experiment, described = experiment_of(file, settings, loads=False, algorithm=options.algorithm)
@@ -60,12 +60,12 @@ def serve_clients(options: ServeOptions) -> None:
 def first_client_shape(
     options: ServeOptions, file: str | None, settings: list[str], beside: Mapping[str, Any]
 ) -> list[str] | None:
-    """Wait for the first client, and return the shape of its data as settings; None where the server was stopped.
+    """Wait for the first client, and return the shape of its data as settings; None if the server was stopped.
 
     Args:
         options: of the command.
-        file, settings: what is run.
-        beside: what is declared of the data beside the shape.
+        file, settings: of the experiment.
+        beside: declared properties of the data other than the shape.
     """
     number = {} if beside.keys() & {"classes", "outputs"} else {"classes": 2}
     made = partial(experiment_of, loads=False, algorithm=options.algorithm)
@@ -91,7 +91,7 @@ def first_client_shape(
     def ready(url: str, codes: list[str]) -> None:
         if codes:
             say(f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}")
-        typer.echo(f"waiting at {url} for the first client, which tells the shape of the data")
+        typer.echo(f"waiting at {url} for the first client, which determines the shape of the data")
 
     folder = options.folder or Path(f"runs/{described.name}-{experiment.data.name}-served")
     server_options = options.server_options(experiment.algorithm, experiment.pace)
@@ -103,7 +103,7 @@ def first_client_shape(
 
 
 def note(folder: Path, source: str | None, experiment: Experiment, settings: Settings | None) -> None:
-    """Save what is run in the folder, so that other commands know it."""
+    """Save the experiment in the folder, for other commands."""
     tables = {"config.json": describe(experiment), "environment.json": environment()}
     storage.save(folder, {name: storage.json_writer(table) for name, table in tables.items()})
     if settings is not None:
@@ -115,7 +115,7 @@ def note(folder: Path, source: str | None, experiment: Experiment, settings: Set
 
 
 def introduce(server: process.Server, folder: Path) -> None:
-    """Say what is served, and what the server will see of clients."""
+    """Print the state of the run, and what the server will see of clients."""
     setting, driver, options = server.setting, server.driver, server.options
     table = Table("what the server sees of a client", "kind", "because of")
     for figure in setting.visible:

@@ -1,4 +1,4 @@
-"""Hold the settings of a run as plain values, and build the experiment that they describe."""
+"""The settings of a run as plain values, and the experiment that they describe."""
 
 from __future__ import annotations
 
@@ -35,25 +35,24 @@ from turnout.protocol.pace import Buffered, BufferedGroups, Pace
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings of a run, as a TOML file has them; those that are left out have the defaults of their pieces.
+    """All settings of a run, like those of a TOML file; missing ones have the defaults of their pieces.
 
     Attributes:
-        table: ``name`` (what reports call the run), a table for each section, and the numbers of `Experiment`.
+        table: ``name`` (of the run in reports), a table for each section, and the numbers of `Experiment`.
     """
 
     table: Table
 
     @classmethod
     def of(cls, *layers: Mapping[str, Any], own_tests: bool = False, pace: str | None = None) -> Settings:
-        """Return settings from layers, the last one first, over the defaults of the command line.
+        """Merge layers with the defaults of the command line; later ones override earlier ones.
 
         Args:
-            own_tests: whether clients have test examples of their own where no layer says so, as they do for an algorithm
-                with a personal part.
-            pace: the pace where no layer names one; None is the one that suits the algorithm.
+            own_tests: whether clients have their own test examples by default, as for algorithms with a personal part.
+            pace: default pace; None is that of the algorithm.
 
         Raises:
-            ConfigurationError: for anything that cannot be run, as far as this shows without the data.
+            ConfigurationError: for invalid settings, as far as they can be checked without the data.
         """
         named = reduce(merge, [as_table("data", layer["data"]) for layer in layers if "data" in layer], {})
         data = named.get("name", "declared" if "inputs" in named else defaults.ANY["data"]["name"])
@@ -70,7 +69,7 @@ class Settings:
             under = {**under, "local": local}
         else:
             under.pop("local", None)
-        # Under and, for what a layer replaced and a later one put back, once more under the outcome.
+        # Twice, because a layer may replace a table with defaults, and a later one restore it.
         table = merge(under, reduce(merge, tidied, under))
         if "model" not in table:
             raise ConfigurationError(
@@ -79,7 +78,7 @@ class Settings:
         kind = chosen("availability", table["availability"], AVAILABILITY)
         if (
             table.get("loss", {}).get("name", "cross_entropy") == "cross_entropy"
-        ):  # others may be about data without labels
+        ):  # other losses may be for data without labels
             table = merge({"availability": defaults.availability(kind, table["availability"], data)}, table)
         if "personal" in options_of(_recipe(table["algorithm"])):
             table = merge({"algorithm": defaults.PERSONAL.get(table["model"].get("name"), {})}, table)
@@ -92,9 +91,9 @@ class Settings:
         return settings
 
     def with_selection(self) -> Settings:
-        """Have everyone who is free work, where the clock decides and nothing says how many are asked.
+        """Select all available clients by default in asynchronous runs.
 
-        A cohort of a recipe's own size has no meaning there; one that was asked for is refused with the reason.
+        The cohort size of a recipe has no meaning there; an explicit one is an error.
         """
         named = "selection" in self.table or "cohort_size" in self.table["algorithm"]
         buffered = isinstance(self.pace(), Buffered | BufferedGroups)
@@ -103,7 +102,7 @@ class Settings:
         return replace(self, table={**self.table, "selection": {"name": "all_available"}})
 
     def seeded(self, seed: int) -> Settings:
-        """Return the same settings with another seed."""
+        """Return the settings with another seed."""
         return replace(self, table={**self.table, "seed": seed})
 
     @property
@@ -112,7 +111,7 @@ class Settings:
         return self.table["name"]
 
     def check(self) -> None:
-        """Refuse what cannot be run, as far as this shows without the data."""
+        """Raise an error for invalid settings, as far as they can be checked without the data."""
         if not isinstance(self.name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.name):
             raise refuse("name", given=self.name, needed="letters, digits, '_', '-' and '.', a letter or digit first")
         self.numbers()
@@ -125,11 +124,11 @@ class Settings:
         self._augmentation()
 
     def __call__(self, seed: int) -> Experiment:
-        """Return the experiment with another seed; makes settings what `turnout.comparison.compare` takes."""
+        """Return the experiment with another seed, so that settings can be arguments of `turnout.comparison.compare`."""
         return self.seeded(seed).experiment()
 
     def experiment(self, data: FederatedData | None = None) -> Experiment:
-        """Return the experiment; loads the data unless they are given."""
+        """Return the experiment; load the data unless they are given."""
         numbers = self.numbers()
         return Experiment(
             data=data or self.data(),
@@ -147,13 +146,13 @@ class Settings:
         return arguments(Experiment, {k: v for k, v in self.table.items() if k in names}, "", ready=names)
 
     def model(self) -> ModelSpec | nn.Module:
-        """Return the model, or the specification of it; a module of one's own has weights that depend on the seed alone."""
+        """Return the model or its specification; the weights of a user's module depend on the seed only."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(stream("model weights", self.numbers().get("seed", 0)))
             return self._named("model")
 
     def loss(self) -> dict[str, Any]:
-        """Return the loss, where the settings name one, as an argument of `Experiment`."""
+        """Return the loss, if the settings name one, as an argument of `Experiment`."""
         table = self.table.get("loss", {})
         if not table:
             return {}
@@ -167,15 +166,15 @@ class Settings:
         return self._named("availability")
 
     def pace(self) -> Pace:
-        """Return the pace: when the server asks and steps."""
+        """Return the pace."""
         return self._named("pace")
 
     def population(self) -> Population:
-        """Return the population: availability, and whatever else the settings say of clients."""
+        """Return the population."""
         return build(Population, self.table.get("population", {}), "population", availability=self.availability())
 
     def algorithm(self) -> Algorithm:
-        """Return the algorithm, with the local rule, selection and further pieces that the settings have for it."""
+        """Return the algorithm, with its local solver, selection and further pieces."""
         table = self.table["algorithm"]
         recipe = _recipe(table)
         ready: dict[str, Any] = {"also": self._also()}
@@ -192,19 +191,19 @@ class Settings:
         return algorithm.named(self.name)
 
     def declared(self) -> FederatedData | None:
-        """Return zeros of the shape that the settings declare for the data, which are not loaded; None if they do not."""
+        """Return zeros of the declared shape of the data; None if the settings declare none."""
         shape = {key: value for key, value in self.table["data"].items() if key in OF_DECLARED}
         return build(declared, shape, "data") if "inputs" in shape else None
 
     def data(self) -> FederatedData:
-        """Load the data and give them to clients.
+        """Load the data and split them over clients.
 
         Raises:
-            ConfigurationError: where they have another shape than the settings declare.
+            ConfigurationError: if they have another shape than the settings declare.
         """
         described = self.declared()
         if self.table["data"]["name"] == "declared":
-            assert described is not None  # `check` has refused settings without a shape
+            assert described is not None  # `check` requires a shape
             return described
         loaded = self._loaded()
         here = loaded.input_shape, loaded.num_outputs
@@ -221,7 +220,7 @@ class Settings:
         table = self.table["data"]
         seed = {"seed": self.numbers().get("seed", 0)}
         make = user_code.member(SOURCES, table["name"], "data set")
-        # What a source draws at random follows the run's seed too, as who holds what does.
+        # Random data depend on the seed of the run, like the split.
         drawn = seed if "seed" in options_of(make) else {}
         with placed("data", make):
             source = make(**drawn | source_options)
@@ -238,11 +237,11 @@ class Settings:
             return source.split(partition, **seed | split)
 
     def _data_options(self) -> tuple[Table, Table, Partition | None]:
-        """Return the options of the source, those of the split (seed and num_clients may be of both), and the partition."""
+        """Return the options of the source, those of the split (seed and num_clients can be in both), and the partition."""
         options = {key: value for key, value in self.table["data"].items() if key != "name"}
         source = user_code.member(SOURCES, self.table["data"]["name"], "data set")
         known = [*options_of(source)]
-        if source is not declared:  # of which nothing is split
+        if source is not declared:  # which is not split
             known += [*OF_SPLIT, *OF_DECLARED, "partition", "augmentation"]
         partition, table = None, options.pop("partition", None) if "partition" in known else None
         if "augmentation" in known:
@@ -263,12 +262,12 @@ class Settings:
         )
 
     def _augmentation(self) -> Callable[[], tuple[Transform, ...]] | None:
-        """Return what makes the transforms of images, of the package or of one's own, if the settings name it."""
+        """Return the factory of transforms of images, if the settings name one."""
         name = convert(str | None, self.table["data"].get("augmentation"), "data.augmentation")
         return None if name is None else user_code.member(AUGMENTATIONS, name, "augmentation")
 
     def _also(self) -> tuple[Piece, ...]:
-        """Return the selection, aggregation and server optimiser, where the settings have one, and the further pieces."""
+        """Return the selection, aggregation and server optimiser, if the settings have one, and the further pieces."""
         pieces = [self._named(section) for section in ("selection", "aggregation", "server") if section in self.table]
         for name, options in self.table.get("also", {}).items():
             kind = user_code.member(ALSO, name, "piece")
@@ -278,10 +277,10 @@ class Settings:
         return tuple(pieces)
 
     def _named(self, section: str) -> Any:
-        """Return the piece that a section names, with its options."""
+        """Build the piece that a section names."""
         return piece_of(section, self.table[section])
 
 
 def _recipe(table: Table) -> Any:
-    """Return the recipe of an algorithm, of the package or of one's own."""
+    """Return the recipe of an algorithm, of the package or of a user's file."""
     return user_code.recipe(table.get("name", "")) or chosen("algorithm", table, ALGORITHMS)

@@ -24,7 +24,7 @@ _SECTIONS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "model": names.MODELS,
     "data.partition": names.PARTITIONS,
 }
-"""Settings that name a piece whose options stand in the same section."""
+"""Settings that name a piece, whose options are in the same section."""
 
 _VALUES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "population.speed": names.SPEEDS,
@@ -41,10 +41,10 @@ _OPTIONS = [
     ("population", set(options_of(Population))),
     ("availability", {name for kind in names.AVAILABILITY.values() for name in options_of(kind)}),
 ]
-"""Options that advice gives by their name alone, by the section that they are written in."""
+"""Options by section; messages mention them without the section."""
 
 _OF_SOURCES = {name for source in names.SOURCES.values() for name in options_of(source)}
-"""Options of data sets, which messages about data give by their name alone."""
+"""Options of data sets, which messages about data mention without the section."""
 
 _BEGINS = re.compile(r"(?:also=\(|\b(?:steps|speed|lr|behaviour|requirement)=)?(?:delay\.)?\b[A-Z]\w*\(")
 _OPTION = re.compile(r"(?<![\w.'\"])([a-z]\w*)=(?!\()(?:None\b)?")
@@ -53,7 +53,7 @@ _RESUME = re.compile(r"resume=True \((--resume [^)]*)\)")
 
 
 def on_command_line(message: str) -> str:
-    r"""Return a message with the Python in it spelt as settings; what cannot be written here stays as it is.
+    r"""Translate Python expressions in a message to settings, if possible.
 
     >>> on_command_line("write Rounds(), or also=(Uniform(10),)")
     'write pace=rounds, or selection=uniform selection.cohort_size=10'
@@ -66,7 +66,7 @@ def on_command_line(message: str) -> str:
     """
     message = _RESUME.sub(r"\1", message)
     subject, section = _SUBJECT.match(message), message.partition(":")[0]
-    advice = message.find("rite ")  # of "write" and "Write": only what follows is advice, and no value that was given
+    advice = message.find("rite ")  # "write" or "Write": expressions before it are values that were given
     parts, at = [], 0
     for begin, end in [*_expressions(message), (len(message), len(message))]:
         if begin >= at:
@@ -79,7 +79,7 @@ def on_command_line(message: str) -> str:
 
 
 def _with_section(subject: re.Match[str] | None, section: str, match: re.Match[str]) -> str:
-    """Return an option with its section: that of the message, if it is about this option, or the only one that has it."""
+    """Return an option with its section: that of the message, if it is about this option, or the only possible one."""
     if subject is not None and subject[2] == match[1]:
         return f"{subject[1]}.{match[0].replace('=None', '=none')}"
     if match[1] in options_of(Experiment):
@@ -91,7 +91,7 @@ def _with_section(subject: re.Match[str] | None, section: str, match: re.Match[s
 
 
 def _expressions(message: str) -> Iterator[tuple[int, int]]:
-    """Yield where calls of pieces begin and end."""
+    """Yield the start and end of each call of a piece."""
     for match in _BEGINS.finditer(message):
         depth, end = match[0].count("("), match.end()
         while depth and end < len(message):
@@ -102,7 +102,7 @@ def _expressions(message: str) -> Iterator[tuple[int, int]]:
 
 
 def _spelt(text: str) -> str:
-    """Return an expression as settings, or as it is."""
+    """Translate an expression to settings, if possible."""
     if not text:
         return text
     try:
@@ -113,7 +113,7 @@ def _spelt(text: str) -> str:
 
 
 def _settings(call: ast.expr) -> str:
-    """Return one call as settings."""
+    """Translate one call to settings."""
     name = _name(call)
     if name in _spellings():
         head, prefix, piece = _spellings()[name]
@@ -124,7 +124,7 @@ def _settings(call: ast.expr) -> str:
 
 @cache
 def _spellings() -> dict[str, tuple[str, str, Callable[..., Any]]]:
-    """Return by the name of a class: what names it in settings, the prefix of its options, and the class."""
+    """Return by the name of each class: its setting, the prefix of its options, and the class."""
     spellings = {piece.__name__: ("", f"also.{name}", piece) for name, piece in names.ALSO.items()}
     for section, known in _SECTIONS.items():
         head = section.partition(".")[0]
@@ -150,7 +150,7 @@ def _arguments(call: ast.expr, piece: Callable[..., Any]) -> dict[str, ast.expr]
 
 
 def _value(node: ast.expr) -> str:
-    """Return a value as TOML, or as three dots."""
+    """Return a value as TOML; an ellipsis as three dots."""
     if isinstance(node, ast.Call):
         families = names.FAMILIES.values()
         known = (
@@ -166,7 +166,7 @@ def _value(node: ast.expr) -> str:
 
 
 def _member(name: str, families: Iterable[Mapping[str, Callable[..., Any]]]) -> tuple[str, Callable[..., Any]]:
-    """Return what a class is called on the command line, and the class."""
+    """Return the name of a class on the command line, and the class."""
     for family in families:
         if (kind := _called(name, family)) is not None:
             return kind, family[kind]
@@ -174,12 +174,12 @@ def _member(name: str, families: Iterable[Mapping[str, Callable[..., Any]]]) -> 
 
 
 def _called(name: str, known: Mapping[str, Callable[..., Any]]) -> str | None:
-    """Return what a class is called on the command line."""
+    """Return the name of a class on the command line, if it is in a family."""
     return next((kind for kind, piece in known.items() if piece.__name__ == name), None)
 
 
 def _name(call: ast.expr) -> str:
-    """Return the name of what is called, of ``delay.Uniform`` the last part."""
+    """Return the name of the called class, without a module: Uniform for ``delay.Uniform``."""
     if not isinstance(call, ast.Call):
         raise KeyError(ast.unparse(call))
     return call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)

@@ -1,4 +1,4 @@
-"""Plan a sweep: the axes of its grid and the settings of every point; tell the best of them."""
+"""Plan a sweep: the axes of its grid and the settings of each point; print the best point."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from turnout.reporting.sweep_page import edge_note, write_sweep
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A sweep as it is about to run.
+    """A planned sweep.
 
     Attributes:
         options: of the command line.
-        under: layers of settings, the last one first.
-        axes: what to try.
+        under: layers of settings; later ones override earlier ones.
+        axes: values or a range for each axis.
         seeds: of the runs of each point.
-        measure: what decides.
-        to_accuracy: the accuracy to reach, if that decides.
+        measure: to optimise.
+        to_accuracy: target accuracy, if the measure is the number of rounds until it.
     """
 
     options: SweepOptions
@@ -55,16 +55,16 @@ class SweepPlan:
 
     @classmethod
     def of(cls, options: SweepOptions) -> SweepPlan:
-        """Return the sweep that a command line describes.
+        """Return the sweep of a command line.
 
         Raises:
-            ConfigurationError: for axes, seeds and measures that are none.
+            ConfigurationError: for invalid axes, seeds or measures.
         """
         under = options.layers(seeds=options.seeds, to_accuracy=options.to_accuracy)
         under += map(layers.override, options.overrides or ())
         axes = grid_of([layer.pop("grid", {}) for layer in under], options.grid or ())
         if options.metric is None and not _mentions_validation(under, axes):
-            under.insert(0, {"data": {"validation_fraction": 0.1}})  # so that choosing leaves the test alone
+            under.insert(0, {"data": {"validation_fraction": 0.1}})  # so that test examples do not choose
         whole = Layers.of(under)
         measure = measure_of(options.metric, whole.to_accuracy, is_validated(under))
         return cls(
@@ -81,22 +81,22 @@ class SweepPlan:
         return Plan(settings, self.seeds, self.options.folder or Path("runs") / name)
 
     def ends(self) -> dict[str, Mapping[str, Any]]:
-        """Return points that have every value and both ends of every range."""
+        """Return points that contain every value and both ends of every range."""
         return by_name(corners(space_of(self.axes)))
 
     def file(self) -> Table:
-        """Return the sweep as a file has it."""
+        """Return the sweep as the content of a file."""
         settings = next(iter(self.plan(self.ends()).settings.values()))
         return sweep_file_of(settings, self.axes, self.seeds, self.to_accuracy)
 
     def foresee(self) -> None:
-        """Show what would run: every point of a grid, or the ends of what a search chooses among."""
+        """Show the sizes of runs: of each point of a grid, or of the ends of a search space."""
         trials = self.options.trials
         tried = points(self.axes) if trials is None else self.ends()
         show(planned_of_all(self.plan(tried), "point", (trials or len(tried)) * len(self.seeds)))
 
     def begin(self, what: str, plan: Plan) -> Resources:
-        """Check settings, say what is about to run, and return what performs the runs."""
+        """Check settings, print a summary, and return the resources of the runs."""
         resources, measure = self.options.resources(list(plan.settings.values())[:1], self.options.device), self.measure
         data = plan.check(measure.metric or measure.kind, target=measure.metric is None)
         if not self.options.quiet:
@@ -104,7 +104,7 @@ class SweepPlan:
         return resources
 
     def run_grid(self) -> None:
-        """Run every combination, and tell the best."""
+        """Run every combination, and print the best."""
         combinations = points(self.axes)
         plan = self.plan(combinations)
         resources = self.begin(counted(len(combinations), "point"), plan)
@@ -116,7 +116,7 @@ class SweepPlan:
         perform(self.options, plan.runs(self.options.checkpoint_every), plan.folder, resources, tell)
 
     def run_trials(self, number: int) -> None:
-        """Try so many combinations, and tell the best."""
+        """Try a number of combinations, and print the best."""
         count("trials", number)
         options, ends = self.options, self.plan(self.ends())
         resources = self.begin(counted(number, "trial"), ends)
@@ -135,12 +135,12 @@ class SweepPlan:
 
 
 def grid_of(tables: Sequence[Any], written: Sequence[str]) -> dict[str, list[Any] | Range]:
-    """Return the axes of a grid, from tables ``[grid]`` of files and from how they are written on the command line.
+    """Return the axes of a grid, from tables ``[grid]`` of files and options of the command line.
 
     An axis has values, ``0.01,0.1``, or is a `Range`, ``0.001..1:log``.
 
     Raises:
-        ConfigurationError: for what is no axis.
+        ConfigurationError: for an invalid axis.
     """
     axes: dict[str, list[Any] | Range] = {}
     for table in tables:
@@ -155,12 +155,12 @@ def grid_of(tables: Sequence[Any], written: Sequence[str]) -> dict[str, list[Any
         raise ConfigurationError("name at least one axis: turnout sweep --grid local.lr=0.01,0.1")
     for key in axes:
         if key.partition(".")[0] in ("seed", "seeds", "name", "to_accuracy", "algorithms"):
-            raise ConfigurationError(f"{key} is no axis of a grid; seeds go with --seeds, and names are given")
+            raise ConfigurationError(f"{key} cannot be an axis of a grid; --seeds sets seeds, and names are automatic")
     return axes
 
 
 def _axis(name: str, values: Any) -> list[Any] | Range:
-    """Return the values of an axis, or its range, as a file has it."""
+    """Return the values or range of an axis of a file."""
     if (among := Range.read(values)) is None and not isinstance(values, list):
         raise ConfigurationError(
             f"grid {name}: got {values!r}, needed a list of values, such as [0.01, 0.1], or a range, such as '0.001..1:log'"
@@ -169,7 +169,7 @@ def _axis(name: str, values: Any) -> list[Any] | Range:
 
 
 def _values(text: str) -> list[str]:
-    """Return the values of an axis: commas in brackets, braces or quotes separate nothing."""
+    """Split the values of an axis at commas, except for those in brackets, braces or quotes."""
     values, depth, quoted = [""], 0, ""
     for letter in text:
         if quoted:
@@ -199,7 +199,7 @@ _VALIDATION = ("validation_fraction", "validation_clients")
 
 
 def _mentions_validation(under: Sequence[Table], axes: Iterable[str]) -> bool:
-    """Return whether settings or axes say how many examples are for validation, or that none are."""
+    """Return whether settings or axes specify validation examples, or none."""
     return any(name in _data(layer) or f"data.{name}" in axes for layer in under for name in _VALIDATION)
 
 
@@ -210,12 +210,12 @@ def is_validated(under: Sequence[Table]) -> bool:
 
 
 def _data(layer: Table) -> Table:
-    """Return what a layer says of the data."""
+    """Return the section ``data`` of a layer."""
     return as_table("data", layer.get("data", {}))
 
 
 def conclude(result: Sweep, folder: Path, report: bool) -> None:
-    """Print the table and the best point, keep all figures, write the report."""
+    """Print the table and the best point, and write the results and the report."""
     show(grid_table(result))
     warn_of_dropped(record for group in result.records.values() for record in group)
     write_tables(folder, {"results.csv": grid_csv(result)})
@@ -226,19 +226,18 @@ def conclude(result: Sweep, folder: Path, report: bool) -> None:
     _tell_best(result)
     if result.measure.metric == "test_accuracy" or (result.measure.metric is None and not result.is_validated):
         say(
-            "chosen by test examples: with data.validation_fraction=0.1 and without --metric, choosing leaves the test "
-            "alone",
+            "chosen by test examples, whose accuracies are now biased: use data.validation_fraction=0.1 without --metric",
             style="yellow",
         )
     if note := edge_note(result):
         say(note, style="yellow")
     if isinstance(result, Search) and result.failures:
         name, why = next(iter(result.failures.items()))
-        say(f"{counted(len(result.failures), 'trial')} failed and count as the worst: {name}, {why}", style="yellow")
+        say(f"{counted(len(result.failures), 'trial')} failed, which count as the worst: {name}, {why}", style="yellow")
 
 
 def _tell_best(result: Sweep) -> None:
-    """Print the best point, of each algorithm where there are several, and its test accuracy if validation chose it."""
+    """Print the best point, also per algorithm, and its test accuracy if validation examples chose it."""
     for name, point in result.best_for("algorithm").items() if "algorithm" in result.axes else ():
         typer.echo(f"best of {name}: {assignments(result.points[point])}, {result.scores[point].text}")
     if (metric := result.measure.metric or "").startswith("validation_"):

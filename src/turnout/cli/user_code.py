@@ -1,9 +1,9 @@
-"""Load pieces from Python files, which the command line names as ``FILE.py:NAME``.
+"""Load pieces from Python files, written ``FILE.py:NAME`` on the command line.
 
-A piece is a class that derives from the base class of its family; an algorithm is a function, a recipe like those of
-`turnout.algorithms`: it takes ``local: Sgd | None`` and ``also``, may have options of its own, and returns what `compose`
-makes. Every process of a comparison runs the file. The settings of a folder may name a file too, which somebody else may
-have written: `refuse_code` has the user name it as well.
+A piece is a class that derives from the base class of its family. An algorithm is a function like those of
+`turnout.algorithms`: it takes ``local: Sgd | None`` and ``also``, may have further options, and returns the result of
+`compose`. Every process of a comparison runs the file. The settings of a folder may also name a file, which may come from
+someone else, so `refuse_code` asks for confirmation.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 def short(name: str) -> str:
-    """Return what reports call an algorithm: of ``FILE.py:FUNCTION`` the function."""
+    """Return the name of an algorithm in reports: the function of ``FILE.py:FUNCTION``."""
     return name.rpartition(":")[2] if ".py:" in name else name
 
 
 def named(names: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Return short names in place of ``FILE.py:FUNCTION``, and a layer of settings that says which recipe each is.
+    """Return short names of ``FILE.py:FUNCTION``, and a layer of settings with the recipe of each.
 
     Raises:
-        ConfigurationError: where a short name is that of another algorithm.
+        ConfigurationError: if a short name is that of another algorithm.
     """
     files = {short(name): name for name in names if ".py:" in name}
     for label, name in files.items():
@@ -53,28 +53,28 @@ def recipe(name: str) -> Callable[..., Algorithm] | None:
     """Return the recipe that ``FILE.py:FUNCTION`` names; None for any other name.
 
     Raises:
-        ConfigurationError: where there is no such file, it cannot be run, or it holds no such recipe.
+        ConfigurationError: if the file is missing, fails, or has no such recipe.
     """
     if ".py:" not in name:
         return None
     function = loaded(name)
     if not inspect.isfunction(function) or not {"local", "also"} <= inspect.signature(function).parameters.keys():
         raise ConfigurationError(
-            f"{name} is no recipe: write def {name.rpartition(':')[2]}(local: Sgd | None = None, also=())"
+            f"{name} is not a recipe: write def {name.rpartition(':')[2]}(local: Sgd | None = None, also=())"
         )
     return function
 
 
 def refuse_code(values: Any, folder: Path, named: Sequence[Path]) -> None:
-    """Refuse what a folder says if it names code that the user has not named; ask where there is a terminal.
+    """Raise an error if values of a folder name untrusted code, after asking for confirmation on a terminal.
 
     Args:
         values: plain values from the folder.
-        folder: where they are from.
-        named: files that the user has named on the command line.
+        folder: of the values.
+        named: trusted files, from the command line.
 
     Raises:
-        ConfigurationError: saying which file to name.
+        ConfigurationError: for a file that is not trusted.
     """
     trusted = {path.resolve() for path in named}
     for name in dict.fromkeys(_code_in(values)):
@@ -85,13 +85,13 @@ def refuse_code(values: Any, folder: Path, named: Sequence[Path]) -> None:
             trusted.add(Path(file).resolve())
             continue
         raise ConfigurationError(
-            f"{folder} names code, {name!r}, and whoever sent a folder could run anything with it: read the file, and add "
-            f"--code {shlex.quote(file)}"
+            f"{folder} names code, {name!r}, which can run anything on this machine: read the file, and add --code "
+            f"{shlex.quote(file)}"
         )
 
 
 def _code_in(values: Any) -> Iterator[str]:
-    """Yield the names ``FILE.py:NAME`` within plain values, keys of tables among them."""
+    """Yield the names ``FILE.py:NAME`` in plain values, including keys of tables."""
     if isinstance(values, Mapping):
         values = [*values.keys(), *values.values()]
     if isinstance(values, str):
@@ -103,15 +103,15 @@ def _code_in(values: Any) -> Iterator[str]:
 
 
 def member(known: Family | Additions, name: str, what: str) -> Any:
-    """Return the piece that a name means: a member of a family, or what a file holds, as ``FILE.py:NAME``.
+    """Return a member of a family by its name, or a piece of a file, ``FILE.py:NAME``.
 
     Args:
         known: the family.
-        name: as it was written.
-        what: what the family is called in messages.
+        name: of the piece.
+        what: noun for the family in messages.
 
     Raises:
-        ConfigurationError: for a name that is not known, with the nearest one, or a file without such a piece.
+        ConfigurationError: for an unknown name, with the nearest one, or a file without such a piece.
     """
     if ".py:" not in name:
         return known[known_name(what, name, known)]
@@ -122,10 +122,10 @@ def member(known: Family | Additions, name: str, what: str) -> Any:
 
 
 def loaded(name: str) -> Any:
-    """Return what ``FILE.py:NAME`` names: the file is run, once until it changes, and what it calls NAME is taken.
+    """Run the file of ``FILE.py:NAME``, once unless it changes, and return its attribute NAME.
 
     Raises:
-        ConfigurationError: where there is no such file, it cannot be run, or it holds nothing of that name.
+        ConfigurationError: if the file is missing, fails, or has no such attribute.
     """
     file, _, attribute = name.rpartition(":")
     path = Path(file)
@@ -143,7 +143,7 @@ def loaded(name: str) -> Any:
 
 @cache
 def _run(path: Path, file: str, modified: int, size: int) -> ModuleType:
-    """Run a file, and return its module; another time stamp or size runs it again."""
+    """Run a file, and return its module; a changed time stamp or size runs it again."""
     del modified, size
     spec = importlib.util.spec_from_file_location(f"turnout_own.{path.stem}", path)
     assert spec is not None

@@ -1,10 +1,10 @@
-"""Separate the settings that several algorithms share from those of single ones, as files for comparisons have them.
+"""Separate settings of a comparison into those of all algorithms and those of single ones.
 
-A table ``[algorithms.NAME]`` holds options of that algorithm, tables ``local``, ``selection``, ``aggregation``, ``server``
-and ``also`` that go before the common ones, and ``algorithm`` where the name is not that of a recipe:
+A table ``[algorithms.NAME]`` contains options of that algorithm, tables ``local``, ``selection``, ``aggregation``,
+``server`` and ``also`` that override the common ones, and ``algorithm`` if the name is not that of a recipe:
 ``[algorithms.fedau_inf]`` ``algorithm = "fedau"``, ``cutoff = "none"``. On the command line that is
-``fedau_inf.algorithm=fedau``. A ``pace`` there is that of the one algorithm, with the clients of all:
-``fedavg.pace=rounds`` is synchronous FedAvg beside FedBuff.
+``fedau_inf.algorithm=fedau``. A ``pace`` there is for that algorithm only, with the same clients as the others:
+``fedavg.pace=rounds`` compares synchronous FedAvg with FedBuff.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from turnout.core.checks import ConfigurationError, refuse
 
 _PARTS = ("local", "selection", "aggregation", "server", "also")
 _OF_ALL = ("seeds", "to_accuracy")
-"""Settings of a comparison as a whole."""
+"""Settings of the entire comparison."""
 
 
 @dataclass(frozen=True)
 class Layers:
-    """Layers of settings, the last one first, taken apart.
+    """Separated layers of settings; later ones override earlier ones.
 
     Attributes:
-        common: what each layer says of all algorithms.
-        single: what each layer says of single ones, a table for each.
-        seeds: how many, or which; None where no layer says so.
-        to_accuracy: the accuracy to reach; None where no layer says so.
+        common: settings of all algorithms, per layer.
+        single: tables of settings of single algorithms, per layer.
+        seeds: their number, or a list; None if not given.
+        to_accuracy: target accuracy; None if not given.
     """
 
     common: tuple[Table, ...]
@@ -43,7 +43,7 @@ class Layers:
 
     @classmethod
     def of(cls, layers: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> Layers:
-        """Take layers apart; ``fedau.cutoff=10`` is an option of an algorithm that is among `names` or in a table."""
+        """Separate layers; ``fedau.cutoff=10`` is an option of an algorithm that is in `names` or has a table."""
         tables = [_tables(layer.get("algorithms", {})) for layer in layers]
         known = {*names, *(name for table in tables for name in table)} - set(KEYS)
         common, single, of_all = [], [], dict.fromkeys(_OF_ALL)
@@ -55,14 +55,14 @@ class Layers:
 
     @property
     def names(self) -> list[str]:
-        """The algorithms that have a table, in the order in which they are first named."""
+        """The algorithms that have a table, in order of appearance."""
         return list(dict.fromkeys(name for table in self.single for name in table))
 
     def plan(self, names: Sequence[str]) -> dict[str, Settings]:
-        """Return the settings of several algorithms, which run and are judged alike.
+        """Return the settings of several algorithms, with the same pace and evaluation.
 
-        If one has a personal part, all are judged by clients' tests; if one is about reports that come late, all go by the
-        clock, unless the settings name a pace. Options of that pace are then options of all.
+        If one has a personal part, all are evaluated on clients' test examples; if one is asynchronous, all are, unless the
+        settings name a pace.
         """
         recipes = [recipe for recipe in map(self._recipe, names) if isinstance(recipe, str)]
         pace = next((name for recipe in recipes if (name := defaults.of_recipe(recipe).pace.get("name"))), None)
@@ -92,9 +92,9 @@ class Layers:
 
 
 def _at_own_pace(name: str, made: Settings, paces: Sequence[Table], selected: bool) -> Settings:
-    """Return settings with a pace of their own, over what all have: it does not bring clients of its own.
+    """Return settings with another pace, but with the same clients.
 
-    A selection that nobody named belongs to the pace of the others, and goes with it.
+    A default selection depends on the pace of the others, and is dropped.
     """
     shared = {key: value for key, value in made.table.items() if key != "selection" or selected}
     alone = Settings.of(shared, *paces)
@@ -107,7 +107,7 @@ def _at_own_pace(name: str, made: Settings, paces: Sequence[Table], selected: bo
 
 
 def _tables(algorithms: Any) -> Table:
-    """Return what stands under ``algorithms``, as a table for each: a list of names has no options."""
+    """Return ``algorithms`` as a table for each; a list of names has no options."""
     if isinstance(algorithms, list) and all(isinstance(name, str) for name in algorithms):
         return {name: {} for name in algorithms}
     if not isinstance(algorithms, Mapping):
@@ -119,7 +119,7 @@ def _tables(algorithms: Any) -> Table:
 
 
 def seeds_of(value: Any) -> list[int]:
-    """Return seeds from how they are written: 3 or ``"3"`` is 0, 1, 2; a list or ``"0,4,7"`` is those."""
+    """Parse seeds: 3 or ``"3"`` is 0, 1, 2; a list or ``"0,4,7"`` is that list."""
     if isinstance(value, str):
         value = [item.strip() for item in value.split(",") if item.strip()] if "," in value else value
     try:

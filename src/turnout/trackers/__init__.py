@@ -1,4 +1,4 @@
-"""Adapters of experiment trackers: callbacks that hand configuration, rounds and summary on."""
+"""Adapters of experiment trackers: callbacks that log configuration, rounds and summary."""
 
 from turnout.trackers.mlflow import MLflow
 from turnout.trackers.tensorboard import TensorBoard
@@ -6,6 +6,6 @@ from turnout.trackers.tracker import Tracker
 from turnout.trackers.wandb import Trackio, WeightsAndBiases
 
 TRACKERS = Tracker.family
-"""Every tracker by its name on the command line."""
+"""All trackers by their names on the command line."""
 
 __all__ = ["TRACKERS", "MLflow", "TensorBoard", "Tracker", "Trackio", "WeightsAndBiases"]

@@ -1,4 +1,4 @@
-"""MLflow: a database beside the runs, or a tracking server."""
+"""MLflow, with a local database or a tracking server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from turnout.trackers.tracker import Tracker
 
 _STATUS = {"finished": "FINISHED", "stopped": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
-_MOST = 100  # parameters that one request may hold
+_MOST = 100  # maximum number of parameters per request
 
 
 class MLflow(Tracker, name="mlflow"):
@@ -22,12 +22,12 @@ class MLflow(Tracker, name="mlflow"):
     Args:
         project: the experiment's name.
         name: see `Tracker`.
-        uri: of the tracking server or database; None is as ``MLFLOW_TRACKING_URI`` says, and else the SQLite file mlflow.db
-            beside the run's folder: ``mlflow ui --backend-store-uri sqlite:///runs/mlflow.db``.
-        log_model: log the trained model at the end, for ``mlflow.pytorch.load_model``.
+        uri: of the tracking server or database; None is ``MLFLOW_TRACKING_URI``, or by default the SQLite file mlflow.db next
+            to the run's folder: ``mlflow ui --backend-store-uri sqlite:///runs/mlflow.db``.
+        log_model: whether to log the trained model at the end, for ``mlflow.pytorch.load_model``.
 
     Raises:
-        ConfigurationError: where the package is missing.
+        ConfigurationError: if the package is missing.
 
     Reference: https://mlflow.org/docs/latest/ml/tracking
     """
@@ -41,7 +41,7 @@ class MLflow(Tracker, name="mlflow"):
         self._uri, self._client, self._run, self._log_model = uri, None, "", log_model
 
     def begin(self, config: dict[str, Any], known: str | None, name: str) -> None:
-        """Begin a run, or go on with it."""
+        """Start or resume a run."""
         module = self._module(self.package)
         beside = (self._folder or Path("run")).resolve().parent
         uri = self._uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{beside / 'mlflow.db'}"
@@ -60,13 +60,13 @@ class MLflow(Tracker, name="mlflow"):
         self.remember(self._run)
 
     def log(self, round: int, figures: dict[str, float]) -> None:
-        """Log the figures at their round, in one request."""
+        """Log the metrics of a round, in one request."""
         assert self._client is not None
         metric, now = self._module(self.package).entities.Metric, int(time.time() * 1000)
         self._client.log_batch(self._run, metrics=[metric(name, value, now, round) for name, value in figures.items()])
 
     def end(self, status: str, figures: dict[str, float]) -> None:
-        """Tag the run with its final figures, and end it."""
+        """Tag the run with its final metrics, and end it."""
         if self._client is None:
             return
         tag = self._module(self.package).entities.RunTag
@@ -83,7 +83,7 @@ class MLflow(Tracker, name="mlflow"):
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of MLflow's own type hints
             flavour = self._module(self.package, "mlflow.pytorch")
-            # Newer versions would trace the module with an example, which fixes the size of batches.
+            # Newer versions trace the module by default, which fixes the batch size.
             pickled = "serialization_format" in inspect.signature(flavour.save_model).parameters
             options = {"serialization_format": "pickle"} if pickled else {}
             path = Path(folder) / "model"

@@ -13,10 +13,10 @@ class TensorBoard(Tracker, name="tensorboard"):
     """Write event files to ``FOLDER/tensorboard``; ``tensorboard --logdir runs`` shows them.
 
     Args:
-        folder: where they go; None is the run's folder, which then has to be given.
+        folder: of the event files; None is a subfolder of the run's folder, which is then required.
 
     Raises:
-        ConfigurationError: where the package is missing, or there is no folder.
+        ConfigurationError: if the package is missing, or there is no folder.
 
     Reference: https://www.tensorflow.org/tensorboard
     """
@@ -30,7 +30,7 @@ class TensorBoard(Tracker, name="tensorboard"):
         self._config: dict[str, Any] = {}
 
     def begin(self, config: dict[str, Any], known: str | None, name: str) -> None:
-        """Keep the settings; the file is begun with the first round, when it is known which one that is."""
+        """Keep the settings until the first round, whose number is needed to open the file."""
         del known, name
         if self._events is None and self._folder is None:
             raise ConfigurationError(
@@ -39,7 +39,7 @@ class TensorBoard(Tracker, name="tensorboard"):
         self._config = config
 
     def log(self, round: int, figures: dict[str, float]) -> None:
-        """Write one scalar for each figure; those of later rounds, of a start that was killed, are hidden."""
+        """Write one scalar per metric; later rounds of an interrupted run are purged."""
         if self._writer is None:
             module = self._module(self.package, "torch.utils.tensorboard")
             where = self._events or (self._folder or Path()) / "tensorboard"

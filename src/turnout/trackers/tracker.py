@@ -1,4 +1,4 @@
-"""Define the base class of trackers, which hand on plain settings, numbers by round, and the identity of a run."""
+"""The base class of trackers."""
 
 from __future__ import annotations
 
@@ -16,56 +16,56 @@ from turnout.record.describe import flat
 
 
 class Tracker(Registered, Callback):
-    """Hand a run on to a tracker: its configuration, the numbers of every round, and how it ended.
+    """Log a run to a tracker: its configuration, the metrics of every round, and its final status.
 
-    A run that is resumed goes on as the same run of the tracker, from its last checkpoint: what was tracked beyond it is
-    tracked again. Which run it is stands in a file of the run's folder; without a folder every start is a new one.
+    A resumed run continues the same run of the tracker from its last checkpoint, so rounds after it are logged again. A file
+    in the run's folder stores the tracker's ID of the run; without a folder each start is a new run.
 
     Args:
-        project: what the tracker collects runs under.
-        name: of the run; None takes the folder's.
+        project: of the tracker.
+        name: of the run; None is that of the folder.
     """
 
     family = Family("tracker", "trackers", ("turnout.trackers",))
 
     package: str | None = None
-    """The package that has to be installed; None where the tracker needs none."""
+    """The required package, if any."""
 
     def __init__(self, project: str = "turnout", name: str | None = None) -> None:
         self.project, self.name = project, name
         self._folder: Path | None = None
         if self.package is not None:
-            self._module(self.package)  # before anything is trained
+            self._module(self.package)  # raises an error before training if it is missing
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
-        """Begin a run of the tracker, or go on with the one that the folder names."""
+        """Start a run of the tracker, or resume that of the folder."""
         self._folder = folder
         settings = {name: str(value) if isinstance(value, list | dict) else value for name, value in flat(config)}
         self.begin(settings, self._known(), self.name or (folder.name if folder else "run"))
 
     def on_round(self, row: Mapping[str, Any]) -> None:
-        """Hand the numbers of a round on."""
+        """Log the metrics of a round."""
         self.log(row["round"], {name: float(value) for name, value in row.items() if _is_number(name, value)})
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
-        """Hand the summary on, and close."""
+        """Log the summary, and close."""
         figures = {name: value for name, value in flat(summary) if _is_number(name, value)}
         self.end(str(summary["status"]), {name: float(value) for name, value in figures.items()})
 
     @abstractmethod
     def begin(self, config: dict[str, Any], known: str | None, name: str) -> None:
-        """Begin a run, or go on with the one that is `known`; call `remember` with what identifies it."""
+        """Start a run, or resume the one with the ID `known`; call `remember` with the ID of a new run."""
 
     @abstractmethod
     def log(self, round: int, figures: dict[str, float]) -> None:
-        """Take the figures of a round."""
+        """Log the metrics of a round."""
 
     @abstractmethod
     def end(self, status: str, figures: dict[str, float]) -> None:
-        """Take the final figures and the status, as `Callback.on_end` names them, and close."""
+        """Log the final metrics and the status, see `Callback.on_end`, and close."""
 
     def remember(self, identity: str) -> None:
-        """Write down which run of the tracker this is."""
+        """Save the tracker's ID of the run in the folder."""
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             storage.save(self._folder, {self._file: storage.json_writer({"run": identity})})
@@ -75,7 +75,7 @@ class Tracker(Registered, Callback):
         return f"{self.package or type(self).__name__.lower()}.json"
 
     def _known(self) -> str | None:
-        """Return the identity of the run in the folder, if it has been tracked before."""
+        """Return the tracker's ID of the run in the folder, if it has been tracked before."""
         if self._folder is None or not (self._folder / self._file).exists():
             return None
         note = storage.read_json(self._folder / self._file, instead="delete it to track the run as a new one")
@@ -88,11 +88,11 @@ class Tracker(Registered, Callback):
         """Import a tracker's package.
 
         Raises:
-            ConfigurationError: where it is not installed, with the extra that has it.
+            ConfigurationError: if it is not installed, with the extra to install.
         """
         return imported(name or str(package), f"tracking with {package}", f"turnout[{package}]", package)
 
 
 def _is_number(name: str, value: Any) -> bool:
-    """Return whether a value is a figure to be tracked."""
+    """Return whether a value is a metric to log."""
     return name != "round" and isinstance(value, int | float) and not isinstance(value, bool)

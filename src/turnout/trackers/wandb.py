@@ -1,4 +1,4 @@
-"""Weights & Biases, and Trackio, which has its calls."""
+"""Weights & Biases, and Trackio, which has the same API."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class WeightsAndBiases(Tracker, name="wandb"):
 
     Args:
         project, name: see `Tracker`.
-        mode: ``"online"``, or ``"offline"``, of which ``wandb sync`` uploads what it kept; None is as ``WANDB_MODE`` says.
+        mode: ``"online"``, or ``"offline"`` for a later ``wandb sync``; None is ``WANDB_MODE``.
 
     Raises:
-        ConfigurationError: where the package is missing.
+        ConfigurationError: if the package is missing.
 
     Reference: https://docs.wandb.ai
     """
@@ -29,7 +29,7 @@ class WeightsAndBiases(Tracker, name="wandb"):
         self._mode, self._run = mode, None
 
     def begin(self, config: dict[str, Any], known: str | None, name: str) -> None:
-        """Begin a run, or go on with it."""
+        """Start or resume a run."""
         where = None if self._folder is None else str(self._folder)
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -40,12 +40,12 @@ class WeightsAndBiases(Tracker, name="wandb"):
             self.remember(self._run.id)
 
     def log(self, round: int, figures: dict[str, float]) -> None:
-        """Log the figures at their round."""
+        """Log the metrics of a round."""
         assert self._run is not None
         self._run.log(figures, step=round)
 
     def end(self, status: str, figures: dict[str, float]) -> None:
-        """Write the summary, and finish."""
+        """Log the summary, and finish."""
         if self._run is not None:
             self._run.summary.update({"status": status, **figures})
             self._run.finish(exit_code=0 if status in ("finished", "stopped") else 1)
@@ -53,13 +53,13 @@ class WeightsAndBiases(Tracker, name="wandb"):
 
 
 class Trackio(Tracker, name="trackio"):
-    """Track with Trackio, whose database is local; ``trackio show`` opens it.
+    """Track with Trackio, in a local database; ``trackio show`` opens it.
 
     Args:
         project, name: see `Tracker`.
 
     Raises:
-        ConfigurationError: where the package is missing.
+        ConfigurationError: if the package is missing.
 
     Reference: https://huggingface.co/docs/trackio
     """
@@ -68,18 +68,18 @@ class Trackio(Tracker, name="trackio"):
     _run: Any = None
 
     def begin(self, config: dict[str, Any], known: str | None, name: str) -> None:
-        """Begin a run, or go on with the one of this name."""
+        """Start a run, or resume the one of this name."""
         trackio = self._module(self.package)
         self._run = trackio.init(project=self.project, name=known or name, config=config, resume="allow")
         if known is None:
             self.remember(self._run.name)
 
     def log(self, round: int, figures: dict[str, float]) -> None:
-        """Log the figures at their round."""
+        """Log the metrics of a round."""
         self._run.log(figures, step=round)
 
     def end(self, status: str, figures: dict[str, float]) -> None:
-        """Log how it ended, and finish."""
+        """Log the final metrics and status, and finish."""
         if self._run is not None:
             self._run.log({f"final/{name}": value for name, value in figures.items()} | {"finished": status})
             self._run.finish()
