@@ -86,7 +86,7 @@ def front() -> Path:
     share = 100 * counts[:, RARE].sum(axis=1) / counts.sum(axis=1)
     rare.barh(np.arange(len(order)) + 0.5, share[order], height=1.0, color="#D55E00")
     rare.set_ylim(0, len(order))
-    dress(rare, "8s and 9s (%)", "", "their data")
+    dress(rare, "8s and 9s (%)", "", "data")
     rare.set(xticks=(0, 100), yticks=[])
     rare.grid(visible=False)
     draw_accuracy(accuracy, records)
@@ -115,7 +115,7 @@ def draw_participation(axes: "Axes", record: "RunRecord") -> np.ndarray:
         interpolation="nearest",
         extent=(0, rounds, 0, len(here)),
     )
-    dress(axes, "round (ten minutes each)", "100 clients, by availability", "who is available when")
+    dress(axes, "round (ten minutes each)", "100 clients, by availability", "availability")
     axes.set_yticks([])
     axes.grid(visible=False)
     return order

@@ -41,7 +41,7 @@ class AdministratorOptions(ConnectionOptions):
 
         Raises:
             ConfigurationError: as `administrator` does.
-            RunFailed: where the server does not respond, or rejects the request.
+            RunFailed: if the server does not respond, or rejects the request.
         """
         administrator = self.administrator()
         from turnout.deployment.client.administrator import AdministrationFailed
@@ -62,7 +62,7 @@ class AdministratorOptions(ConnectionOptions):
         variable TURNOUT_ADMIN_TOKEN.
 
         Raises:
-            ConfigurationError: where there is no such folder or address, or no token.
+            ConfigurationError: if there is no such folder or address, or no token.
         """
         needs("join", "httpx2")
         from turnout.deployment.client.administrator import Administrator

@@ -51,7 +51,7 @@ def is_finished(folder: Path, experiment: Experiment) -> bool:
     A folder that another process is writing is not read and counts as unfinished.
 
     Raises:
-        CheckpointError: where it holds another experiment or more rounds, or is damaged.
+        CheckpointError: if it holds another experiment or more rounds, or is damaged.
     """
     if lock.in_use(folder):
         return False
@@ -79,7 +79,7 @@ def load_record(folder: str | Path) -> RunRecord:
     """Return the record of a finished run.
 
     Raises:
-        CheckpointError: where there is no run, or it is damaged or not finished.
+        CheckpointError: if there is no run, or it is damaged or not finished.
     """
     folder = Path(folder)
     storage.check_all(folder)
@@ -149,7 +149,7 @@ def ordered_names(folder: Path) -> list[str]:
 
 
 def rounds_of(folder: Path) -> int:
-    """Return the number of rounds that the run in a folder is to take; 0 where it has not begun."""
+    """Return the number of rounds that the run in a folder is to take; 0 if it has not begun."""
     return _config(folder)["rounds"] if (folder / CONFIG).exists() else 0
 
 

@@ -160,7 +160,7 @@ class Jobs:
 
 
 def _outcomes(job: Future[list[Update]], runs: list[Run]) -> list[Update]:
-    """Return the last updates of the runs of a job; ``"stopped"`` where the job itself failed."""
+    """Return the last updates of the runs of a job; ``"stopped"`` if the job itself failed."""
     try:
         return job.result()
     except BaseException as error:  # executors raise errors of any kind for a job that was killed

@@ -49,7 +49,7 @@ class Processes:
 
     @property
     def room(self) -> int:
-        """1 where a process is idle or can be started, else 0."""
+        """1 if a process is idle or can be started, else 0."""
         return int(len(self._processes) < self._number or not all(process.run for process in self._processes))
 
     def submit(self, runs: list[Run]) -> None:

@@ -136,7 +136,7 @@ def perform(run: Run, listener: Listener, must_stop: Callable[[], bool]) -> Upda
 
 
 class _Watch(Callback):
-    """Send an update after each round of a run, and stop the run where it has to."""
+    """Send an update after each round of a run, and stop the run if necessary."""
 
     def __init__(self, run: Run, listener: Listener, must_stop: Callable[[], bool]) -> None:
         self._listener, self._must_stop, self._notes = listener, must_stop, Notes()
@@ -148,7 +148,7 @@ class _Watch(Callback):
         self.last = replace(self.last, rounds=config["rounds"])
 
     def on_round(self, row: Mapping[str, Any]) -> None:
-        """Send an update, unless one was sent a moment ago, and stop the run where it has to."""
+        """Send an update, unless one was sent a moment ago, and stop the run if necessary."""
         self.last = replace(self.last, done=row["round"], note=self._notes(row))
         if time.monotonic() - self._sent > _PAUSE:
             self._listener(self.last)

@@ -41,14 +41,14 @@ def search(
         num_trials: in total.
         runs: returns the runs of points, in folders ``POINT/seed-SEED`` below that of the study.
         make: returns the function of the seed that makes the experiment of a named point.
-        to_accuracy: the target, where the costs of reaching it decide.
+        to_accuracy: the target, if the costs of reaching it decide.
         resources: for the runs.
         progress: as in `compare`.
 
     Raises:
         RunsFailed: where all trials of a batch failed. The same call tries them again.
         Stopped: on Ctrl-C; the same call resumes.
-        CheckpointError: where the folder holds trials of other experiments or with another number of rounds.
+        CheckpointError: if the folder holds trials of other experiments or with another number of rounds.
     """
     _check_same(study, make)
     left = max(num_trials - len(study.points), 0)
@@ -88,7 +88,7 @@ def _record(study: Study, result: Search, failures: Mapping[str, str]) -> None:
 
 
 def _check_same(study: Study, make: Callable[[str, Mapping[str, Any]], Callable[[int], Experiment]]) -> None:
-    """Raise an error where the first recorded trial was of another experiment than it would be now."""
+    """Raise an error if the first recorded trial was of another experiment than it would be now."""
     for name, point in study.points.items():
         if name in study.failures:
             continue

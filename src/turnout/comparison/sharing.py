@@ -73,7 +73,7 @@ class Worker:
 
     @property
     def is_done(self) -> bool:
-        """True where the queue is empty."""
+        """True if the queue is empty."""
         return not self._left
 
     @property
@@ -86,7 +86,7 @@ class Worker:
         self._left.clear()
 
     def next(self) -> Run | None:
-        """Take the next run that no other process performs or has finished; None where there is none at the moment."""
+        """Take the next run that no other process performs or has finished; None if there is none at the moment."""
         for run in list(self._left):
             # Two workers may both see that a folder is free. `perform` takes the lock; the later one reports the run as
             # "elsewhere", which puts it back into the queue (`tell`).
@@ -99,7 +99,7 @@ class Worker:
         return None
 
     def several(self, number: int) -> list[Run]:
-        """Take `number` runs, or fewer where there are not as many at the moment."""
+        """Take `number` runs, or fewer if there are not as many at the moment."""
         runs: list[Run] = []
         while len(runs) < number and (run := self.next()) is not None:
             runs.append(run)

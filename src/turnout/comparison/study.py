@@ -44,8 +44,8 @@ class Study:
         trials_at_once: the size of a batch, which is proposed before the results of any of its trials.
 
     Raises:
-        ConfigurationError: where optuna is not installed, or for an unknown sampler.
-        CheckpointError: where the folder holds another study, or its file cannot be used, which methods also raise.
+        ConfigurationError: if optuna is not installed, or for an unknown sampler.
+        CheckpointError: if the folder holds another study, or its file cannot be used, which methods also raise.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Study:
             ) from error
 
     def _check_same(self, options: dict[str, Any]) -> None:
-        """Save the options of a new study; raise an error where the folder holds a study with other options."""
+        """Save the options of a new study; raise an error if the folder holds a study with other options."""
         attributes = self._study.user_attrs
         for key, value in options.items():
             if key in attributes and attributes[key] != value:

@@ -238,7 +238,7 @@ def as_array(values: Any, what: str) -> np.ndarray:
     """Return values as an array.
 
     Raises:
-        DataError: where entries are masked, which torch does not know, or the values are no array.
+        DataError: if entries are masked, which torch does not know, or the values are no array.
     """
     for part in values if isinstance(values, list | tuple) else (values,):
         if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):

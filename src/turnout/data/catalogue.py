@@ -20,7 +20,7 @@ class Entry(NamedTuple):
         name: of the data set.
         path: folder of its (first) files; None if they are missing, or it has none.
         description: in one line.
-        remedy: how to get the data where there is no path.
+        remedy: how to get the data if there is no path.
     """
 
     name: str

@@ -118,7 +118,7 @@ class Transformed:
         """Read the columns of one or more tables as a frame.
 
         Raises:
-            ConfigurationError: where pandas is not installed.
+            ConfigurationError: if pandas is not installed.
         """
         pandas = imported("pandas", "a transform of columns", "pandas")
         frame = pandas.concat(
@@ -130,7 +130,7 @@ class Transformed:
         """Return the inputs of all rows, float32 ``[n, d]``, of a copy of the transform that is fitted to `rows`.
 
         Raises:
-            ConfigurationError: where the transform fails, or does not return finite numbers for each row.
+            ConfigurationError: if the transform fails, or does not return finite numbers for each row.
         """
         name = type(self.transform).__name__
         try:
@@ -220,7 +220,7 @@ def mixed_columns() -> Transform:
     A missing category, or one that is not in the training rows, is encoded as zeros.
 
     Raises:
-        ConfigurationError: where scikit-learn is not installed.
+        ConfigurationError: if scikit-learn is not installed.
 
     Example:
         >>> from turnout.data import from_table, mixed_columns

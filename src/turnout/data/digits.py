@@ -33,8 +33,8 @@ def digits() -> Source:
     Inputs are flat, float32 ``[1797, 64]``, with pixels in [0, 1]. There is no official test split, and writers are unknown.
 
     Raises:
-        ConfigurationError: where scikit-learn is not installed.
-        DataError: where its installation lacks the file.
+        ConfigurationError: if scikit-learn is not installed.
+        DataError: if its installation lacks the file.
 
     Reference: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Repository, 1998.
     """

@@ -36,7 +36,7 @@ class Shards:
         mapped: `x` is a memory-mapped file, of which only the rows in use are read; see `turnout.data.store`.
 
     Raises:
-        DataError: where shapes disagree, offsets do not ascend from 0 to n, inputs contain NaN or infinity, or a weight is
+        DataError: if shapes disagree, offsets do not ascend from 0 to n, inputs contain NaN or infinity, or a weight is
             not positive.
     """
 
@@ -186,7 +186,7 @@ class FederatedData:
         """Plot the classes of each client, or the numbers of examples, as a matplotlib figure.
 
         Raises:
-            ConfigurationError: where matplotlib is not installed.
+            ConfigurationError: if matplotlib is not installed.
         """
         # `import_module`, because the module of figures imports this one.
         figures = import_module("turnout.reporting.partition_figure")
@@ -246,7 +246,7 @@ class FederatedData:
         """Return the number of training examples of each class at each client, int64 ``[N, C]``.
 
         Raises:
-            DataError: where the targets are not class labels.
+            DataError: if the targets are not class labels.
         """
         if not self.has_labels:
             raise DataError(f"the targets of {self.name} are no class labels, so there are no classes to count")

@@ -35,8 +35,8 @@ def fetch(
         progress: show a progress bar on a terminal.
 
     Raises:
-        ConfigurationError: for an unknown name, or where the libraries for downloads are not installed.
-        DataError: where a download fails or has the wrong checksum, or the disk is full, with a remedy.
+        ConfigurationError: for an unknown name, or if the libraries for downloads are not installed.
+        DataError: if a download fails or has the wrong checksum, or the disk is full, with a remedy.
     """
     if name in ELSEWHERE:
         raise ConfigurationError(f"there is nothing to fetch for {name!r}, it is {ELSEWHERE[name]}")

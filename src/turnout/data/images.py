@@ -113,7 +113,7 @@ def decoded(file: Path | BytesIO, size: int, mode: str, name: str) -> np.ndarray
         name: of the image in errors.
 
     Raises:
-        DataError: where it cannot be decoded.
+        DataError: if it cannot be decoded.
     """
     image: Any = imported("PIL.Image", "reading images", "pillow", "Pillow")
     try:

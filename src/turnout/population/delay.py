@@ -38,7 +38,7 @@ class Delay(Registered, ABC):
 
     @abstractmethod
     def mean(self) -> float:
-        """Return the expected duration; inf where it does not exist."""
+        """Return the expected duration; inf if it does not exist."""
 
     def quantile(self, q: np.ndarray | float) -> np.ndarray:
         """Return the q-quantile, the least s with P(duration <= s) >= q, for q in [0, 1]; float64 of q's shape.
@@ -229,7 +229,7 @@ class Pareto(Delay, name="pareto"):
 
 
 def quantile_of_sum(one: Delay, other: Delay, q: float) -> float:
-    """Return the q-quantile of the sum of two independent delays; exact where one is constant, else within 1e-4 of q.
+    """Return the q-quantile of the sum of two independent delays; exact if one is constant, else within 1e-4 of q.
 
     Solves ``P(X + Y <= s) = mean over p of P(Y <= s - x(p)) = q`` for s by bisection, where x is the quantile function of X
     and P(Y <= y) is looked up in a table of Y's quantiles.

@@ -27,7 +27,7 @@ def participation_table(
         without participation).
 
     Raises:
-        ConfigurationError: where `num_rounds` is not the number of rounds in the record.
+        ConfigurationError: if `num_rounds` is not the number of rounds in the record.
         DataError: for a client number outside 0..N-1.
     """
     count("num_clients", num_clients)

@@ -26,7 +26,7 @@ class Population:
         seconds_per_round: length of a round of `availability` on the clock, independent of server steps. None is the length
             of the pattern if it has one (`Flash`, `TimedTrace`, `Diurnal`); otherwise every server step begins a new round of
             availability.
-        requirement: of clients for a model, where a piece needs it; None is ``WarmUp()``.
+        requirement: of clients for a model, if a piece needs it; None is ``WarmUp()``.
         opting: how clients leave when the model does not meet their requirement; None is not at all.
         behaviour: the attack of a part of the clients; None is none.
 

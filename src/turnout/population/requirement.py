@@ -48,7 +48,7 @@ class Requirement(Registered, ABC):
             unseen: True for the clients that never train.
 
         Raises:
-            ConfigurationError: where the options do not fit the clients.
+            ConfigurationError: if the options do not fit the clients.
             DataError: for a table that is missing or damaged.
         """
 
@@ -74,7 +74,7 @@ class BoundRequirement:
         return self.train if split == "train" else self.test
 
     def gap(self, loss: Any, accuracy: Any, required: Any) -> Any:
-        """Return how far a model falls short of a requirement, for losses ``F_k - rho_k``; < 0 where it is met."""
+        """Return how far a model falls short of a requirement, for losses ``F_k - rho_k``; < 0 if it is met."""
         return loss - required if self.measure == "loss" else required - accuracy
 
 

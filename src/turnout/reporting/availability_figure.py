@@ -29,16 +29,16 @@ def availability_figure(
     """Plot the availability of clients over time, for one or more patterns.
 
     Top: the visits of every client, the most available at the top. Bottom: the share of available clients by hour of the day
-    (by round, where rounds have no length); the fraction of visits (solid) and absences (dashed) that last longer than a
+    (by round, if rounds have no length); the fraction of visits (solid) and absences (dashed) that last longer than a
     duration; and the autocorrelation of the availability of a client.
 
     Args:
         patterns: bound patterns by name.
         num_rounds: rounds from the first on.
-        seconds_per_round: length of a round; None uses rounds in place of hours and days.
+        seconds_per_round: length of a round; None uses rounds instead of hours and days.
 
     Raises:
-        ConfigurationError: for no pattern or more than four, fewer than 10 rounds, or where matplotlib is not installed.
+        ConfigurationError: for no pattern or more than four, fewer than 10 rounds, or if matplotlib is not installed.
     """
     if not 1 <= len(patterns) <= MOST_PATTERNS:
         raise refuse("patterns", given=len(patterns), needed=f"1 to {MOST_PATTERNS}")
@@ -54,7 +54,7 @@ def availability_figure(
         here = presence(bound, num_rounds)
         _raster(axes, here, span)
         rates = here.mean(axis=1)
-        dress(axes, unit, "clients, by rate", f"{name}: mean {rates.mean():.1%}, median {np.median(rates):.1%}")
+        dress(axes, unit, "clients, by rate", f"{name}\nmean {rates.mean():.1%}, median {np.median(rates):.1%}")
         axes.set_yticks([])
         axes.grid(visible=False)
         _by_hour(hours, here, seconds_per_round, looks[name])

@@ -33,7 +33,7 @@ def client_cdf(records: Sequence[RunRecord]) -> Figure:
     A curve further to the right has more clients with a high accuracy; a steeper one has smaller differences among them.
 
     Raises:
-        DataError: where no run has accuracies in its table of clients.
+        DataError: if no run has accuracies in its table of clients.
     """
     figure, split = style.new_figure(), client_split(records)
     axes = figure.subplots()
@@ -61,7 +61,7 @@ def weights_against_rates(records: Sequence[RunRecord]) -> Figure:
     On the diagonal a weight is the inverse of the true participation rate, so that all clients contribute equally.
 
     Raises:
-        DataError: where no run has both weights and known participation rates.
+        DataError: if no run has both weights and known participation rates.
     """
     looks, points = style.styles(records), weight_points(records)
     columns = min(2, len(points))
@@ -83,7 +83,7 @@ def influence_figure(records: Sequence[RunRecord]) -> Figure:
     the horizontal line it is equal. Clients that never contributed are not shown.
 
     Raises:
-        DataError: where no run recorded influence.
+        DataError: if no run recorded influence.
     """
     figure, shown = style.new_figure(), list[np.ndarray]()
     axes = figure.subplots()
@@ -124,7 +124,7 @@ def _shares_of_clients(record: RunRecord) -> np.ndarray:
 
 
 def weight_points(records: Sequence[RunRecord]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return 1/p_n and the weights of clients by algorithm; algorithms with equal weights only where there are no others."""
+    """Return 1/p_n and the weights of clients by algorithm; algorithms with equal weights only if there are no others."""
     points = {}
     for algorithm, group in by_algorithm(records).items():
         inverse, weights = np.concatenate([_inverse_rates_and_weights(record) for record in group], axis=1)
@@ -143,7 +143,7 @@ def participation_raster(record: RunRecord, colour: str = style.PALETTE[0]) -> F
     share of its rounds in which the client took part.
 
     Raises:
-        DataError: where the run did not record its participants.
+        DataError: if the run did not record its participants.
     """
     figure, rates = style.new_figure(), record.known_rates
     participation = record.history.participation

@@ -43,7 +43,7 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
 
     Raises:
         ConfigurationError: for a column that no run has.
-        DataError: where no run recorded a value.
+        DataError: if no run recorded a value.
     """
     known_name("column", metric, {name for record in records for name in record.history.column_names})
     window = window_of(records) if smooth else 1
@@ -68,11 +68,11 @@ def cost_figure(records: Sequence[RunRecord], metric: str, target: Target | None
     """Plot `metric` against rounds, against bytes sent so far, and against simulated time where runs recorded it.
 
     Lines are means over seeds, bands one standard deviation; the costs at a round are means over seeds as well. The dashed
-    line is the target. The axis of a cost is logarithmic where one algorithm costs more than ten times as much as another,
+    line is the target. The axis of a cost is logarithmic if one algorithm costs more than ten times as much as another,
     such as synchronous rounds beside a buffer.
 
     Raises:
-        DataError: where no run recorded the metric.
+        DataError: if no run recorded the metric.
     """
     keys = [key for key in ("rounds", *COSTS) if any(_has_cost(record, key) for record in records)]
     figure, drawn = style.new_figure(min(style.SIZE[0] * len(keys), _WIDEST)), {}
@@ -95,7 +95,7 @@ def cost_figure(records: Sequence[RunRecord], metric: str, target: Target | None
 def draw_curve(
     axes: Axes, runs: Sequence[RunRecord], metric: str, look: Look, against: str = "rounds", window: int | None = 1
 ) -> bool:
-    """Plot a column of the runs of one algorithm, as a line with a band where there are several runs.
+    """Plot a column of the runs of one algorithm, as a line with a band if there are several runs.
 
     Args:
         axes: to draw on.
@@ -154,7 +154,7 @@ def band(samples: Samples, window: int) -> tuple[np.ndarray, np.ndarray, np.ndar
 def quartile_band(samples: Samples) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the rounds at which all seeds were evaluated, and the quartiles over seeds: low, median, high.
 
-    They are NaN where a seed has no finite value.
+    They are NaN if a seed has no finite value.
     """
     shared = [np.intersect1d(rounds, samples[0][0]) for rounds, _ in samples]
     points = min(shared, key=len)

@@ -67,7 +67,7 @@ def csv(rows: Sequence[Row], keys: Sequence[str] | None = None) -> str:
     Columns are ``algorithm, seeds, test_loss_mean, test_loss_std, test_loss_margin, ...``; the 95 % confidence interval is
     the mean plus and minus the margin. Accuracies are from 0 to 1, and sizes in bytes. Differences from the first algorithm
     are ``gap_of_test_accuracy_to_fedau_mean``, ``..._margin`` and ``..._p``. With a target, further columns are ``reached``
-    (number of seeds), ``rounds_to_target_low``, ``..._median`` and ``..._high`` (quartiles, ``inf`` where it was not
+    (number of seeds), ``rounds_to_target_low``, ``..._median`` and ``..._high`` (quartiles, ``inf`` if it was not
     reached), and the same for bytes and simulated seconds.
     """
     recorded = [key for key in COLUMNS if any(key in row.figures for row in rows)] + by_labels(rows)
@@ -91,7 +91,7 @@ def csv_of(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _as_columns(row: Row, keys: Sequence[str]) -> dict[str, float | None]:
-    """Return mean, standard deviation and margin of each figure, None where they are missing."""
+    """Return mean, standard deviation and margin of each figure, None if they are missing."""
     parts = ("mean", "std", "margin")
     return {f"{key}_{part}": getattr(row.figures.get(key), part, None) for key in keys for part in parts}
 

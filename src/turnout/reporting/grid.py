@@ -32,7 +32,7 @@ class Score:
     """The figure of one point over its seeds.
 
     Attributes:
-        value: the mean, or the median of the costs of reaching the target; infinite where there is none.
+        value: the mean, or the median of the costs of reaching the target; infinite if there is none.
         text: the value and its spread, formatted.
         num_seeds: number of finished runs.
     """
@@ -76,7 +76,7 @@ class Sweep:
         """The figure of every finished run, by point and seed.
 
         Raises:
-            ConfigurationError: where a run did not record the measure.
+            ConfigurationError: if a run did not record the measure.
         """
         records = [record for group in self.records.values() for record in group]
         target = accuracy_target(records, self.to_accuracy) if self.to_accuracy is not None and records else None
@@ -108,7 +108,7 @@ class Sweep:
         """The name of the best point.
 
         Raises:
-            ConfigurationError: where no point has a finite figure.
+            ConfigurationError: if no point has a finite figure.
         """
         ranking = self.ranking
         if not ranking or not math.isfinite(self.scores[ranking[0]].value):
@@ -208,7 +208,7 @@ def by_name(points: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]
     """Name points for folders: ``lr-0.01_mu-0.1``.
 
     Raises:
-        ConfigurationError: where two points have the same name.
+        ConfigurationError: if two points have the same name.
     """
     by_name: dict[str, Mapping[str, Any]] = {}
     for point in points:

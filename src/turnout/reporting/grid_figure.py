@@ -26,7 +26,7 @@ def grid_figure(sweep: Sweep) -> Figure:
     """Plot the figure of every point; a ring or frame marks the best one.
 
     Raises:
-        DataError: where no point has a finite figure.
+        DataError: if no point has a finite figure.
     """
     if not any(math.isfinite(score.value) for score in sweep.scores.values()):
         raise DataError(f"no point of the grid has a finite figure of {sweep.measure}")
@@ -100,7 +100,7 @@ def search_figure(result: Search) -> Figure:
     """Plot figures against trials, and against each axis; a ring marks the best trial.
 
     Raises:
-        DataError: where no trial has a finite figure.
+        DataError: if no trial has a finite figure.
     """
     if not any(math.isfinite(value) for value in result.best_so_far):
         raise DataError(f"no trial has a finite figure of {result.measure}")

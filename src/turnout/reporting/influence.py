@@ -44,8 +44,8 @@ def records_influence(record: RunRecord) -> bool:
 def influence_figures(record: RunRecord) -> dict[str, float]:
     """Return the mean staleness of reports, the least and most influence in fair shares, and the excess over fair shares.
 
-    The excess is ``sum_n max(influence_n - 1/N, 0)``: 0 for equal influence, 1 - 1/N where one client has all influence.
-    Empty where a run did not record influence.
+    The excess is ``sum_n max(influence_n - 1/N, 0)``: 0 for equal influence, 1 - 1/N if one client has all influence.
+    Empty if a run did not record influence.
     """
     if not records_influence(record):
         return {}

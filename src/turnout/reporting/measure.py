@@ -87,10 +87,10 @@ class Measure:
         return self.metric is None or self.kind == "largest_fall" or less_is_better(self.metric)
 
     def of(self, record: RunRecord, target: Target | None = None) -> float:
-        """Return the figure of a run, which is `worst` where it diverged or did not reach the target.
+        """Return the figure of a run, which is `worst` if it diverged or did not reach the target.
 
         Raises:
-            ConfigurationError: where the run did not record the column, or the target is missing.
+            ConfigurationError: if the run did not record the column, or the target is missing.
         """
         if self.metric is None:
             return self._until(record, target)

@@ -53,7 +53,7 @@ def render_page(template: str, **values: Any) -> str:
     """Render a template of this folder.
 
     Raises:
-        ConfigurationError: where Jinja2 is not installed.
+        ConfigurationError: if Jinja2 is not installed.
     """
     jinja2 = imported("jinja2", "a report", "turnout[report]", "Jinja2")
     pages = jinja2.Environment(
@@ -84,7 +84,7 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
 
     Raises:
         ConfigurationError: for an unknown extension.
-        CheckpointError: where it cannot be written.
+        CheckpointError: if it cannot be written.
     """
     if (kind := path.suffix.lower()) not in FORMATS:
         raise refuse("output", given=str(path), needed=f"a file that ends in {', '.join(FORMATS)}")
@@ -95,7 +95,7 @@ def write_page(path: str | Path, page: str) -> Path:
     """Write a page atomically, and return its path.
 
     Raises:
-        CheckpointError: where it cannot be written.
+        CheckpointError: if it cannot be written.
     """
     path = Path(path)
     replace_files({path: lambda part: part.write_text(page, encoding="utf-8")})

@@ -27,8 +27,8 @@ def partition_figure(data: FederatedData) -> Figure:
     beside a histogram of sizes. Only position and lightness carry information, so colours need not be distinguished.
 
     Raises:
-        ConfigurationError: where matplotlib is not installed.
-        DataError: where the targets are not class labels.
+        ConfigurationError: if matplotlib is not installed.
+        DataError: if the targets are not class labels.
     """
     counts = data.label_counts()
     main = counts.argmax(axis=1)
@@ -46,7 +46,7 @@ def sizes_figure(data: FederatedData) -> Figure:
     """Plot a histogram of the numbers of examples of clients, for data without classes.
 
     Raises:
-        ConfigurationError: where matplotlib is not installed.
+        ConfigurationError: if matplotlib is not installed.
     """
     figure = new_figure()
     _size_histogram(figure.subplots(), data.train.sizes)
@@ -114,7 +114,7 @@ def _heat_map(counts: np.ndarray) -> Figure:
 
 
 def _size_histogram(axes: Axes, sizes: np.ndarray) -> None:
-    """Draw a histogram of sizes, with logarithmic bins where they differ by more than a factor of thirty."""
+    """Draw a histogram of sizes, with logarithmic bins if they differ by more than a factor of thirty."""
     from matplotlib.ticker import MaxNLocator
 
     low, high = int(sizes.min()), int(sizes.max())

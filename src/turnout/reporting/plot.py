@@ -60,8 +60,8 @@ def plot(runs: Mapping[str, HasHistory] | Sequence[RunRecord], what: str | None 
         'test accuracy (%)'
 
     Raises:
-        ConfigurationError: without runs, for an unknown plot, or where matplotlib is not installed.
-        DataError: where no run recorded the data.
+        ConfigurationError: without runs, for an unknown plot, or if matplotlib is not installed.
+        DataError: if no run recorded the data.
     """
     records = _records(runs)
     recorded = sorted({name for record in records for name in record.history.column_names})

@@ -45,7 +45,7 @@ class Range:
                 "range", given=f"{self.low:g}..{self.high:g}", needed="the least number first, then a greater one"
             )
         if self.log and self.low <= 0:
-            raise refuse("range", given=str(self), needed="numbers above 0 where it is logarithmic")
+            raise refuse("range", given=str(self), needed="numbers above 0 if it is logarithmic")
 
     def __str__(self) -> str:
         return f"{self.low:g}..{self.high:g}{':log' * self.log}"

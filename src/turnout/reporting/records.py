@@ -58,7 +58,7 @@ def by_algorithm(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     """Group runs by algorithm, in the order in which the algorithms first appear.
 
     Raises:
-        ConfigurationError: without runs, or where an algorithm has two runs with the same seed.
+        ConfigurationError: without runs, or if an algorithm has two runs with the same seed.
     """
     if not records:
         raise ConfigurationError("there are no runs to report: give at least one RunRecord")

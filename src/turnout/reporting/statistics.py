@@ -148,7 +148,7 @@ class Quartiles:
         return cls(low, median, high, sum(map(math.isfinite, ordered)), len(ordered))
 
     def shown(self, scale: float = 1.0) -> str:
-        """Format median and quartiles, ``25 (19 to 31)``, or ``not reached`` where the median is infinite."""
+        """Format median and quartiles, ``25 (19 to 31)``, or ``not reached`` if the median is infinite."""
         if not math.isfinite(self.median):
             return "not reached"
         middle, low, high = (number(scale * value) for value in (self.median, self.low, self.high))

@@ -19,8 +19,8 @@ def write_sweep(sweep: Sweep, path: str | Path, title: str = "Sweep") -> Path:
     """Write the page atomically, and return its path.
 
     Raises:
-        ConfigurationError: where matplotlib or Jinja2 is not installed, or no point has a finite figure.
-        CheckpointError: where the file cannot be written.
+        ConfigurationError: if matplotlib or Jinja2 is not installed, or no point has a finite figure.
+        CheckpointError: if the file cannot be written.
     """
     best = sweep.best_point
     page = render_page(

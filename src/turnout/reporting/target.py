@@ -56,7 +56,7 @@ def costs(records: Sequence[RunRecord], target: Target) -> dict[str, dict[str, Q
 
     Returns:
         Quartiles over seeds of ``rounds_to_target`` and, where recorded, of ``bytes_to_target`` and
-        ``simulated_seconds_to_target``, infinite where the target was not reached. ``reached`` equals ``rounds_to_target``;
+        ``simulated_seconds_to_target``, infinite if the target was not reached. ``reached`` equals ``rounds_to_target``;
         its column shows the number of seeds that reached the target.
 
     Raises:

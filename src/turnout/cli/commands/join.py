@@ -72,7 +72,7 @@ class JoinOptions(ThreadsOption, LogOption, ConnectionOptions):
         """Return the address of the server and the data of the client, after checks.
 
         Raises:
-            ConfigurationError: where one is missing, or ``--log`` is a format in place of a file.
+            ConfigurationError: if one is missing, or ``--log`` is a format in place of a file.
         """
         if self.url is None:
             raise ConfigurationError(

@@ -94,7 +94,7 @@ def outcome(administrator: Administrator, body: Mapping[str, Any], pause: float 
         pause: seconds between two polls.
 
     Raises:
-        AdministrationFailed: where the server does not respond, or rejects the request.
+        AdministrationFailed: if the server does not respond, or rejects the request.
     """
     number = int(administrator.ask("POST", "/v1/admin/surveys", body)["survey"])
     while (survey := administrator.ask("GET", f"/v1/admin/surveys/{number}"))["state"] == "open":

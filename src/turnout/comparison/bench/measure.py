@@ -33,7 +33,7 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
         experiment: of at least two rounds.
         name: of the workload.
         apart: seconds of the process that do not count as start-up, such as those of drawing random data.
-        rates: also measure the throughput of the machine and, where the experiment does not name an engine, the speed of
+        rates: also measure the throughput of the machine and, if the experiment does not name an engine, the speed of
             the other engine. This takes a second and a few more rounds.
 
     Returns:
@@ -51,7 +51,7 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
         - ``initial_loss``, ``final_loss`` on the training examples of evaluations;
         - ``gflop_per_update``, ``gflops``: operations of the gradients of local steps, per update and per second;
         - ``engine``, ``engine_reason``; ``client_updates_per_s_by_engine``: the speed of both engines, that of the other one
-          over a few rounds, None where it cannot compute the model;
+          over a few rounds, None if it cannot compute the model;
         - ``matrix_gflops``, ``convolution_gflops``: throughput of the machine; ``fraction_of_machine``: the share of the
           time of the rounds that their operations would take at this throughput.
 

@@ -53,7 +53,7 @@ class Usage:
 def peak() -> float:
     """Return the peak resident memory of this process in MiB; NaN on Windows.
 
-    On Linux it is VmHWM: ``ru_maxrss`` would be the peak of the parent process where that is larger.
+    On Linux it is VmHWM: ``ru_maxrss`` would be the peak of the parent process if that is larger.
     """
     try:
         lines = (_PROC / "self" / "status").read_text().splitlines()

@@ -19,7 +19,7 @@ from turnout.core.checks import ConfigurationError, refuse
 from turnout.reporting.measure import Measure
 
 Figures = Mapping[str, Mapping[int, float]]
-"""The figures of one measure in one panel by algorithm and seed; infinite where a run has none."""
+"""The figures of one measure in one panel by algorithm and seed; infinite if a run has none."""
 
 
 class Check(ABC):
@@ -202,10 +202,10 @@ class Slope(Check):
         return f"exponents {', '.join(f'{exponent:.2f}' for exponent in fitted)}" if fitted else ""
 
     def exponent(self, values: Sequence[float]) -> float:
-        """Return the exponent of the values at `over`; NaN where a value is not positive and finite.
+        """Return the exponent of the values at `over`; NaN if a value is not positive and finite.
 
         Raises:
-            ConfigurationError: where the number of values is not that of `over`.
+            ConfigurationError: if the number of values is not that of `over`.
         """
         if len(values) != len(self.over):
             raise ConfigurationError(f"slope: got {len(values)} panels for {len(self.over)} numbers in over")

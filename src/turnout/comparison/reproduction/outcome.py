@@ -44,8 +44,8 @@ class Line:
 
     Attributes:
         panel, algorithm: of the figures.
-        paper: the declared figures of the paper; None where it has none.
-        ours: quartiles over our seeds; empty where no run is finished.
+        paper: the declared figures of the paper; None if it has none.
+        ours: quartiles over our seeds; empty if no run is finished.
     """
 
     panel: Panel
@@ -79,7 +79,7 @@ class Outcome:
         return [panel for name, panel in self.reproduction.panels.items() if name in self.records]
 
     def target(self, panel: Panel) -> Target | None:
-        """Return the target of a panel; None where it has none."""
+        """Return the target of a panel; None if it has none."""
         records = self.records[panel.name]
         return None if panel.to_accuracy is None or not records else accuracy_target(records, panel.to_accuracy)
 

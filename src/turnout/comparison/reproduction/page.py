@@ -18,8 +18,8 @@ def write_outcome(outcome: Outcome, path: str | Path) -> Path:
     """Write the page atomically, and return its path.
 
     Raises:
-        ConfigurationError: where matplotlib or Jinja2 is not installed.
-        CheckpointError: where the file cannot be written.
+        ConfigurationError: if matplotlib or Jinja2 is not installed.
+        CheckpointError: if the file cannot be written.
     """
     reproduction, groups = outcome.reproduction, {}
     for line in outcome.lines():

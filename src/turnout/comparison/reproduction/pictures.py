@@ -35,7 +35,7 @@ def curve_figure(outcome: Outcome, curve: Curve) -> Figure:
     Without a band, only the run of the first seed is plotted. The dashed line is the target.
 
     Raises:
-        DataError: where no run recorded both columns.
+        DataError: if no run recorded both columns.
     """
     looks = looks_of(outcome.reproduction.algorithms)
     drawn: dict[str, Look] = {}
@@ -66,7 +66,7 @@ def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
     An arrow at the end of a line stands for runs that did not reach the target.
 
     Raises:
-        DataError: where no panel has a finite figure.
+        DataError: if no panel has a finite figure.
     """
     index = outcome.reproduction.measures.index(measure)
     looks = looks_of(outcome.reproduction.algorithms)
@@ -91,7 +91,7 @@ def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
 
 
 def paper_number(figure: object) -> float | None:
-    """Parse the leading number of a paper's figure, ``77.3`` of ``"77.3 ± 0.3"``; None where there is none."""
+    """Parse the leading number of a paper's figure, ``77.3`` of ``"77.3 ± 0.3"``; None if there is none."""
     number = re.match(r"\s*[-+]?\d+(\.\d+)?", str(figure))
     return float(number[0]) if number else None
 
@@ -163,5 +163,5 @@ def _edge(lines: Sequence[Line], index: int, measure: Measure) -> float:
 
 
 def _titled(panel: Panel, measure: Measure) -> str:
-    """Return the title of a panel, with the target where the measure counts until it is reached."""
+    """Return the title of a panel, with the target if the measure counts until it is reached."""
     return panel.title if measure.metric is not None else f"{panel.title}, {100 * (panel.to_accuracy or 0):g} %"

@@ -182,7 +182,7 @@ def _check(form: type[BaseModel], table: Any, within: str = "the declaration") -
 
 
 def _complete(table: Mapping[str, Any]) -> None:
-    """Raise an error where a required key is missing or empty."""
+    """Raise an error if a required key is missing or empty."""
     if missing := [key for key in _NEEDED if key not in table]:
         raise ConfigurationError(f"{missing[0]} is missing")
     if empty := [key for key in _LISTS if not table.get(key, True)]:

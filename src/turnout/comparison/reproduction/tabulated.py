@@ -65,7 +65,7 @@ class Quantity(Measure):
 
     @property
     def less_is_better(self) -> bool:
-        """True where a smaller figure is better."""
+        """True if a smaller figure is better."""
         return self.better == "less"
 
 

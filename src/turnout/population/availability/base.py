@@ -44,7 +44,7 @@ def one_round_length(availability: Availability, seconds_per_round: float | None
     """Return the length of a round of availability in seconds: that of the pattern if it follows a clock, or the argument.
 
     Raises:
-        ConfigurationError: where both are set and differ, since the pattern would pass at the wrong speed.
+        ConfigurationError: if both are set and differ, since the pattern would pass at the wrong speed.
     """
     length = availability.round_seconds
     if length is None or seconds_per_round is None:

@@ -99,7 +99,7 @@ class InterleavedSine(Sine, name="interleaved_sine"):
         probability("cutoff", self.cutoff)
 
     def at(self, rates: np.ndarray, round: int) -> np.ndarray:
-        """Return ``p_n f(t)`` where it is at least the cutoff, else 0."""
+        """Return ``p_n f(t)`` if it is at least the cutoff, else 0."""
         current = super().at(rates, round)
         return np.where(current >= self.cutoff, current, 0.0)
 

@@ -75,7 +75,7 @@ def rank_by_labels(label_counts: np.ndarray | None, num_clients: int, alpha: Lab
     """Return the rank of each client, int64 ``[N]``, by ascending ``<h_n, q>`` of `label_correlated_rates`.
 
     Raises:
-        ConfigurationError: where the data have no classes, or for a client without examples.
+        ConfigurationError: if the data have no classes, or for a client without examples.
     """
     counts = needed_labels(label_counts, num_clients, alpha)
     rank = np.empty(num_clients, dtype=np.int64)

@@ -186,7 +186,7 @@ class Flash(Recording, name="flash"):
 
     Raises:
         ConfigurationError: for another condition of availability.
-        DataError: where the recording is not in the data directory, with a remedy.
+        DataError: if the recording is not in the data directory, with a remedy.
 
     Reference: Yang et al., "Characterizing impacts of heterogeneity in federated learning upon large-scale smartphone
     data", WWW 2021.

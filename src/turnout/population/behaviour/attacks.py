@@ -18,7 +18,7 @@ class ALittleIsEnough(Attack, name="a_little_is_enough"):
 
     Args:
         z: number of standard deviations; None is that of the paper, ``Phi^-1((n - m - s) / (n - m))`` with
-            ``s = floor(n/2 + 1) - m``, for m attackers among n reports, and 0 where that is negative.
+            ``s = floor(n/2 + 1) - m``, for m attackers among n reports, and 0 if that is negative.
 
     Reference: Baruch, Baruch and Goldberg, "A little is enough: circumventing defenses for distributed learning", NeurIPS
     2019.

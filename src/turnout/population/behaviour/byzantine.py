@@ -244,7 +244,7 @@ def _replaced(rows: Any, which: torch.Tensor, vector: torch.Tensor) -> Any:
 
 
 def _finite(changed: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
-    """Return the changed values, limited to the largest finite numbers of their type where the original is finite.
+    """Return the changed values, limited to the largest finite numbers of their type if the original is finite.
 
     Attackers update their own memory from the original report. The server would drop a report that overflows, and its mean of
     the clients' memories would then differ from the true one.

@@ -53,7 +53,7 @@ class BoundDropout:
     hazard_key: int
 
     def deaths(self, clients: np.ndarray, tasks: np.ndarray, seconds: Seconds) -> Seconds:
-        """Return when each client drops out, in seconds from the start of its task; inf where it does not, float64 ``[B]``.
+        """Return when each client drops out, in seconds from the start of its task; inf if it does not, float64 ``[B]``.
 
         Args:
             clients: int64 ``[B]``.

@@ -84,7 +84,7 @@ class BoundSpeed(ABC):
         """The mean computing time of one local step of each client, float64 ``[N]``.
 
         Raises:
-            ConfigurationError: where computing time does not depend on the number of steps.
+            ConfigurationError: if computing time does not depend on the number of steps.
         """
 
     @abstractmethod
