@@ -1,4 +1,4 @@
-"""Federated learning for clients who come and go."""
+"""Federated learning with irregular participation."""
 
 from __future__ import annotations
 
