@@ -121,16 +121,21 @@ def convert(hint: Any, value: Any, key: str) -> Any:
         return _part(kinds, value, key)
     if isinstance(value, list) and (item_hint := _parts(kinds)) is not None:
         return tuple(convert(item_hint, item, f"{key}.{i}") for i, item in enumerate(value))
-    if simple := [kind for kind in kinds if not _is_part(kind) and (bool in kinds or not isinstance(value, bool))]:
-        if str in simple and (numbers := [kind for kind in simple if _is_list_of_numbers(kind)]):
-            with suppress(ValidationError):  # before text, because 4,8 is also text
-                return TypeAdapter(reduce(or_, numbers), config=_SETTINGS).validate_python(_as_list(value))
-        adapter = TypeAdapter(reduce(or_, simple), config=_SETTINGS)
+    for simple, form in _readings(kinds, value):
         with suppress(ValidationError):
-            return adapter.validate_python(value)
-        with suppress(ValidationError):  # 64 and 64,30 can be lists
-            return adapter.validate_python(_as_list(value))
+            return TypeAdapter(reduce(or_, simple), config=_SETTINGS).validate_python(form)
     raise refuse(key, given=value, needed=needed(hint))
+
+
+def _readings(kinds: list[Any], value: Any) -> Iterator[tuple[list[Any], Any]]:
+    """Yield types with a form of the value, in the order in which to try them."""
+    simple = [kind for kind in kinds if not _is_part(kind) and (bool in kinds or not isinstance(value, bool))]
+    if not simple:
+        return
+    if str in simple and (numbers := [kind for kind in simple if _is_list_of_numbers(kind)]):
+        yield numbers, _as_list(value)  # before text, because 4,8 is also text
+    yield simple, value
+    yield simple, _as_list(value)  # 64 and 64,30 can be lists
 
 
 def needed(hint: Any) -> str:
