@@ -239,7 +239,7 @@ REFUSED = {
 
 def test_all_algorithms_go_by_the_clock_with_their_defaults_but_those_that_cannot() -> None:
     guide = (Path(__file__).parents[2] / "docs/guides/asynchronous.md").read_text("utf-8")
-    refused = guide.partition("## Which algorithms can run asynchronously")[2].partition("These run in synchronous")[0]
+    refused = guide.partition("## Which algorithms can run asynchronously")[2].partition("These support synchronous")[0]
     loaded: dict[str, Any] = {}
     for name in ALGORITHMS.keys() - LOW_RANK:  # which need another model
         made = Settings.of({"algorithm": name, "pace": "buffered", "model": "mlp", "data": {"num_clients": 10}})
