@@ -9,12 +9,14 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
+import cloudpickle
+
 from turnout.comparison.checks import check_experiments
 from turnout.comparison.display import display
 from turnout.comparison.executors import check_jobs
 from turnout.comparison.folders import load_record, run_folder, save_order
 from turnout.comparison.jobs import Jobs, perform_in, perform_in_sequence
-from turnout.comparison.processes import Processes, packed
+from turnout.comparison.processes import Processes
 from turnout.comparison.run import Listener, Resources, Run, Update
 from turnout.comparison.sharing import Worker
 from turnout.core.checks import ConfigurationError, TurnoutError, check_seed, count, refuse
@@ -212,7 +214,7 @@ def _check_can_be_sent(runs: Iterable[Run]) -> None:
     """Raise an error for an experiment that cannot be pickled for another process."""
     for name, run in {run.label: run for run in runs}.items():
         try:
-            packed(run)
+            cloudpickle.dumps(run)
         except Exception as error:
             raise ConfigurationError(
                 f"{name}: {run.make!r} cannot be sent to another process ({error}): make what it needs inside of it, or "

@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import cloudpickle
 import torch
 
+from turnout.comparison.processes import Processes
 from turnout.comparison.run import Resources, Run, Update, perform
 from turnout.comparison.sharing import WORKERS, Worker
 from turnout.core.signals import Flag
@@ -25,50 +25,8 @@ _ATTEMPTS = 3
 """Times that a run is submitted whose jobs are preempted or killed. Each resumes from the checkpoint of the one before."""
 
 
-class StopSignal(Protocol):
-    """Signal that runs have to stop: a `turnout.core.signals.Flag`, or a file."""
-
-    def is_set(self) -> bool:
-        """Return whether runs have to stop."""
-        ...
-
-    def wait(self, timeout: float) -> bool:
-        """Wait until runs have to stop, at most `timeout` seconds; return whether they have to."""
-        ...
-
-
-class Pool(Protocol):
-    """Perform runs elsewhere: in processes of this machine, or as jobs of an executor."""
-
-    @property
-    def is_busy(self) -> bool:
-        """True while a run is performed."""
-        ...
-
-    @property
-    def room(self) -> int:
-        """The number of runs that `submit` takes now, 0 where all processes are busy."""
-        ...
-
-    def submit(self, runs: list[Run]) -> None:
-        """Begin at most `room` runs."""
-        ...
-
-    def updates(self) -> Iterator[tuple[Run, Update]]:
-        """Wait a fraction of a second, and yield the updates that arrived."""
-        ...
-
-    def stop(self) -> None:
-        """Have the runs save a checkpoint and end."""
-        ...
-
-    def close(self) -> None:
-        """Release what the pool holds, after `stop`."""
-        ...
-
-
-def perform_in(pool: Pool, worker: Worker, stopped: Flag) -> None:
-    """Perform the runs of a worker in a pool, until none is left or `stopped` is set."""
+def perform_in(pool: Processes | Jobs, worker: Worker, stopped: Flag) -> None:
+    """Perform the runs of a worker in processes or as jobs, until none is left or `stopped` is set."""
     try:
         while pool.is_busy or not worker.is_done:
             if stopped.is_set():
@@ -85,7 +43,7 @@ def perform_in(pool: Pool, worker: Worker, stopped: Flag) -> None:
         pool.close()
 
 
-def perform_in_sequence(worker: Worker, threads: int, stopped: StopSignal) -> None:
+def perform_in_sequence(worker: Worker, threads: int, stopped: Flag | _StopFile) -> None:
     """Perform the runs of a worker one after another in this process."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -104,7 +62,7 @@ def perform_in_sequence(worker: Worker, threads: int, stopped: StopSignal) -> No
 
 
 class Jobs:
-    """A `Pool` of jobs of an executor, a few runs in each; runs whose jobs are killed or preempted are submitted again.
+    """Jobs of an executor, a few runs in each; runs whose jobs are killed or preempted are submitted again.
 
     Args:
         executor: performs the jobs; its workers see `folder`.
@@ -176,7 +134,7 @@ def _job(packed: bytes, threads: int, folder: str, stop: str) -> list[Update]:
 
 
 class _StopFile:
-    """A `StopSignal` that is set while a file exists, which is checked once a second."""
+    """A `Flag` that is set while a file exists, which is checked once a second."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._checked, self._is_set = path, 0.0, False

@@ -26,7 +26,7 @@ from turnout.engine.allocator import keep_large_buffers
 
 
 class Processes:
-    """A `turnout.comparison.jobs.Pool` of processes, each of which performs one run at a time.
+    """Processes, each of which performs one run at a time.
 
     If a process dies, its run has failed, and the other runs continue.
 
@@ -102,7 +102,7 @@ class _Process:
         """Send a run to the process."""
         self.run = run
         with suppress(OSError):  # the process has died, which `next_update` reports
-            self.connection.send_bytes(packed(run))
+            self.connection.send_bytes(cloudpickle.dumps(run))  # classes of a script by value
 
     def next_update(self) -> Update:
         """Return the next update of the run; after the last one the process is idle."""
@@ -146,11 +146,6 @@ def _cause(exitcode: int | None) -> str:
     if exitcode == -getattr(signal, "SIGKILL", 9):
         return "it was killed: if memory ran out, fewer jobs need less"
     return f"exit code {exitcode}"
-
-
-def packed(run: Run) -> bytes:
-    """Pickle a run for another process, with functions and classes of a script or a notebook by value, not by name."""
-    return cloudpickle.dumps(run)
 
 
 @contextmanager
