@@ -35,7 +35,7 @@ def test_codes_that_are_used_or_unknown_or_missing_are_refused() -> None:
         refused = made.admit(asks(f"token of {code}", code), set())
         assert refused is not None
         assert refused.status == 403
-        assert refused.body["reason"] == "this takes a one-time code that nobody has used: ask whoever runs the server"
+        assert refused.body["reason"] == "this needs an unused one-time code: ask the operator of the server"
     assert not len(made)
 
 

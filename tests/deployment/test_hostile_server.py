@@ -216,7 +216,7 @@ def test_the_first_request_is_tried_again(monkeypatch):
 def test_what_cannot_be_is_not_believed(change):
     with (
         speaking(response(RUN | change)) as (connection, _),
-        pytest.raises(JoinError, match=f"what cannot be: {next(iter(change))}"),
+        pytest.raises(JoinError, match=f"form that is not allowed: {next(iter(change))}"),
     ):
         announcement(connection)
 

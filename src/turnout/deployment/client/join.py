@@ -153,7 +153,7 @@ def _checked(answer: Answer, url: str) -> dict[str, Any]:
     try:
         Run.read(announced)
     except Malformed as error:
-        raise JoinError(f"what answers at {url} says of its run what cannot be: {error}") from None
+        raise JoinError(f"what answers at {url} describes its run in a form that is not allowed: {error}") from None
     return announced
 
 

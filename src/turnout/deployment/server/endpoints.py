@@ -165,7 +165,7 @@ class _Endpoint:
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request of no route."""
     if scope["type"] == "http":
-        await JSONResponse({"reason": "there is nothing here"}, 404)(scope, receive, send)
+        await JSONResponse({"reason": "there is no such route"}, 404)(scope, receive, send)
 
 
 async def written(event: Future[Answered]) -> Answered:
@@ -213,9 +213,9 @@ async def respond(answering: Awaitable[Response], name: str) -> Response:
         return answer(Verdict(426, {"reason": str(other)}))
     except (StoreUnavailable, OSError) as error:
         log.error("unavailable", extra={"reason": str(error)})
-        return later("the server cannot do this now: try again later")
+        return later("the server is unavailable: try again later")
     except ClientDisconnect:
         return Response(status_code=400)
     except Exception:
         log.exception("a request failed", extra={"route": name})
-        return answer(Verdict(500, {"reason": "this request failed: the server's log says why"}))
+        return answer(Verdict(500, {"reason": "this request failed, for a reason in the server's log"}))

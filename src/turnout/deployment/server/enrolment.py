@@ -9,7 +9,7 @@ from turnout.deployment.server.event import Event
 from turnout.deployment.server.store import Store
 from turnout.deployment.server.verdicts import Verdict, hashed
 
-NEEDS_CODE = "this takes a one-time code that nobody has used: ask whoever runs the server"
+NEEDS_CODE = "this needs an unused one-time code: ask the operator of the server"
 
 
 class Enrolment:
@@ -93,7 +93,7 @@ class Enrolment:
         unused = {code for code, client in self._codes.items() if client is None and code not in codes}
         withdrawn = unused if request.data["withdraw"] is None else unused & {request.data["withdraw"]}
         codes |= withdrawn
-        return None if withdrawn else Verdict(404, {"reason": "there is no such code that nobody has used"})
+        return None if withdrawn else Verdict(404, {"reason": "there is no such unused code"})
 
     def changed(self, entry: Entry) -> Verdict:
         """Record a change of codes that is in the journal, and return the answer."""

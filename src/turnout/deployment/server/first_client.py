@@ -94,7 +94,7 @@ class FirstClient(Endpoints):
             if not unused:
                 raise Refused(403, NEEDS_CODE)
         if body.data is None:
-            return later("this server waits for the first client that tells the shape of its data")
+            return later("this server waits for a client that reports the shape of its data")
         async with self._lock:
             if self.shape is None:
                 self.shape = await asyncio.to_thread(self._recorded, body.data)

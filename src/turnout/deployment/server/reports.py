@@ -70,7 +70,7 @@ class Reports:
             CheckpointError: where it is missing, and so are all others, or nothing may be written: only a copy helps then.
         """
         if task in self._excluded:
-            raise ReportLost(f"the report on task {task} was lost, or of no use, before")
+            raise ReportLost(f"the report on task {task} was lost or unusable before")
         try:
             return file(digest) or self._store.files.read_report(digest)
         except ReportLost as error:

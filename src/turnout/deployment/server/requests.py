@@ -113,7 +113,7 @@ class Gate(Strangers):
         self.stranger(request)
         if self._service.client_of(token) is not None:
             raise Refused(403, "this takes the administrator's token, not a client's")
-        raise Refused(401, "this takes the administrator's token, and this is another one")
+        raise Refused(401, "this is not the administrator's token")
 
     def newcomer(self, request: Request, token: str) -> str | None:
         """Count an enrolment for the network of its sender, and return that; None where it is not counted.

@@ -163,7 +163,7 @@ class Uploads:
         source = max(earlier, key=lambda part: part.size, default=None)
         received = 0 if source is None else source.size
         if offset > received:
-            raise Refused(409, "the report goes on somewhere else", offset=received)
+            raise Refused(409, "the report continues at another offset", offset=received)
         part = Part(self._folder / f"{client}-{task}-{digest}-{secrets.token_hex(8)}.part", task, digest)
         os.close(os.open(part.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o600))
         parts.append(part)
@@ -247,7 +247,7 @@ def _resume(source: Part, part: Part, offset: int, hashed: hashlib._Hash) -> Non
     except FileNotFoundError:
         part.size = 0
     if part.size < offset:
-        raise Refused(409, "the report goes on somewhere else", offset=part.size)
+        raise Refused(409, "the report continues at another offset", offset=part.size)
 
 
 def _write(path: Path, piece: bytes) -> None:
