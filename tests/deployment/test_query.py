@@ -114,7 +114,7 @@ def test_a_run_that_is_over_is_asked_again(world):
 def test_private_runs_are_not_asked(world):
     deployed = world(private(PrivateSum(noise_multiplier=2.0)))
     with pytest.raises(
-        Refused, match=r"which the noise of this run does not cover: write aggregation.answers.noise_multiplier=4"
+        Refused, match=r"the noise of this run does not cover them: write aggregation.answers.noise_multiplier=4"
     ):
         deployed.host.service.survey("query", question=Question("count"))
 
