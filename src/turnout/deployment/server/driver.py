@@ -126,21 +126,16 @@ class Driver:
         self.applied = entry.number
         self._time, self._effects = entry.time, (effects := Effects())
         self.roster.note(entry)
-        try:
-            self._dispatch(entry, effects)
-        except Exception as error:
-            if is_of_the_machine(error):
-                raise
-            if entry.kind == "start":  # no later entry can be applied without it
-                raise PieceFailed.of(error, self.version, entry.number) from error
-            log.exception("entry cannot be applied", extra={"entry": entry.number, "kind": entry.kind})
-            effects.error = error
-        try:
-            self._advance(entry, effects)
-        except Exception as error:
-            if is_of_the_machine(error):
-                raise
-            raise PieceFailed.of(error, self.version, entry.number) from error
+        for stage in (self._dispatch, self._advance):
+            try:
+                stage(entry, effects)
+            except Exception as error:
+                if is_of_the_machine(error):
+                    raise
+                if entry.kind == "start" or stage == self._advance:  # later entries cannot be applied without
+                    raise PieceFailed.of(error, self.version, entry.number) from error
+                log.exception("entry cannot be applied", extra={"entry": entry.number, "kind": entry.kind})
+                effects.error = error
         return effects
 
     def _advance(self, entry: Entry, effects: Effects) -> None:

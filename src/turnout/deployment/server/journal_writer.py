@@ -77,9 +77,8 @@ class JournalWriter:
     def __init__(self, driver: Driver, last: Entry | None, options: Options, clock: Callable[[], float]) -> None:
         self.driver, self.store, self.clock = driver, driver.store, clock
         self.notify: Callable[[Iterable[int]], None] = lambda _: None
-        self.healthy = True
         self.failure: Exception | None = None
-        self.draining = self.stopping = False
+        self.healthy, self.draining, self.stopping = True, False, False
         self.figures = snapshot(driver)
         self.checkpoints = Checkpoints(driver, options)
         self._number = last.number if last else 0

@@ -45,8 +45,7 @@ class ServedRun:
         roster: tells which clients are present.
         num_clients: N at the first task.
         noise: what the noise of its steps follows from.
-        publish: writes the present model to a file.
-        after_step: called after every server step.
+        publish, after_step: write the present model to a file, and report a server step.
 
     Attributes:
         coordinator: the server.
@@ -92,7 +91,6 @@ class ServedRun:
         )
         self.tasks = OpenTasks(self.coordinator, self.reports, self.extra, ledger, publish, setting.heartbeat)
         self._blame = Blame(self.coordinator, setting.reports, self.reports_of)
-        self._next_noise = noise
         self.renew(noise)
 
     @property
@@ -102,7 +100,7 @@ class ServedRun:
 
     def renew(self, noise: Noise) -> None:
         """Set what the noise of all later steps follows from."""
-        self.noise = noise
+        self.noise = self._next_noise = noise
         self.coordinator.noise_of(noise.of_step, noise.lost)
 
     def plan(self, time: float, rounds: int) -> None:
