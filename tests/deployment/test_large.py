@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from turnout.deployment.server import app, files
+from turnout.deployment.server import files, task_routes
 from turnout.deployment.server.replay import replay
 from turnout.deployment.wire.format import WireError, decode, encode, manifest
 from turnout.simulation import Simulation
@@ -15,7 +15,7 @@ from .test_hostile import put, task_of, waiting
 @pytest.fixture
 def mapped(monkeypatch):
     """Every report counts as large."""
-    for module in (app, files):
+    for module in (task_routes, files):
         monkeypatch.setattr(module, "LARGE", 0)
 
 

@@ -102,7 +102,7 @@ def test_wrong_shares_bar_who_sends_them(deployed, caplog):
         deployed.run()
     assert participants(deployed) == [ALL, OTHERS, OTHERS]
     assert deployed.host.driver.barred == {3: "it opened other shares than it was dealt"}
-    (said,) = [record for record in caplog.records if "no secure sum any more" in record.message]
+    (said,) = [record for record in caplog.records if "barred from secure sums" in record.message]
     assert (said.client, said.reason) == (3, "it opened other shares than it was dealt")
     figures = status(deployed.host.service, 0, {}).fields()
     assert figures["barred"] == {"3": "it opened other shares than it was dealt"}
@@ -142,7 +142,7 @@ def test_garbage_for_neighbours_leaves_its_sender_out(deployed, caplog):
     with caplog.at_level(logging.WARNING, "turnout.server"):
         deployed.run()
     assert participants(deployed) == [OTHERS] * 3
-    assert [r.clients for r in caplog.records if "are left out" in r.message] == [[3]]
+    assert [r.clients for r in caplog.records if "excluded from a secure sum" in r.message] == [[3]]
     assert deployed.host.driver.barred == {3: "its neighbours and it cannot read the shares of each other"}
     goes_on(deployed)
 
