@@ -423,6 +423,40 @@ def test_a_damaged_journal_is_told(world, table, column, said):
         deployed.restart()
 
 
+def test_a_journal_that_somebody_sent_may_hold_anything(world):
+    """The attack: rows of other types, which SQLite takes, and pages that are overwritten."""
+    deployed = world(RUN)
+    deployed.round()
+    deployed.host.close()
+    path = deployed.folder / "journal.sqlite"
+    for column, value in (
+        ("client", "x"),
+        ("client", -1),
+        ("task", 2.5),
+        ("time", "soon"),
+        ("time", b"x"),
+        ("kind", b"x"),
+    ):
+        with contextlib.closing(sqlite3.connect(path)) as database, database:
+            ((before,),) = database.execute(f"select {column} from journal where number = 5").fetchall()
+            database.execute(f"update journal set {column} = ? where number = 5", (value,))
+        with pytest.raises(CheckpointError, match=rf"entry 5 of the journal is damaged \({column} is"):
+            replay(deployed.setting, deployed.folder)
+        with contextlib.closing(sqlite3.connect(path)) as database, database:
+            database.execute(f"update journal set {column} = ? where number = 5", (before,))
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("insert into facts values ('begins', 'x')")
+    with pytest.raises(CheckpointError, match="the database is damaged"):
+        replay(deployed.setting, deployed.folder)
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("pragma wal_checkpoint(truncate)")
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises((CheckpointError, ConfigurationError), match="the database"):
+        replay(deployed.setting, deployed.folder)
+
+
 def test_without_any_report_a_server_does_not_start(world):
     """A folder of reports that was not restored is not taken for reports that were lost: no run begins anew by itself."""
     deployed = world(RUN)

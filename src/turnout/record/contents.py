@@ -17,6 +17,10 @@ from turnout.core.checks import LARGEST_COUNT, CheckpointError, TurnoutError, ch
 
 Whole = Annotated[int, Field(strict=True, ge=0, le=LARGEST_COUNT)]
 """A non-negative integer within the range of an array's size."""
+Text = Annotated[str, Field(strict=True)]
+"""A string; bytes are not converted."""
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+"""A finite number."""
 
 VALUE_ERRORS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,

@@ -79,6 +79,8 @@ class Transaction:
             raise StoreUnavailable(f"the database cannot be used now: {first_line(gone)}") from gone
         if isinstance(error, GONE):
             raise StoreUnavailable(f"the database cannot be used now: {first_line(error)}") from error
+        if type(error) is exc.DatabaseError:  # damaged pages; errors of statements have subclasses of it
+            raise CheckpointError(f"the database is damaged ({first_line(error)}): restore it from a copy") from error
 
 
 def engine_of(url: str) -> sa.Engine:

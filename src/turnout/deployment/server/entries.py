@@ -10,7 +10,19 @@ import sqlalchemy as sa
 
 from turnout.core.checks import CheckpointError
 from turnout.deployment.server.database import CLIENTS, CODES
-from turnout.record.contents import parse
+from turnout.record.contents import Contents, Finite, Text, Whole, check, parse
+
+
+class _Row(Contents):
+    """The types of a row of the journal, which SQLite does not enforce."""
+
+    number: Whole
+    time: Finite
+    wall: Finite
+    kind: Text
+    client: Whole | None
+    task: Whole | None
+    digest: Text | None
 
 
 @dataclass(frozen=True)
@@ -45,7 +57,10 @@ class Entry:
         Raises:
             CheckpointError: where it is damaged.
         """
-        return cls(**{**row._asdict(), "data": read_json(row.data or "{}", f"entry {row.number} of the journal")})
+        name = f"entry {row.number} of the journal"
+        values = {**row._asdict(), "data": read_json(row.data or "{}", name)}
+        check(name, _Row, values)
+        return cls(**values)
 
     def row(self) -> dict[str, Any]:
         """Return the row of the journal."""

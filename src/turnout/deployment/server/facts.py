@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from turnout.deployment.server.database import FACTS, Transaction
 from turnout.deployment.server.entries import read_json
+from turnout.record.contents import restoring
 
 BEGINS = "begins"
 """Name of the fact that says from which entry on the journal is complete."""
@@ -58,7 +59,8 @@ class Facts:
     @property
     def begins(self) -> int:
         """Number of the entry from which on the journal is complete; 0 where nothing was deleted."""
-        return int(self.get(BEGINS) or 0)
+        with restoring("the database", "where the journal begins"):
+            return int(self.get(BEGINS) or 0)
 
     def lost(self) -> set[int]:
         """Return the tasks whose report was missing, damaged or unusable when it was needed."""
