@@ -119,7 +119,13 @@ def test_the_same_bits_as_in_files_and_nothing_past_the_store(world, remote, und
     assert remote.names("models") == [f"{deployed.host.driver.publication.digest}.safetensors"]
     assert not list(deployed.host.store.files.reports.iterdir())  # copies last as long as they are needed
     deployed.host.service.writer.checkpoint()
-    assert replay(deployed.setting, deployed.folder).same is True
+    assert replay(deployed.setting, deployed.folder, store=URL).same is True
+    asked = remote.count
+    with pytest.raises(
+        ConfigurationError, match="with your credentials: write --store s3://bucket/prefix if you trust"
+    ):
+        replay(deployed.setting, deployed.folder)
+    assert remote.count == asked
 
 
 def test_clients_without_links_send_to_the_server(world, remote, undisturbed, monkeypatch):  # noqa: F811
@@ -148,7 +154,7 @@ def test_a_store_that_fails_every_twentieth_request_loses_nothing(world, remote,
     assert {entry.kind for entry in deployed.host.store.entries()} <= {"enrol", "join", "leave", "start", "report"}
     remote.before = lambda _: None
     deployed.host.service.writer.checkpoint()
-    assert replay(deployed.setting, deployed.folder).same is True
+    assert replay(deployed.setting, deployed.folder, store=URL).same is True
 
 
 @pytest.mark.parametrize("first", [1, 4])
@@ -431,4 +437,4 @@ def test_clients_over_http_with_a_bucket(bucket, folder, undisturbed, monkeypatc
     assert torch.equal(server.driver.params, undisturbed)
     assert all(client.done == RUN.rounds for client in clients)
     assert not list((folder / "run" / "reports").iterdir())
-    assert replay(server.setting, folder / "run").same is True
+    assert replay(server.setting, folder / "run", store=bucket).same is True

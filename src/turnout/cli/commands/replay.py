@@ -32,6 +32,7 @@ class ReplayOptions(CodeOption):
     )
     seconds_per_round: float | None = option("Length of a round of that trace, if the pace has no rounds.", "SECONDS")
     database: str | None = option("Database of the journal, if it is not in the folder.", "URL")
+    store: str | None = option("Object store of the models and reports, if they are not in the folder.", "URL")
 
 
 @command(ReplayOptions, EPILOG)
@@ -45,7 +46,9 @@ def replay(options: ReplayOptions) -> None:
 
     folder = options.folder
     experiment, settings = settings_in(folder, options.code or ())
-    again = replay_journal(Setting.of(experiment), folder, options.database, whole=options.as_trace is not None)
+    again = replay_journal(
+        Setting.of(experiment), folder, options.database, options.store, options.as_trace is not None
+    )
     version, digest = again.driver.version, again.driver.publication.digest
     if again.begins:
         typer.echo(f"from step {again.begins} on, the oldest that the server has kept (--keep-reports)")

@@ -109,13 +109,16 @@ class Replayed:
     begins: int = 0
 
 
-def replay(setting: Setting, folder: Path, database: str | None = None, whole: bool = False) -> Replayed:
+def replay(
+    setting: Setting, folder: Path, database: str | None = None, store: str | None = None, whole: bool = False
+) -> Replayed:
     """Recompute a run from its journal and the reports of clients.
 
     Args:
         setting: what was run.
         folder: of the run.
         database: URL of the journal, if not in the folder.
+        store: URL of its object store, if it has one. The one that the folder names is not reached unasked.
         whole: True to refuse a run whose first entries were deleted.
 
     Raises:
@@ -123,15 +126,15 @@ def replay(setting: Setting, folder: Path, database: str | None = None, whole: b
     """
     if database is None and not (folder / SQLITE).exists():
         raise CheckpointError(f"{folder} holds no {SQLITE}: give the folder of a run that `turnout serve` made")
-    store = Store(folder, database, read_only=True)
+    journal = Store(folder, database, store, read_only=True)
     try:
-        driver, visits, first, last = Driver(setting, store), Visits(), None, 0.0
+        driver, visits, first, last = Driver(setting, journal), Visits(), None, 0.0
         driver.on_step, driver.on_survey = (
             (lambda at: _compare(at, folder, comparison)),
             (closed := list[ClosedSurvey]()).append,
         )
         comparison: dict[str, Any] = {}
-        if (anchor := replay_start(folder, store)) is not None:
+        if (anchor := replay_start(folder, journal)) is not None:
             if whole:
                 raise CheckpointError(
                     f"the journal of {folder} begins at step {anchor.version}, for the server was told to keep no more "
@@ -141,7 +144,7 @@ def replay(setting: Setting, folder: Path, database: str | None = None, whole: b
                 restore(driver, *checkpoint.load(anchor.path), folder)
             _compare(driver, folder, comparison)
         begins, applied = driver.version, driver.applied
-        for entry in store.entries(applied):
+        for entry in journal.entries(applied):
             version, running = driver.version, _running(driver)
             with restoring(f"entry {entry.number} of the journal of {folder}", entry.kind):
                 visits.note(driver, entry, driver.apply(entry), version, running)
@@ -150,7 +153,7 @@ def replay(setting: Setting, folder: Path, database: str | None = None, whole: b
         seconds = last - (first or 0.0)
         return Replayed(driver, visits, driver.applied - applied, seconds, comparison.get("same"), closed, begins)
     finally:
-        store.close()
+        journal.close()
 
 
 def _stays(visits: Visits, length: float | None) -> Iterator[tuple[int, int, int]]:

@@ -77,7 +77,7 @@ class Store:
         """Open the models and reports of the run, which stay where they are once the journal has begun.
 
         Raises:
-            ConfigurationError: for another object store than the run has.
+            ConfigurationError: for another object store than the run has, or to read one that only the folder names.
         """
         begun = next(self.entries(), None) is not None
         used = self.facts.get(OBJECTS, None if read_only else "" if begun else url or "")
@@ -87,6 +87,11 @@ class Store:
             )
         if not used:
             return Files(self.folder, self.until_done, read_only)
+        if read_only and url is None:  # somebody else may have made the folder
+            raise ConfigurationError(
+                f"store: the models and reports of this run are in {used}, which is reached with your credentials: "
+                f"write --store {used} if you trust it"
+            )
         from turnout.deployment.server.objects import Objects
 
         return Objects(self.folder, self.until_done, used, read_only)
