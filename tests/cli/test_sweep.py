@@ -156,7 +156,7 @@ def test_axes_are_read_from_text_and_tables() -> None:
         ((), "name at least one axis: turnout sweep --grid local.lr=0.01,0.1"),
         (("--grid", "local.lr"), "--grid 'local.lr': needed a setting and its values, such as local.lr=0.01,0.1"),
         (("--grid", "local.lr="), "grid local.lr: got [], needed a list of values"),
-        (("--grid", "seed=1,2"), "seed is no axis of a grid; seeds go with --seeds"),
+        (("--grid", "seed=1,2"), "seed cannot be an axis of a grid; --seeds sets seeds"),
         (("--grid", "local.lr=1,1"), "grid: two points are called lr-1: give each value once"),
         (("--grid", "local.lr=0.1,-1"), "local.lr=-1: local.lr: got -1"),
         (("--grid", "local.lrr=1"), "local.lrr=1: unknown option 'local.lrr'"),
