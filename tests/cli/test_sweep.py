@@ -121,7 +121,7 @@ def test_ctrl_c_says_how_to_go_on(turnout: Turnout, small: Sequence[str], monkey
     monkeypatch.setattr(Experiment, "run", stop)
     result = turnout("sweep", "--grid", "local.lr=0.1,0.2", "--seeds", 1, "--jobs", 1, *small)
     assert result.exit_code == 130
-    assert "stopped with 0 of 2 runs finished, all saved in runs/sweep-digits. Go on with the same" in result.stderr
+    assert "stopped with 0 of 2 runs finished, all saved in runs/sweep-digits. Resume with the same" in result.stderr
 
 
 def test_an_accuracy_that_nobody_reached_leaves_no_best(turnout: Turnout, small: Sequence[str]) -> None:
