@@ -1,4 +1,4 @@
-"""Transforms of tables and images on the command line: by name, and by FILE.py:NAME."""
+"""Transforms of tables and images, and metrics, on the command line: by name, and by FILE.py:NAME."""
 
 from __future__ import annotations
 
@@ -38,6 +38,9 @@ def flipped() -> tuple:
 
 def number():
     return 3
+
+def sharpness(outputs, targets):
+    return outputs.softmax(1).amax(1)
 """
 
 
@@ -123,6 +126,15 @@ def test_a_run_with_a_transform_goes_on_from_its_folder(turnout: Any) -> None:
 def test_what_is_no_transform_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         settings(text).data()
+
+
+@pytest.mark.usefixtures("patients")
+def test_metrics_are_names_and_functions_of_a_file() -> None:
+    auc, sharpness = settings("metrics=auc,mine.py:sharpness").numbers()["metrics"]
+    assert auc == "auc"
+    assert sharpness(torch.zeros(3, 2), torch.zeros(3)).tolist() == [0.5, 0.5, 0.5]
+    with pytest.raises(ConfigurationError, match=r"mine\.py has no function or class 'gone'"):
+        settings("metrics=mine.py:gone")
 
 
 @pytest.mark.usefixtures("patients")

@@ -125,7 +125,7 @@ def test_the_template_that_suits_the_tokenizer():
         ({"answer": "answer"}, DataError, "record 0 has no field 'answer'"),
         ({"client_id": "owner"}, DataError, "record 0 has no field 'owner'"),
         ({"pack": True}, ConfigurationError, "pack: rows need a length: write max_length=512"),
-        ({"max_length": 1}, DataError, "of 3 records none has an answer within max_length=1 tokens"),
+        ({"max_length": 1}, DataError, "none has an answer within max_length=1 tokens: the shortest prompt has"),
         ({"tokenizer": lambda text: {"input_ids": text}}, ConfigurationError, "tokenizer: got a mapping for a text"),
     ],
 )

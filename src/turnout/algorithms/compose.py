@@ -44,7 +44,7 @@ def _only(kind: type[Kind], pieces: Sequence[Piece]) -> Kind | None:
 
 
 def _check_pieces(pieces: Sequence[object]) -> None:
-    """Refuse what is no piece."""
+    """Refuse objects other than pieces."""
     for piece in pieces:
         if not isinstance(piece, Piece):
             hint = f"; write {piece.__name__}()" if isinstance(piece, type) else ""
@@ -71,19 +71,19 @@ def _in_place_of(pieces: Sequence[Piece], also: Sequence[Piece], name: str) -> t
     """Put `also` before a recipe's pieces, without those of a slot that holds one and that `also` fills.
 
     Raises:
-        ConfigurationError: where the recipe would not be itself without the piece, or an option of it would be ignored.
+        ConfigurationError: where the replaced piece defines the recipe, or an option of it would be ignored.
     """
     filled = tuple(kind for kind in _HOLD_ONE if _all(kind, also))
     for old in _all(Aggregation, pieces) + _all(Server, pieces):
         if isinstance(old, filled):
-            _give_up(old, next(type(piece).__name__ for piece in also if piece.slot == old.slot), name)
+            _refuse_loss(old, next(type(piece).__name__ for piece in also if piece.slot == old.slot), name)
     rest = (piece for piece in pieces if not isinstance(piece, filled))
     # A chain of weightings ends in its normaliser.
     return (*(piece for piece in also if not isinstance(piece, Normaliser)), *rest, *_all(Normaliser, also))
 
 
-def _give_up(old: Piece, new: str, name: str) -> None:
-    """Refuse to leave out a piece of a recipe by which it is itself."""
+def _refuse_loss(old: Piece, new: str, name: str) -> None:
+    """Refuse to replace a piece that defines its recipe."""
     if not isinstance(old, ServerSgd):
         keeps = new == "PrivateSum" and getattr(old, "client_rows", ())
         why = "; what it keeps of a client goes into every later step, so that the noise of one does not bound it"

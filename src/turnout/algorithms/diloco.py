@@ -1,4 +1,4 @@
-"""DiLoCo: language models on workers that seldom communicate."""
+"""DiLoCo: train language models on workers that communicate rarely."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def diloco(
     data_weighted: bool = False,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """DiLoCo: workers take steps of AdamW, whose state they keep, and the server steps along their mean as Nesterov does.
+    """DiLoCo: AdamW at the workers, which keep its state, and Nesterov's momentum at the server.
 
     The paper's inner steps are ``AdamW(lr=ByStep(LinearWarmup(Cosine(4e-4, rounds), 2)), steps=500, weight_decay=0.1,
     keep_state=True)``, with 1,000 steps of warm-up and 512 texts in a minibatch. One worker with ``server_lr=1, beta=0`` is
     AdamW.
 
-    Asynchronously (`pace=Buffered(1)`), ``every`` is the number of workers; their steps by the speed of each (dynamic local
-    updates) are ``steps=TimeBudget(seconds)``.
+    In asynchronous training (`pace=Buffered(1)`), ``every`` is the number of workers, and ``steps=TimeBudget(seconds)`` gives
+    each worker as many steps as its speed allows (dynamic local updates).
 
     Args:
-        local: inner steps; None are 5 of AdamW with the paper's decay.
+        local: inner steps; None is 5 steps of AdamW with the paper's decay.
         server_lr, beta, every: of the server's step, see `ServerNesterov`.
-        data_weighted: weigh workers by their examples, as the paper does where their data are not alike.
+        data_weighted: weigh workers by their examples, as the paper does where their data differ.
 
     Example:
         >>> diloco()

@@ -1,4 +1,4 @@
-"""F3AST: cohorts and weights by how often each client has taken part lately."""
+"""F3AST: cohorts and weights by the recent participation of each client."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def f3ast(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """F3AST: ``u = (1/B) sum_b (p_b / r_b) Delta_b``, of those available clients whose ``p_b / r_b`` is largest.
+    """F3AST: ``u = (1/B) sum_b (p_b / r_b) Delta_b`` over the available clients with the largest ``p_b / r_b``.
 
-    r is a client's rate of taking part, smoothed, and begins at 1/N. Written after the authors' code, its division by the
-    size of the cohort included: when r has settled, u is 1/B times as long as the mean of updates, for which ``server_lr``
-    makes up. There r may also begin at p, and a round in which fewer than K are there asks clients who are away; here it
-    takes those who are there.
+    r is a client's smoothed rate of participation, and begins at 1/N. Written after the authors' code, including its division
+    by the size of the cohort: when r has settled, u is 1/B times as long as the mean of updates, for which ``server_lr``
+    compensates. Their r may also begin at p, and their rounds with fewer than K available clients include absent ones; here
+    cohorts are smaller then.
 
     Args:
         cohort_size: clients in a round (K), by `LeastServed`.
-        beta: how much of r the present round is, in (0, 1].
-        shares: p, what each client counts in the objective; None is 1/N each.
+        beta: weight of the present round in r, in (0, 1].
+        shares: p, the clients' shares of the objective; None is 1/N each.
 
     Example:
         >>> f3ast()

@@ -1,4 +1,4 @@
-"""FedAsync: a step with every report, smaller the staler it is.
+"""FedAsync: a server step with every report, smaller the staler the report is.
 
 It is meant for ``Experiment(pace=Buffered(buffer_size=1))``.
 """
@@ -33,7 +33,7 @@ def fedasync(
 ) -> Algorithm:
     """FedAsync: ``x <- (1 - alpha_t) x + alpha_t x_b`` with ``alpha_t = alpha s(tau_b)``, x_b the client's model.
 
-    In the paper every report is a step (``Buffered(buffer_size=1)``); of several the mean is taken. The paper's clients also
+    In the paper every report is a step (``Buffered(buffer_size=1)``); several reports are averaged. The paper's clients also
     have a proximal term: ``also=(Prox(mu),)``.
 
     Args:

@@ -1,8 +1,8 @@
 """FedAU: weights learnt from participation intervals.
 
-It minimises ``f(x) = (1/N) sum_n F_n(x)``, in which every client counts alike, from whoever is there, as do those that its
-paper compares it with: `average_participating`, `average_all`, `known_statistics`, `fedvarp` and `mifa`. They share the
-local rule and the step ``x <- x + eta u``, and differ in u alone.
+It minimises ``f(x) = (1/N) sum_n F_n(x)``, in which all clients have equal weights, from the updates of those that take
+part. So do the algorithms that its paper compares it with: `average_participating`, `average_all`, `known_statistics`,
+`fedvarp` and `mifa`. They share the local rule and the step ``x <- x + eta u``, and differ in u alone.
 """
 
 from __future__ import annotations

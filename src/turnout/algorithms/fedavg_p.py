@@ -1,6 +1,6 @@
 """FedAvg-P: federated averaging of a shared part, beside a personal part.
 
-It minimises ``f(u, v) = (1/n) sum_i f_i(u, v_i)``: u is shared, everyone has a v_i of its own.
+It minimises ``f(u, v) = (1/n) sum_i f_i(u, v_i)``: u is shared, and each client has a v_i of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def fedavg_p(
 ) -> Algorithm:
     """FedAvg-P (Algorithm 1): K steps on both parts at once, then ``u <- u + eta_u mean(Delta u)`` and outer steps on v_i.
 
-    Nothing personal is federated averaging with the plain mean; everything personal is local SGD.
+    With no personal parameters it is federated averaging with the plain mean; with all of them, local SGD.
 
     Args:
         local: the local steps; its step size is gamma_u.

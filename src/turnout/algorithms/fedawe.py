@@ -1,4 +1,4 @@
-"""FedAWE: clients who were away go on from the model that they kept, and their update counts for every round missed."""
+"""FedAWE: absent clients keep their model, and their next update counts once for every round missed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def fedawe(
 ) -> Algorithm:
     """FedAWE: ``x <- (1/B) sum_b (x_b + global_lr (t - tau_b) Delta_b)``, tau_b the round in which b last took part.
 
-    Every client b keeps the model x_b that it last helped to make and trains from it: nothing at the server grows with N, and
-    no rate is known or learnt.
+    Every client b keeps the model x_b of the last step that it took part in and trains from it. The server needs neither
+    memory for each client nor participation rates.
 
     The authors' code does two things that the paper does not have: it clips the mean innovation, ``(1/B) sum_b (t - tau_b)
     Delta_b``, to a norm of 0.5, and its local step size is ``lr / sqrt(1 + t / 10)`` in round t. ``fedawe(Sgd(lr=
     InverseRoot(0.05, every=10)), max_norm=0.5)`` is the same. Where a step size changes by round, all clients of a round take
-    that of the present round, whichever model they go on from.
+    that of the present round, whichever model they continue from.
 
     Args:
         global_lr: eta_g, the step size of updates.

@@ -30,10 +30,10 @@ def fedbuff(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedBuff: ``u = (1/B) sum_b s(tau_b) Delta_b``; s is 1 unless a discount is chosen.
+    """FedBuff: ``u = (1/B) sum_b s(tau_b) Delta_b``; s is 1 by default.
 
     The paper's own discount is ``"polynomial"``, 1 / sqrt(1 + tau). With ``"exponential"`` weights are divided by their sum,
-    as FedStaleWeight's authors have it: base 0.5 favours the fresh, and 2 is their reverse exponential.
+    as FedStaleWeight's authors have it: a base of 0.5 favours fresh reports, and 2 is their reverse exponential.
 
     Args:
         discount, exponent, base, slope, grace: of the weights, see `ByStaleness`.

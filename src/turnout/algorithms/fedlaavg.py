@@ -1,4 +1,4 @@
-"""FedLaAvg: MIFA, with cohorts of those who have been away the longest."""
+"""FedLaAvg: MIFA with cohorts of the clients that have been absent the longest."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def fedlaavg(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedLaAvg: every step is the mean of the last updates of all N clients, those who never sent one counting as zero.
+    """FedLaAvg: every step is the mean of the last updates of all N clients, zero for those that never sent one.
 
-    Where everyone who is there takes part it is `mifa`; what is its own is whom it asks where too many are there. Written
-    after the authors' code, without its option to begin with rounds that only collect updates, and with clients that count
-    alike, where the authors multiply each client's loss by N n_k / n.
+    Where all available clients take part it is `mifa`; it differs in its selection of cohorts. Written after the authors'
+    code, without its option to begin with rounds that only collect updates, and with equal weights of clients, where the
+    authors multiply each client's loss by N n_k / n.
 
     Args:
         cohort_size: clients in a round (K), by `LongestAbsent`.

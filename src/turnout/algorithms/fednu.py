@@ -28,15 +28,15 @@ def fednu(
     """FedNu (Algorithm 1): the mean over K draws with replacement from a distribution that favours useful clients.
 
     Args:
-        by: what a client's probability goes by: ``"alignment"`` (eq. 7, naive algorithm 1: all send gradients),
+        by: the score that probabilities are proportional to: ``"alignment"`` (eq. 7, naive algorithm 1: all send gradients),
             ``"norm"`` (naive algorithm 2: all send one number), ``"alignment_and_inexactness"`` (eq. 16) or ``"uniform"``.
-        signs: subtract the updates that point uphill (eq. 5); needs the gradients of all.
+        signs: subtract updates that point uphill (eq. 5); needs the gradients of all clients.
         psi: of eq. 16.
         cohort_size: draws in a round (K).
-        data_weighted: clients count by their examples (section II-A): in ``grad f`` and in the probabilities; in the mean,
+        data_weighted: weigh clients by their examples (section II-A): in ``grad f`` and in the probabilities, or in the mean
             where these are uniform.
-        scores_by_examples: with `data_weighted`, False leaves the factor n_k out of the probabilities, as eq. 7 and 16 are
-            written: examples then count in ``grad f`` alone.
+        scores_by_examples: with `data_weighted`, False leaves the factor n_k out of the probabilities, as in eq. 7 and
+            16: examples then count in ``grad f`` alone.
 
     Example:
         >>> fednu()

@@ -27,11 +27,11 @@ def fedstale(
 
     Args:
         beta: the share of stale updates, 0 (unbiased FedAvg) to 1 (FedVARP for unequal rates).
-        learns_rates: False takes the true participation rates, as the paper's analysis does; True has FedAU's omega, learnt
-            from when clients came, in the place of 1 / p.
+        learns_rates: False takes the true participation rates, as the paper's analysis does; True takes FedAU's omega, learnt
+            from participation, in place of 1 / p.
         rates: p for each client; None takes those of the population.
         cutoff: of FedAU's intervals, see `Participation`.
-        shares: what each client counts in the objective, in place of 1/N each; the authors' code has its share n_k / n of all
+        shares: the clients' shares of the objective, in place of 1/N each; the authors' code has n_k / n, shares of all
             examples, ``tuple(data.train.sizes / data.train.sizes.sum())``.
 
     Example:

@@ -1,8 +1,8 @@
-"""FOLB: updates count by how well a client's gradient agrees with the cohort's.
+"""FOLB: weigh updates by how well a client's gradient agrees with the cohort's.
 
 It minimises ``f(w) = (1/N) sum_k F_k(w)`` from K clients a round. `also` takes further pieces: another selection, a
-correction of the local gradient such as the proximal term (`Prox`), a guard. The selections that its paper weighs it against
-are `fednu`.
+correction of the local gradient such as the proximal term (`Prox`), a guard. `fednu` has the selections that its paper
+compares it with.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def folb(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FOLB with one cohort (eq. 13): ``w_b = <grad F_b, grad_1 f> / sum |<grad F_b, grad_1 f>|``, negatives subtract.
+    """FOLB with one cohort (eq. 13): ``w_b = <grad F_b, grad_1 f> / sum |<grad F_b, grad_1 f>|``, which may be negative.
 
     Args:
         cohort_size: clients in a round (K), uniform without replacement, as in the experiments.
-        data_weighted: clients count by their examples, in the estimate of the gradient and in the weights (section II-A).
+        data_weighted: weigh clients by their examples, in the estimate of the gradient and in the weights (section II-A).
 
     Example:
         >>> folb()
@@ -53,10 +53,10 @@ def folb_heterogeneous(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FOLB that counts how far clients got (eq. 18): ``w_b ~ <grad F_b, grad_1 f> - psi gamma_b ||grad_1 f||^2``.
+    """FOLB with inexactness (eq. 18): ``w_b ~ <grad F_b, grad_1 f> - psi gamma_b ||grad_1 f||^2``.
 
     Args:
-        psi: how much inexactness counts; the paper searches {0.1, 1, 10, 100}, and 0 is `folb`.
+        psi: weight of the inexactness; the paper searches {0.1, 1, 10, 100}, and 0 is `folb`.
         cohort_size, data_weighted: as in `folb`.
 
     Example:
@@ -98,5 +98,5 @@ def folb_two_set(
     return compose(local or Sgd(), TwoCohorts(cohort_size), *pieces, also=also, name="folb_two_set")
 
 
-def _examples(wanted: bool) -> tuple[Piece, ...]:
-    return (ByExamples(),) if wanted else ()
+def _examples(data_weighted: bool) -> tuple[Piece, ...]:
+    return (ByExamples(),) if data_weighted else ()

@@ -24,8 +24,8 @@ def hetlora(
     """HetLoRA: factors of unequal ranks are padded with zeros and averaged by the size of their products.
 
     Args:
-        ranks: of clients, or the path of a table of them, see `TruncatedRank`; None has all of them train the model's rank.
-        penalty: lambda of the paper's rank self-pruning, see `TailPenalty`; None leaves ranks as they are.
+        ranks: of clients, or the path of a table of them, see `TruncatedRank`; None is the model's rank for all.
+        penalty: lambda of the paper's rank self-pruning, see `TailPenalty`; None prunes nothing.
         decay: gamma of the self-pruning, see `PrunedRank`.
 
     Raises:

@@ -1,7 +1,7 @@
 """MaxFL: a model that meets the requirements of as many clients as possible.
 
-What clients require is a matter of the population (`Population.requirement`: by default, to do better than a model of their
-own), and so is whether they leave where it is not met (`Population.opting`).
+The requirements of clients are part of the population (`Population.requirement`; by default, to do better than a model of
+their own), and so is whether they leave when these are not met (`Population.opting`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def maxfl(
     Args:
         q, sharpness: of the weights, see `Appeal`.
         epsilon: see `DivideBySumPlus`.
-        tuning_steps: local steps that fit the model to each client before its q is found; 0 is the model as it came.
+        tuning_steps: local steps by which each client fine-tunes the model before its q is computed.
         cohort_size: clients in a round (m), uniform without replacement.
 
     Example:

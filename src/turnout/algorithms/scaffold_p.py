@@ -1,7 +1,7 @@
 """Scaffold-P: FedAvg-P with control variates for the shared part.
 
-It minimises ``f(u, v) = (1/n) sum_i f_i(u, v_i)``: u is shared, everyone has a v_i of its own. Pieces in `also` act before
-the control variates, which follow the gradient as these leave it.
+It minimises ``f(u, v) = (1/n) sum_i f_i(u, v_i)``: u is shared, and each client has a v_i of its own. Pieces in `also` act
+before the control variates, which are means of the gradients after them.
 """
 
 from __future__ import annotations

@@ -13,15 +13,15 @@ from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection import AllAvailable, Uniform
 from turnout.pieces.weighting import DivideByParticipants
 
-_SLACK = 1e-6  # relative: a root that was typed with seven digits is meant to be that root
+_SLACK = 1e-6  # relative, so that roots may be written with seven digits
 
 
 class StepSizeWarning(UserWarning):
-    """Step sizes for which a theorem says nothing; the run goes on."""
+    """Step sizes outside the assumptions of a theorem; the run continues."""
 
 
 def unmet_conditions(algorithm: Algorithm, num_clients: int, rounds: int, smoothness: float) -> list[str]:
-    """Return what Chen et al. assume of step sizes and is not so, in words with both numbers; empty if all is as assumed.
+    """Return the assumptions of Chen et al. on step sizes that do not hold, in words with both numbers.
 
     With n clients, m a round, K local steps, T rounds, ``gamma = gamma_u eta_u = gamma_v eta_v`` and L-smooth losses::
 
@@ -29,8 +29,8 @@ def unmet_conditions(algorithm: Algorithm, num_clients: int, rounds: int, smooth
                     m = n   eta_u >= max(T, sqrt(n)), eta_v >= 1, gamma <= 1 / (84 L K)              theorem 3.16
         Scaffold-P          eta_u >= sqrt(m), eta_v >= sqrt(n/m), gamma <= min(m/n^(2/3), 1) / (72 L K)   theorem 4.6
 
-    Theorem 3.16 also wants ``eta_u >= sqrt(B_0 T / (n L F_0))``, of two numbers that nobody knows. Of other algorithms
-    (other weights or selections, schedules, a number of steps that varies) the theorems do not speak, nor does this.
+    Theorem 3.16 also assumes ``eta_u >= sqrt(B_0 T / (n L F_0))``, of two unknown numbers. The list is empty for algorithms
+    that the theorems do not cover: other weights or selections, schedules, a number of steps that varies.
 
     Args:
         smoothness: L.
@@ -59,7 +59,7 @@ def unmet_conditions(algorithm: Algorithm, num_clients: int, rounds: int, smooth
 
 
 def _is_covered(algorithm: Algorithm) -> bool:
-    """Tell whether the theorems speak of an algorithm: constant steps on both parts, the mean of an even sample."""
+    """Return whether the theorems cover an algorithm: constant steps on both parts, the mean of a uniform sample."""
     local, personal = algorithm.local, algorithm.personal
     if not isinstance(personal, Personal) or personal.alternate or local.adapts or not _averages_a_sample(algorithm):
         return False
@@ -68,7 +68,7 @@ def _is_covered(algorithm: Algorithm) -> bool:
 
 
 def _averages_a_sample(algorithm: Algorithm) -> bool:
-    """Tell whether the mean is taken of clients that are drawn evenly, or of all."""
+    """Return whether the direction is the mean over a uniform sample of clients, or over all."""
     plain = len(algorithm.weighting) == 1 and isinstance(algorithm.weighting[0], DivideByParticipants)
     return plain and isinstance(algorithm.selection, Uniform | AllAvailable)
 
@@ -82,7 +82,7 @@ def _bounds(corrected: bool, n: int, m: int, rounds: int) -> tuple[tuple[str, fl
 
 
 def warn_of_step_sizes(algorithm: Algorithm, num_clients: int, rounds: int, smoothness: float) -> None:
-    """Warn, with the numbers, of step sizes for which the theorems say nothing."""
+    """Warn of step sizes outside the assumptions of the theorems, with both numbers."""
     if unmet := unmet_conditions(algorithm, num_clients, rounds, smoothness):
         warnings.warn(
             f"the theorems on {algorithm.name} say nothing of these step sizes (L = {smoothness:.4g}): {'; '.join(unmet)}",

@@ -67,6 +67,7 @@ BY_DATA: Mapping[str, Table] = {
         "data": {**_BY_ID, "test_fraction": 0.0, "client_test_fraction": 0.2},
         "model": {"name": "huggingface"},
         "local": {"solver": "adamw", "lr": 1e-3},
+        "metrics": ["perplexity"],
     },
     "shakespeare": {
         "data": {"num_clients": 100, **_BY_ID, "stride": 20},

@@ -143,7 +143,10 @@ class Settings:
     def numbers(self) -> dict[str, Any]:
         """Return the options of `Experiment` itself: rounds, seed, device, ..."""
         names = options_of(Experiment)
-        return arguments(Experiment, {k: v for k, v in self.table.items() if k in names}, "", ready=names)
+        values = arguments(Experiment, {k: v for k, v in self.table.items() if k in names}, "", ready=names)
+        if isinstance(metrics := values.get("metrics"), list | tuple):
+            values["metrics"] = tuple(user_code.loaded(name) if ".py:" in str(name) else name for name in metrics)
+        return values
 
     def model(self) -> ModelSpec | nn.Module:
         """Return the model or its specification; the weights of a user's module depend on the seed only."""

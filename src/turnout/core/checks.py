@@ -97,7 +97,7 @@ def check_plain(value: Any, depth: int) -> None:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint with the most similar known name, or a list of the known names."""
-    names = sorted(known)
+    names = sorted(set(known))
     listed = f"known: {', '.join(names)}"
     close = min(names, key=lambda other: _dissimilarity(name, other), default="")
     return f"did you mean {close!r}? ({listed})" if close and _dissimilarity(name, close) <= 0.5 else listed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -15,6 +16,8 @@ from turnout.data.reading import read_table_file
 from turnout.data.source import SOURCES, Source
 from turnout.data.targets import IGNORED
 from turnout.data.tokens import from_tokens
+
+log = logging.getLogger("turnout.data")
 
 Record = Mapping[str, Any]
 TEMPLATE = "### Instruction:\n{instruction}\n\n### Response:\n"
@@ -174,6 +177,7 @@ def _columns(
     max_length: int | None,
 ) -> dict[str, list[Any]]:
     """Return columns of tokens, of labels (`IGNORED` for prompts), and of clients."""
+    left_out: list[int] = []  # lengths of prompts
     columns: dict[str, list[Any]] = {"input_ids": [], "labels": [], **({client_id: []} if client_id else {})}
     for number, record in enumerate(records):
         try:
@@ -187,13 +191,17 @@ def _columns(
         question = _prompt(tokenizer, prompt)
         target = [*_tokens(tokenizer, response), *([] if end is None else [end])]
         if not target or (max_length is not None and len(question) >= max_length):
+            left_out.append(len(question))
             continue
         columns["input_ids"].append([*question, *target])
         columns["labels"].append([*[IGNORED] * len(question), *target])
         if client_id:
             columns[client_id].append(owner)
     if not columns["input_ids"]:
-        raise DataError(f"of {len(records)} records none has an answer within max_length={max_length} tokens")
+        shortest = f": the shortest prompt has {min(left_out)}; raise it, or shorten the template" if left_out else ""
+        raise DataError(f"of {len(records)} records none has an answer within max_length={max_length} tokens{shortest}")
+    if left_out:
+        log.warning("left out %d of %d records without an answer within max_length", len(left_out), len(records))
     return columns
 
 

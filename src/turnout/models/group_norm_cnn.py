@@ -58,10 +58,10 @@ class GroupNormCnn(ModelSpec, name="group_norm_cnn"):
         width, height, breadth = images("GroupNormCnn", input_shape, len(self.channels), fewer="blocks")
         parts = OrderedDict[str, nn.Module]()
         for i, (wider, rate) in enumerate(zip(self.channels, self.dropout, strict=True), start=1):
-            for each in "ab":
-                parts[f"conv{i}{each}"] = nn.Conv2d(width, wider, kernel_size=3, padding=1)
-                parts[f"relu{i}{each}"] = nn.ReLU()
-                parts[f"norm{i}{each}"] = nn.GroupNorm(wider // 4, wider)
+            for letter in "ab":
+                parts[f"conv{i}{letter}"] = nn.Conv2d(width, wider, kernel_size=3, padding=1)
+                parts[f"relu{i}{letter}"] = nn.ReLU()
+                parts[f"norm{i}{letter}"] = nn.GroupNorm(wider // 4, wider)
                 width = wider
             parts[f"pool{i}"] = nn.MaxPool2d(2)
             if rate:

@@ -1,4 +1,4 @@
-"""Transformers of Hugging Face, fine-tuned as a whole or by LoRA."""
+"""Fine-tune transformers of Hugging Face, as a whole or by LoRA."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
-from turnout.core.checks import ConfigurationError, DataError, check_seed, count, known_name, positive, refuse
-from turnout.core.random import stream
+from turnout.core.checks import ConfigurationError, DataError, count, known_name, positive, refuse
 from turnout.data.federated import FederatedData
 from turnout.models.pretrained import config_of, first_line, has_weights, needed, plain, short
 from turnout.models.quantized import quantize
-from turnout.models.spec import ModelSpec, dropout_rate, sizes
+from turnout.models.spec import ModelSpec, dropout_rate
 from turnout.models.transformer import Transformer
 
 TASKS = ("causal_lm", "classification")
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 _ATTENTION_DROPOUT = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")
-"""What configurations call dropout of attention weights, which a function draws without regard to clients."""
+"""Names in configurations of the dropout of attention weights, which is drawn by a function, once for all clients."""
 
 
 @dataclass(frozen=True)
 class HuggingFace(ModelSpec, name="huggingface"):
-    """Transformer of Hugging Face, of which clients train low-rank updates (LoRA): ``W + alpha / r B A``.
+    """Transformer of Hugging Face with low-rank updates that clients train (LoRA): ``W + alpha / r B A``.
 
     Only what is trained is in the vector that clients send: the matrices A ``[r, in]`` and B ``[out, r]`` of every adapted
     layer and, for classification, the new last layer. The base is held once and shared by all clients that train together;
@@ -39,16 +38,16 @@ class HuggingFace(ModelSpec, name="huggingface"):
 
     Attributes:
         base: a folder with weights, a name on the Hub that is fetched by `transformers`, or a configuration: a folder or file
-            ``config.json`` without weights beside it, a mapping with ``model_type``, or its JSON text. Of a configuration the
-            base is random, drawn from the experiment's seed.
+            ``config.json`` without weights beside it, a mapping with ``model_type``, or its JSON text. With a configuration
+            alone, the base is random, drawn from the experiment's seed.
         task: ``"causal_lm"``, the next token at each token, or ``"classification"`` of whole texts.
         lora: rank r; None trains all of the base.
         alpha: scale of the update.
         targets: endings of the names of the adapted layers, such as ``("q_proj", "v_proj")``; none are those that `peft` has
             for the architecture.
         lora_dropout: probability of dropping an input of A in training.
-        base_dropout: False sets every rate of dropout in the base's configuration to 0, which bases need that draw by
-            functions and not by layers, such as OPT.
+        base_dropout: False sets every rate of dropout in the base's configuration to 0, which is needed for bases that call
+            dropout as a function and not as a layer, such as OPT.
         frozen: patterns of parameters that are not trained: ``("*lora_A*",)`` is FFA-LoRA.
         dtype: type of the base; what is trained is float32 beside a bfloat16 or float16 base.
         load_in_4bit: whether frozen linear layers but the last are held in 4 bits (NF4), and computed in `dtype`; needs
@@ -114,14 +113,8 @@ class HuggingFace(ModelSpec, name="huggingface"):
                 "the tokenizer of the base"
             )
 
-    def build(self, input_shape: tuple[int, ...], num_classes: int, seed: int = 0) -> nn.Module:
-        """Make the module on the CPU; see `ModelSpec.build`. Random numbers are needed where weights are not loaded."""
-        sizes("input_shape", input_shape, instead="Write the shape of one example, without the minibatch axis")
-        count("num_classes", num_classes)
-        check_seed(seed)
-        with torch.device("cpu"), torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(stream("model weights", seed))
-            return self.module(tuple(input_shape), num_classes)
+    def check_size(self, input_shape: tuple[int, ...], num_classes: int, most: float) -> None:
+        """Check nothing: the size of a base is known once it is loaded."""
 
     def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """Return a `Transformer`.
@@ -136,7 +129,7 @@ class HuggingFace(ModelSpec, name="huggingface"):
                 needed="(T,), token numbers of a text",
                 instead="Read texts with to.data.from_tokens",
             )
-        with warnings.catch_warnings():  # what the two packages say to each other
+        with warnings.catch_warnings():  # of one of the two packages about the other
             warnings.simplefilter("ignore", FutureWarning)
             model = Transformer(self._adapted(self._loaded(num_classes)))
         if self.task == "causal_lm" and not model.causal:
@@ -168,7 +161,7 @@ class HuggingFace(ModelSpec, name="huggingface"):
             raise ConfigurationError(f"base {short(self.base)} for task {self.task!r}: {first_line(error)}") from error
 
     def _adapted(self, network: nn.Module) -> nn.Module:
-        """Return the network with low-rank updates, all else frozen; as it is where all is trained."""
+        """Return the network with low-rank updates and all else frozen; unchanged where all of it is trained."""
         if self.lora is None:
             return network
         peft = needed("peft")
@@ -190,7 +183,7 @@ class HuggingFace(ModelSpec, name="huggingface"):
                 f"targets: got {self.targets}, needed endings of the names of layers, such as {', '.join(layers)}: "
                 f"{first_line(error)}"
             ) from error
-        if self.dtype in ("bfloat16", "float16"):  # peft has A and B in float32, but not the last layer
+        if self.dtype in ("bfloat16", "float16"):  # peft makes A and B float32, but not the last layer
             for layer in adapted.modules():
                 if isinstance(layer, peft.utils.ModulesToSaveWrapper):
                     layer.float().register_forward_pre_hook(_as_float32)
@@ -200,7 +193,7 @@ class HuggingFace(ModelSpec, name="huggingface"):
 
 
 def _as_float32(layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Give a layer its inputs in the type of its parameters."""
+    """Convert the inputs of a layer to the type of its parameters."""
     del layer
     return tuple(value.float() for value in inputs)
 
@@ -209,8 +202,8 @@ def _freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
     """Freeze trainable parameters by name."""
     trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     for pattern in patterns:
-        found = [name for name in trainable if fnmatchcase(name, pattern)]
-        if not found:
+        names = [name for name in trainable if fnmatchcase(name, pattern)]
+        if not names:
             raise ConfigurationError(f"frozen: {pattern!r} matches none of {', '.join(trainable)}")
-        for name in found:
+        for name in names:
             trainable[name].requires_grad_(False)

@@ -1,4 +1,4 @@
-"""A stacked LSTM, written so that many clients' networks run as one, and next-character prediction with it."""
+"""A stacked LSTM that can be batched over clients, and next-character prediction with it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Lstm(nn.Module):
             gradients reach far back.
 
     Attributes:
-        alone: whether the parameters are those of one client at a time; whoever calls the model says so.
+        alone: whether the parameters are those of one client at a time; set by the caller.
     """
 
     alone = False

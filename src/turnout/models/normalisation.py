@@ -1,4 +1,4 @@
-"""Group normalisation in the place of batch normalisation."""
+"""Replace batch normalisation by group normalisation."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from turnout.engine.batch_norm import BATCH_NORMS
 
 
 def group_norm(module: nn.Module, groups: int = 32, *, tell: bool = True) -> nn.Module:
-    """Return a copy of a module with GroupNorm where it has BatchNorm, and say which layers these are.
+    """Return a copy of a module with GroupNorm in place of BatchNorm, and print which layers these are.
 
-    Statistics of single examples instead of minibatches: nothing to average, nothing to couple. A layer's weights and biases
-    are kept; running statistics have no meaning any more, so a network that was trained with them has to be trained on. A
+    Statistics are those of single examples and not of minibatches, so that clients have none to average. A layer's weights
+    and biases stay; running statistics are dropped, so a network that was trained with them has to be trained further. A
     layer has as many groups as divide both its channels and `groups`, of two channels or more.
 
     Args:
-        module: is left as it is.
+        module: the module, which is not changed.
         groups: the most groups a layer gets (32 in the paper).
-        tell: print what was done.
+        tell: print the layers.
 
     Reference: Wu and He, "Group normalization", ECCV 2018.
 
@@ -54,7 +54,7 @@ def _of_groups(layer: Any, groups: int) -> nn.GroupNorm:
     channels = layer.num_features
     parts = math.gcd(groups, channels)
     while parts > 1 and channels // parts < 2:
-        parts = max(each for each in range(1, parts) if channels % each == 0)
+        parts = max(number for number in range(1, parts) if channels % number == 0)
     new = nn.GroupNorm(parts, channels, eps=layer.eps, affine=layer.affine)
     if layer.affine:
         new.weight, new.bias = layer.weight, layer.bias

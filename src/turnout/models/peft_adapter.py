@@ -14,8 +14,8 @@ from turnout.core.checks import CheckpointError, ConfigurationError
 def save_adapter(model: nn.Module, folder: Path) -> None:
     """Write a folder that ``PeftModel.from_pretrained(base, folder)`` reads.
 
-    What an algorithm has added to the frozen weights goes into the adapter, whose rank grows: of ``R + s B A`` the singular
-    values above rounding are written.
+    A residual R in the frozen weights goes into the adapter, whose rank grows: the singular values
+    of ``R + s B A`` above rounding are written.
 
     Raises:
         ConfigurationError: for a model without an adapter of `peft`.
@@ -31,23 +31,24 @@ def save_adapter(model: nn.Module, folder: Path) -> None:
     if layers:
         _enlarge(layers, network)
     try:
-        network.save_pretrained(folder)
+        # Embeddings are frozen; to ask whether their size changed, `peft` would look for the base on the Hub.
+        network.save_pretrained(folder, save_embedding_layers=False)
     except OSError as error:
         raise CheckpointError(f"{folder} cannot be written: {error}. Give another folder") from error
 
 
 @torch.no_grad()
 def _enlarge(layers: list[Any], network: Any) -> None:
-    """Write what was added to the frozen weights into the factors, all layers with one rank and scale 1."""
+    """Move what was added to the frozen weights into the factors, of one rank for all layers and scale 1."""
     (name,) = network.peft_config
-    found = []
+    decomposed = []
     for layer in layers:
         up, down = layer.lora_B[name].weight, layer.lora_A[name].weight
         total = layer.base_offset.double() + layer.scaling[name] * up.double() @ down.double()
         u, s, v = torch.linalg.svd(total, full_matrices=False)
-        found.append((u * s, v, int((s > s[0] * torch.finfo(up.dtype).eps).sum())))
-    rank = max(1, *(each for _, _, each in found))
-    for layer, (up, down, _) in zip(layers, found, strict=True):
+        decomposed.append((u * s, v, int((s > s[0] * torch.finfo(up.dtype).eps).sum())))
+    rank = max(1, *(number for _, _, number in decomposed))
+    for layer, (up, down, _) in zip(layers, decomposed, strict=True):
         for factors, value in ((layer.lora_A, _padded(down[:rank], (rank, down.shape[1]))),
                                (layer.lora_B, _padded(up[:, :rank], (len(up), rank)))):  # fmt: skip
             linear = nn.Linear(value.shape[1], value.shape[0], bias=False)

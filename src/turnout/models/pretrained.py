@@ -1,4 +1,4 @@
-"""Where transformers of Hugging Face come from: a folder, the Hub, or a configuration."""
+"""Find transformers of Hugging Face: in a folder, on the Hub, or by a configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def needed(package: str) -> Any:
 
 
 def plain(base: Any) -> Any:
-    """Return a configuration as a mapping; what is none as it is."""
+    """Return a configuration as a mapping; anything else unchanged."""
     return base.to_dict() if hasattr(base, "to_dict") else str(base) if isinstance(base, Path) else base
 
 
@@ -54,5 +54,5 @@ def short(base: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of what went wrong."""
+    """Return the first line of an error's message."""
     return str(error).strip().partition("\n")[0]

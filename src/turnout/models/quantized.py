@@ -1,4 +1,4 @@
-"""Frozen layers whose weights are held in 4 bits, by `bitsandbytes`."""
+"""Hold the weights of frozen layers in 4 bits, by `bitsandbytes`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.extras import imported
 
 BLOCK = 64
-"""Weights that share one scale, as in QLoRA."""
+"""The number of weights that share a scale, as in QLoRA."""
 
 
 class QuantizedLinear(nn.Module):
     """Compute ``x W^T + b`` with frozen weights W in 4-bit NormalFloat (NF4), one scale for each block of 64.
 
-    W is dequantized in every call, and again for derivatives, so that between the two no layer holds it in full. Unlike the
+    W is dequantized in every call, and again for derivatives, so that no layer keeps it in full between the two. Unlike the
     layer of `bitsandbytes`, it can be batched over clients and traced.
 
     Args:
@@ -101,7 +101,7 @@ def _dequantized(
 
 
 def quantize(network: Any) -> None:
-    """Put `QuantizedLinear` in the place of every frozen linear layer but the last one, whose weights are often tied.
+    """Replace every frozen linear layer by a `QuantizedLinear`, except the last one, whose weights are often tied.
 
     Raises:
         ConfigurationError: where there is no such layer.

@@ -1,4 +1,4 @@
-"""What a model specification is: plain options now, a module once the sizes of the data are known."""
+"""Base class of model specifications: plain options that become a module once the sizes of the data are known."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class _WithoutNormals(TorchFunctionMode):
 class ModelSpec(Registered, ABC):
     """A model without its input and output sizes, which come from the data.
 
-    Subclasses are frozen dataclasses of plain values and say in `module` what the model is made of. Every built-in
-    model calls its last layer ``output``, so that this layer can be named, for instance as the personal part.
+    Subclasses are frozen dataclasses of plain values and build the model in `module`. Every built-in model calls its last
+    layer ``output``, so that this layer can be named, for instance as the personal part.
 
     Attributes:
-        loss: what it is trained with; None where an experiment's loss, cross-entropy by default, is as good as any.
+        loss: the loss it is trained with; None for that of the experiment, cross-entropy by default.
     """
 
     family = Family("model", "models", ("turnout.models",), returns=nn.Module)
@@ -112,7 +112,7 @@ def sizes(name: str, value: Any, *, least: int = 1, instead: str = "") -> None:
 
 
 def images(name: str, input_shape: tuple[int, ...], poolings: int, fewer: str) -> tuple[int, int, int]:
-    """Channels, height and width of inputs that are halved so many times; refuse what is no image or too small for that."""
+    """Return channels, height and width of images; refuse other inputs, and images too small for so many poolings."""
     side = 2**poolings
     if len(input_shape) != 3 or min(input_shape[1:]) < side:
         raise refuse(
@@ -125,7 +125,7 @@ def images(name: str, input_shape: tuple[int, ...], poolings: int, fewer: str) -
 
 
 def dropout_rate(name: str, value: float) -> None:
-    """Refuse what is not a probability below 1 of dropping a unit."""
+    """Refuse a rate of dropout outside [0, 1)."""
     probability(name, value)
     if value == 1:
         raise refuse(name, given=value, needed="a probability below 1", instead="At 1 every unit is dropped, always")

@@ -1,4 +1,4 @@
-"""Logistic regression in two parts with a regulariser that is not convex: the problem on which theory is checked."""
+"""Logistic regression in two parts with a nonconvex regulariser, the problem on which theorems are checked."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ class SplitLogistic(ModelSpec, name="split_logistic"):
 class TwoParts(nn.Module):
     """Inputs ``[b, ...]`` to two logits ``[b, 2]`` that differ by the score s and whose mean is ``-rho r``.
 
-    A loss sees outputs and targets alone, and softmax does not see a shift of both logits: so there the regulariser goes.
+    A loss reads outputs and targets alone, and softmax does not depend on a shift of both logits, which therefore holds the
+    regulariser.
     """
 
     def __init__(self, num_shared: int, num_personal: int, rho: float) -> None:
@@ -95,7 +96,7 @@ class TwoParts(nn.Module):
         self.rho = rho
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Half the score either way, shifted by the regulariser."""
+        """Return half the score with either sign, shifted by the regulariser."""
         x = x.flatten(1)
         num_shared = self.shared.shape[0]
         half = (x[:, :num_shared] @ self.shared + x[:, num_shared:] @ self.personal) / 2
@@ -104,5 +105,5 @@ class TwoParts(nn.Module):
 
 
 def _bounded(square: torch.Tensor) -> torch.Tensor:
-    """``||w||^2 / (1 + ||w||^2)``."""
+    """Return ``||w||^2 / (1 + ||w||^2)``."""
     return square / (1 + square)

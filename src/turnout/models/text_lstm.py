@@ -1,4 +1,4 @@
-"""Classification of texts with a stacked LSTM over the vectors of their words."""
+"""Classify texts with a stacked LSTM over the vectors of their words."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class TextLstm(ModelSpec, name="text_lstm"):
         hidden: width H of each LSTM layer.
         layers: how many LSTM layers there are.
         dense: width of the linear layer on the last output.
-        forget_bias: see `turnout.models.lstm.Lstm`; theirs is 1. Most texts are shorter than T words, and what the LSTM
-            knows at the last of them has to outlast the zeros behind it.
+        forget_bias: see `turnout.models.lstm.Lstm`; theirs is 1. Most texts are shorter than T words, and the
+            state at the last of them has to outlast the zeros behind it.
 
     Raises:
         ConfigurationError: for sizes that are not whole numbers >= 1, and a `forget_bias` < 0. `build` refuses inputs
@@ -67,5 +67,5 @@ class TextClassifier(nn.Module):
         self.output = nn.Linear(options.dense, num_classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits from the output at the last word."""
+        """Return the logits from the output at the last word."""
         return self.output(self.dense(self.lstm(x.transpose(0, 1))[-1]))

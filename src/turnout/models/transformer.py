@@ -1,4 +1,4 @@
-"""A transformer of Hugging Face as a module of tokens: padding masked, logits alone given back."""
+"""Wrap a transformer of Hugging Face as a module from tokens to logits, with padding masked."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Transformer(nn.Module):
     Tokens below 0 are padding behind a text (see `turnout.data.from_tokens`), which no other token sees.
 
     Args:
-        network: a ``PreTrainedModel`` of `transformers` loaded with ``attn_implementation="eager"``, or what `peft` made of
+        network: a ``PreTrainedModel`` of `transformers` loaded with ``attn_implementation="eager"``, or a ``PeftModel`` of
             one.
 
     Attributes:
-        network: as given; ``save_pretrained`` of one that `peft` made writes the adapter.
-        causal: whether a token sees only those before it, which is found out by trying.
-        flat_mask: whether it takes a mask of tokens, and not of pairs of them.
+        network: the argument; ``save_pretrained`` of a ``PeftModel`` writes the adapter.
+        causal: whether a token sees only those before it, determined by a forward pass.
+        flat_mask: whether it takes a mask of tokens, not of pairs of tokens.
         padding: the number that stands for padding inside.
 
     Raises:
@@ -47,7 +47,7 @@ class Transformer(nn.Module):
         self.flat_mask = self.causal or not _takes_pairs(base)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits of the tokens, or of the texts."""
+        """Return the logits of the tokens, or of the texts."""
         real = x >= 0
         tokens = x.where(real, self.padding).long()
         # Given a mask of tokens most encoders ask whether it masks anything, which `vmap` cannot answer.
@@ -57,7 +57,7 @@ class Transformer(nn.Module):
 
 
 def _is_causal(network: Any) -> bool:
-    """Return whether what the network makes of the first of two tokens is the same, whatever the second one is."""
+    """Return whether the network's state at the first of two tokens does not depend on the second."""
     training, body = network.training, network.eval().base_model
     pair = torch.tensor([[0, 2], [0, 3]], device=network.device)
     with torch.no_grad():
@@ -67,13 +67,13 @@ def _is_causal(network: Any) -> bool:
 
 
 def _takes_pairs(network: Any) -> bool:
-    """Return whether the network takes what is added to the attention scores of every pair of tokens."""
+    """Return whether the network takes a bias of the attention scores of every pair of tokens."""
     training, body = network.training, network.eval().base_model
     real = torch.tensor([[True, True, True, False]], device=network.device)
     try:
         with torch.no_grad():
             body(input_ids=real.long(), attention_mask=_bias(real, network.dtype))
-    except (RuntimeError, ValueError, IndexError):  # of one that takes masks of tokens alone, as DeBERTa does
+    except (RuntimeError, ValueError, IndexError):  # of a network that takes masks of tokens alone, such as DeBERTa
         return False
     finally:
         network.train(training)
@@ -95,6 +95,6 @@ def _padding(network: Any) -> int:
 
 
 def _bias(real: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return what is added to attention scores, ``[M, 1, T, T]``: 0 for what may be seen, the least number for padding."""
+    """Return the bias of attention scores, ``[M, 1, T, T]``: 0 for tokens, the least number for padding."""
     bias = torch.zeros_like(real, dtype=dtype).masked_fill(~real, torch.finfo(dtype).min)
     return bias[:, None, None, :].expand(-1, 1, real.shape[-1], -1)

@@ -94,7 +94,7 @@ class Compression(Guard):
         return {"error": ((num_params,), dtype)} if self.error_feedback else {}
 
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
-        """Return the report as the server decodes it; ``memory["error"]`` is what was to be sent, until it is settled."""
+        """Return the report as the server decodes it; ``memory["error"]`` holds the uncompressed update until `settle`."""
         coder = self.for_clients(clients)
         keys, delta = self.keys(task.seed, task.draws(len(report)), report.client, report.delta.device), report.delta
         if self.error_feedback and delta.shape[1]:
@@ -110,7 +110,7 @@ class Compression(Guard):
         return replace(report, delta=vectors.pop(""), extra=vectors, vector_bytes=size, codes=codes)
 
     def keys(self, seed: int, draws: np.ndarray, clients: np.ndarray, device: torch.device) -> torch.Tensor:
-        """Return what the random numbers of B reports depend on, int64 ``[B]``; `nth` makes those of each vector of them.
+        """Return the keys of the random numbers of B reports, int64 ``[B]``; `nth` derives those of each of their vectors.
 
         Args:
             seed: the run's seed.
@@ -121,7 +121,7 @@ class Compression(Guard):
         return to_device(torch.from_numpy(fold(stream(type(self).__name__, seed), draws, clients)), device)
 
     def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
-        """Take what was sent off what was to be sent."""
+        """Subtract what was sent from the memory of errors."""
         if self.error_feedback and sent.delta.shape[1]:
             memory["error"] -= sent.delta.to(memory["error"].device).where(good, 0.0)
 
@@ -144,6 +144,6 @@ def nth(keys: torch.Tensor, i: int) -> torch.Tensor:
 
 
 def code_bytes(codes: Mapping[str, State]) -> int:
-    """Return how many bytes of a report are sent in place of its vectors."""
+    """Return the bytes of a report's codes."""
     tensors = (value for code in codes.values() for value in code.values())
     return sum(value[0].numel() * value.element_size() for value in tensors)

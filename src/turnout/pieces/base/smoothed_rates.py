@@ -12,10 +12,10 @@ from turnout.pieces.base.stateful import Stateful
 
 
 class SmoothedRates(Stateful):
-    """Base of pieces that go by ``r_k <- (1 - beta) r_k + beta 1{k takes part}`` in every round, from ``r_k = 1/N``.
+    """Base class of pieces with rates ``r_k <- (1 - beta) r_k + beta 1{k takes part}`` in every round, from ``r_k = 1/N``.
 
-    A piece that derives from it has the options `beta`, how much of r the present round is, in (0, 1], and `shares`, what
-    each client counts in the objective (p; None is 1/N each). It also says ``client_rows = ("rate", "last")``.
+    A derived piece has the options `beta`, the weight of the present round in r, in (0, 1], and `shares`, the clients' shares
+    of the objective (p; None is 1/N each). It declares ``client_rows = ("rate", "last")``.
 
     State: ``rate [N]`` (r after the round ``last``, float64) and ``last [N]`` (int64, -1 before the first).
     """
@@ -37,7 +37,7 @@ class SmoothedRates(Stateful):
         return {"rate": torch.full((n,), 1.0 / n, dtype=torch.float64), "last": torch.full((n,), -1)}
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Return the rates with those of new clients, whose first round is the present one."""
+        """Return the rates with those of new clients, whose first round is the next one."""
         refuse_new_clients("shares", self.shares)
         fresh, n = self.init(after), before.num_clients
         fresh["last"].fill_(version - 1)
@@ -52,14 +52,14 @@ class SmoothedRates(Stateful):
     def rate_before(self, clients: np.ndarray, version: int, state: State) -> np.ndarray:
         """Return r of these clients before the round that begins with a version, float64 ``[n]``.
 
-        The state is that of a client's last round. Each round away multiplies r by 1 - beta, so all of them are one power,
-        and a round costs nothing for clients who are away.
+        The state holds r after a client's last round. Each round of absence multiplies it by 1 - beta, so that all of them
+        are one power, and absent clients cost nothing.
         """
         away = version - 1 - state["last"].numpy()[clients]
         return state["rate"].numpy()[clients] * (1.0 - self.beta) ** away
 
     def rate_after(self, clients: np.ndarray, version: int, state: State) -> np.ndarray:
-        """Return r of these clients, who take part in the round, when it is over."""
+        """Return r of these clients, which take part in the round, after it."""
         return (1.0 - self.beta) * self.rate_before(clients, version, state) + self.beta
 
     def note(self, clients: np.ndarray, version: int, state: State) -> None:

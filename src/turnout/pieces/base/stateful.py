@@ -17,22 +17,22 @@ WithState = tuple[torch.Tensor, State]
 
 
 class Stateful(Piece, ABC):
-    """A piece of the server's step, which may carry a state from round to round."""
+    """A piece of the server's step with a state that is carried from round to round."""
 
     def init(self, federation: Federation) -> State:
         """Return the state before the first round."""
         return {}
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Return the state for more clients than `before`, where clients enrol while a run goes on.
+        """Return the state for more clients than `before`, after clients enrolled during a run.
 
-        Tensors with a row for each client get the rows that new ones begin with; a piece in which these depend on when they
-        come, or whose other tensors depend on N, says so here.
+        By default, tensors with a row for each client get the first rows of `init` for new ones. Pieces in which these rows
+        depend on the time of enrolment, or whose other tensors depend on N, override it.
 
         Args:
-            state: of as many clients as `before` has.
-            before: the federation as it was.
-            after: as it is from now on; new clients have the highest numbers.
+            state: for the clients of `before`.
+            before: the federation before the enrolment.
+            after: the federation afterwards; new clients have the highest numbers.
             version: server steps so far.
         """
         one, two = (self.init(replace(after, num_clients=few, rates=None)) for few in (1, 2)) if state else ({}, {})
@@ -44,17 +44,17 @@ class Stateful(Piece, ABC):
 
     client_rows: ClassVar[tuple[str, ...]] = ()
     """Names of tensors of the state, with one row for each client, of which `apply` changes in place the rows of the clients
-    who report. A piece that says so changes nothing else in place. A server step is taken before it is known whether its
-    reports are free of NaN and infinity, and taken back if they are not, if it overflows or if a piece raises. These rows are
-    copied for that; of a piece that says nothing, all of its state."""
+    that report, and nothing else. A server step is taken before it is known whether its reports are finite, and undone if
+    they are not, if it overflows or if a piece raises. These rows are copied for that, and the whole state of a piece that
+    declares nothing."""
 
     replaces_state: ClassVar[bool] = False
     """Whether `apply` returns new tensors and changes none of the state in place."""
 
     def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray] | None:
-        """Return which rows (int64) of which tensors `apply` changes in place; None, to have all of the state copied.
+        """Return the rows (int64) by tensor that `apply` changes in place; None has all of the state copied.
 
-        To be defined only where these are neither none (`replaces_state`) nor the rows of `client_rows`.
+        It is overridden only where these are neither none (`replaces_state`) nor those of `client_rows`.
         """
         if self.replaces_state:
             return {}

@@ -86,13 +86,10 @@ class AggregationSteps(PairSteps):
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
         """Learn the weights, descend from the mixture, and report the update of w and that of the row.
 
-        The task's parameters are w, v, W, and 1 where W was learnt before, ``[B, 3 P + 1]``.
+        The task's parameters are those of `_parts`.
         """
-        size = clients.objective.layout.num_params
-        received, last, before, learnt = task.params.split([size, size, size, 1], dim=1)
-        weights = before.clone()
-        if task.phase == "train":
-            self._learn(weights, received, last, learnt[:, 0] > 0, task, clients)
+        received, last, before, learnt = _parts(task.params)
+        weights = self._learn(task, clients) if task.phase == "train" else before
         start = torch.lerp(last, received, weights)
         report = super().train(replace(task, params=start), memory, clients, corrections)
         model = start + report.delta
@@ -100,22 +97,10 @@ class AggregationSteps(PairSteps):
         row = model - last, weights - before, learns - learnt
         return replace(report, delta=torch.cat([model - received, *row], dim=1))
 
-    def _learn(
-        self,
-        weights: torch.Tensor,
-        received: torch.Tensor,
-        last: torch.Tensor,
-        learnt: torch.Tensor,
-        task: Task,
-        clients: Clients,
-    ) -> None:
-        """Move the weights ``[B, P]`` in place by the passes of this round.
-
-        Args:
-            weights, received, last: W, w and v, ``[B, P]``.
-            learnt: the clients that have learnt weights before, bool ``[B]``.
-            task, clients: as in `train`.
-        """
+    def _learn(self, task: Task, clients: Clients) -> torch.Tensor:
+        """Return the weights W after the passes of this round, ``[B, P]``."""
+        received, last, before, learnt = _parts(task.params)
+        weights = before.clone()
         rule = _Sample(batch_size=self.batch_size, sampling="fresh", drop_last=True, share=self.share)
         planned = rule.plan(replace(task, seed=stream("aggregation", task.seed)), {}, clients)
         examples, mask, keys = minibatches_of(planned, task, np.arange(len(clients)), clients, "aggregation")
@@ -134,16 +119,23 @@ class AggregationSteps(PairSteps):
                 slope = gradient * (received[rows] - last[rows])
                 weights[rows] = (weights[rows] - factor * slope).clamp(0.0, 1.0)
             losses = [*losses[1 - RECENT :], loss.clone()]
-            unsettled = ~learnt[lanes]
+            unsettled = learnt[lanes, 0] == 0
             if number >= RECENT:
                 unsettled &= torch.stack(losses)[:, lanes].std(dim=0, correction=0) >= self.threshold
             lanes = lanes[unsettled]
+        return weights
 
     def _step_sizes(self, objective: Objective) -> torch.Tensor:
         """Return the step size of each weight, ``[P]``: 0 below the higher layers."""
         higher, layout = names_of(self.parameters, objective.network.module), objective.layout
         sizes = torch.tensor([self.weight_lr if name in higher else 0.0 for name in layout.names], dtype=torch.float64)
         return sizes.repeat_interleave(torch.tensor(layout.sizes))
+
+
+def _parts(params: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return w, v and W, ``[B, P]``, and 1 where W was learnt before, ``[B, 1]``, of ``[B, 3 P + 1]``."""
+    size = params.shape[1] // 3
+    return params.split([size, size, size, 1], dim=1)
 
 
 @dataclass(frozen=True)

@@ -18,18 +18,18 @@ MOST = 10_000_000
 
 
 class Work(Registered, ABC):
-    """An amount of local work for each client and round, in whichever unit it stands for: local steps, or epochs."""
+    """An amount of local work for each client and round: local steps where it is `steps`, epochs where it is `epochs`."""
 
     family = Family("work", "work", ("turnout.pieces.local",))
 
     @property
     def deadline(self) -> float | None:
-        """Seconds that a round lasts in which work is given so; None where it lasts as long as the slowest of its cohort."""
+        """Seconds that a round lasts; None where it lasts as long as the slowest client of its cohort."""
         return None
 
     @property
     def counts_steps(self) -> bool:
-        """Whether its amounts can be nothing but local steps."""
+        """Whether its amounts are always local steps."""
         return False
 
     @abstractmethod
@@ -41,14 +41,14 @@ class Work(Registered, ABC):
 class ShareOfWork(Work, name="share_of_work"):
     """Give every client its share of the work: ``max(1, round(share_k * of))``, the mean share being 1 (MW-Fed).
 
-    The server tells each client its share with the task; `MultiplicativeWeights` does.
+    The server sends each client its share with the task, as `MultiplicativeWeights` has it do.
 
     Args:
-        of: the amount at a share of 1, or a `Work` that says so.
+        of: the amount at a share of 1, or a `Work` of it.
         most: no client does more than this many times its amount; None is no bound.
 
     Raises:
-        ConfigurationError: where nobody tells clients a share.
+        ConfigurationError: where clients receive no share.
 
     Example:
         >>> import turnout as to
@@ -67,7 +67,7 @@ class ShareOfWork(Work, name="share_of_work"):
 
     @property
     def counts_steps(self) -> bool:
-        """As what it is a share of."""
+        """Whether its amounts are always local steps, as those of `of` are."""
         return isinstance(self.of, Work) and self.of.counts_steps
 
     def amount(self, task: Task, clients: Clients) -> np.ndarray:

@@ -22,9 +22,9 @@ class Ditto(WholeModel, name="ditto"):
 
         v_k <- v_k - lr (grad F_k(v_k) + lambda (v_k - w^t))
 
-    v_k starts from the model's first parameters, never leaves its client, and is the model that serves it. Nothing of the
-    report depends on it, so it can be trained when the report is on its way: clocks and traffic are those of the shared
-    model. Corrections that belong to a client's objective (`Prox`, `Scaffold`) are about the shared model alone.
+    v_k starts from the model's first parameters, never leaves its client, and is the model that the client uses. The report
+    does not depend on it, so it can be trained after the report is sent: times and traffic are those of the shared model.
+    Corrections that belong to a client's objective (`Prox`, `Scaffold`) are about the shared model alone.
 
     Args:
         proximal: lambda; 0 is a model that knows nothing of the others.
@@ -50,7 +50,7 @@ class Ditto(WholeModel, name="ditto"):
         not_negative("proximal", self.proximal)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse one state for two models."""
+        """Refuse a solver state that clients keep, which cannot be that of two models."""
         if algorithm.local.remembers:
             raise ConfigurationError(
                 "keep_state: with Ditto a client trains two models, each with moments of its own, and it keeps one state: "
@@ -64,7 +64,7 @@ class Ditto(WholeModel, name="ditto"):
     def split(
         self, report: Report, num_shared: int, start: torch.Tensor, row: torch.Tensor
     ) -> tuple[Report, torch.Tensor | None]:
-        """Return the report as it is: all of it is about the shared model."""
+        """Return the report unchanged: all of it is about the shared model."""
         return report, None
 
     def beside(

@@ -32,7 +32,7 @@ class PartialModel(Personalization):
         check_steps(self.adaptation_steps)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse rules about updates where nothing is sent."""
+        """Refuse pieces that act on updates where nothing is sent."""
         if self.parameters == "all" and (idle := _rules_about_updates(algorithm)):
             raise ConfigurationError(
                 f"with {type(self).__name__}('all') no update is ever sent, so there is nothing for {idle} to act on: leave "
@@ -68,7 +68,7 @@ class PartialModel(Personalization):
     serving = join
 
     def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-        """Return the shared part and the first own one."""
+        """Return the shared part and the first personal one."""
         return torch.cat([params, first.to(params.device)])
 
     def split(
@@ -127,7 +127,7 @@ class Personal(PartialModel, name="personal"):
         probability("alternate", self.alternate)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse local rules by which the two parts would not move as they are to."""
+        """Refuse local rules with which the two parts cannot take turns, or have step sizes of their own."""
         if self.alternate and algorithm.local.adapts:
             what = "momentum the velocity" if hasattr(algorithm.local, "momentum") else "Adam the mean gradient"
             raise ConfigurationError(
@@ -152,7 +152,7 @@ class Personal(PartialModel, name="personal"):
 
 
 def _chosen_by(function: Callable[[str], bool], names: list[str]) -> frozenset[str]:
-    """Return the names that a function says yes to: some, and not all."""
+    """Return the names that a function chooses: some, and not all."""
     chosen = frozenset(name for name in names if function(name))
     if 0 < len(chosen) < len(names):
         return chosen
@@ -163,7 +163,7 @@ def _chosen_by(function: Callable[[str], bool], names: list[str]) -> frozenset[s
 
 
 def _rules_about_updates(algorithm: Slots) -> str:
-    """Return the pieces that act on updates, by name; plain averaging does no harm where there are none."""
+    """Return the names of the pieces that act on updates, other than those of plain averaging."""
     from turnout.pieces.aggregation import WeightedSum
     from turnout.pieces.base import Normaliser
     from turnout.pieces.weighting import ByExamples

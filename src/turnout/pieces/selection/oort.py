@@ -14,7 +14,6 @@ from turnout.pieces.base import RecordingSelection
 from turnout.pieces.base.per_client import check_length, refuse_new_clients
 from turnout.pieces.selection.draws import by_weight
 from turnout.pieces.selection.fixed_size import FixedSize
-from turnout.pieces.selection.pacer import Pacer
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,8 @@ class Oort(FixedSize, RecordingSelection, name="oort"):
     drawn of those who never took part, in proportion to 1 / d_k. ``epsilon`` falls by the factor `decay` in every round, down
     to `least`. Where fewer newcomers are available, more known clients are drawn, and the other way round.
 
-    A `Pacer` sets the preferred duration T: it grows by `pacer_step` whenever the utility of the last W steps is less than
-    that of the W steps before.
+    The preferred duration T grows by `pacer_step` whenever the utility of the last W steps is less than that of the W steps
+    before.
 
     Differences: the authors' code (FedScale) has T as a percentile of durations, of which it moves 5 % at a time in both
     directions, and a decaying mean of minibatch losses in place of the loss over all examples. It draws nobody in place
@@ -86,27 +85,26 @@ class Oort(FixedSize, RecordingSelection, name="oort"):
         super().__post_init__()
         for name in ("exploration", "decay", "least", "clip", "cutoff"):
             probability(name, getattr(self, name))
-        not_negative("penalty", self.penalty)
+        for name in ("penalty", "pacer_step"):
+            not_negative(name, getattr(self, name))
+        positive("preferred", self.preferred)
+        count("window", self.window)
         if self.most is not None:
             count("most", self.most)
         for seconds in self.durations or ():
             positive("durations", seconds)
-        self._pacer.check()
 
     def check(self, num_clients: int) -> None:
         """Refuse fewer clients than a cohort has, and durations of another number of clients."""
         super().check(num_clients)
         check_length("durations", self.durations, num_clients)
 
-    @property
-    def _pacer(self) -> Pacer:
-        return Pacer(self.preferred, self.pacer_step, self.window)
-
     def init(self, federation: Federation) -> State:
         """Return the record before the first round."""
-        n, device = federation.num_clients, federation.device
-        rows = {name: torch.zeros(n, dtype=torch.int64) for name in ("last", "count")}
-        return {"utility": torch.zeros(n, dtype=torch.float64, device=device)} | rows | self._pacer.init(device)
+        n, real = federation.num_clients, {"dtype": torch.float64, "device": federation.device}
+        whole = {"last": torch.zeros(n, dtype=torch.int64), "count": torch.zeros(n, dtype=torch.int64)}
+        pacer = {"gained": torch.zeros(2 * self.window, **real), "preferred": torch.full((), self.preferred, **real)}
+        return {"utility": torch.zeros(n, **real), **whole, **pacer, "steps": torch.tensor(0)}
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
         """Return the state with clients who never took part; refuse them where durations are options."""
@@ -120,7 +118,16 @@ class Oort(FixedSize, RecordingSelection, name="oort"):
         state["utility"][to_device(report.client, device)] = utility
         state["last"][clients] = version + 1
         state["count"][clients] += 1
-        return state | self._pacer.apply(utility.sum(), state)
+        return state | self._pace(utility.sum(), state)
+
+    def _pace(self, gain: torch.Tensor, state: State) -> State:
+        """Return the state of the pacer after a step of this utility, ``[]``."""
+        gained, steps, preferred = state["gained"].clone(), int(state["steps"]) + 1, state["preferred"]
+        gained[(steps - 1) % len(gained)] = gain  # the latest 2 W steps, written over in turns
+        if steps >= len(gained) and steps % self.window == 0:
+            latest, before = gained.roll(-steps).flip(0).split(self.window)
+            preferred = preferred + self.pacer_step * (before.sum() > latest.sum())
+        return {"gained": gained, "steps": torch.tensor(steps), "preferred": preferred}
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the cohort, ascending, int64 ``[B]``."""

@@ -79,7 +79,7 @@ class SignOfAlignment(Weighting, name="sign_of_alignment"):
     by_examples: bool = False
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse cohorts: the rule is about the true gradient, which they do not have."""
+        """Refuse selections that do not measure the gradient of the global loss."""
         _asks_for_gradients(self, algorithm, "the gradient of the global loss")
         if getattr(algorithm.selection, "by_examples", self.by_examples) != self.by_examples:
             one, other = (self, algorithm.selection) if self.by_examples else (algorithm.selection, self)
@@ -120,7 +120,7 @@ class DivideBySecondCohort(Normaliser, name="divide_by_second_cohort"):
     by_examples: bool = False
 
     def fits(self, algorithm: Slots) -> None:
-        """Someone must send the gradients of S_2, and both cohorts must count alike."""
+        """Refuse selections without a second cohort, and cohorts that are weighed differently."""
         _asks_for_gradients(self, algorithm, "the gradients of a second cohort")
         if any(isinstance(piece, ByExamples) for piece in algorithm.weighting) != self.by_examples:
             one, other = ("second", "first") if self.by_examples else ("first", "second")
@@ -140,7 +140,7 @@ class DivideBySecondCohort(Normaliser, name="divide_by_second_cohort"):
 
 
 def _counts(report: Report, by_examples: bool, like: torch.Tensor) -> Weights:
-    """Return how much each report counts before alignment."""
+    """Return the weight of each report before alignment."""
     counts = report.num_examples if by_examples else np.ones(len(report))
     return to_device(counts, like.device, like.dtype)
 
@@ -151,7 +151,7 @@ def mean_gradient(report: Report, weights: Weights | None = None) -> torch.Tenso
     if weights is None:
         weights = torch.ones(len(report), dtype=torch.float64, device=gradient.device)
     total = weights.sum()
-    # Summed first and divided then: opposite gradients sum to zero exactly, and a rest of rounding would be all there is.
+    # Summed before it is divided, because opposite gradients then sum to exactly zero, not to a rounding error.
     return (Updates.of(gradient).weighted_sum(weights) / total).where(total != 0, 0.0)
 
 

@@ -67,11 +67,11 @@ class ByStaleness(Weighting, name="by_staleness"):
         count("grace", self.grace, least=0)
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """S of each report."""
+        """Return s of each report."""
         return torch.from_numpy(self.of(version - report.version))
 
     def of(self, staleness: np.ndarray) -> np.ndarray:
-        """S of each staleness, float64 of the same shape."""
+        """Return s of each staleness, float64 of the same shape."""
         tau = staleness.astype(np.float64)
         if self.rule == "polynomial":
             return (1.0 + tau) ** -self.exponent

@@ -37,7 +37,7 @@ class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
     reads_steps = True
 
     def fits(self, algorithm: Slots) -> None:
-        """Only plain SGD weighs its gradients alike, which is what dividing by their number means."""
+        """Refuse rules other than plain SGD, by which the gradients of a round have unequal weights."""
         local = algorithm.local
         if local.adapts or algorithm.corrections:
             momentum = getattr(local, "momentum", 0.0)
@@ -58,6 +58,6 @@ class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
         return share * effective * times, state
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """``1 / tau`` of each report; 0 without a step."""
+        """Return ``1 / tau`` of each report; 0 without a step."""
         steps = torch.from_numpy(report.num_steps).double()
         return (1.0 / steps).where(steps > 0, 0.0)

@@ -18,7 +18,7 @@ from turnout.pieces.base import InformsClients, KnownInAdvance, Weighting, Weigh
 class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="multiplicative_weights"):
     """Weight reports by v; v starts as 1/N, and ``v_b <- factor v_b / sum`` where a report says that ``F_b(w^t) >= rho_b``.
 
-    Each client is told N v_b with its task, as its ``share`` of the work (`ShareOfWork`). Two differences from the original:
+    Each client receives N v_b with its task, as its ``share`` of the work (`ShareOfWork`). Two differences from the original:
 
     - There all agents are asked in every round; here only those who take part change their weight, and the sum goes over
       all N.
@@ -58,20 +58,20 @@ class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="mul
             )
 
     def init(self, federation: Federation) -> State:
-        """All weigh alike."""
+        """Return equal weights."""
         return {
             "times": torch.zeros(federation.num_clients, dtype=torch.int64),
             "log_sum": torch.tensor(math.log(federation.num_clients), dtype=torch.float64),
         }
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Have new clients begin with the weight of whoever was content so far; the sum goes over them, too."""
+        """Give new clients the weight of a client whose requirement was always met, and add them to the sum."""
         more = after.num_clients - before.num_clients
         log_sum = torch.logaddexp(state["log_sum"], torch.tensor(math.log(more), dtype=torch.float64))
         return super().grow(state, before, after, version) | {"log_sum": log_sum}
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
-        """Multiply by v, then count those who are not content; who sent two reports counts once."""
+        """Multiply by v, then count the clients whose requirement is not met, each once."""
         share = to_device(self.factors(report, version, state, federation), weights.device)
         clients, rows = np.unique(report.client, return_index=True)
         unhappy = clients[report.seen["appeal_gap"].cpu().numpy()[rows] >= 0]
@@ -84,15 +84,15 @@ class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="mul
         return weights * share / federation.num_clients, state
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """N v of each report."""
+        """Return N v of each report."""
         return self.per_client_inputs(report.client, state, federation)["share"]
 
     def per_client_inputs(self, clients: np.ndarray, state: State, federation: Federation) -> State:
-        """``share [B]``: N v of each client; 1 on average over all N."""
+        """Return ``share [B]``: N v of each client; 1 on average over all N."""
         times = state["times"][torch.from_numpy(clients)].double()
         return {"share": federation.num_clients * (times * math.log(self.factor) - state["log_sum"]).exp()}
 
     def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
-        """V of everyone."""
+        """Return v of all clients."""
         everyone = np.arange(federation.num_clients)
         return self.per_client_inputs(everyone, state, federation)["share"].numpy() / federation.num_clients

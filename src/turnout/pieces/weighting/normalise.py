@@ -12,21 +12,21 @@ from turnout.pieces.base import Normaliser, Weights, WithState
 
 
 class ByOneNumber(Normaliser):
-    """Divides all weights of a step by one number."""
+    """Base class of normalisers that divide all weights of a step by one number."""
 
     reads = "timing"
 
     divisor_is_public: ClassVar[bool] = False
-    """Whether that number tells nothing of anyone's data, even where weights do."""
+    """Whether the divisor reveals nothing of any client's data, even where weights do."""
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """Nothing that differs between reports."""
+        """Return 1 for each report."""
         return torch.ones(len(report), dtype=torch.float64)
 
 
 @dataclass(frozen=True)
 class DivideByClients(ByOneNumber, name="divide_by_clients"):
-    """``w_b <- w_b / N``: by all clients, there or not (FedAU, last line of Algorithm 1; "average all").
+    """``w_b <- w_b / N``: by all clients, absent ones included (FedAU, last line of Algorithm 1; "average all").
 
     Example:
         >>> from turnout.pieces.base.trial import report, weigh

@@ -1,4 +1,4 @@
-"""FedAU: aggregation weights learnt from the intervals between a client's participations."""
+"""Learn aggregation weights from the intervals between a client's participations (FedAU)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from turnout.pieces.base import KnownInAdvance, Weighting, Weights, WithState
 class Participation(Weighting, KnownInAdvance, name="participation"):
     """``w_b <- w_b omega_t^b``: omega is the mean of the client's participation intervals so far, each cut off at K.
 
-    FedAU, Algorithm 2. A round in which the client is there ends an interval, as do K rounds without it; omega_t is the
-    mean of all intervals that ended before round t, and 1 while there is none::
+    FedAU, Algorithm 2. A round in which the client takes part ends an interval, as do K rounds without it; omega_t is the
+    mean of all intervals that ended before round t, and 1 before the first::
 
         S <- S + 1 each round; where I_{t-1} = 1 or S = K:  omega <- (M omega + S) / (M + 1), M <- M + 1, S <- 0
 
@@ -73,7 +73,7 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
         return "own" if self.groups is None else "others"
 
     def init(self, federation: Federation) -> State:
-        """No interval has ended, and the first one begins with round 0."""
+        """Return a state without intervals; the first one begins with round 0."""
         num_groups = federation.num_clients
         if self.groups is not None:
             if len(self.groups) != federation.num_clients:
@@ -101,32 +101,32 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
         return grown
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
-        """Weigh by what was known before this round; then settle the intervals that this round ends."""
+        """Multiply by omega as of the last round, then settle the intervals that this round ends."""
         if not len(report):
             return weights, state
         weights, state = super().apply(weights, report, version, state, federation)
         clients = report.client
         group, seat, size = self._seats(clients)
-        once = np.unique(clients, return_index=True)[1]  # who sent two reports in one round was there once
+        once = np.unique(clients, return_index=True)[1]  # two reports in one round are one participation
         self._settle(state, group[once], np.broadcast_to(version * size + seat, clients.shape)[once])
         return weights, state
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """Omega of those who are there."""
+        """Return omega of the clients that report."""
         group, _, size = self._seats(report.client)
         return torch.from_numpy(self._omega(state, group, version * size))
 
     def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
-        """All that is known of the groups of those who are there."""
+        """Return the rows of the groups of the clients that report."""
         return dict.fromkeys(state, self._seats(report.client)[0])
 
     def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
-        """``omega`` of everyone in the round to come."""
+        """Return omega of all clients in the next round."""
         group, _, size = self._seats(np.arange(federation.num_clients))
         return self._omega(state, group, version * size)
 
     def _seats(self, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray | int, np.ndarray | int]:
-        """Each client's group, its place among the members, and how many members there are."""
+        """Return each client's group, its position among the members, and their number."""
         if self.groups is None:
             return clients, 0, 1
         group, seat, size = self._seating
@@ -134,7 +134,7 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
 
     @cached_property
     def _seating(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Group, place and number of members for all clients, made once: it costs all of them."""
+        """Group, position and number of members of all clients, computed once because it costs O(N)."""
         groups = np.asarray(self.groups)
         sizes = np.bincount(groups)
         order = np.argsort(groups, kind="stable")
@@ -143,11 +143,11 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
         return groups, seat, sizes[groups]
 
     def _omega(self, state: State, group: np.ndarray, now: np.ndarray | int) -> np.ndarray:
-        """Omega at the opportunity `now`, with the intervals that absence has cut off since ``last``."""
+        """Return omega at the opportunity `now`, with the intervals that absence has cut off since ``last``."""
         last, intervals = state["last"].numpy()[group], state["intervals"].numpy()[group]
-        # The opportunities last + 1, ..., now - 1 passed without the client, and every K of them ended an interval. The
-        # counter of Algorithm 2 would have noted each in its round; lengths are whole numbers, so it is the same to note all
-        # of them now.
+        # The client missed the opportunities last + 1, ..., now - 1, and every K of them ended an interval. The counter of
+        # Algorithm 2 would have recorded each in its round; sums of whole numbers are exact, so recording all of them now
+        # gives the same state.
         cut = np.zeros_like(last) if self.cutoff is None else (now - last - 1) // self.cutoff
         if self.average == "mean":
             total = state["total"].numpy()[group] + cut * (self.cutoff or 0)
@@ -157,20 +157,20 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
     def _forget(
         self, omega: np.ndarray, intervals: np.ndarray, times: np.ndarray, length: np.ndarray | int
     ) -> np.ndarray:
-        """Return the exponential average after `times` more intervals of one length; the very first replaces the 1."""
+        """Return the exponential average after `times` more intervals of one length; the first interval replaces the 1."""
         omega = np.where((intervals == 0) & (times > 0), length, omega)
         return length + (omega - length) * (1.0 - self.rate) ** times
 
     def _settle(self, state: State, group: np.ndarray, now: np.ndarray) -> None:
-        """End the intervals of participants, whose opportunity was `now`; several of a group one after another."""
+        """End the intervals of participants at their opportunity `now`; those of one group in turn."""
         order = np.lexsort((now, group))
         group, now = group[order], now[order]
         turn = np.arange(len(group)) - np.searchsorted(group, group)  # 0 for the first of its group, then 1, ...
-        for k in range(int(turn.max()) + 1):  # one pass, unless members of a group are there together
+        for k in range(int(turn.max()) + 1):  # one pass, unless several members of a group take part
             rows = turn == k
             g, t = group[rows], now[rows]
-            # Opportunities missed since the last interval began: full K's were cut off; what is left and the present one
-            # are the interval that ends now, of 1 to K.
+            # Of the opportunities missed since the last interval began, each K were cut off; the remainder and the present
+            # one are the interval that ends now, of length 1 to K.
             gap = t - state["last"].numpy()[g] - 1
             cut = np.zeros_like(gap) if self.cutoff is None else gap // self.cutoff
             length = gap - cut * (self.cutoff or 0) + 1
