@@ -239,9 +239,7 @@ READS = {
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_rows_that_are_only_summed_are_not_read(read, rows):
     """Whether they are summed already or not: a rule that reads them fails where it is first tried."""
-    with pytest.raises(
-        ConfigurationError, match="only_sums = True: leave that out if it is the aggregation that reads"
-    ):
+    with pytest.raises(ConfigurationError, match="only_sums = True: remove that if the aggregation reads"):
         read(rows)
 
 

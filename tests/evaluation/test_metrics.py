@@ -138,7 +138,7 @@ def test_stopping_sweeps_and_tables_know_them(tmp_path: Path) -> None:
         ("auc", r"metrics: got 'auc', needed a sequence of names and functions, such as \('auc', 'f1'\)"),
         ((3,), "metrics: got 3, needed a function with a name, of outputs and targets"),
         (("auc", "auc"), "metrics: got 'auc', needed names that no other column has"),
-        (("mae",), "metrics: mae is about numbers to predict, and the targets of these data are others: leave it out"),
+        (("mae",), "metrics: mae needs numeric targets, which the data do not have: remove it"),
     ],
 )
 def test_what_is_no_metric_is_refused(given: object, message: str) -> None:
@@ -147,7 +147,7 @@ def test_what_is_no_metric_is_refused(given: object, message: str) -> None:
 
 
 def test_metrics_of_labels_are_refused_for_numbers() -> None:
-    with pytest.raises(ConfigurationError, match="metrics: f1 is about class labels"):
+    with pytest.raises(ConfigurationError, match="metrics: f1 needs class labels"):
         named(("f1",), False, True)
     assert list(named(("mae", "r2"), False, True)) == ["mae", "r2"]
     assert set(METRICS) == set(metrics.__all__)

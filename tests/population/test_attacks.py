@@ -134,7 +134,7 @@ def test_refusals():
         with pytest.raises(ConfigurationError, match=message):
             make()
     run = experiment("fedavg", population=Population(behaviour=WorstCase(0.5)), rounds=1)
-    with pytest.raises(ConfigurationError, match="behaviour: Mifa remembers the updates of every client"):
+    with pytest.raises(ConfigurationError, match="behaviour: Mifa keeps the updates of every client"):
         Simulation(replace(run, algorithm=mifa(local))).round()
     assert fedavg(local).sums_early
     assert average_participating(local).sums_early

@@ -110,7 +110,8 @@ def test_clients_who_drop_out_come_back_and_every_group_has_at_most_its_size():
 
 def test_weights_of_other_clients_participation_and_sums_that_are_clipped_are_refused():
     with pytest.raises(
-        ConfigurationError, match=r"Participation weighs a client by when others took part, .* group multiply"
+        ConfigurationError,
+        match=r"Participation weighs a client by the participation of other clients, .* group multiply",
     ):
         run(to.compose(LOCAL, to.weighting.Participation(groups=(0, 1) * 4), to.weighting.DivideByClients(), FINE))
     private = PrivateSum(secure=FINE)

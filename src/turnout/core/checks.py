@@ -63,11 +63,11 @@ def shown(value: Any) -> str:
 
 
 def wrong_field(error: ValidationError, whole: str) -> str:
-    """Return which field is missing or wrong in values that pydantic refused, and what it holds.
+    """Format the first error of pydantic: the field, and its value if it has one.
 
     Args:
-        error: of pydantic; its first field counts.
-        whole: what to call all values together.
+        error: the error of pydantic.
+        whole: the name of the object, for errors that concern no single field.
     """
     first = error.errors(include_url=False)[0]
     where = ".".join(map(str, first["loc"])) or whole

@@ -22,9 +22,9 @@ _CHUNK = 1 << 22  # maximum number of columns of a float64 sum in memory
 def _refuse(what: str) -> NoReturn:
     """Raise the error for an operation that needs single updates."""
     raise ConfigurationError(
-        f"a server rule reads updates ({what}), which were summed as they came in and are not held any more, because the "
-        "aggregation says only_sums = True: leave that out if it is the aggregation that reads them; if it is a weighting, "
-        "write its apply() in place of factors()"
+        f"a server rule reads updates ({what}), which were summed on arrival and are no longer in memory, because the "
+        "aggregation sets only_sums = True: remove that if the aggregation reads them; if a weighting does, write its "
+        "apply() in place of factors()"
     )
 
 

@@ -185,8 +185,8 @@ def _check_targets(name: str, has_labels: bool, has_numbers: bool) -> None:
     fits = has_numbers if name in _OF_NUMBERS else not has_numbers if name in _OF_SEQUENCES else has_labels
     if not fits:
         raise ConfigurationError(
-            f"metrics: {name} is about {'numbers to predict' if name in _OF_NUMBERS else 'class labels'}, and the "
-            "targets of these data are others: leave it out"
+            f"metrics: {name} needs {'numeric targets' if name in _OF_NUMBERS else 'class labels'}, which the data do not "
+            "have: remove it"
         )
 
 

@@ -53,9 +53,9 @@ def _check_groups(algorithm: Algorithm) -> None:
         if isinstance(piece, Normaliser) or piece.of_staleness or piece.participation != "others":
             continue
         raise ConfigurationError(
-            f"{type(piece).__name__} weighs a client by when others took part, and the clients of a group multiply by their "
-            "weight before it is known which groups take part in the step: use weights of a client's own participation, "
-            "such as Participation without groups, or of its staleness, such as ByStaleness"
+            f"{type(piece).__name__} weighs a client by the participation of other clients, and the clients of a group "
+            "multiply by their weight before it is known which groups take part in the step: use weights that depend on the "
+            "client's participation alone, such as Participation without groups, or on its staleness, such as ByStaleness"
         )
 
 

@@ -21,7 +21,7 @@ FILE, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 
 
 class Facts(Contents):
-    """The plain values of any checkpoint; a driver has others beside them."""
+    """The JSON values that every checkpoint has; drivers add others."""
 
     version: Whole | None = None
     experiment: dict[str, Any] | None = None

@@ -38,7 +38,7 @@ def build(columns: Mapping[str, Any], types: Types) -> pa.Table:
 
 
 def read(path: Path, types: Types) -> pa.Table:
-    """Read a Parquet table with the columns of `types`; others must be float64.
+    """Read a Parquet table with the columns of `types`; further columns must be float64.
 
     Raises:
         CheckpointError: if the file is missing or damaged, or has other columns.

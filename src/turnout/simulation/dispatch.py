@@ -78,8 +78,8 @@ class SimulatedClients:
         def direction(tried: Report) -> torch.Tensor:
             if aggregation.mutated_rows(tried, state) != {}:
                 raise ConfigurationError(
-                    f"behaviour: {type(aggregation).__name__} remembers the updates of every client, and trying an attack "
-                    "would change what it remembers: use another attack than WorstCase"
+                    f"behaviour: {type(aggregation).__name__} keeps the updates of every client, and trying an attack "
+                    "would change its memory: use another attack than WorstCase"
                 )
             even = torch.full((len(tried),), 1.0 / len(tried), dtype=torch.float64, device=federation.device)
             return aggregation.apply(even, tried, state, federation)[0]

@@ -109,7 +109,7 @@ class Simulation:
         if algorithm.aggregation.phases and self.workers.collude:
             name = type(algorithm.aggregation).__name__
             raise ConfigurationError(
-                f"behaviour: colluding attackers see the updates of all others, and {name} hides all updates: write "
+                f"behaviour: colluding attackers see the updates of all other clients, and {name} hides all updates: write "
                 f"another attack, or leave {name} out"
             )
 

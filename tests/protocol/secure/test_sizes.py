@@ -100,7 +100,7 @@ def test_more_who_are_corrupt_or_leave_need_more_neighbours():
 def test_few_clients_are_all_joined():
     assert sizes(8, corrupt=0.25, dropout=0.25) == (7, 5)
     with pytest.raises(
-        ConfigurationError, match=r"of 8 clients, 4 corrupt ones .* and 4 leave, and the 6 who have to help"
+        ConfigurationError, match=r"of 8 clients, 4 may collude .* and 4 may leave, and the 6 who must help"
     ):
         sizes(8, corrupt=0.5, dropout=0.5)
     with pytest.raises(ConfigurationError, match=r"corrupt: got 1\.0, needed a share"):

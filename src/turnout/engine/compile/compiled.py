@@ -113,7 +113,7 @@ class Compiled:
         return traced
 
     def _count_call(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
-        """Count a call that goes through Python, and trace the function for the next one after enough of them."""
+        """Count a call in Python; after enough of them, trace the function for the next call."""
         calls = self._calls.get(key, 0)
         if calls >= _CALLS and len(self._traced) < _MOST:
             calls = -math.inf  # tracing is tried once
@@ -126,7 +126,7 @@ class Compiled:
             self._traced[key] = self._trace(key, arguments)
         except Exception as error:
             self.backends[key] = (
-                f"every step goes through Python, for it cannot be traced: {type(error).__name__}: {error}"
+                f"every step runs in Python, because it cannot be traced: {type(error).__name__}: {error}"
             )
             LOG.info(self.backends[key])
 

@@ -151,7 +151,7 @@ class _Loop(nn.Module):
         self.step = step
 
     def forward(self, fixed: list[torch.Tensor], columns: list[torch.Tensor]) -> int:
-        """Repeat, and return how often; the function counts for what it changes."""
+        """Repeat the function for its side effects; return the number of repetitions."""
         steps = [rows.unbind() for rows in columns]
         for i in range(len(steps[0])):
             self.step(fixed, [rows[i] for rows in steps])

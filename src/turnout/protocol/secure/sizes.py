@@ -69,8 +69,8 @@ def sizes(num_clients: int, *, corrupt: float, dropout: float, security: int = 4
     threshold = _above_half(num_clients - 1, bad + 1)
     if threshold > num_clients - 1 - gone:
         raise ConfigurationError(
-            f"of {num_clients} clients, {bad} corrupt ones may work with the server and {gone} leave, and the {threshold} "
-            "who have to help beside a client are more than the others who stay: write a smaller share for corrupt or dropout"
+            f"of {num_clients} clients, {bad} may collude with the server and {gone} may leave, and the {threshold} "
+            "who must help a client outnumber the other clients that stay: write a smaller fraction for corrupt or dropout"
         )
     return Sizes(num_clients - 1, threshold)
 
