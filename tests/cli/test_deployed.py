@@ -176,8 +176,8 @@ def test_functions_for_queries_have_names_of_their_own(tmp_path):
     assert found[0] == "income"
     for names, said in (
         (["TEN"], "got 10"),
-        (["targets"], "targets is the name"),
-        (["income", "income"], "income is the name"),
+        (["targets"], "the name targets is already in use"),
+        (["income", "income"], "the name income is already in use"),
     ):
         with pytest.raises(ConfigurationError, match=said):
             functions_of([f"{tmp_path}/mine.py:{name}" for name in names])

@@ -70,7 +70,7 @@ def test_dropped_updates_are_told_during_and_after_a_run(turnout: Turnout) -> No
     assert result.exit_code == 0, result.output
     assert "round 3 of 3, test accuracy" in result.stderr
     assert "12 updates dropped in 3 rounds, " in result.stderr
-    after = "fedau, seed 0: 12 updates dropped in 3 rounds of 3, for NaN or infinity in them or in their sum"
+    after = "fedau, seed 0: 12 updates dropped in 3 rounds of 3, because of NaN or infinity in them or in their sum"
     assert after in result.stderr
     assert " dropped" in result.stdout
     result = turnout("compare", "fedau", "--seeds", 1, *BROKEN, "--rounds", 3, "--jobs", 1, "--no-report")
