@@ -28,10 +28,8 @@ def check_patterns(option: str, patterns: str | tuple[str, ...], also: str = "")
         patterns: the value.
         also: further allowed values, for the message.
     """
-    patterns = (patterns,) if isinstance(patterns, str) else patterns
-    if not (
-        isinstance(patterns, tuple | list) and patterns and all(isinstance(part, str) and part for part in patterns)
-    ):
+    parts = (patterns,) if isinstance(patterns, str) else patterns
+    if not (isinstance(parts, tuple | list) and parts and all(isinstance(part, str) and part for part in parts)):
         needed = f"one of {', '.join(KINDS)}, {'patterns' if also else 'or patterns'} of parameters' names{also}"
         raise refuse(option, given=patterns, needed=needed)
 
