@@ -14,32 +14,35 @@ import hashlib
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from tests.deployment.world import World
-from tests.laws.recipes import RATES, RECIPES, experiment, standard, trained
+from tests.laws.recipes import LOCAL, RATES, RECIPES, experiment, standard, trained
 
 from turnout import Population, TurnoutError
 from turnout.population import Speed, delay
 from turnout.population.availability import Bernoulli, Everyone
 from turnout.protocol.pace import Buffered
 
+_LOCAL = replace(LOCAL, steps=3)
+
 
 def simulated(name: str) -> Iterator[bytes]:
     """Yield the state of six synchronous rounds with clients who come and go."""
-    yield from _state(trained(standard(name, population=Population(Bernoulli(rates=RATES)))))
+    yield from _state(trained(standard(name, _LOCAL, population=Population(Bernoulli(rates=RATES)))))
 
 
 def buffered(name: str) -> Iterator[bytes]:
     """Yield the state of six steps with a buffer of three reports and clients of unequal speed."""
     population = Population(Everyone(), speed=Speed(compute=delay.Uniform(1, 4)))
-    yield from _state(trained(standard(name, population=population, pace=Buffered(buffer_size=3))))
+    yield from _state(trained(standard(name, _LOCAL, population=population, pace=Buffered(buffer_size=3))))
 
 
 def served(name: str) -> Iterator[bytes]:
     """Yield the model of two rounds over HTTP requests."""
-    run = experiment(name, rounds=2, population=Population(Everyone()))
+    run = experiment(name, local=_LOCAL, rounds=2, population=Population(Everyone()))
     with tempfile.TemporaryDirectory() as folder:
         world = World(run, Path(folder))
         try:

@@ -253,7 +253,7 @@ PLAIN = (
 )
 """Recipes that have no other server step than x + u."""
 
-LOCAL = Sgd(lr=0.3, steps=3, batch_size=16)
+LOCAL = Sgd(lr=0.3, steps=2, batch_size=16)
 MODEL = models.Mlp(hidden=(16,), dropout=0.3)
 
 SOME = (
@@ -314,10 +314,10 @@ def experiment(name: str, *, local: Any = LOCAL, rounds: int = 10, **options: An
     return Experiment(DATA, algorithm=algorithm, rounds=rounds, evaluate_every=5, **options)
 
 
-def standard(name: str, **options: Any) -> Experiment:
+def standard(name: str, local: Sgd = LOCAL, **options: Any) -> Experiment:
     """Six rounds with dropout and, where the local rule allows it, momentum: the run that most laws are about."""
     without = name in ("fednova", "fedalt", "fedrep") or name.startswith(("apfl", "pfedme"))
-    local = LOCAL if without else replace(LOCAL, momentum=0.5)
+    local = local if without else replace(local, momentum=0.5)
     return experiment(name, **{"local": local, "model": MODEL, "rounds": 6, "engine": "vectorised", **options})
 
 
