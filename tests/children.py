@@ -15,8 +15,13 @@ from turnout.comparison.processes import _context, _main_hidden
 ROOT = Path(__file__).parents[1]
 
 
-PRELOADED = ["turnout.exports", "turnout.cli.commands.run", "turnout.cli.settings", "pandas"]
-"""What each process would spend two seconds on; pyarrow imports pandas where it is there."""
+PRELOADED = [
+    *("turnout.exports", "turnout.cli.app", "turnout.cli.commands.run", "turnout.cli.settings", "pandas"),
+    *("turnout.cli.serving", "turnout.cli.joining", "turnout.cli.sent", "turnout.deployment.client.join"),
+    *("turnout.deployment.server.process", "turnout.deployment.client.worker", "turnout.comparison.compare"),
+    *("turnout.comparison.study", "optuna.storages._rdb.storage"),
+]
+"""Modules that take seconds to import, which each process would spend; pyarrow imports pandas where it is installed."""
 
 _begun: list["Child"] = []
 if hasattr(_context(), "set_forkserver_preload"):

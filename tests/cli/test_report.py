@@ -117,6 +117,7 @@ def test_figures_say_what_they_leave_out_and_refuse_other_formats(turnout: Turno
     assert "output: got 'accuracy.doc', needed a file that ends in .pdf, .svg, .png" in result.stderr
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_names_in_folders_do_not_reach_the_terminal_as_commands(turnout: Turnout, small: Sequence[str]) -> None:
     """Somebody who sends a folder can write any name into it: no escape sequence of it is written, nor markup obeyed."""
     assert turnout("run", "--rounds", 2, *small, "--folder", "sent").exit_code == 0

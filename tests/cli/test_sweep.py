@@ -18,6 +18,7 @@ from turnout.simulation.running import Interrupted
 Turnout = Callable[..., Any]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_every_point_is_run_and_the_best_is_told_last(turnout: Turnout, small: Sequence[str]) -> None:
     result = turnout(
         "sweep", "--algorithm", "fedavg", "--grid", "local.lr=0.0001,0.1", "-g", "also.prox.mu=0,1", "--seeds", 2,
@@ -176,6 +177,7 @@ def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, t
     assert not Path("runs").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_search_tells_its_best_trials_and_goes_on(turnout: Turnout, small: Sequence[str]) -> None:
     command = (
         "sweep", "--algorithm", "fedavg", "-g", "local.lr=0.0001..1:log", "-g", "local.steps=1..3", "-g",

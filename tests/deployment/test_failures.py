@@ -331,8 +331,9 @@ def test_a_last_checkpoint_that_is_missing_is_told(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("what", ["folder", "journal"])
-def test_a_folder_that_is_removed_ends_the_server(folder, what):
+def test_a_folder_that_is_removed_ends_the_server(folder, what, monkeypatch):
     """Nothing is written into the void, no fragment is left behind, and the reason is told."""
+    monkeypatch.setattr("turnout.deployment.server.journal_writer._IDLE", 0.02)
     server = Server(RUN, folder / "run", None, Options(port=0, min_clients=1))
 
     def remove(_):

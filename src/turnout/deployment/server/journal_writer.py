@@ -29,6 +29,8 @@ from turnout.deployment.server.verdicts import Verdict
 from turnout.deployment.server.visits import UnwrittenVisits
 from turnout.record.lock import FolderGone, create
 
+_IDLE = 1.0  # seconds without events after which the thread looks whether the folder is still there
+
 log = logging.getLogger("turnout.server")
 
 
@@ -224,7 +226,7 @@ class JournalWriter:
                 if self.stopping and not self._queue:
                     return
                 if not busy and not self._queue:
-                    self._condition.wait(min(pause, 1.0))
+                    self._condition.wait(min(pause, _IDLE))
 
     def wait(self, error: Exception) -> None:
         """Back off after a write that failed, before the caller tries again.
