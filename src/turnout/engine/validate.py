@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from turnout.core.checks import ConfigurationError
+from turnout.engine.compile.flop_counter import FlopCounter
 from turnout.engine.loss import Loss
 from turnout.engine.network import Network
 
@@ -116,9 +116,9 @@ def saved_bytes(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) 
 
 def products(network: Network, x: torch.Tensor) -> int:
     """Return the multiplications of the matrix products and convolutions of a forward pass."""
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+    with torch.no_grad(), FlopCounter() as counter:
         network.outputs(network.initial, x, _key(x))
-    return counter.get_total_flops() // 2  # of a multiplication and an addition each
+    return counter.flops // 2  # of a multiplication and an addition each
 
 
 def _key(x: torch.Tensor) -> torch.Tensor:

@@ -54,9 +54,10 @@ def test_with_a_torch_that_calls_its_parts_otherwise_it_is_torchs(monkeypatch):
 def run_and_name_what_was_imported():
     import turnout as to
     from turnout.engine.compile import compiled
+    from turnout.engine.objective import Objective
 
     compiled._CALLS = 0  # so that steps are traced, too
-    to.models.Cnn().build((3, 8, 8), 2)
+    Objective(to.models.Cnn().build((3, 8, 8), 2)).choose(torch.zeros(2, 3, 8, 8))
     to.Experiment(classification(), to.models.Logistic(), to.fedau(to.Sgd(steps=4)), rounds=20, evaluate_every=20).run()
     print(sorted({name.split(".")[1] for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))}))
 
