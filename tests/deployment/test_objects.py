@@ -3,9 +3,11 @@
 import errno
 import itertools
 import os
+import shlex
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import threading
 import time
@@ -29,7 +31,7 @@ from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.store import Store
+from turnout.deployment.server.store import SQLITE, Store
 from turnout.deployment.wire.format import digest
 
 from .test_crashes import Reaper
@@ -370,11 +372,27 @@ def test_a_run_stays_where_it_is(folder):
     ):
         Store(folder / "files", objects=URL)
     Store(folder / "objects", objects=URL).close()
-    again = Store(folder / "objects")
+    again = Store(folder / "objects", objects=URL)
     assert again.files.takes_uploads
     again.close()
-    with pytest.raises(ConfigurationError, match=r"store: got s3://other, but this run has .* in s3://bucket/prefix"):
+    with pytest.raises(ConfigurationError, match=r"store: got s3://other, but the models .* are in s3://bucket/prefix"):
         Store(folder / "objects", objects="s3://other")
+
+
+@pytest.mark.parametrize("url", [URL, "s3://evil\x1b[2J", "s3://a; rm -rf ~"])
+def test_a_server_reaches_no_store_that_only_its_folder_names(remote, folder, url):
+    """The attack: a folder that somebody sent names a store, or a line for the shell, and the user serves it."""
+    store = Store(folder)
+    store.close()
+    with sqlite3.connect(folder / SQLITE) as database:
+        database.execute("update facts set value = ? where name = 'objects'", [url])
+    database.close()
+    with pytest.raises(ConfigurationError, match="with your credentials: write --store '?s3.* if you trust it") as error:
+        Store(folder)
+    shown = str(error.value).replace("\N{REPLACEMENT CHARACTER}", "\x1b")
+    assert "\x1b" not in str(error.value)
+    assert f"--store {shlex.quote(url)} if" in shown
+    assert not remote.count
 
 
 @pytest.mark.parametrize("url", ["s4://bucket", "memory:///", "nothing"])

@@ -16,6 +16,7 @@ import torch
 
 from turnout import Population, Sgd, compose, fedau
 from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.deployment.server import checkpoints
 from turnout.deployment.server import setting as settings_of
 from turnout.deployment.server import store as stores
 from turnout.deployment.server.database import StoreUnavailable
@@ -37,6 +38,7 @@ from turnout.population import GivenRequirement, WarmUp
 from turnout.population.availability import Everyone
 from turnout.population.behaviour import Opting
 from turnout.protocol.pace import Buffered
+from turnout.record import checkpoint
 
 from ..laws.recipes import DATA, RECIPES
 from .test_crashes import free_port
@@ -168,6 +170,55 @@ def test_checkpoints_save_time_alone(world, folder):
     for path in folder.glob("journal*"):
         path.unlink()
     deployed.restart()
+
+
+def resaved(folder, change):
+    """Change tensors and facts of the last checkpoint, whose file is intact afterwards."""
+    tensors, facts = checkpoint.load(folder)
+    change(tensors, facts)
+    checkpoint.save(folder, tensors, facts)
+
+
+@pytest.mark.parametrize("name", ["presence", "coordinator/version", "model/params", "journal", "noise", "ledger"])
+def test_a_checkpoint_with_damaged_values_says_to_delete_it_and_the_journal_restores_the_run(world, name):
+    """The attack: each digest is right, but a value is missing or has another form."""
+    deployed = world(RUN)
+    while deployed.host.driver.version < 2:
+        deployed.round()
+    deployed.host.service.writer.checkpoint()
+    before, last = deployed.host.driver.params, deployed.host.driver.applied
+    for value in (None, "x"):
+
+        def change(tensors, facts, value=value):
+            values, other = (tensors, torch.ones(2, 3)) if name in tensors else (facts, value)
+            values.pop(name)
+            values.update({} if value is None else {name: other})
+
+        resaved(deployed.folder, change)
+        with pytest.raises(
+            CheckpointError,
+            match=r"checkpoint.safetensors is damaged \(the run: .*\): delete it and checkpoint.previous.safetensors, and the "
+            "server restores the same state from its journal",
+        ):
+            deployed.restart()
+        for file in (checkpoint.FILE, checkpoint.PREVIOUS):
+            (deployed.folder / file).unlink()
+        deployed.restart()
+        assert torch.equal(deployed.host.driver.params, before)
+        assert deployed.host.driver.applied == last
+        deployed.host.service.writer.checkpoint()
+
+
+def test_a_model_with_nan_in_a_checkpoint_is_restored_from_the_journal(world):
+    deployed = world(RUN)
+    while deployed.host.driver.version < 2:
+        deployed.round()
+    deployed.host.service.writer.checkpoint()
+    before = deployed.host.driver.params
+    resaved(deployed.folder, lambda tensors, _: tensors["model/params"][:1].fill_(float("nan")))
+    deployed.restart()
+    assert torch.equal(deployed.host.driver.params, before)
+    checkpoints.check_progress(deployed.host.driver, 0)
 
 
 def test_another_experiment_is_refused(world):

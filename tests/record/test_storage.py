@@ -55,23 +55,26 @@ class Killed(BaseException):
 class Disk:
     """Counts what is done to the disk, and kills the process at a certain time, with the end of what is being synced lost.
 
-    A disk that is `full` from then on takes no more files, and the process lives.
+    A disk that is "full" from then on takes no more files, and the process lives. "interrupted" is a Ctrl-C at that time,
+    after which the process cleans up.
     """
 
-    def __init__(self, monkeypatch, dies_at, full=False):
-        self.count, self.dies_at, self.full = 0, dies_at, full
+    def __init__(self, monkeypatch, dies_at, way="killed"):
+        self.count, self.dies_at, self.way = 0, dies_at, way
         written = ((os, "replace"), (os, "fsync"), (Path, "touch"))
         others = ((shutil, "rmtree"), (Path, "unlink"), (Path, "chmod"))
-        for owner, name in written if full else (*written, *others):
+        for owner, name in written if way == "full" else (*written, *others):
             monkeypatch.setattr(owner, name, self.watched(name, getattr(owner, name)))
 
     def watched(self, name, function):
         def call(*arguments, **options):
             self.count += 1
-            if self.count >= self.dies_at:
+            if self.way == "interrupted" and self.count == self.dies_at:
+                raise KeyboardInterrupt
+            if self.way != "interrupted" and self.count >= self.dies_at:
                 if name == "fsync" and self.count == self.dies_at:
                     lose_the_end(arguments[0])
-                raise OSError(errno.ENOSPC, "No space left on device") if self.full else Killed
+                raise OSError(errno.ENOSPC, "No space left on device") if self.way == "full" else Killed
             return None if name == "fsync" else function(*arguments, **options)  # which takes time and changes nothing
 
         return call
@@ -83,30 +86,31 @@ def lose_the_end(number):
         os.ftruncate(number, max(0, os.fstat(number).st_size - 10))
 
 
-def ends_at(folder, dies_at, monkeypatch, full):
+def ends_at(folder, dies_at, monkeypatch, way):
     """Run, or go on with a run, on a disk that fails; whether it came to its end."""
     with monkeypatch.context() as patch:
-        Disk(patch, dies_at, full)
+        Disk(patch, dies_at, way)
         try:
             experiment().run(folder, resume=True, checkpoint_every=1)
-        except (Killed, CheckpointError):
+        except (Killed, KeyboardInterrupt, CheckpointError):
             return False
     return True
 
 
-@pytest.mark.parametrize("full", [False, True], ids=["killed", "full disk"])
-def test_a_run_that_ends_at_any_write_goes_on_to_the_same_result(finished, tmp_path, monkeypatch, full):
+@pytest.mark.parametrize("way", ["killed", "full", "interrupted"])
+def test_a_run_that_ends_at_any_write_goes_on_to_the_same_result(finished, tmp_path, monkeypatch, way):
     """It ends twice, so that what it left is met by a run that goes on and ends as well.
 
-    Every third write is tried, and with TURNOUT_KILLS set each one.
+    Every third write is tried, every seventh for a Ctrl-C, and with TURNOUT_KILLS set each one.
     """
     whole, names = outcome(finished), sorted(path.name for path in finished.iterdir())
-    for dies_at in range(1, 1000, 1 if "TURNOUT_KILLS" in os.environ else 3):
+    step = 1 if "TURNOUT_KILLS" in os.environ else 7 if way == "interrupted" else 3
+    for dies_at in range(1, 1000, step):
         folder = tmp_path / str(dies_at)
-        ended = ends_at(folder, dies_at, monkeypatch, full)
+        ended = ends_at(folder, dies_at, monkeypatch, way)
         if not ended:
             agrees_with_itself(folder, whole)
-            ends_at(folder, dies_at // 2, monkeypatch, full)
+            ends_at(folder, dies_at // 2, monkeypatch, way)
             agrees_with_itself(folder, whole)
         experiment().run(folder, resume=True, checkpoint_every=1)
         assert outcome(folder) == whole, dies_at
@@ -307,7 +311,7 @@ def test_an_empty_folder_is_left_only_where_it_was_there_before(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["before"]
 
 
-@pytest.mark.parametrize("way", ["removed", "moved", "replaced"])
+@pytest.mark.parametrize("way", ["removed", "moved", "replaced", "link"])
 def test_a_folder_that_goes_away_ends_the_run_at_the_next_write(tmp_path, way):
     folder = tmp_path / "run"
 
@@ -318,6 +322,9 @@ def test_a_folder_that_goes_away_ends_the_run_at_the_next_write(tmp_path, way):
                 shutil.rmtree(tmp_path / "elsewhere")
             if way == "replaced":
                 folder.mkdir()
+            if way == "link":
+                (tmp_path / "mine").mkdir()
+                folder.symlink_to(tmp_path / "mine")
 
     with pytest.raises(
         CheckpointError, match="run was removed or replaced while the run was going on, so nothing more"
@@ -326,6 +333,9 @@ def test_a_folder_that_goes_away_ends_the_run_at_the_next_write(tmp_path, way):
     assert not folder.exists() or not list(folder.iterdir())
     if way == "moved":
         experiment().run(tmp_path / "elsewhere", resume=True)
+    if way == "link":  # which is refused while the run goes on alone
+        experiment().run(folder)
+        assert to.load(tmp_path / "mine").history.last_round == 3
 
 
 def test_a_run_stays_in_its_folder_where_code_of_users_changes_the_working_directory(tmp_path, monkeypatch):

@@ -358,7 +358,11 @@ class Coordinator:
         return all_groups if self.measured is None else all_groups | {"measured": report_as_tensors(self.measured)}
 
     def restore(self, group: Callable[[str], State]) -> None:
-        """Restore the state that `state_groups` returned, group by group, in place of starting the scheduler."""
+        """Restore the state that `state_groups` returned, group by group, in place of starting the scheduler.
+
+        Raises:
+            ValueError: for a model or a slot of the server with another shape or type.
+        """
         arrays = as_arrays(group("coordinator"))
         self._enrolled = int(arrays.get("clients", arrays["enrolled"]))
         self._grow()
@@ -366,8 +370,9 @@ class Coordinator:
         slots = {}
         for slot, fresh in self.state.slots.items():
             saved = group(f"server.{slot}")
-            slots[slot] = {name: saved[name].to(fresh[name].device) for name in fresh}
-        self.state = ServerState(group("model")["params"].to(device), int(arrays["version"]), slots)
+            slots[slot] = {name: _like(fresh[name], saved[name], name) for name in fresh}
+        params = _like(self.state.params, group("model")["params"], "params")
+        self.state = ServerState(params, int(arrays["version"]), slots)
         models = group("models")
         earlier = {version: models[str(version)].to(device) for version in arrays["versions"].tolist()}
         self.models = earlier | {self.state.version: self.state.params}
@@ -395,3 +400,11 @@ class Coordinator:
             raise ValueError(f"schedule: client {unknown[0]} of {self._enrolled} clients")
         if missing := sorted(pace.versions() - self.models.keys()):
             raise ValueError(f"schedule: a task with version {missing[0]} of the model, which is missing")
+
+
+def _like(fresh: torch.Tensor, saved: torch.Tensor, name: str) -> torch.Tensor:
+    """Return a saved tensor on the device of that before the first step, whose shape and type it must have."""
+    if (saved.shape, saved.dtype) != (fresh.shape, fresh.dtype):
+        got, needed = (f"{it.dtype} {list(it.shape)}" for it in (saved, fresh))
+        raise ValueError(f"{name}: got {got}, needed {needed}")
+    return saved.to(fresh.device)

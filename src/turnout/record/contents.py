@@ -70,7 +70,10 @@ class Environment(Contents):
 Form = TypeVar("Form", bound=Contents)
 
 
-def damaged(source: object, why: object, instead: str = "restore it from a copy, or run again") -> CheckpointError:
+_REMEDY = "restore it from a copy, or run again"
+
+
+def damaged(source: object, why: object, instead: str = _REMEDY) -> CheckpointError:
     """Create the error for a file with invalid contents.
 
     Args:
@@ -123,7 +126,7 @@ def check(source: object, form: type[Form], values: Any) -> Form:
 
 
 @contextmanager
-def restoring(source: object, part: str) -> Iterator[None]:
+def restoring(source: object, part: str, instead: str = _REMEDY) -> Iterator[None]:
     """Convert errors of restoring an object from a file into errors that name the file.
 
     Values may each have a valid type and still not fit together: a missing key, or a size that differs from another.
@@ -133,6 +136,7 @@ def restoring(source: object, part: str) -> Iterator[None]:
     Args:
         source: the name of the file in error messages.
         part: the name of the object that is restored.
+        instead: the remedy that the message suggests.
 
     Raises:
         CheckpointError: in place of an error of the body. The message names the part.
@@ -144,4 +148,4 @@ def restoring(source: object, part: str) -> Iterator[None]:
             raise
         lines = str(error).strip().splitlines() or [type(error).__name__]
         why = f"it lacks {lines[0]}" if isinstance(error, KeyError) else lines[0]
-        raise damaged(source, f"{part}: {why}") from error
+        raise damaged(source, f"{part}: {why}", instead) from error

@@ -20,7 +20,7 @@ PATIENCE = 600.0
 
 _LOCK = ".lock"
 _locks: dict[Path, os.stat_result] = {}
-"""The lock files of this process, by folder."""
+"""The lock files of this process, by the path of the folder as it was passed, and by its path without links."""
 
 
 class InUse(CheckpointError):
@@ -37,9 +37,11 @@ def create(folder: Path) -> None:
     Raises:
         FolderGone: if a folder that this process has locked was removed or replaced.
     """
-    if (lock := _locks.get(folder.resolve())) is None:
+    # By its own path and by that behind links: a link that has replaced the folder leads to another one.
+    locks = [_locks[path] for path in (folder.absolute(), folder.resolve()) if path in _locks]
+    if not locks:
         folder.mkdir(parents=True, exist_ok=True)
-    elif not _is(folder / _LOCK, lock):
+    elif not all(_is(folder / _LOCK, lock) for lock in locks):
         raise FolderGone(
             f"{folder} was removed or replaced while the run was going on, so nothing more can be saved there: run again, "
             "or put the folder back and resume"
@@ -66,8 +68,8 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[bool]:
     """
     with writable([folder]):
         created = not folder.exists()
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder.resolve()
+        create(folder)
+        path, name = folder.resolve(), folder.absolute()
         lock = FileLock(path / _LOCK, is_singleton=True)
         first = not lock.is_locked
         try:
@@ -81,15 +83,18 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[bool]:
             return
     try:
         if first:
-            _locks[path] = (path / _LOCK).stat()
+            _locks[name] = _locks[path] = (path / _LOCK).stat()
             _clear(folder)
         yield created
     finally:
         try:
-            if first and _is(path / _LOCK, _locks.pop(path)):
-                (path / _LOCK).unlink()
-                if created:
-                    path.rmdir()
+            if first:
+                file = _locks.pop(path, None)
+                _locks.pop(name, None)
+                if file is not None and _is(path / _LOCK, file):
+                    (path / _LOCK).unlink()
+                    if created:
+                        path.rmdir()
         except OSError:  # files are left in the folder, or the system does not remove one that is open
             pass
         finally:

@@ -21,10 +21,13 @@ from turnout.deployment.server.saved_state import restore
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Store
 from turnout.deployment.wire.assignment import Assignment
+from turnout.deployment.wire.format import is_finite
 from turnout.record import checkpoint
 from turnout.record.contents import restoring
 from turnout.record.describe import differences
 from turnout.record.lock import locked
+
+_WITHOUT_CHECKPOINT = f"delete it and {checkpoint.PREVIOUS}, and the server restores the same state from its journal"
 
 log = logging.getLogger("turnout.server")
 
@@ -158,10 +161,15 @@ def _restore(driver: Driver, store: Store, folder: Path) -> None:
             except CheckpointError as error:
                 log.warning("checkpoint damaged", extra={"reason": str(error)})
                 continue
-        if _of_this_journal(facts, store):
-            with restoring(path / checkpoint.FILE, "the run"):
+        if not all(map(is_finite, checkpoint.unflatten(tensors, "model").values())):
+            # Of a damaged file, or of a run that diverged: the journal decides, because it leads to the same NaN then.
+            log.warning("checkpoint holds NaN or infinity", extra={"folder": str(path)})
+            continue
+        remedy = (_WITHOUT_CHECKPOINT,) if path == folder else ()  # nothing comes in the place of an anchor
+        with restoring(path / checkpoint.FILE, "the run", *remedy):
+            if _of_this_journal(facts, store):
                 restore(driver, tensors, facts, folder)
-            return
+                return
         log.warning("checkpoint of another copy of the journal", extra={"folder": str(path)})
     if store.facts.begins:
         raise CheckpointError(

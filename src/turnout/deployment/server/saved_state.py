@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def restore(driver: Driver, tensors: dict[str, torch.Tensor], facts: dict[str, A
         raise CheckpointError(
             f"{folder} holds the checkpoint of another run than its journal: restore both from a copy"
         )
-    driver.applied = facts["journal"]
+    driver.applied = index(facts["journal"])
     driver.roster.restore(facts)
     for client in tensors["presence"].tolist():
         driver.roster.set_presence(client, True)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
 from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.core.display import printable
 from turnout.deployment.server.database import (
     CLIENTS,
     CODES,
@@ -44,7 +46,8 @@ class Store:
     Args:
         folder: the run's folder.
         url: of a PostgreSQL database, ``postgresql://...``; None is a SQLite file in the folder.
-        objects: URL of an object store for models and reports; None uses what the run has used before.
+        objects: URL of an object store for models and reports; None has them in the folder. The store that the folder names
+            is not reached unless this is its URL, for the folder may come from somebody else.
         read_only: True where models and reports are only read.
 
     Attributes:
@@ -77,21 +80,22 @@ class Store:
         """Open the models and reports of the run, which stay where they are once the journal has begun.
 
         Raises:
-            ConfigurationError: for another object store than the run has, or to read one that only the folder names.
+            ConfigurationError: for another object store than the run has, or one that only the folder names.
         """
         begun = next(self.entries(), None) is not None
         used = self.facts.get(OBJECTS, None if read_only else "" if begun else url or "")
-        if url is not None and url != used:
+        if used and url != used:  # somebody else may have made the folder
+            given = "" if url is None else f"got {url}, but "
             raise ConfigurationError(
-                f"store: got {url}, but this run has its models and reports in {used or self.folder}: leave --store out"
+                f"store: {given}the models and reports of this run are in {printable(used)}, which is reached with your "
+                f"credentials: write --store {printable(quote(used))} if you trust it"
+            )
+        if not used and url is not None:
+            raise ConfigurationError(
+                f"store: got {url}, but this run has its models and reports in {self.folder}: leave --store out"
             )
         if not used:
             return Files(self.folder, self.until_done, read_only)
-        if read_only and url is None:  # somebody else may have made the folder
-            raise ConfigurationError(
-                f"store: the models and reports of this run are in {used}, which is reached with your credentials: "
-                f"write --store {used} if you trust it"
-            )
         from turnout.deployment.server.objects import Objects
 
         return Objects(self.folder, self.until_done, used, read_only)
