@@ -387,7 +387,7 @@ def test_a_server_reaches_no_store_that_only_its_folder_names(remote, folder, ur
     with sqlite3.connect(folder / SQLITE) as database:
         database.execute("update facts set value = ? where name = 'objects'", [url])
     database.close()
-    with pytest.raises(ConfigurationError, match="with your credentials: write --store '?s3.* if you trust it") as error:
+    with pytest.raises(ConfigurationError, match=r"your credentials: write --store '?s3.* if you trust it") as error:
         Store(folder)
     shown = str(error.value).replace("\N{REPLACEMENT CHARACTER}", "\x1b")
     assert "\x1b" not in str(error.value)

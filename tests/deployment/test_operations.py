@@ -197,8 +197,8 @@ def test_a_checkpoint_with_damaged_values_says_to_delete_it_and_the_journal_rest
         resaved(deployed.folder, change)
         with pytest.raises(
             CheckpointError,
-            match=r"checkpoint.safetensors is damaged \(the run: .*\): delete it and checkpoint.previous.safetensors, and the "
-            "server restores the same state from its journal",
+            match=r"checkpoint.safetensors is damaged \(the run: .*\): delete it and checkpoint.previous.safetensors, "
+            r"and the server restores the same state from its journal",
         ):
             deployed.restart()
         for file in (checkpoint.FILE, checkpoint.PREVIOUS):
