@@ -25,6 +25,7 @@ from turnout.deployment.server.event import Event
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
+from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import Store
 from turnout.deployment.wire.privacy import excess, visible
@@ -219,6 +220,19 @@ def test_a_model_with_nan_in_a_checkpoint_is_restored_from_the_journal(world):
     deployed.restart()
     assert torch.equal(deployed.host.driver.params, before)
     checkpoints.check_progress(deployed.host.driver, 0)
+
+
+def test_a_run_in_a_folder_that_cannot_be_written_is_replayed(world, monkeypatch):
+    """Such as one on a read-only disk, where SQLite opens no database with a log. Nothing is written beside it."""
+    deployed = world(RUN).run()
+    deployed.host.service.writer.checkpoint()
+    deployed.close()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    store = Store(deployed.folder, read_only=True)
+    assert sum(entry.kind == "report" for entry in store.entries()) == 8 * RUN.rounds
+    assert [path.name for path in deployed.folder.glob("journal*")] == [stores.SQLITE]
+    store.close()
+    assert replay(deployed.setting, deployed.folder).same is True
 
 
 def test_another_experiment_is_refused(world):

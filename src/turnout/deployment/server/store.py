@@ -6,6 +6,8 @@ its reports are synced side by side, and the entries are committed in one transa
 
 from __future__ import annotations
 
+import os
+import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -65,7 +67,7 @@ class Store:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder, self.wait = folder, _refuse
-        self.engine = engine_of(f"sqlite:///{folder / SQLITE}" if url is None else url)
+        self.engine = engine_of(_sqlite_url(folder / SQLITE, read_only) if url is None else url)
         self._claim: Claim | None = None
         try:
             METADATA.create_all(self.engine)
@@ -258,6 +260,15 @@ def _refuse(error: Exception) -> None:
     if isinstance(error, StoreUnavailable):
         raise error
     raise StoreUnavailable(f"the folder of the run cannot be written: {error}. Free some space") from error
+
+
+def _sqlite_url(path: Path, read_only: bool) -> str:
+    """Return the URL of a journal in the folder of a run."""
+    # To open a database with a write-ahead log, SQLite writes files beside it. Where it cannot, a journal whose server is
+    # stopped, so that it has no log, is read as one that does not change.
+    if read_only and not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
+        return f"sqlite:///file:{urllib.parse.quote(str(path.absolute()))}?immutable=1&uri=true"
+    return f"sqlite:///{path}"
 
 
 def _inode(path: Path) -> tuple[int, int] | None:
