@@ -210,6 +210,23 @@ def test_a_checkpoint_with_damaged_values_says_to_delete_it_and_the_journal_rest
         deployed.host.service.writer.checkpoint()
 
 
+def test_a_checkpoint_of_another_run_is_deleted_to_go_on_with_the_journal(world):
+    deployed = world(RUN).run()
+    deployed.host.service.writer.checkpoint()
+    before = deployed.host.driver.params
+    resaved(deployed.folder, lambda _, facts: facts.update(run="another"))
+    with pytest.raises(
+        CheckpointError,
+        match=r"another run than its journal: restore both from a copy, or delete checkpoint.safetensors and "
+        r"checkpoint.previous.safetensors to go on with the run of the journal",
+    ):
+        deployed.restart()
+    for file in (checkpoint.FILE, checkpoint.PREVIOUS):
+        (deployed.folder / file).unlink()
+    deployed.restart()
+    assert torch.equal(deployed.host.driver.params, before)
+
+
 def test_a_model_with_nan_in_a_checkpoint_is_restored_from_the_journal(world):
     deployed = world(RUN)
     while deployed.host.driver.version < 2:

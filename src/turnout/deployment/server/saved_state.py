@@ -55,7 +55,8 @@ def restore(driver: Driver, tensors: dict[str, torch.Tensor], facts: dict[str, A
     """
     if facts.get("run") != driver.store.facts.run:
         raise CheckpointError(
-            f"{folder} holds the checkpoint of another run than its journal: restore both from a copy"
+            f"{folder} holds the checkpoint of another run than its journal: restore both from a copy, or delete "
+            f"{checkpoint.FILE} and {checkpoint.PREVIOUS} to go on with the run of the journal"
         )
     driver.applied = index(facts["journal"])
     driver.roster.restore(facts)
