@@ -97,6 +97,10 @@ def test_it_trains_what_a_simulation_trains(folder, name, capsys):
         assert "data" not in json.loads((folder / "trace" / "simulation.json").read_text())
         number = run.data.num_clients  # of the clients that took part: their data stay with them
         assert f"simulation.json --data NAME data.num_clients={number}" in capsys.readouterr().out
+        named = {"name": "digits", "inputs": 64}
+        _write_trace(replayed, folder / "named", None, {"data": named, "rounds": 2}, is_declared=True)
+        assert json.loads((folder / "named" / "simulation.json").read_text())["data"] == named
+        assert "--data NAME" not in capsys.readouterr().out
     finally:
         deployed.close()
 

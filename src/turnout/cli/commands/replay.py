@@ -73,20 +73,22 @@ def _write_trace(
         folder: of the files.
         seconds_per_round: length of a round of availability; see `write_trace`.
         table: settings of the run.
-        is_declared: whether the server had only a declaration of the shape of the data.
+        is_declared: True if the server had no data and knew their shape.
     """
     from turnout.deployment.server.replay import write_trace
 
     paths, recorded = write_trace(again, folder, seconds_per_round)
     config = folder / "simulation.json"
     simulated = table | recorded | {"population": table.get("population", {}) | recorded["population"]}
-    if is_declared:
+    # Beside the shape, settings may name a data set, which a simulation can load.
+    lacks_data = is_declared and table.get("data", {}).get("name", "declared") == "declared"
+    if lacks_data:
         simulated.pop("data", None)
     config.write_text(json.dumps(simulated, indent=2) + "\n")
     for path in (*paths, config):
         typer.echo(str(path))
     command = f"turnout run --config {config}"
-    if is_declared:
+    if lacks_data:
         number = again.driver.roster.num_clients
         typer.echo(f"the server had no data: simulate it with others: {command} --data NAME data.num_clients={number}")
     else:
