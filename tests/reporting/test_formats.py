@@ -32,7 +32,7 @@ def test_latex_is_exactly_this():
     assert latex(TWO) == (
         r"\begin{tabular}{lrr}" "\n"
         r"\toprule" "\n"
-        r"algorithm & test accuracy (\%) & test accuracy (\%) less fedau's \\" "\n"
+        r"algorithm & test accuracy (\%) & test accuracy (\%), difference from fedau \\" "\n"
         r"\midrule" "\n"
         r"fedau & \textbf{77.5 $\pm$ 0.6} & -- \\" "\n"
         r"average\_all| & 70.6 $\pm$ 0.7 & \textbf{$-$6.9 (p 0.009)} \\" "\n"

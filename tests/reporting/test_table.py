@@ -42,7 +42,7 @@ def test_markdown_is_exactly_this():
         one_round("mifa", 1, test_accuracy=0.711, test_loss=0.4, seconds=0.5),
     ]
     assert markdown(comparison(records)) == (
-        "| algorithm | test accuracy (%) | test accuracy (%) less fedau's | test loss | time (s) |\n"
+        "| algorithm | test accuracy (%) | test accuracy (%), difference from fedau | test loss | time (s) |\n"
         "|---|---:|---:|---:|---:|\n"
         "| fedau | **77.5 ± 0.6** | – | 0.550 ± 0.071 | 1.2 |\n"
         "| mifa | 70.6 ± 0.7 | **-6.9 (p 0.009)** | **0.450 ± 0.071** | 0.5 |\n"

@@ -185,7 +185,7 @@ def column_of(key: str) -> Column:
     if key.startswith(GAP):
         figure, _, other = key.removeprefix(GAP).partition("_to_")
         of = column_of(figure)
-        return replace(of, title=f"{of.title} less {other}'s", short="less the\nfirst's", better=None)
+        return replace(of, title=f"{of.title}, difference from {other}", short="difference\nfrom first", better=None)
     if is_metric(key):
         percent = scale_of(key) == 100.0
         return Column(
