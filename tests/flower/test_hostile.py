@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import turnout as to
+from turnout.deployment.server.service import Service
 from turnout.deployment.wire.format import encode
 from turnout.flower import Rule
 
@@ -20,7 +21,6 @@ from flwr.app import Array, Error, Message, Metadata, RecordDict
 from tests.flower.grids import SHAPES, OneProcess, app, first
 
 from turnout.flower import mod
-from turnout.flower.grid import GridServer
 
 NODES = {11: 0, 22: 1, 33: 2, 44: 3}
 ROUNDS = 3
@@ -220,7 +220,7 @@ def test_a_report_whose_file_is_damaged_before_the_journal_has_it_is_written_aga
     times, tmp_path, of_all, of_others, monkeypatch, caplog
 ):
     """The server has the reply still; a disk that damages it each time costs the task, at once and not at its deadline."""
-    receive, left = GridServer.report, [times]
+    receive, left = Service.report, [times]
 
     def damaged(self, client, task, digest, file):
         if client == 1 and task == 1 and left[0]:
@@ -228,7 +228,7 @@ def test_a_report_whose_file_is_damaged_before_the_journal_has_it_is_written_aga
             file.write_bytes(b"other bytes")
         return receive(self, client, task, digest, file)
 
-    monkeypatch.setattr(GridServer, "report", damaged)
+    monkeypatch.setattr(Service, "report", damaged)
     found = model(OneProcess(NODES, app()), tmp_path)
     assert torch.equal(found, of_all if times == 2 else of_others)
     lost = [record.getMessage() for record in caplog.records if record.name == "turnout.flower"]
