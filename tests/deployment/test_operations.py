@@ -180,6 +180,11 @@ def resaved(folder, change):
     checkpoint.save(folder, tensors, facts)
 
 
+def delete_checkpoints(folder):
+    for file in (checkpoint.FILE, checkpoint.PREVIOUS):
+        (folder / file).unlink()
+
+
 @pytest.mark.parametrize("name", ["presence", "coordinator/version", "model/params", "journal", "noise", "ledger"])
 def test_a_checkpoint_with_damaged_values_says_to_delete_it_and_the_journal_restores_the_run(world, name):
     """The attack: each digest is right, but a value is missing or has another form."""
@@ -202,8 +207,7 @@ def test_a_checkpoint_with_damaged_values_says_to_delete_it_and_the_journal_rest
             r"and the server restores the same state from its journal",
         ):
             deployed.restart()
-        for file in (checkpoint.FILE, checkpoint.PREVIOUS):
-            (deployed.folder / file).unlink()
+        delete_checkpoints(deployed.folder)
         deployed.restart()
         assert torch.equal(deployed.host.driver.params, before)
         assert deployed.host.driver.applied == last
@@ -221,8 +225,7 @@ def test_a_checkpoint_of_another_run_is_deleted_to_go_on_with_the_journal(world)
         r"checkpoint.previous.safetensors to go on with the run of the journal",
     ):
         deployed.restart()
-    for file in (checkpoint.FILE, checkpoint.PREVIOUS):
-        (deployed.folder / file).unlink()
+    delete_checkpoints(deployed.folder)
     deployed.restart()
     assert torch.equal(deployed.host.driver.params, before)
 
