@@ -91,7 +91,7 @@ class RunSetting:
 
     @cached_property
     def answer_sum(self) -> AnswerSum | None:
-        """How answers of clients are summed; None where the server sees the answer of each client."""
+        """The sum of the answers of clients; None if the server sees the answer of each client."""
         return AnswerSum.of(self.algorithm)
 
     def answer_format(self, task: Assignment) -> SumsFormat | PhaseFormat:

@@ -79,7 +79,7 @@ class LowRank(Aggregation):
     reads_model = True
     needs_rounds = "factors are averaged that began as the same ones, and with {pace} reports are of several versions"
     new_factors: ClassVar[bool] = False
-    """Whether factors after a step are not near those before it, so that nothing kept of them goes on."""
+    """True if factors after a step are not near those before it, so that nothing kept of them goes on."""
 
     @abstractmethod
     def merge(self, weights: Weights, factors: Factors) -> Merged:

@@ -45,7 +45,7 @@ class MaskableSum(Aggregation):
 
     @property
     def only_sums(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether all it does with updates is to sum them."""
+        """True if all it does with updates is to sum them."""
         return self.masking is not None
 
     @property

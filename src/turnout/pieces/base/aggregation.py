@@ -54,7 +54,7 @@ class Aggregation(Stateful):
         return Updates.of(report.extra[name]).weighted_sum(weights), state
 
     noises_controls: ClassVar[bool] = False
-    """Whether `move` adds noise, so that it has its part even in a round without reports."""
+    """True if `move` adds noise, so that it has its part even in a round without reports."""
 
     def search(self) -> list[float] | None:
         """Return the result of a search before the first round, to be stored with the run; None without a search."""
@@ -66,29 +66,29 @@ class Aggregation(Stateful):
 
     @property
     def limit(self) -> ParticipationLimit | None:
-        """How often the server lets a client take part, at most once a step; None is no limit."""
+        """The limit on the participation of a client, at most once a step; None is no limit."""
         return None
 
     adds_up: ClassVar[bool] = False
-    """Whether reports are changes of what clients hold, which it adds up, and not updates (`GradientTracking`)."""
+    """True if reports are changes of what clients hold, which it adds up, and not updates (`GradientTracking`)."""
 
     mirrors_clients: ClassVar[bool] = False
-    """Whether its state is a sum of what clients remember. They remember it even where a step overflows, so that the state
+    """True if its state is a sum of what clients remember. They remember it even where a step overflows, so that the state
     stands then; of others nothing does."""
 
     only_sums: ClassVar[bool] = False
-    """Whether all it does with updates is to sum them with the weights."""
+    """True if all it does with updates is to sum them with the weights."""
 
     acts_alone: ClassVar[bool] = False
     """True if there is a direction even in a round without reports."""
 
     nulls_dropped: ClassVar[bool] = False
-    """Whether a report that holds NaN or infinity stays in the step as zeros (`Report.nulled`) instead of being left out.
+    """True if a report that holds NaN or infinity stays in the step as zeros (`Report.nulled`) instead of being left out.
 
     A report that is left out changes the weights of the others, which differential privacy does not allow."""
 
     continues: ClassVar[bool] = False
-    """Whether a client trains from the model that the last step it took part in led to, which it keeps, and not from the
+    """True if a client trains from the model that the last step it took part in led to, which it keeps, and not from the
     present one."""
 
     phases: ClassVar[tuple[str, ...]] = ()
@@ -96,7 +96,7 @@ class Aggregation(Stateful):
     `client_side` and `form` define what is sent between machines."""
 
     sums_groups: ClassVar[bool] = False
-    """Whether sums over groups of clients, each of a version of its own, can be added up in one step."""
+    """True if sums over groups of clients, each of a version of its own, can be added up in one step."""
 
     sends_in: ClassVar[str] = "train"
     """The phase in which an update leaves its client: a client that does not complete it is not in the step."""
@@ -142,14 +142,14 @@ class Aggregation(Stateful):
         return None
 
     reads_model: ClassVar[bool] = False
-    """Whether it reads ``report.model``."""
+    """True if it reads ``report.model``."""
 
     moves_base: ClassVar[bool] = False
-    """Whether it adds something to the frozen weights below adapters, which `base_offset` gives and clients receive."""
+    """True if it adds something to the frozen weights below adapters, which `base_offset` gives and clients receive."""
 
     def base_offset(self, state: State) -> torch.Tensor:
         """Return what is added to the frozen weights below adapters, end to end ``[sum m n]``; only where it `moves_base`."""
         raise NotImplementedError(f"{type(self).__name__} declares moves_base: it has to define base_offset()")
 
     of_models: ClassVar[bool] = False
-    """Whether it reads ``report.model_offset``: how far the models behind stale reports are from the present one."""
+    """True if it reads ``report.model_offset``: how far the models behind stale reports are from the present one."""

@@ -199,12 +199,12 @@ class Algorithm:
 
     @property
     def continues(self) -> bool:
-        """Whether clients train from the model that they kept when they last took part."""
+        """True if clients train from the model that they kept when they last took part."""
         return self.aggregation.continues
 
     @property
     def sums_early(self) -> bool:
-        """Whether the updates of a step can be summed as they arrive, before all have."""
+        """True if the updates of a step can be summed as they arrive, before all have."""
         sums = self.aggregation.only_sums and not self.server.of_reports
         return sums and all(_has_factors(piece) for piece in self.weighting)
 

@@ -26,7 +26,7 @@ class Guard(Piece, ABC):
     """True if the guard passes the tails of adapters that it may prune to local steps, in ``task.own``."""
 
     codes: ClassVar[bool] = False
-    """Whether what leaves the client is a code of the vectors in their place."""
+    """True if what leaves the client is a code of the vectors in their place."""
 
     def receive(self, task: Task, memory: State, clients: Clients) -> Task:
         """Return the task as it arrives at B clients, where the guard is about both ways; `memory` is only read."""

@@ -29,7 +29,7 @@ class Local(Piece, ABC):
     """Names that it adds to ``report.seen``."""
 
     of_one_minibatch: bool = False
-    """Whether the direction of a step is the gradient on one minibatch, before it is corrected."""
+    """True if the direction of a step is the gradient on one minibatch, before it is corrected."""
 
     refuses_batch_norm: ClassVar[str | None] = None
     """Why running statistics of BatchNorm layers mean nothing with this rule; None where they do."""
@@ -45,12 +45,12 @@ class Local(Piece, ABC):
 
     @property
     def varies(self) -> bool:
-        """Whether the number of a client's local steps depends on the version it is asked with."""
+        """True if the number of a client's local steps depends on the version it is asked with."""
         return False
 
     @property
     def steps_by_examples(self) -> bool:
-        """Whether the number of a client's local steps, and so its time, follows from how many examples it has."""
+        """True if the number of a client's local steps, and so its time, follows from how many examples it has."""
         return False
 
     @property
@@ -83,17 +83,17 @@ class Local(Piece, ABC):
 
     @property
     def adapts(self) -> bool:
-        """Whether a step depends on the gradients of earlier ones, as with momentum, so that they do not count alike."""
+        """True if a step depends on the gradients of earlier ones, as with momentum, so that they do not count alike."""
         return False
 
     @property
     def drifts(self) -> bool:
-        """Whether parameters move whose gradients in a round are zero, as by a weight decay that is no part of gradients."""
+        """True if parameters move whose gradients in a round are zero, as by a weight decay that is no part of gradients."""
         return False
 
     @property
     def normalises(self) -> bool:
-        """Whether the length of a step does not depend on that of its gradient, as Adam's."""
+        """True if the length of a step does not depend on that of its gradient, as Adam's."""
         return False
 
     def alone(self, steps: int) -> Local:
@@ -131,13 +131,13 @@ class Correction(Piece, ABC):
         return {}
 
     of_objective: ClassVar[bool] = True
-    """Whether it belongs to what a client minimises, and not only to the way there."""
+    """True if it belongs to what a client minimises, and not only to the way there."""
 
     hides_training: ClassVar[str | None] = None
     """Why measurements of training (`Measurement.of_training`) mean nothing beside it; None where they do."""
 
     of_minibatch: ClassVar[bool] = False
-    """Whether it is a further term of the loss on each minibatch: what `begin` returns has a `slope`."""
+    """True if it is a further term of the loss on each minibatch: what `begin` returns has a `slope`."""
 
     def slope(
         self, objective: Objective, params: torch.Tensor, x: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
@@ -152,7 +152,7 @@ class Correction(Piece, ABC):
 
     @property
     def asks_everyone(self) -> bool:
-        """Whether all N clients are asked, before the first round, for what it keeps."""
+        """True if all N clients are asked, before the first round, for what it keeps."""
         return False
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
@@ -207,10 +207,10 @@ class Measurement(Piece, ABC):
     """What it adds to ``report.seen``, by name."""
 
     of_training: ClassVar[bool] = False
-    """Whether it is about the result of training, and not only about the received model."""
+    """True if it is about the result of training, and not only about the received model."""
 
     of_requirement: ClassVar[bool] = False
-    """Whether it compares the model with what clients require (`Population.requirement`)."""
+    """True if it compares the model with what clients require (`Population.requirement`)."""
 
     @abstractmethod
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:

@@ -22,7 +22,7 @@ class Attendance(Protocol):
     """Decide who takes part in the extra phases of one round, without any message."""
 
     opens: bool
-    """Whether the step has the sum of the round, once the last phase was gathered."""
+    """True if the step has the sum of the round, once the last phase was gathered."""
 
     def ask(self, phase: str, clients: Sequence[int]) -> list[int]:
         """Return whom to ask for a phase, of the clients who completed the phase before; nobody where too few are left."""

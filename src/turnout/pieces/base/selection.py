@@ -35,14 +35,14 @@ class Selection(Piece, ABC):
 
     @property
     def reads_data(self) -> bool:
-        """Whether the choice goes by what clients measure on their data, before it or in past steps."""
+        """True if the choice goes by what clients measure on their data, before it or in past steps."""
         return bool(self.measurements or self.needs)
 
     repeats: ClassVar[bool] = False
-    """Whether a client may be in a cohort twice, and counts twice then."""
+    """True if a client may be in a cohort twice, and counts twice then."""
 
     takes_all: ClassVar[bool] = False
-    """Whether the cohort is all available clients, so that the rate of participation is that of availability."""
+    """True if the cohort is all available clients, so that the rate of participation is that of availability."""
 
     def check(self, num_clients: int) -> None:
         """Refuse a federation that this selection cannot serve."""

@@ -21,17 +21,17 @@ class Server(Stateful):
 
     @property
     def participation(self) -> Whose:
-        """Whose participation changes the step, beside the direction: that of all clients where reports shorten it."""
+        """The clients whose participation changes the step, beside the direction: all clients if reports shorten it."""
         return "none" if type(self).shortened is Server.shortened else "others"
 
     @property
     def of_reports(self) -> bool:
-        """Whether it reads updates one by one, by `scaled`, so that they cannot be summed as they come in."""
+        """True if it reads updates one by one, by `scaled`, so that they cannot be summed as they come in."""
         return type(self).scaled is not Server.scaled
 
     @property
     def adds_direction(self) -> bool:
-        """Whether its step is ``x + u`` in every round."""
+        """True if its step is ``x + u`` in every round."""
         return False
 
     def scaled(self, direction: torch.Tensor, weights: Weights, report: Report) -> torch.Tensor:

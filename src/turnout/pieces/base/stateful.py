@@ -49,7 +49,7 @@ class Stateful(Piece, ABC):
     declares nothing."""
 
     replaces_state: ClassVar[bool] = False
-    """Whether `apply` returns new tensors and changes none of the state in place."""
+    """True if `apply` returns new tensors and changes none of the state in place."""
 
     def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray] | None:
         """Return the rows (int64) by tensor that `apply` changes in place; None has all of the state copied.

@@ -34,19 +34,19 @@ class Weighting(Stateful):
     those of others, too. Differential privacy bounds the first two."""
 
     participation: ClassVar[Whose] = "others"
-    """Whose participation changes a weight, in this round or in earlier ones."""
+    """The clients whose participation changes a weight, in this round or in earlier ones."""
 
     of_staleness: ClassVar[bool] = False
-    """Whether its factor follows from how stale a report is alone, so that all reports of one version have the same."""
+    """True if its factor follows from how stale a report is alone, so that all reports of one version have the same."""
 
     needs: ClassVar[tuple[str, ...]] = ()
     """What it reads in ``report.seen``, by name."""
 
     undoes_participation: ClassVar[bool] = False
-    """Whether it weighs a client by the inverse of how often it takes part. A chain has at most one of these."""
+    """True if it weighs a client by the inverse of how often it takes part. A chain has at most one of these."""
 
     reads_steps: ClassVar[bool] = False
-    """Whether it reads ``report.num_steps``, which foreign clients need not say."""
+    """True if it reads ``report.num_steps``, which foreign clients need not say."""
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Return new weights ``[B]`` and the state afterwards: the weights times `factors`, unless a piece says otherwise.

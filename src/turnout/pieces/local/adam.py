@@ -88,7 +88,7 @@ class AdamW(Adam, name="adamw"):
 
     @property
     def drifts(self) -> bool:
-        """Whether parameters move by a state of earlier rounds, or by the decay."""
+        """True if parameters move by a state of earlier rounds, or by the decay."""
         return super().drifts or self.weight_decay > 0
 
     @property

@@ -54,7 +54,7 @@ class LocalStep:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether a step goes down the gradient of one minibatch as it is."""
+        """True if a step goes down the gradient of one minibatch as it is."""
         changed = self.corrections or self.accumulate > 1 or self.objective.layout.num_statistics
         return self.direction is steepest and self.update.is_plain and not changed
 

@@ -33,7 +33,7 @@ class Plan:
 
     @property
     def full(self) -> bool:
-        """Whether nothing is padded."""
+        """True if nothing is padded."""
         return bool((self.counts == self.examples.shape[2])[self.counts > 0].all())
 
 

@@ -26,7 +26,7 @@ class PairSteps(Sgd):
     """The personalization that keeps the client's part between rounds."""
 
     needs_plain: ClassVar[bool] = True
-    """Whether steps have to act on each number by itself, without a state."""
+    """True if steps have to act on each number by itself, without a state."""
 
     @classmethod
     def of(cls, local: Solver, **options: Any) -> Self:

@@ -64,7 +64,7 @@ class Scaffold(Correction, name="scaffold"):
 
     @property
     def asks_everyone(self) -> bool:
-        """Whether control variates begin as gradients."""
+        """True if control variates begin as gradients."""
         return self.initial == "gradients"
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:

@@ -88,5 +88,5 @@ class HeavyBall(Update):
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is no momentum, decay or clipping."""
+        """True if there is no momentum, decay or clipping."""
         return not self.momentum and not self.weight_decay and self.max_norm is None

@@ -94,17 +94,17 @@ class Solver(Local, ABC):
 
     @property
     def adapts(self) -> bool:
-        """Whether its rule has a state."""
+        """True if its rule has a state."""
         return bool(self.update.init(torch.empty((1, 1), device="meta")))
 
     @property
     def drifts(self) -> bool:
-        """Whether steps depend on a state of earlier rounds."""
+        """True if steps depend on a state of earlier rounds."""
         return self.keep_state
 
     @property
     def of_one_minibatch(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether nothing is accumulated and the direction is the gradient."""
+        """True if nothing is accumulated and the direction is the gradient."""
         return self.accumulate == 1 and self._direction is steepest
 
     @property
@@ -140,12 +140,12 @@ class Solver(Local, ABC):
 
     @property
     def varies(self) -> bool:
-        """Whether the number of a client's local steps depends on the version it is asked with."""
+        """True if the number of a client's local steps depends on the version it is asked with."""
         return isinstance(self._work, Work)
 
     @property
     def steps_by_examples(self) -> bool:
-        """Whether the number of local steps follows from how many examples a client has: true of epochs."""
+        """True if the number of local steps follows from how many examples a client has: true of epochs."""
         return self.epochs is not None
 
     @property

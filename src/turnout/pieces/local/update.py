@@ -56,7 +56,7 @@ class Update(ABC):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the direction is the gradient as it is."""
+        """True if the direction is the gradient as it is."""
         return False
 
     def clipped(self, gradient: torch.Tensor, num_statistics: int) -> torch.Tensor:

@@ -29,7 +29,7 @@ class Work(Registered, ABC):
 
     @property
     def counts_steps(self) -> bool:
-        """Whether its amounts are always local steps."""
+        """True if its amounts are always local steps."""
         return False
 
     @abstractmethod
@@ -67,7 +67,7 @@ class ShareOfWork(Work, name="share_of_work"):
 
     @property
     def counts_steps(self) -> bool:
-        """Whether its amounts are always local steps, as those of `of` are."""
+        """True if its amounts are always local steps, as those of `of` are."""
         return isinstance(self.of, Work) and self.of.counts_steps
 
     def amount(self, task: Task, clients: Clients) -> np.ndarray:

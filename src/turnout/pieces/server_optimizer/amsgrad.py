@@ -76,7 +76,7 @@ class ServerAmsgrad(Server, name="amsgrad"):
 
     @property
     def participation(self) -> Whose:
-        """Whose participation changes the step: that of all clients where the step size depends on delays."""
+        """The clients whose participation changes the step: all clients if the step size depends on delays."""
         return "none" if self.delays == "ignored" else "others"
 
     def shortened(self, report: Report, version: int) -> float:

@@ -31,7 +31,7 @@ class ServerSgd(Server, name="sgd"):
 
     @property
     def adds_direction(self) -> bool:
-        """Whether its step is ``x + u`` in every round."""
+        """True if its step is ``x + u`` in every round."""
         return self.lr == 1.0
 
     def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:

@@ -17,7 +17,7 @@ class ByOneNumber(Normaliser):
     reads = "timing"
 
     divisor_is_public: ClassVar[bool] = False
-    """Whether the divisor reveals nothing of any client's data, even where weights do."""
+    """True if the divisor reveals nothing of any client's data, even where weights do."""
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Return 1 for each report."""

@@ -69,7 +69,7 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
 
     @property
     def participation(self) -> Literal["own", "others"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whose participation changes omega: the client's own, or that of its group."""
+        """The clients whose participation changes omega: the client's own, or that of its group."""
         return "own" if self.groups is None else "others"
 
     def init(self, federation: Federation) -> State:
