@@ -76,7 +76,7 @@ class Run:
         if timed:
             self.seconds.append(took)
             self.processor.append(used)
-        self.most_versions = max(self.most_versions, len(self.simulation.coordinator.models))
+        self.most_versions = max(self.most_versions, len(self.simulation.server.models))
 
     def result(self) -> dict[str, float]:
         """What was measured."""

@@ -66,7 +66,7 @@ def measure(name: str, way: str, budget: int) -> dict[str, object]:
         "workload": name,
         "updates": way,
         "clients": workload.clients,
-        "parameters": simulation.coordinator.federation.num_params,
+        "parameters": simulation.server.federation.num_params,
         "clients_at_a_time": simulation.workspace.lanes,
         "imported_mb": round(imported),
         "made_mb": round(made),

@@ -99,7 +99,7 @@ def check(driver, homes, undisturbed):
     """The law, and SCAFFOLD's invariant: the server's control is the mean of the clients' own."""
     assert torch.equal(driver.params, undisturbed.state.params)
     mean = torch.stack([home.state.memory["control"] for home in homes]).double().mean(dim=0)
-    torch.testing.assert_close(driver.run.coordinator.state.slots["controls"]["control"], mean, rtol=0, atol=1e-6)
+    torch.testing.assert_close(driver.run.server.state.slots["controls"]["control"], mean, rtol=0, atol=1e-6)
 
 
 def test_kills_at_every_operation(world, folder, reaper, undisturbed):

@@ -174,7 +174,7 @@ def test_a_model_that_overflows_is_noticed(world):
     deployed = world(RUN)
     deployed.round()
     driver = deployed.host.driver
-    driver.run.coordinator.state.params.fill_(float("inf"))
+    driver.run.server.state.params.fill_(float("inf"))
     driver.publication.last = None
     driver.publish()
     assert not driver.publication.finite

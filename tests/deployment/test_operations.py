@@ -66,7 +66,7 @@ def test_a_client_enrols_while_it_runs(world, folder, saves):
             deployed.restart()
         deployed.homes += [late, newcomer]
         deployed.run()
-        assert deployed.host.driver.run.coordinator.federation.num_clients == 9
+        assert deployed.host.driver.run.server.federation.num_clients == 9
         assert 8 in deployed.host.driver.ledger.history.participation["client"].to_pylist()
         models.append(deployed.host.driver.params)
     assert torch.equal(*models)

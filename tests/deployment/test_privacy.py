@@ -56,7 +56,7 @@ def test_noise_is_of_a_secret_that_the_journal_keeps_and_clients_are_never_told(
     deployed.run()
     driver = deployed.host.driver
     secret = driver.budget.noise.secret
-    assert secret != f"{driver.run.coordinator.federation.secret:064x}"  # that of a step says nothing of others
+    assert secret != f"{driver.run.server.federation.secret:064x}"  # that of a step says nothing of others
     plan = run.algorithm.privacy
     assert plan is not None
     assert driver.ledger.history.column("epsilon")[1][-1] == privacy.epsilon(plan.release, ROUNDS, 1e-5)

@@ -135,15 +135,15 @@ def test_a_client_masks_in_the_round_in_which_it_trained():
 
 def test_a_server_step_never_sees_an_update(world, monkeypatch):
     """All that the server reads of clients: masks instead of updates, and one sum in the step."""
-    import turnout.protocol.coordinator as coordinator
+    import turnout.protocol.federated_server as federated_server
 
-    steps, step = [], coordinator.server_step
+    steps, step = [], federated_server.server_step
 
     def recorded(*args, **options):
         steps.append(args[2])
         return step(*args, **options)
 
-    monkeypatch.setattr(coordinator, "server_step", recorded)
+    monkeypatch.setattr(federated_server, "server_step", recorded)
     experiment = run(
         to.fedau(LOCAL, also=(SecureSum(largest=64.0),)), rounds=2, population=to.Population(to.availability.Everyone())
     )

@@ -425,7 +425,7 @@ def test_lost_answers_count_in_the_budget_of_the_next_step(world):
     ask(deployed, Question("count"), turns=2)
     restored(deployed, copy)
     driver = deployed.host.driver
-    assert driver.run.coordinator.federation.noised_answers == driver.budget.charged == 1
+    assert driver.run.server.federation.noised_answers == driver.budget.charged == 1
 
 
 def test_a_restart_counts_an_open_answer_once_more(world):

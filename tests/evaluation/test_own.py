@@ -72,7 +72,7 @@ def test_who_never_took_part_has_the_shared_part_and_the_first_own_one():
     simulation = simulation_of(rounds=1)
     absent = np.setdiff1d(np.arange(8), simulation.history.participation["client"].to_numpy())
     assert len(absent)
-    shared = simulation.coordinator.federation.num_params
+    shared = simulation.server.federation.num_params
     for k in absent:
         params = torch.cat([simulation.state.params, simulation.objective.initial[shared:]])
         loss = score(simulation, int(k), DATA.train, params)[0].mean()
@@ -115,7 +115,7 @@ def test_unseen_clients_fit_their_own_part_and_nothing_else(engine):
     pieces = (Sgd(lr=0.3, steps=3, batch_size=64), Personal(adaptation_steps=1))
     simulation = simulation_of(data, *pieces, engine=engine)
     row = simulation.history.rounds.to_pylist()[-1]
-    shared = simulation.coordinator.federation.num_params
+    shared = simulation.server.federation.num_params
     first = torch.cat([simulation.state.params, simulation.objective.initial[shared:]])
     losses, before = [], []
     for k in range(3):

@@ -22,6 +22,7 @@ from turnout.protocol.batch import Batch
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import SelectedCohorts
 from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.loop import carry_out, use
 from turnout.protocol.scheduler import Scheduler
 from turnout.reporting.table import comparison
@@ -56,30 +57,27 @@ class Alone:
         def candidates(version: int) -> Candidates:
             return Candidates(lambda clients: np.ones(len(clients), dtype=bool), 4, version, 0)
 
-        scheduler = Scheduler(
-            bound,
-            SelectedCohorts(algorithm.selection, candidates, lambda: everyone),
-            Choice(Presence(), bound, 0),
-            patient=True,
-        )
-        self.coordinator = Coordinator(algorithm, vector, Federation(4, 8), scheduler, rounds=rounds)
+        cohorts = SelectedCohorts(algorithm.selection, candidates, lambda: everyone)
+        scheduler = Scheduler(bound, cohorts, Choice(Presence(), bound, 0), patient=True)
+        server = FederatedServer(algorithm, vector, Federation(4, 8), cohorts, rounds=rounds)
+        self.coordinator = Coordinator(server, scheduler)
         self.waiting, self.reports = list[tuple[int, int, int]](), dict[int, Report]()
 
     def run(self) -> torch.Tensor:
         """Return the last model."""
         self.coordinator.scheduler.start(0.0)
-        while self.coordinator.over is None:
+        while self.coordinator.server.over is None:
             if (action := carry_out(self.coordinator, self, 0.0)) is not None:
                 use(self.coordinator, self, action)
                 continue
             task, client, version = self.waiting.pop(0)
             self.reports[task] = self.report(client, version)
             self.coordinator.scheduler.reported(0.0, client, task, version)
-        return self.coordinator.state.params
+        return self.coordinator.server.state.params
 
     def report(self, client: int, version: int) -> Report:
         """Return what a client reports."""
-        model = self.coordinator.models[version]
+        model = self.coordinator.server.models[version]
         arrays = {
             name: part.numpy().reshape(SHAPES[name]) for name, part in zip(SHAPES, model.split([6, 2]), strict=True)
         }

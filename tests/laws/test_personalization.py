@@ -308,8 +308,8 @@ def test_two_tasks_of_a_client_in_one_buffer_are_one_after_the_other():
     local = Sgd(lr=0.3, steps=2, batch_size=64)
     run = run_of(compose(local, Personal("all")), population=CLOCK, pace=Buffered(6, waits="never"), rounds=12)
     simulation = trained(run)
-    assert simulation.coordinator.influence is not None
-    tasks = simulation.coordinator.influence.columns()["contributions"]
+    assert simulation.server.influence is not None
+    tasks = simulation.server.influence.columns()["contributions"]
     alone = Simulation(run_of(compose(local, Personal("all"))))
     for turn in range(int(tasks.max())):
         alone.train(np.flatnonzero(tasks > turn))

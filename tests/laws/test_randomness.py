@@ -62,7 +62,7 @@ def test_clients_and_rounds_have_their_own_minibatches_and_masks():
     simulation = Simulation(Experiment(twins, DROPOUT, fedau(local)))
     first = simulation.train(np.array([0, 1])).delta
     assert (first[0] - first[1]).norm() > 0.1 * first[0].norm()
-    simulation.coordinator.state = replace(simulation.state, version=1)
+    simulation.server.state = replace(simulation.state, version=1)
     second = simulation.train(np.array([0, 1])).delta
     assert (first - second).norm(dim=1).min() > 0.1 * first[0].norm()
 
@@ -74,7 +74,7 @@ def test_a_client_depends_on_the_rounds_number_not_on_who_came_before():
         population = Population(Trace(rows))
         run = experiment("average_all", rounds=3, model=DROPOUT, population=population, local=Sgd(lr=0.1, steps=2))
         simulation = Simulation(run)
-        simulation.coordinator.state = replace(simulation.state, version=2)
+        simulation.server.state = replace(simulation.state, version=2)
         assert simulation.cohort()[0] == 0
         return simulation.train(simulation.cohort()).delta[0]
 
@@ -90,8 +90,8 @@ def test_server_lr_scales_the_step(name):
     steps = []
     for eta in (0.5, 2.0):
         scaled = replace(algorithm, server=ServerSgd(eta))
-        fresh = scaled.init(start, simulation.coordinator.federation)
-        state, _ = server_step(scaled, fresh, report, simulation.coordinator.federation)
+        fresh = scaled.init(start, simulation.server.federation)
+        state, _ = server_step(scaled, fresh, report, simulation.server.federation)
         steps.append(state.params - start)
     assert steps[0].norm() > 0
     torch.testing.assert_close(4 * steps[0], steps[1], rtol=1e-4, atol=1e-6)
@@ -104,6 +104,6 @@ def test_a_schedule_is_the_step_size_of_its_round():
     one, other = trained(halving), trained(fixed)
     assert torch.equal(one.state.params, other.state.params)
     half = Simulation(experiment("fedau", local=Sgd(lr=0.2, steps=2)))
-    half.coordinator.state = other.state
+    half.server.state = other.state
     half.memory.restore(other.memory.state())
     assert torch.equal(one.train(np.arange(N)).updates.gathered(), half.train(np.arange(N)).updates.gathered())

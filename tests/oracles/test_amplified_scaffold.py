@@ -68,7 +68,7 @@ def test_amplified_scaffold_equals_its_transcription(engine):
     for w, c in expected:
         simulation.round()
         np.testing.assert_allclose(simulation.state.params, w, rtol=0, atol=1e-10)
-        np.testing.assert_allclose(simulation.coordinator.shared()["control"], c, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(simulation.server.shared()["control"], c, rtol=0, atol=1e-10)
     assert np.abs(expected[-1][0] - expected[0][0]).max() > 0.1  # it went somewhere
     own = simulation.memory.gather(np.arange(N))["control"]
     np.testing.assert_allclose(simulation.state.slots["controls"]["control"], own.mean(dim=0), rtol=0, atol=1e-12)

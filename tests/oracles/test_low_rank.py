@@ -35,7 +35,7 @@ def factors(layout, vector, layer, rank=R):
 
 def offsets(run):
     """R of each layer, as clients receive it."""
-    shared = run.coordinator.shared()
+    shared = run.server.shared()
     if not shared:
         return dict.fromkeys(LAYERS, 0.0)
     parts = zip(run.objective.network.adapters, shared["base_offset"].split([12 * 10, 6 * 12]), strict=True)

@@ -17,6 +17,7 @@ from turnout.pieces.base import KnownInAdvance
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import SelectedCohorts
 from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.growth import grown
 from turnout.protocol.pace import Ask, Buffered, Drop, Gather, Rounds, SetTimer, Step
 from turnout.protocol.scheduler import Scheduler
@@ -44,7 +45,8 @@ def server(algorithm, pace, here=None) -> Coordinator:
         lambda: np.arange(here.num_clients),
     )
     scheduler = Scheduler(bound, cohorts, Choice(here, bound, 0), patient=True)
-    return Coordinator(algorithm, torch.zeros(P, dtype=torch.float64), federation(N, P), scheduler)
+    initial = torch.zeros(P, dtype=torch.float64)
+    return Coordinator(FederatedServer(algorithm, initial, federation(N, P), cohorts), scheduler)
 
 
 def told(coordinator, time) -> Any:
@@ -89,7 +91,7 @@ def test_a_round_measures_chooses_and_trains():
     batch = coordinator.batch(step)
     stepped = coordinator.step(batch, sent(batch, start_gradient=gradients))
     assert stepped.reports.client.tolist() == coordinator.scheduler.cohort.tolist()  # who was drawn twice counts twice
-    assert coordinator.state.version == 1
+    assert coordinator.server.state.version == 1
     assert told(coordinator, 1.0).phase == "measure"
 
 
@@ -107,10 +109,10 @@ def test_all_prepare_before_the_first_round_and_never_again():
     batch = coordinator.batch(gather)
     reports = report([2], torch.zeros(1, 0, dtype=torch.float64))
     coordinator.gathered(batch, replace(reports, extra={"control": torch.ones(1, P, dtype=torch.float64)}))
-    torch.testing.assert_close(coordinator.shared()["control"], torch.full((P,), 1 / N, dtype=torch.float64))
+    torch.testing.assert_close(coordinator.server.shared()["control"], torch.full((P,), 1 / N, dtype=torch.float64))
     assert told(coordinator, 9.0).phase == "train"
     pace: Any = coordinator.scheduler.pace
-    assert [pace.phases, coordinator.state.version] == [("prepare", "train"), 0]
+    assert [pace.phases, coordinator.server.state.version] == [("prepare", "train"), 0]
 
 
 @pytest.mark.parametrize("algorithm", [fednu(cohort_size=2), folb_two_set(cohort_size=2), scaffold_p(cohort_size=2)])
@@ -128,7 +130,7 @@ def test_a_restart_between_measuring_and_training_changes_nothing():
         all_report(coordinator, train)
         batch = coordinator.batch(told(coordinator, 1.0))
         coordinator.step(batch, sent(batch, start_gradient=gradients))
-        return train, coordinator.state.params
+        return train, coordinator.server.state.params
 
     whole, again = (server(folb_two_set(cohort_size=4), Rounds()) for _ in range(2))
     whole.scheduler.start(0.0)
@@ -223,7 +225,9 @@ def test_clients_enrol_while_a_run_goes_on():
             here.num_clients += 1
         batch = coordinator.batch(told(coordinator, float(step)))
         stepped = coordinator.step(batch, sent(batch))
-        assert coordinator.federation.num_clients == here.num_clients  # N of the step is who has enrolled by then
+        assert (
+            coordinator.server.federation.num_clients == here.num_clients
+        )  # N of the step is who has enrolled by then
         np.testing.assert_allclose(stepped.info["weights"], 1 / here.num_clients)
 
 

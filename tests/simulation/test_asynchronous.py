@@ -169,8 +169,8 @@ def test_models_are_kept_only_as_long_as_somebody_works_from_them():
     simulation = Simulation(run)
     for _ in range(60):
         simulation.round()
-        server = simulation.coordinator
-        assert server.models.keys() <= server.scheduler.pace.versions()
+        server = simulation.server
+        assert server.models.keys() <= simulation.coordinator.scheduler.pace.versions()
         assert len(server.models) <= N
 
 

@@ -221,8 +221,8 @@ def test_finding_the_pool_is_one_pass_a_round(data, monkeypatch):
 
 
 def test_with_opting_out_nobody_knows_the_rates(data):
-    assert simulation_of(data).coordinator.federation.rates is not None
-    assert simulation_of(data, population=Population(opting=Opting())).coordinator.federation.rates is None
+    assert simulation_of(data).server.federation.rates is not None
+    assert simulation_of(data, population=Population(opting=Opting())).server.federation.rates is None
 
 
 def test_who_judges_by_tests_needs_them(data):

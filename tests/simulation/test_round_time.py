@@ -48,7 +48,7 @@ def test_a_round_lasts_as_long_as_its_slowest_client(tiny):
 def test_more_steps_take_longer(tiny):
     algorithm = fedavg(Sgd(steps=UniformWork(1, 20)))
     simulation = run(tiny, algorithm, speed=Speed(Constant(2.0)))
-    simulation.coordinator.state = simulation.state.__class__(simulation.state.params, 2, simulation.state.slots)
+    simulation.server.state = simulation.state.__class__(simulation.state.params, 2, simulation.state.slots)
     steps = simulation.train(np.arange(8)).num_steps
     assert seconds(simulation)[2] == 2 * steps.max()
     assert len(set(seconds(simulation))) > 1

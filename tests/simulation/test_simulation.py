@@ -171,7 +171,7 @@ def test_table_of_clients(tiny):
     assert clients["known_rate"] == [0.5] * 8
     piece = simulation.experiment.algorithm.weighting[0]
     assert isinstance(piece, KnownInAdvance)
-    expected = piece.client_weights(6, simulation.state.slots["weighting.0"], simulation.coordinator.federation)
+    expected = piece.client_weights(6, simulation.state.slots["weighting.0"], simulation.server.federation)
     assert expected is not None
     assert clients["weight"] == list(expected)
     assert clients["test_loss"] == clients["train_loss"]

@@ -144,13 +144,13 @@ class GridServer:
     def _model(self, task: Assignment) -> torch.Tensor:
         """Return the model of an open task, ``[P_u]``."""
         assert self.driver.run is not None
-        return self.driver.run.coordinator.models[max(task.version, 0)]
+        return self.driver.run.server.models[max(task.version, 0)]
 
     def _records(self, task: Assignment) -> dict[str, Any]:
         """Return the records that are common to all tasks of a version."""
         assert self.driver.run is not None
         records = {self._rule.arrays: ArrayRecord(self._arrays.tensors(self._model(task)))}
-        shared = dict(self.driver.run.coordinator.shared())
+        shared = dict(self.driver.run.server.shared())
         return records | ({SHARED: ArrayRecord(shared)} if shared else {})
 
     def _message(self, sent: _Sent, kind: str, records: Mapping[str, Any]) -> Message:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from turnout.protocol.tensors import check_form
+
 
 class ClientArrays:
     """Arrays ``[N]`` by name, with a row for each client.
@@ -38,7 +40,5 @@ class ClientArrays:
             KeyError, ValueError: if an array is missing, or has another shape or type.
         """
         for name, array in self.arrays.items():
-            if state[name].shape != array.shape or state[name].dtype != array.dtype:
-                got, needed = (f"{it.dtype} {list(it.shape)}" for it in (state[name], array))
-                raise ValueError(f"{name}: got {got}, needed {needed}")
+            check_form(state[name], array, name)
         self.arrays = {name: state[name].copy() for name in self._initial}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from turnout.core.types import Info, Report
 from turnout.pieces.base import ParticipationLimit
 from turnout.protocol.client_arrays import ClientArrays
 
@@ -30,6 +31,14 @@ class Participations(ClientArrays):
         first[np.unique(clients, return_index=True)[1]] = True
         rested = version - self.arrays["took_part_last"][clients] >= self.limit.separation
         return first & rested & (self.arrays["took_part"][clients] < (self.limit.most or -_NEVER))
+
+    def in_time(self, reports: Report, version: int) -> tuple[Report, Info]:
+        """Return the reports of clients that may participate again; if there is a limit, also the number of the others."""
+        if self.limit is None:
+            return reports, {}
+        may = self.may(reports.client, version)
+        in_time = reports if may.all() else reports.take(may.nonzero()[0])
+        return in_time, {"num_too_early": int((~may).sum())}
 
     def note(self, clients: np.ndarray, version: int) -> None:
         """Record that the step from a version used these clients."""

@@ -89,7 +89,7 @@ def use(
     """Pass the reports of an action to the coordinator.
 
     Args:
-        coordinator: the server.
+        coordinator: takes the step, or processes the reports of the phase.
         clients: collects the reports.
         action: the action that `carry_out` returned.
         timing: ends tasks whose reports cannot be used; if None, such a report ends the run.

@@ -20,6 +20,17 @@ def as_arrays(state: State) -> dict[str, np.ndarray]:
     return {name: tensor.cpu().numpy() for name, tensor in state.items()}
 
 
+def check_form(saved: torch.Tensor | np.ndarray, fresh: torch.Tensor | np.ndarray, name: str) -> None:
+    """Check that a saved tensor or array has the shape and the type of that before the first step.
+
+    Raises:
+        ValueError: if it has another.
+    """
+    if (saved.shape, saved.dtype) != (fresh.shape, fresh.dtype):
+        got, needed = (f"{it.dtype} {list(it.shape)}" for it in (saved, fresh))
+        raise ValueError(f"{name}: got {got}, needed {needed}")
+
+
 _NUMBERS = ("client", "version", "num_examples", "num_steps")
 
 

@@ -13,7 +13,7 @@ from turnout.core.types import Federation, Info, Report, ServerState
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import participation_table
 from turnout.protocol.batch import Stepped
-from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.published import Published
 from turnout.record.query import History
 
@@ -37,7 +37,7 @@ class Recorder:
 
     def step(
         self,
-        coordinator: Coordinator,
+        server: FederatedServer,
         stepped: Stepped,
         figures: Mapping[str, Any],
         evaluate: Callable[[], Mapping[str, float]],
@@ -45,14 +45,14 @@ class Recorder:
         """Record a server step and return its row.
 
         Args:
-            coordinator: the server after the step.
+            server: the server after the step.
             stepped: the outcome of the step.
             figures: columns that the driver measures, such as ``seconds``; they replace computed ones.
             evaluate: evaluates the present model; called if an evaluation is due.
         """
-        row = {**_of_step(coordinator, stepped), **figures}
-        version = coordinator.state.version
-        if version % self._evaluate_every == 0 or coordinator.over is not None:
+        row = {**_of_step(server, stepped), **figures}
+        version = server.state.version
+        if version % self._evaluate_every == 0 or server.over is not None:
             row |= evaluate()
         row = self.published.row({"num_participants": len(clients := np.unique(stepped.reports.client))} | row)
         record_weights = self._weights and self.published.weights
@@ -86,9 +86,9 @@ def staleness(stepped: Stepped) -> dict[str, Any]:
     return {"staleness_mean": values.mean(), "staleness_max": values.max()}
 
 
-def _of_step(coordinator: Coordinator, stepped: Stepped) -> dict[str, Any]:
+def _of_step(server: FederatedServer, stepped: Stepped) -> dict[str, Any]:
     """Return the columns that do not depend on pace and driver."""
-    algorithm, state, federation = coordinator.algorithm, coordinator.state, coordinator.federation
+    algorithm, state, federation = server.algorithm, server.state, server.federation
     reports, info = stepped.reports, stepped.info
     weights = info["weights"].cpu().numpy()
     row: dict[str, Any] = {"num_dropped": info["num_dropped"], "weight_sum": float(weights.sum())}
@@ -103,7 +103,7 @@ def _of_step(coordinator: Coordinator, stepped: Stepped) -> dict[str, Any]:
         row["num_too_early"] = info["num_too_early"]
     if (plan := algorithm.privacy) is not None:
         plan = plan.of(state.slots["aggregation"])
-        row |= plan.columns(state.version, coordinator.rounds, federation.lost_releases, federation.noised_answers)
+        row |= plan.columns(state.version, server.rounds, federation.lost_releases, federation.noised_answers)
     slots = (tensor for slot in state.slots.values() for tensor in slot.values())
     return row | {"server_bytes": state.params.nbytes + sum(tensor.nbytes for tensor in slots)}
 

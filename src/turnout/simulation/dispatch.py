@@ -16,6 +16,7 @@ from turnout.pieces.base.client_step import client_step
 from turnout.population import BoundAttack, BoundSpeed
 from turnout.protocol.batch import Batch, Stepped
 from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.pace import Gather, Step
 from turnout.protocol.streaming import ReportBuffer, StreamingSum, of_groups
 from turnout.simulation.memory import ClientMemory
@@ -64,7 +65,7 @@ class SimulatedClients:
         """True if attackers see all updates of a step, which therefore cannot be summed on arrival."""
         return self.behaviour is not None and self.behaviour.options.colludes
 
-    def colluded(self, coordinator: Coordinator, reports: Report) -> Report:
+    def colluded(self, server: FederatedServer, reports: Report) -> Report:
         """Return the reports of a step after colluding attackers, who see all of them, have replaced their own.
 
         Raises:
@@ -72,8 +73,8 @@ class SimulatedClients:
         """
         if self.behaviour is None or not len(reports):
             return reports
-        aggregation, federation = self.algorithm.aggregation, coordinator.federation
-        state = coordinator.state.slots["aggregation"]
+        aggregation, federation = self.algorithm.aggregation, server.federation
+        state = server.state.slots["aggregation"]
 
         def direction(tried: Report) -> torch.Tensor:
             if aggregation.mutated_rows(tried, state) != {}:
@@ -94,11 +95,11 @@ class SimulatedClients:
         after training have no reports: only who completes them matters.
         """
         if not len(batch) or batch.phase in self.algorithm.aggregation.phases:
-            return coordinator.no_reports()
+            return Report.empty(coordinator.server.state.params)
         parts = _parts(batch)
         reports = []
         for rows in parts:
-            share, buffer = collectives.share(len(rows)), self._buffer(coordinator, batch, rows)
+            share, buffer = collectives.share(len(rows)), self._buffer(coordinator.server, batch, rows)
             is_empty = share.start == share.stop
             for chunk in chunks(slice(0, 1) if is_empty else share, self.workspace.lanes):
                 clients = batch.clients[rows[chunk]]
@@ -108,17 +109,17 @@ class SimulatedClients:
                 report = report if self.behaviour is None else self.behaviour.sent(report)
                 buffer.add(report.take(np.arange(0)) if is_empty else report)
             if batch.phase != "measure":
-                share_memory(self.memory, batch.clients[rows], coordinator.federation.device)
+                share_memory(self.memory, batch.clients[rows], coordinator.server.federation.device)
             reports.append(gather_reports(buffer.reports(), len(rows)))
         return _joined(batch, parts, reports)
 
-    def _buffer(self, coordinator: Coordinator, batch: Batch, rows: np.ndarray) -> ReportBuffer:
+    def _buffer(self, server: FederatedServer, batch: Batch, rows: np.ndarray) -> ReportBuffer:
         """Return a buffer for the reports of these rows, which sums updates on arrival where that is possible."""
         if not batch.is_streamable:
             return ReportBuffer()
         version = None if batch.group_of is None else int(batch.versions[rows[0]])
         alone = collectives.world_size() == 1 and len(rows) <= self.workspace.lanes and version is None
-        return StreamingSum(self.algorithm, coordinator.state, coordinator.federation, alone, version)
+        return StreamingSum(self.algorithm, server.state, server.federation, alone, version)
 
     def stepped(self, action: Step | Gather, stepped: Stepped | None) -> None:
         """Do nothing: client memory was updated when the clients trained."""

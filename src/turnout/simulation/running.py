@@ -63,7 +63,7 @@ def rounds_left(
     simulation.workspace.watch = _watch(folder, callbacks, stopped)
     if collectives.world_size() > 1 and not simulation.state.version:
         save()  # the run can be resumed from here if another process is lost
-    while (spent := simulation.coordinator.over) is None:
+    while (spent := simulation.server.over) is None:
         yield simulation.state.version
         version = simulation.state.version
         try:

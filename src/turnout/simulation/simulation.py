@@ -19,6 +19,7 @@ from turnout.protocol.batch import Stepped, with_repeats
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import SelectedCohorts
 from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.fits import by_the_clock, check_clock
 from turnout.protocol.loop import use
 from turnout.protocol.pace import Phase
@@ -45,7 +46,8 @@ class Simulation:
         experiment: the configuration.
 
     Attributes:
-        coordinator: the server; ``coordinator.state`` holds the model and the state of all pieces.
+        server: the server; ``server.state`` holds the model and the state of all pieces.
+        coordinator: schedules tasks, and passes reports to the server.
         workers: the clients.
         recorder: the tables recorded so far.
         row: the row of the last round.
@@ -87,16 +89,16 @@ class Simulation:
         self._check_workers(Task(params, 0, seed))
         self.pool = CandidatePool(self.availability, self.opt_in, seed)
         scheduler, choice = self._scheduled(clock)
-        self.coordinator = Coordinator(
+        self.server = FederatedServer(
             algorithm,
             params,
             federation,
-            scheduler,
+            scheduler.cohorts,
             rounds=experiment.rounds,
             records_influence=clock,
-            sums_early=not self.workers.collude,
             attack=None if self.behaviour is None else self.workers.colluded,
         )
+        self.coordinator = Coordinator(self.server, scheduler, sums_early=not self.workers.collude)
         if self.speed is not None and algorithm.local.varies:
             self.workers.message_bytes = self.message_bytes("train")
         self.driver: Driver = InStep(scheduler) if choice is None else self._by_the_clock(scheduler, choice)
@@ -154,7 +156,7 @@ class Simulation:
         task = Task(self.state.params, 0, seed)
 
         def num_steps(clients: np.ndarray, version: int, workers: SimulatedClients = self.workers) -> np.ndarray:
-            inputs = algorithm.per_client_inputs(clients, self.state, self.coordinator.federation)
+            inputs = algorithm.per_client_inputs(clients, self.state, self.server.federation)
             return np.maximum(workers.num_steps(clients, replace(task, version=version, own=inputs)), 1)
 
         everyone = np.arange(len(self.workspace.data.train.sizes))
@@ -171,20 +173,18 @@ class Simulation:
     def _extra_efforts(self) -> dict[Phase, Effort]:
         """Return the efforts of the phases after training: messages alone, of the size with all clients."""
         aggregation, num_params = self.experiment.algorithm.aggregation, len(self.state.params)
-        n = self.experiment.pace.masks_together(self.coordinator.federation.num_clients)
+        n = self.experiment.pace.masks_together(self.server.federation.num_clients)
         return {phase: Effort(0, *(aggregation.bytes(phase, n, num_params) or (0, 0))) for phase in aggregation.phases}
 
     def message_bytes(self, phase: Phase) -> tuple[int, int]:
         """Return the size of a report of a phase, and of what a client receives. One client does its task, to measure it."""
         algorithm, state, seed = self.experiment.algorithm, self.state, self.experiment.seed
         smallest = np.array([self.workspace.data.train.sizes.argmin()])
-        inputs = algorithm.per_client_inputs(smallest, state, self.coordinator.federation)
+        inputs = algorithm.per_client_inputs(smallest, state, self.server.federation)
         first = -1 if phase == "prepare" else 0
-        report, _ = self.workers.step(
-            smallest, Task(state.params, first, seed, phase, self.coordinator.shared(), inputs)
-        )
+        report, _ = self.workers.step(smallest, Task(state.params, first, seed, phase, self.server.shared(), inputs))
         if phase == "train":
-            n = self.experiment.pace.masks_together(self.coordinator.federation.num_clients)
+            n = self.experiment.pace.masks_together(self.server.federation.num_clients)
             num_params = len(state.params)
             if (sizes := algorithm.aggregation.bytes(phase, n, num_params)) is not None:
                 report = replace(report, vector_bytes=sizes[0])
@@ -193,7 +193,7 @@ class Simulation:
     def bytes_down(self, phase: Phase = "train") -> int:
         """Return the size of what a client receives in a phase: the broadcast, the version, and its own inputs."""
         algorithm, state = self.experiment.algorithm, self.state
-        inputs = algorithm.per_client_inputs(np.zeros(1, dtype=np.int64), state, self.coordinator.federation)
+        inputs = algorithm.per_client_inputs(np.zeros(1, dtype=np.int64), state, self.server.federation)
         broadcast = algorithm.broadcast_bytes(state, alone=phase == "prepare")
         return broadcast + 8 + sum(value.nbytes for value in inputs.values())
 
@@ -205,7 +205,7 @@ class Simulation:
     @property
     def state(self) -> ServerState:
         """The server's state; ``state.version`` is the number of completed rounds."""
-        return self.coordinator.state
+        return self.server.state
 
     def cohort(self, measured: Report | None = None) -> np.ndarray:
         """Return the cohort of the next round, int64 ``[B]``; a client that was drawn twice is in it twice."""
@@ -235,7 +235,7 @@ class Simulation:
             start = time.perf_counter()
             stepped = self.step()
             figures = {"seconds": time.perf_counter() - start} | self.driver.figures(stepped) | self._figures(stepped)
-            self.row = self.recorder.step(self.coordinator, stepped, figures, self.evaluate)
+            self.row = self.recorder.step(self.server, stepped, figures, self.evaluate)
             if self.recorder.published.data:
                 dropped = stepped.info["num_dropped"]
                 self._steps_lost = check_updates(self._steps_lost, len(stepped.reports), dropped, self.state.version)
@@ -250,7 +250,7 @@ class Simulation:
     def show(self) -> None:
         """Evaluate the present model from now on."""
         self.models.params = self.state.params
-        self.objective.network.rebase(self.coordinator.shared())
+        self.objective.network.rebase(self.server.shared())
 
     def _figures(self, stepped: Stepped) -> dict[str, Any]:
         """Return the columns of rounds without virtual time."""
@@ -286,17 +286,17 @@ class Simulation:
 
     def finish(self) -> None:
         """Make the table of clients, with their data, participation, weights and scores."""
-        data, coordinator = self.experiment.data, self.coordinator
+        data, server = self.experiment.data, self.server
         columns = {
             "name": data.client_names,
             "num_examples": data.train.sizes,
             "known_rate": self.availability.rates,
-            "weight": client_weights(coordinator.algorithm, coordinator.state, coordinator.federation),
+            "weight": client_weights(server.algorithm, server.state, server.federation),
             **self.judge.by_client(data),
             **self.opt_in.client_columns(),
         }
-        if coordinator.influence is not None:
-            columns |= coordinator.influence.columns()
+        if server.influence is not None:
+            columns |= server.influence.columns()
         if self.behaviour is not None:
             columns["byzantine"] = self.behaviour.attackers.astype(np.int64)
         self.recorder.set_clients(data.num_clients, **columns)

@@ -92,7 +92,7 @@ class Trained:
         experiment = simulation.experiment
         personal = simulation.memory if experiment.algorithm.personal is not None else None
         trained = cls.of_parts(experiment, simulation.objective, simulation.state.params.clone(), personal)
-        if (offset := simulation.coordinator.shared().get(BASE_OFFSET)) is None:
+        if (offset := simulation.server.shared().get(BASE_OFFSET)) is None:
             return trained
         return replace(trained, offset=offset.detach().cpu().clone())
 

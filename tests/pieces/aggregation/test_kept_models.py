@@ -74,8 +74,8 @@ def test_only_models_that_somebody_keeps_are_held():
     for _ in range(run.rounds):
         simulation.round()
         kept = kept_by(simulation)
-        assert set(simulation.coordinator.models) == {*kept, simulation.state.version}
-    assert 2 < len(simulation.coordinator.models) <= DATA.num_clients + 1
+        assert set(simulation.server.models) == {*kept, simulation.state.version}
+    assert 2 < len(simulation.server.models) <= DATA.num_clients + 1
 
 
 def test_who_enrols_later_begins_with_the_present_model():

@@ -142,7 +142,7 @@ def test_two_runs_of_a_process_share_no_frozen_weights():
         other.round()
     assert one.objective.backends
     assert torch.equal(one.state.params, other.state.params)
-    assert torch.equal(*(each.coordinator.shared()[BASE_OFFSET] for each in (one, other)))
+    assert torch.equal(*(each.server.shared()[BASE_OFFSET] for each in (one, other)))
 
 
 @pytest.mark.parametrize("name", ["fedex_lora", "flora", "flexlora"])

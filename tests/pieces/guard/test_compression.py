@@ -191,7 +191,7 @@ def test_traffic_counts_what_is_sent_both_ways():
     for guards in ((), (TopK(share=0.1),), (BFloat16(),), (BFloat16(down=False),)):
         simulation = trained(with_guards("average_participating", *guards, rounds=1, population=everyone))
         rows[guards] = simulation.row
-    p = simulation.coordinator.federation.num_params
+    p = simulation.server.federation.num_params
     k = round(0.1 * p)
     up = [(row["bytes_up"] // 8 - 28, row["bytes_down"] // 8 - 8) for row in rows.values()]
     assert up == [(4 * p, 4 * p), (8 * k, 4 * p), (2 * p, 2 * p), (2 * p, 4 * p)]
@@ -238,8 +238,8 @@ def test_what_is_personal_is_never_coded():
     algorithm = average_participating(LOCAL, also=(Personal(), TopK(share=0.1)))
     simulation = Simulation(replace(experiment("average_participating", rounds=1), algorithm=algorithm))
     found = simulation.train(np.arange(4))
-    assert found.vector_bytes == 8 * round(0.1 * simulation.coordinator.federation.num_params)
-    assert simulation.memory.gather(np.arange(4))["error"].shape[1] == simulation.coordinator.federation.num_params
+    assert found.vector_bytes == 8 * round(0.1 * simulation.server.federation.num_params)
+    assert simulation.memory.gather(np.arange(4))["error"].shape[1] == simulation.server.federation.num_params
 
 
 @pytest.mark.parametrize(

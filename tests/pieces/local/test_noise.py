@@ -23,7 +23,7 @@ def simulation_of(data, *pieces, local=ONE_EXACT_STEP, **options):
 def noise_of(simulation):
     """What the noise adds to one exact step of size one, ``[N, P]``: shared and personal part."""
     plain = simulation_of(simulation.experiment.data)
-    plain.coordinator.state = simulation.state
+    plain.server.state = simulation.state
     first = simulation.memory.gather(EVERYONE)["personal"], plain.memory.gather(EVERYONE)["personal"]
     sent = simulation.train(EVERYONE).delta - plain.train(EVERYONE).delta
     kept = [run.memory.gather(EVERYONE)["personal"] - at for run, at in zip((simulation, plain), first, strict=True)]

@@ -178,7 +178,7 @@ def test_the_local_problem_that_inexactness_measures_has_the_control_variates(ti
     simulation.train(EVERYONE)  # every c_k is the gradient at the model now
     own, _ = controls(simulation)
     slots = simulation.state.slots | {"controls": {"control": own.mean(dim=0)}}
-    simulation.coordinator.state = replace(simulation.state, slots=slots)
+    simulation.server.state = replace(simulation.state, slots=slots)
     report = simulation.train(EVERYONE)
     moved = gradients_at(simulation, simulation.state.params + report.delta) - own + own.mean(dim=0)
     expected = moved.norm(dim=1) / own.mean(dim=0).norm()

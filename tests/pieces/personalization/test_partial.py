@@ -160,7 +160,7 @@ def test_personal_parameters_never_leave_their_client(tiny, tmp_path, engine):
     for _ in range(4):
         simulation.round()
     assert simulation.objective.layout.num_params == SHARED + HEAD
-    assert simulation.coordinator.federation.num_params == SHARED
+    assert simulation.server.federation.num_params == SHARED
     assert len(Wiretap.seen) > 3
     for report, task in Wiretap.seen:
         vectors = [*report.extra.values(), *(v for v in report.seen.values() if v.dim() > 1)]
@@ -236,7 +236,7 @@ def test_parts_take_turns(tiny):
     by_hand = simulation_of(tiny, local=Sgd(lr=0.2, steps=1, batch_size=8))
     params = by_hand.state.params.expand(N, -1)
     for step in range(5):
-        by_hand.coordinator.state = replace(by_hand.state, params=params)
+        by_hand.server.state = replace(by_hand.state, params=params)
         delta = by_hand.train(EVERYONE).updates.gathered()  # with one model each
         delta[:, slice(SHARED, None) if step >= 3 else slice(SHARED)] = 0.0
         params = params + delta

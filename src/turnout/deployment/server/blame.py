@@ -94,7 +94,7 @@ class Blame:
     """Find the reports that make the pieces of a run raise, by attempts without some of them that change no state.
 
     Args:
-        coordinator: the server.
+        coordinator: tries steps.
         formats: of reports, by phase.
         reports_of: returns the reports of a batch.
     """
@@ -106,7 +106,8 @@ class Blame:
         reports_of: Callable[[Coordinator, Batch], Report],
     ) -> None:
         self._coordinator, self._formats, self._reports_of = coordinator, formats, reports_of
-        self._extra = coordinator.algorithm.aggregation.phases
+        self._server = coordinator.server
+        self._extra = self._server.algorithm.aggregation.phases
 
     def of_choice(self, error: Exception) -> list[int]:
         """Return the rows of measurements for which the selection raises; none where no client is to blame."""
@@ -132,7 +133,7 @@ class Blame:
             return sorted(set(error.tasks).intersection(tasks)) or tasks, ()
         if isinstance(action, Gather) and action.phase in self._extra:
             return tasks, ()
-        if self._coordinator.algorithm.aggregation.nulls_dropped:
+        if self._server.algorithm.aggregation.nulls_dropped:
             return None
         if self._extra:  # no client can be left out of a secure sum
             return None if self._blanks_raise(action) else (tasks, ())
@@ -152,7 +153,7 @@ class Blame:
     @property
     def _rows(self) -> int:
         """Number of clients that have measured before the present action."""
-        return 0 if self._coordinator.measured is None else len(self._coordinator.measured)
+        return 0 if self._server.measured is None else len(self._server.measured)
 
     def _check(self, action: Step | Gather) -> None:
         batch = self._coordinator.batch(action)
@@ -163,8 +164,8 @@ class Blame:
 
     def _blanks_raise(self, action: Step | Gather) -> bool:
         """Return whether an action raises for blank reports and measurements."""
-        coordinator, params = self._coordinator, self._coordinator.state.params
-        batch, measured = coordinator.batch(action), coordinator.measured
+        coordinator, params = self._coordinator, self._server.state.params
+        batch, measured = coordinator.batch(action), self._server.measured
         blanks = self._formats[batch.phase].blank(batch.clients, batch.versions, params)
         if measured is not None:
             measured = self._formats["measure"].blank(measured.client, measured.version, params[:0])
@@ -172,11 +173,11 @@ class Blame:
 
     def _raises(self, attempt: Callable[[], object], measured: Sequence[int] | Report | None) -> bool:
         """Return whether an attempt raises with some rows of the measurements, or with others in their place."""
-        coordinator, before = self._coordinator, self._coordinator.measured
+        server, before = self._server, self._server.measured
         try:
             if before is not None and measured is not None:
                 rows = measured if isinstance(measured, Report) else before.take(np.array(measured, dtype=np.int64))
-                coordinator.measure_by(rows)
+                server.measure_by(rows)
             attempt()
         except Exception as error:
             if is_of_the_machine(error):
@@ -184,7 +185,7 @@ class Blame:
             return True
         finally:
             if before is not None:
-                coordinator.measure_by(before)
+                server.measure_by(before)
         return False
 
 

@@ -55,7 +55,7 @@ class PrivacyBudget:
         """Return the fields of `turnout.deployment.wire.status.Privacy`; None for a run without noise."""
         if (plan := self._plan) is None:
             return None
-        version = 0 if self.run is None else self.run.coordinator.state.version
+        version = 0 if self.run is None else self.run.server.state.version
         epsilon = plan.spent(version, self._rounds, self.noise.lost, self.charged)
         answers = {} if plan.answers is None else {"answers": self.charged, "most_answers": plan.answers.most}
         return {"epsilon": epsilon, "delta": plan.delta, "budget": plan.budget, **answers}
@@ -69,7 +69,7 @@ class PrivacyBudget:
         """Set the number of noised answers."""
         self.charged = answers
         if self.run is not None:
-            self.run.coordinator.count_answers(answers)
+            self.run.server.count_answers(answers)
 
     @property
     def _rounds(self) -> int:
@@ -81,4 +81,4 @@ class PrivacyBudget:
         plan = self._setting.algorithm.privacy
         if plan is None or not plan.is_noised:
             return None
-        return plan if self.run is None else plan.of(self.run.coordinator.state.slots["aggregation"])
+        return plan if self.run is None else plan.of(self.run.server.state.slots["aggregation"])

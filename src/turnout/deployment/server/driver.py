@@ -79,12 +79,12 @@ class Driver:
     @property
     def version(self) -> int:
         """Server steps taken."""
-        return 0 if self.run is None else self.run.coordinator.state.version
+        return 0 if self.run is None else self.run.server.state.version
 
     @property
     def params(self) -> torch.Tensor:
         """The present model, ``[P]``."""
-        return self.setting.initial if self.run is None else self.run.coordinator.state.params
+        return self.setting.initial if self.run is None else self.run.server.state.params
 
     @property
     def barred(self) -> dict[int, str]:
@@ -190,8 +190,8 @@ class Driver:
         self.budget.renew(entry)
         run = self.begin(self.roster.num_clients)
         if (searched := entry.data.get("searched")) is not None:
-            run.coordinator.settle(searched)
-        run.coordinator.rounds = entry.data["rounds"]
+            run.server.settle(searched)
+        run.server.rounds = entry.data["rounds"]
         self.budget.set_charged(self.budget.charged)
         run.scheduler.start(entry.time)
         if self.ledger is not None:
@@ -225,7 +225,7 @@ class Driver:
         assert self.run is not None
         self.surveys.stepped(stepped.reports.client, stepped.version)
         self.on_step(self)
-        options = scheduled(self.setting, self.version, self.run.coordinator.over is not None)
+        options = scheduled(self.setting, self.version, self.run.server.over is not None)
         if options is not None:
             try:
                 self.surveys.begin(options, self.version, self._time, self._effects)
@@ -245,6 +245,6 @@ class Driver:
         judged = self.surveys.models()
         if self.run is None:
             return self.publication.publish(0, self.setting.initial, self._first_shared, judged)
-        coordinator = self.run.coordinator
+        server = self.run.server
         needed = judged.union(assignment.model for assignment in self.run.tasks.assignments.values())
-        return self.publication.publish(self.version, coordinator.state.params, coordinator.shared(), needed)
+        return self.publication.publish(self.version, server.state.params, server.shared(), needed)

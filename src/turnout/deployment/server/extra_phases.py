@@ -27,6 +27,7 @@ class ExtraPhases:
 
     Args:
         setting: what is run.
+        coordinator: knows which clients take part in the phases, and the server's state.
         read: returns the body of a message, by its task and its digest.
 
     Attributes:
@@ -34,7 +35,8 @@ class ExtraPhases:
         barred: clients that are excluded from extra phases, and why.
     """
 
-    def __init__(self, setting: RunSetting, read: Callable[[int, str], bytes]) -> None:
+    def __init__(self, setting: RunSetting, coordinator: Coordinator, read: Callable[[int, str], bytes]) -> None:
+        self._coordinator = coordinator
         self._aggregation, self._messages = setting.algorithm.aggregation, StoredMessages(setting, read)
         self.declared = bool(self._aggregation.phases)
         self.barred: dict[int, str] = {}
@@ -55,60 +57,64 @@ class ExtraPhases:
         """Forget the messages of a round that is over; those of clients in other groups stay."""
         self._messages.keep(but)
 
-    def inputs(self, coordinator: Coordinator, phase: str, clients: Sequence[int]) -> dict[int, State]:
+    def inputs(self, phase: str, clients: Sequence[int]) -> dict[int, State]:
         """Return the inputs of clients for their tasks of an extra phase; none in another phase."""
         if phase not in self._aggregation.phases:
             return {}
-        return self._side(coordinator, coordinator.scheduler.pace.group_of(clients[0])).inputs(phase, clients)
+        return self._side(self._coordinator.scheduler.pace.group_of(clients[0])).inputs(phase, clients)
 
-    def gathered(self, coordinator: Coordinator, phase: str, clients: Sequence[int], group: int = 0) -> None:
+    def gathered(self, phase: str, clients: Sequence[int], group: int = 0) -> None:
         """Read the messages of a phase that is over, and exclude clients that break the protocol."""
-        left_out, culprits = self._side(coordinator, group).gathered(phase, clients)
+        left_out, culprits = self._side(group).gathered(phase, clients)
         if left_out:
             log.warning("clients excluded from a secure sum: unreadable shares", extra={"clients": left_out})
-        self._bar(coordinator, culprits)
+        self._bar(culprits)
 
-    def report(self, coordinator: Coordinator, batch: Batch) -> Report:
+    def report(self, batch: Batch) -> Report:
         """Compute the sum of a round, or of each group of a step; return no reports where none can be opened."""
-        opened = [self._opened(coordinator, group) for group in batch.groups]
+        opened = [self._opened(group) for group in batch.groups]
         sums = [report for report in opened if report is not None]
         if not sums:
-            return coordinator.no_reports()
+            return Report.empty(self._coordinator.server.state.params)
         if batch.group_of is None:
             return sums[0]
         reports = of_groups(sums)
         return reports.take(np.argsort(reports.client, kind="stable"))
 
-    def _opened(self, coordinator: Coordinator, group: int) -> Report | None:
+    def _opened(self, group: int) -> Report | None:
         """Open the sum of a round or group, if enough clients have sent shares."""
-        attendance = coordinator.attendances.of.get(group)
+        attendance = self._coordinator.attendances.of.get(group)
         if attendance is None:
             return None
+        version = self._coordinator.server.state.version
         if not attendance.opens:
-            log.warning("a secure sum has too few clients", extra={"version": coordinator.state.version})
+            log.warning("a secure sum has too few clients", extra={"version": version})
             return None
         summed = set(attendance.used())
         helpers = [client for client in self._messages.senders(self._aggregation.phases[-1]) if client in summed]
-        report, culprits, why = self._side(coordinator, group).report(helpers)
+        report, culprits, why = self._side(group).report(helpers)
         if report is None:
             attendance.opens = False
-            log.warning("a secure sum cannot be opened", extra={"version": coordinator.state.version, "reason": why})
-        self._bar(coordinator, culprits)
+            log.warning(
+                "a secure sum cannot be opened",
+                extra={"version": version, "reason": why},
+            )
+        self._bar(culprits)
         return report
 
-    def _side(self, coordinator: Coordinator, group: int) -> ServerSide:
+    def _side(self, group: int) -> ServerSide:
         """Return the server's part of the protocol in the present round, or in a group."""
-        attendance, weighting = coordinator.attendances.of[group], coordinator.algorithm.weighting
+        server, attendance = self._coordinator.server, self._coordinator.attendances.of[group]
         return self._aggregation.server_side(
-            weighting, coordinator.state, coordinator.federation, attendance, self._messages
+            server.algorithm.weighting, server.state, server.federation, attendance, self._messages
         )
 
-    def _bar(self, coordinator: Coordinator, culprits: Mapping[int, str]) -> None:
+    def _bar(self, culprits: Mapping[int, str]) -> None:
         """Exclude clients that broke the protocol from all later sums."""
         for client, how in culprits.items():
             log.warning("client barred from secure sums", extra={"client": client, "reason": how})
         self.barred |= culprits
-        coordinator.attendances.barred |= culprits.keys()
+        self._coordinator.attendances.barred |= culprits.keys()
 
     def facts(self) -> dict[str, Any]:
         """Return the state as plain values."""

@@ -74,7 +74,7 @@ def snapshot(driver: Driver, previous: Figures | None = None) -> Figures:
 
 def contributions_of(driver: Driver) -> dict[str, np.ndarray]:
     """Return a copy of what each client contributed to server steps, ``{name: [N]}``."""
-    if driver.run is None or (influence := driver.run.coordinator.influence) is None:
+    if driver.run is None or (influence := driver.run.server.influence) is None:
         return {}
     return {name: column.copy() for name, column in influence.columns().items()}
 

@@ -16,7 +16,7 @@ from turnout.deployment.server.setting import RunSetting
 from turnout.evaluation.queries import Question
 from turnout.evaluation.sums import ClientSums, TotalSums
 from turnout.protocol.batch import Stepped
-from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.survey import ClosedSurvey, OpenedSum
 from turnout.record import storage
 from turnout.record.query import History
@@ -100,15 +100,15 @@ class Ledger:
         """The tables."""
         return self.recorder.history
 
-    def step(self, coordinator: Coordinator, stepped: Stepped, time: float) -> None:
+    def step(self, server: FederatedServer, stepped: Stepped, time: float) -> None:
         """Record a server step."""
-        reports, state = stepped.reports, coordinator.state
+        reports, state = stepped.reports, server.state
         figures = {"seconds": time - self.begun, "num_unused": self._unused, **staleness(stepped)}
         row = self.recorder.step(
-            coordinator,
+            server,
             stepped,
             figures,
-            lambda: self._setting.evaluate(state.version, state.params, coordinator.shared()),
+            lambda: self._setting.evaluate(state.version, state.params, server.shared()),
         )
         self.begun, self._unused = time, 0
         self._examples.update(zip(reports.client.tolist(), reports.num_examples.tolist(), strict=True))

@@ -23,7 +23,7 @@ class OpenTasks:
     """Begin and end the tasks of clients: the `Timing` of `turnout.protocol.loop`.
 
     Args:
-        coordinator: the server.
+        coordinator: schedules tasks.
         reports: those that are still to be used.
         extra: the phases after training.
         ledger: counts tasks that are dropped; None counts nothing.
@@ -55,7 +55,7 @@ class OpenTasks:
     def ask(self, ask: Ask) -> None:
         """Give clients tasks; where the messages of an extra phase make it impossible, they count as failed."""
         try:
-            extra = self._extra.inputs(self._coordinator, ask.phase, ask.clients)
+            extra = self._extra.inputs(ask.phase, ask.clients)
         except Exception as error:
             if is_of_the_machine(error):
                 raise

@@ -17,7 +17,7 @@ from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Store
 from turnout.deployment.wire.format import LARGE
 from turnout.protocol.batch import Batch
-from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.streaming import ReportBuffer, StreamingSum
 
 
@@ -79,21 +79,21 @@ class Reports:
             self.exclude([task], str(error))
             raise
 
-    def read(self, batch: Batch, coordinator: Coordinator) -> Report:
+    def read(self, batch: Batch, server: FederatedServer) -> Report:
         """Return the reports of a batch; where a step needs only sums of them, they are never all in memory.
 
         Raises:
             Unusable: for one that is missing, damaged, or raises when it is read. Pieces may raise when it is weighed.
         """
         if not len(batch):
-            return coordinator.no_reports()
+            return Report.empty(server.state.params)
         expected, reports = self._setting.reports[batch.phase], ReportBuffer()
         if batch.is_streamable:
             # The vectors of large reports are files that are mapped into memory, unless they are decoded. A step sums a few
             # columns of all of them at a time. So neither the reports nor the sum, which has a wider type than the model, is
             # ever in memory as a whole, and the sum is the same whatever the number of columns.
             mapped = expected.coding is None and expected.size_limit >= LARGE
-            reports = StreamingSum(coordinator.algorithm, coordinator.state, coordinator.federation, deferred=mapped)
+            reports = StreamingSum(server.algorithm, server.state, server.federation, deferred=mapped)
         repeats = np.zeros(len(batch)) if batch.repeat_index is None else batch.repeat_index
         for task, client, version, repeat in zip(batch.tasks, batch.clients, batch.versions, repeats, strict=True):
             with _blaming(int(task)):

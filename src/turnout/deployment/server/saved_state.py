@@ -31,7 +31,7 @@ def save(driver: Driver) -> None:
         "journal": driver.applied,
         "run": driver.store.facts.run,
         "version": driver.version,
-        "started": 0 if run is None else run.coordinator.federation.num_clients,
+        "started": 0 if run is None else run.server.federation.num_clients,
         "noise": vars(driver.budget.noise),
         "over": over,
         "surveys": {**driver.surveys.facts(), "charged": driver.budget.charged},

@@ -26,6 +26,7 @@ from turnout.protocol.batch import Batch, Stepped
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import SelectedCohorts
 from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.loop import carry_out, use
 from turnout.protocol.pace import Gather, Step
 from turnout.protocol.scheduler import Scheduler
@@ -48,7 +49,8 @@ class ServedRun:
         publish, after_step: write the present model to a file, and report a server step.
 
     Attributes:
-        coordinator: the server.
+        server: holds the model and takes server steps.
+        coordinator: schedules tasks, and passes reports to the server.
         tasks: open tasks and timers.
         reports: those that are still to be used.
         extra: the phases after training.
@@ -70,7 +72,6 @@ class ServedRun:
     ) -> None:
         self.setting, self._ledger, self._publish, self._after_step = setting, ledger, publish, after_step
         self.reports = Reports(setting, store)
-        self.extra = ExtraPhases(setting, self.reports.body)
         self._measuring: dict[int, int] = {}  # the task of each client that has measured for the present round
         self.over: str | None = None
         self.empty_steps = 0
@@ -80,15 +81,17 @@ class ServedRun:
         candidates = partial(_candidates, roster, seed)
         cohorts = SelectedCohorts(algorithm.selection, candidates, roster.present)
         self.scheduler = Scheduler(pace, cohorts, self._choice, patient=True)
-        self.coordinator = Coordinator(
+        self.server = FederatedServer(
             algorithm,
             setting.initial,
             setting.federation(num_clients),
-            self.scheduler,
+            cohorts,
             rounds=setting.rounds,
             records_influence=True,
             blames=True,
         )
+        self.coordinator = Coordinator(self.server, self.scheduler)
+        self.extra = ExtraPhases(setting, self.coordinator, self.reports.body)
         self.tasks = OpenTasks(self.coordinator, self.reports, self.extra, ledger, publish, setting.heartbeat)
         self._blame = Blame(self.coordinator, setting.reports, self.reports_of)
         self.renew(noise)
@@ -96,17 +99,17 @@ class ServedRun:
     @property
     def rounds(self) -> int:
         """Server steps that are planned."""
-        return self.setting.rounds if self.coordinator.rounds is None else self.coordinator.rounds
+        return self.setting.rounds if self.server.rounds is None else self.server.rounds
 
     def renew(self, noise: Noise) -> None:
         """Set what the noise of all later steps follows from."""
         self.noise = self._next_noise = noise
-        self.coordinator.noise_of(noise.of_step, noise.lost)
+        self.server.noise_of(noise.of_step, noise.lost)
 
     def plan(self, time: float, rounds: int) -> None:
         """Set the planned number of server steps; a run that is over because it has taken all of them may go on."""
-        self.coordinator.rounds = rounds
-        if self.over is not None and self.coordinator.over is None:
+        self.server.rounds = rounds
+        if self.over is not None and self.server.over is None:
             self.over = None
             self._choice.begin(self._choice.round)
             self.scheduler.resume(time)
@@ -139,10 +142,10 @@ class ServedRun:
     def advance(self, time: float, effects: Effects) -> None:
         """Carry out the actions of the pace until it waits for the next entry, or the run is over."""
         self.tasks.time, self.tasks.effects = time, effects
-        while self.coordinator.over is None and (action := self._next(time)) is not None:
+        while self.server.over is None and (action := self._next(time)) is not None:
             use(self.coordinator, self, action, self.tasks)
-        if self.coordinator.over is not None:  # a step was the last one, or lost releases have spent the budget
-            self.over = self.coordinator.over
+        if self.server.over is not None:  # a step was the last one, or lost releases have spent the budget
+            self.over = self.server.over
             self.tasks.end_all(OVER)
             self._publish()
 
@@ -158,29 +161,29 @@ class ServedRun:
 
     def _drop_measurements(self, rows: Sequence[int], error: Exception) -> None:
         """Drop the measurements in some rows, because they raise an error."""
-        measured = self.coordinator.measured
+        measured = self.server.measured
         assert measured is not None
         clients = np.unique(measured.client[list(rows)]).tolist()
         tasks = [self._measuring[client] for client in clients]
         log.error("measurements dropped", extra={"clients": clients, "reason": repr(error)})
-        self.coordinator.measure_by(measured.take(np.delete(np.arange(len(measured)), rows)))
+        self.server.measure_by(measured.take(np.delete(np.arange(len(measured)), rows)))
         self.reports.exclude(tasks, repr(error))
         self.tasks.end(tasks, clients, "unusable")
 
     def reports_of(self, coordinator: Coordinator, batch: Batch) -> Report:
         """Return the reports of a batch; the noise of a step follows from them."""
-        extra = self.extra
+        extra, server = self.extra, coordinator.server
         if batch.phase in self.setting.algorithm.aggregation.phases:
-            extra.gathered(coordinator, batch.phase, batch.clients.tolist(), batch.groups[0])
-            return coordinator.no_reports()
+            extra.gathered(batch.phase, batch.clients.tolist(), batch.groups[0])
+            return Report.empty(server.state.params)
         # Of a sum that could not be used, the batch has no clients left.
         summed = extra.declared and batch.phase == "train" and len(batch) > 0
-        reports = extra.report(coordinator, batch) if summed else self.reports.read(batch, coordinator)
+        reports = extra.report(batch) if summed else self.reports.read(batch, server)
         if batch.phase == "train":
             digests = [*(self.reports.bodies.get(task) for task in batch.tasks.tolist()), *extra.bodies()]
             # Kept apart from `noise` until the step is taken: one that raises is tried again, with other reports.
             self._next_noise = self.noise.after(reports, digests)
-            coordinator.noise_of(self._next_noise.of_step, self._next_noise.lost)
+            server.noise_of(self._next_noise.of_step, self._next_noise.lost)
         return reports
 
     def stepped(self, action: Step | Gather, stepped: Stepped | None) -> None:
@@ -195,7 +198,7 @@ class ServedRun:
         usable = len(stepped.reports) - stepped.info.get("num_dropped", 0)
         self.empty_steps = 0 if usable > 0 else self.empty_steps + 1
         if self._ledger is not None:
-            self._ledger.step(self.coordinator, stepped, self.tasks.time)
+            self._ledger.step(self.server, stepped, self.tasks.time)
         self._after_step(stepped)
 
     def unusable(self, error: Exception, action: Step | Gather) -> Collection[int] | None:
@@ -226,7 +229,7 @@ class ServedRun:
             "bodies": list(self.reports.bodies.items()),
             "timers": list(self.tasks.timers.items()),
             "measuring": list(self._measuring.items()),
-            "rounds": self.coordinator.rounds,
+            "rounds": self.server.rounds,
             **self.extra.facts(),
         }
 
@@ -238,7 +241,7 @@ class ServedRun:
         self.extra.restore(facts)
         self.coordinator.attendances.barred |= self.extra.barred.keys()
         self.coordinator.restore(group)
-        self.coordinator.rounds, self.over = facts["rounds"], facts["over"]
+        self.server.rounds, self.over = facts["rounds"], facts["over"]
 
 
 def _candidates(roster: Roster, seed: int, version: int) -> Candidates:
