@@ -90,16 +90,16 @@ def sent(settings, experiment, engine=None):
     """What the server answers to a question about its run, as it arrives."""
     setting = SimpleNamespace(
         algorithm=experiment.algorithm,
-        objective=SimpleNamespace(engine=engine, loss=None, network=SimpleNamespace(module=ReLU(), constants=())),
         seed=experiment.seed,
         reports={"train": SimpleNamespace(manifest={})},
         description=describe(experiment),
-        visible=(),
         sums=experiment.sums_form(),
     )
+    objective = SimpleNamespace(engine=engine, loss=None, network=SimpleNamespace(module=ReLU(), constants=()))
     server: Any = SimpleNamespace(
         store=SimpleNamespace(facts=SimpleNamespace(run="r", shape=None)),
         setting=setting,
+        served=SimpleNamespace(objective=objective, visible=()),
         experiment=experiment,
         options=Options(),
     )

@@ -17,12 +17,12 @@ from turnout.deployment.client.exchange import send
 from turnout.deployment.client.join import Connection, Joined
 from turnout.deployment.client.newcomer import Manners, Newcomer
 from turnout.deployment.client.session import Client
-from turnout.deployment.client.state import ClientFolder
+from turnout.deployment.client.state import ClientState
 from turnout.deployment.client.worker import Worker
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.wire.administrator import server_token
 from turnout.models import Logistic
 from turnout.pieces.aggregation import SecureSum
@@ -40,7 +40,7 @@ class Kept:
     """What a client's folder holds when its process is gone."""
 
     def __init__(self, folder):
-        self.state = ClientFolder(folder)
+        self.state = ClientState(folder)
         self.state.close()
 
 
@@ -51,7 +51,7 @@ def joined(computer, row, folder, url):
         code = 1
         try:
             client = Client(
-                Newcomer(ClientFolder(folder), manners=Manners(wait=5.0, backoff=0.02)), Worker(computer, row)
+                Newcomer(ClientState(folder), manners=Manners(wait=5.0, backoff=0.02)), Worker(computer, row)
             )
             Joined(client, Connection(url)).run()
             code = 0
@@ -184,7 +184,7 @@ def test_processes_are_killed_while_clients_answer(folder, masked):
     finally:
         for row in list(processes.pids):
             processes.kill(row)
-    found = replay(Setting.of(run), folder / "server")
+    found = replay(ServedExperiment.of(run).setting, folder / "server")
     assert [closed.survey.request.number for closed in found.surveys] == numbers
     assert found.driver.barred == {}
     expected, opened = sums_of_each(run), set()

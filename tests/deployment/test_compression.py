@@ -7,7 +7,7 @@ import torch
 from turnout import ConfigurationError, Experiment, Population, compose, fedbuff
 from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.worker import Worker
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.format import WireError, decode, encode, model_tensors
 from turnout.models import Mlp
@@ -133,7 +133,7 @@ def test_a_report_that_diverged_says_so(guard):
     """A code of what is not finite would be one of zeros, so that it is sent as NaN and refused."""
     run = run_with(guard)
     computer = Computer(run, "vectorised")
-    setting, worker = Setting.of(run), Worker(computer, 0)
+    setting, worker = ServedExperiment.of(run).setting, Worker(computer, 0)
     model = {
         "params": setting.initial * torch.inf,
         **{f"shared.{name}": setting.initial * 0 for name in run.algorithm.keeps},
@@ -147,7 +147,7 @@ def test_a_report_that_diverged_says_so(guard):
 def test_an_attacker_sends_a_code_of_what_it_made_up():
     """What a swarm's attacker changes behind its guards is coded anew; honest clients' reports stay as they are."""
     run = run_with(TopK(share=1.0))
-    computer, setting = Computer(run, "vectorised"), Setting.of(run)
+    computer, setting = Computer(run, "vectorised"), ServedExperiment.of(run).setting
     behaviour = Byzantine(fraction=0.5, inflation=0.0, noise=0.0, scale=-1.0).bind(8, 0)
     bad, good = int(np.flatnonzero(behaviour.attackers)[0]), int(np.flatnonzero(~behaviour.attackers)[0])
     model = {"params": setting.initial, **{f"shared.{name}": setting.initial * 0 for name in run.algorithm.keeps}}
@@ -190,7 +190,7 @@ WITHOUT = {"NoiseShare", "PrunedRank", "TruncatedRank", "ranks_from_table"}  # r
 def test_bytes_are_those_of_the_messages(name):
     """`bytes_up` and `bytes_down` are as long as what goes over the wire, but for the names of tensors."""
     run = run_with(OF_EACH[name])
-    algorithm, setting, simulation = run.algorithm, Setting.of(run), Simulation(run)
+    algorithm, setting, simulation = run.algorithm, ServedExperiment.of(run).setting, Simulation(run)
     simulation.round()
     model = model_tensors(setting.initial, algorithm.shared(simulation.state), algorithm.broadcast_dtype(torch.float32))
     worker = Worker(Computer(run), 0)

@@ -228,9 +228,9 @@ def started(folder, options, run=RUN):
 
 
 def server_setting():
-    from turnout.deployment.server.setting import Setting
+    from turnout.deployment.server.served_experiment import ServedExperiment
 
-    return Setting.of(RUN)
+    return ServedExperiment.of(RUN).setting
 
 
 def free_port():

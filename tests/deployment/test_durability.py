@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from turnout.core.checks import CheckpointError
-from turnout.deployment.client import state as states
-from turnout.deployment.client.state import ClientFolder, Pending
+from turnout.deployment.client import state_folder as states
+from turnout.deployment.client.state import ClientState, Pending
 from turnout.deployment.server import files
 from turnout.deployment.server.store import Store
 from turnout.deployment.wire.assignment import Assignment
@@ -47,52 +47,52 @@ def test_what_a_server_moves_is_on_the_disk_before_and_its_place_after(folder, o
 
 
 def test_what_a_client_moves_is_on_the_disk_before_and_its_place_after(folder, operations):
-    kept = ClientFolder(folder / "state")
+    kept = ClientState(folder / "state")
     operations.clear()
     kept.hold(REPORT)
-    part, waiting = kept.folder / "pending.part", kept.folder / "pending"
-    assert operations == [("sync", part), ("move", part, waiting), ("sync", kept.folder)]
+    part, waiting = folder / "state/pending.part", folder / "state/pending"
+    assert operations == [("sync", part), ("move", part, waiting), ("sync", folder / "state")]
     operations.clear()
     kept.settle()
     memory = "memory.safetensors"
-    assert operations == [("move", waiting / memory, kept.folder / memory), ("sync", kept.folder)]
+    assert operations == [("move", waiting / memory, folder / "state" / memory), ("sync", folder / "state")]
 
 
 def test_what_a_killed_client_has_left_is_cleared(folder):
     """A report that was half written, and one that was answered but not deleted."""
-    kept = ClientFolder(folder / "state")
+    kept = ClientState(folder / "state")
     kept.hold(REPORT)
-    os.replace(kept.folder / "pending/memory.safetensors", kept.folder / "memory.safetensors")
-    (kept.folder / "pending.part").mkdir()
-    (kept.folder / "pending.part/half").write_bytes(b"x")
+    os.replace(folder / "state/pending/memory.safetensors", folder / "state/memory.safetensors")
+    (folder / "state/pending.part").mkdir()
+    (folder / "state/pending.part/half").write_bytes(b"x")
     kept.close()
-    again = ClientFolder(folder / "state")
+    again = ClientState(folder / "state")
     assert again.pending is None
     assert again.memory is not None
-    assert not (again.folder / "pending").exists()
+    assert not (folder / "state/pending").exists()
     again.hold(REPORT)
-    assert {path.name for path in (again.folder / "pending").iterdir()} == FILES
-    assert not (again.folder / "pending.part").exists()
+    assert {path.name for path in (folder / "state/pending").iterdir()} == FILES
+    assert not (folder / "state/pending.part").exists()
 
 
 def test_a_client_keeps_its_folder_where_a_function_for_its_data_changes_the_working_directory(folder, monkeypatch):
     for name in ("here", "there"):
         (folder / name).mkdir()
     monkeypatch.chdir(folder / "here")
-    kept = ClientFolder(Path("state"))
+    kept = ClientState(Path("state"))
     monkeypatch.chdir(folder / "there")
     kept.hold(REPORT)
     kept.close()
     assert not any((folder / "there").iterdir())
-    assert ClientFolder(folder / "here/state").pending is not None
+    assert ClientState(folder / "here/state").pending is not None
 
 
 def test_a_report_replaces_an_earlier_one(folder):
-    kept = ClientFolder(folder / "state")
+    kept = ClientState(folder / "state")
     kept.hold(REPORT)
-    (kept.folder / "pending/left").write_bytes(b"x")
+    (folder / "state/pending/left").write_bytes(b"x")
     kept.hold(REPORT)
-    assert {path.name for path in (kept.folder / "pending").iterdir()} == FILES
+    assert {path.name for path in (folder / "state/pending").iterdir()} == FILES
 
 
 def until_full(original, left):
@@ -111,12 +111,12 @@ def until_full(original, left):
 @pytest.mark.parametrize("at", range(7))
 def test_a_client_on_a_full_disk_says_so_and_has_one_state_or_the_next(folder, monkeypatch, method, at):
     """The attack: the disk is full at each write of each method; a later start goes on from before it, or from behind it."""
-    kept = ClientFolder(folder / "state")
+    kept = ClientState(folder / "state")
     kept.enrolled(3, "run")
     if method in ("settle", "drop"):
         kept.hold(REPORT)
-    (kept.folder / "pending.part").mkdir()  # of a process that was killed
-    (kept.folder / "pending.part/half").write_bytes(b"x")
+    (folder / "state/pending.part").mkdir()  # of a process that was killed
+    (folder / "state/pending.part/half").write_bytes(b"x")
     before, left = {"client": 3, "pending": kept.pending is not None, "memory": None}, [at]
     for name in ("move", "_write", "sync"):
         monkeypatch.setattr(states, name, until_full(getattr(states, name), left))
@@ -125,7 +125,7 @@ def test_a_client_on_a_full_disk_says_so_and_has_one_state_or_the_next(folder, m
         getattr(kept, method)(*arguments)
     monkeypatch.undo()
     kept.close()
-    again = ClientFolder(folder / "state")
+    again = ClientState(folder / "state")
     now = {"client": again.client, "pending": again.pending is not None, "memory": again.memory and [*again.memory]}
     behind = {"enrolled": {"client": 4}, "hold": {"pending": True}, "settle": {"pending": False, "memory": ["w"]}}
     assert now in (before, before | behind.get(method, {"pending": False}))

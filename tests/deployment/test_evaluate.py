@@ -11,7 +11,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData, Shards
 from turnout.deployment.client.worker import Worker
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.wire.format import WireError
 from turnout.deployment.wire.surveys import SumsFormat, sums_body
 from turnout.evaluation.fairness import fairness
@@ -143,7 +143,7 @@ def test_replay_has_the_same_answers(world):
 )
 def test_what_clients_cannot_judge_is_refused(options, said):
     with pytest.raises(ConfigurationError, match=said):
-        Setting.of(experiment(maxfl(LOCAL, cohort_size=3), **options))
+        ServedExperiment.of(experiment(maxfl(LOCAL, cohort_size=3), **options))
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])

@@ -28,7 +28,7 @@ from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.server.store import Store
 from turnout.deployment.server.visits import UnwrittenVisits
 from turnout.deployment.wire.format import encode
@@ -90,11 +90,11 @@ def test_one_huge_report_is_refused(world, undisturbed):
 
 
 def test_norms_are_bounded_by_vector():
-    setting = Setting.of(RUN)
+    setting = ServedExperiment.of(RUN).setting
     size = len(setting.initial)
     assert setting.reports["train"].max_norm == pytest.approx(100 * max(size**0.5, float(setting.initial.norm())))
-    assert Setting.of(RUN, max_norm=None).reports["train"].max_norm is None
-    assert Setting.of(RUN, max_norm=2.5).reports["train"].max_norm == 2.5
+    assert ServedExperiment.of(RUN, max_norm=None).setting.reports["train"].max_norm is None
+    assert ServedExperiment.of(RUN, max_norm=2.5).setting.reports["train"].max_norm == 2.5
     assert (norm_bound("auto"), norm_bound("none"), norm_bound("2.5")) == ("auto", None, 2.5)
     for bad in ("0", "-1", "nan", "inf", "much"):
         with pytest.raises(ConfigurationError, match=r"max_norm: got '.*', needed a number > 0, or auto, or none"):

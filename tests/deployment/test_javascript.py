@@ -24,7 +24,7 @@ from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.server.training import training
 from turnout.deployment.wire.format import decode, manifest, read_manifest
 from turnout.deployment.wire.messages import report_body
@@ -220,7 +220,7 @@ def test_a_federation_is_killed_and_loses_nothing(folder):
         assert made.driver.version == experiment.rounds
     assert kills > 0
     assert all("the run is over" in each for each in said)
-    found = replay(Setting.of(experiment), folder / "run")
+    found = replay(ServedExperiment.of(experiment).setting, folder / "run")
     assert found.same is True
     assert len(found.visits.tasks) == clients * experiment.rounds
     states = [json.loads((folder / f"{row}.state").read_text()) for row in range(clients)]

@@ -11,7 +11,7 @@ from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.noise import RELEASES
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.models import Mlp
 from turnout.pieces.aggregation import PrivateSum, SecureSum
 from turnout.population.availability import Everyone
@@ -41,7 +41,7 @@ AT_WORK = {"cohorts": 4, "buffered, few at work": 4, "buffered, waiting": 4, "pe
 
 def planned(deployed, rounds):
     """The server restarts with so many rounds, and clients that had gone home come again."""
-    deployed.setting = Setting.of(replace(deployed.experiment, rounds=rounds))
+    deployed.setting = ServedExperiment.of(replace(deployed.experiment, rounds=rounds)).setting
     deployed.restart()
     deployed.homes = [home.reborn() if home.over else home for home in deployed.homes]
 

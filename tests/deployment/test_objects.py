@@ -438,7 +438,7 @@ def test_clients_over_http_with_a_bucket(bucket, folder, undisturbed, monkeypatc
     n = RUN.data.num_clients
     options = Options(port=0, rate=0, min_clients=n, leases=Leases(heartbeat=60.0), store=bucket)
     server = Server(RUN, folder / "run", {}, options)
-    computer = Computer(RUN, server.setting.objective.engine)
+    computer = Computer(RUN, server.served.objective.engine)
     with server.listening() as url:
         manners = Manners(backoff=0.01, stores=frozenset({"127.0.0.1"}))
         clients = [Client(Newcomer(ClientState(), manners=manners), Worker(computer, row)) for row in range(n)]

@@ -20,8 +20,8 @@ from turnout.deployment.server.limits import Limits
 from turnout.deployment.server.openapi import document
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.server.served_run import OVER
-from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.training import training
 from turnout.deployment.wire.bodies import Reason
 from turnout.deployment.wire.format import PROTOCOL, manifest
@@ -138,8 +138,9 @@ def test_the_page_has_every_phase_reason_field_and_limit():
     reasons = {*REASONS, *roster.REASONS.values(), "unusable", OVER}
     assert set(re.findall(r"^\| `([a-z ]+)` \|", found["States"], flags=re.MULTILINE)) == reasons
     assert [name for name in agreement.SCHEMAS["Assignment"]["properties"] if f"`{name}`" not in PAGE] == []
-    told = Setting.of(RUN)
-    described = training(told.algorithm, told.objective, told.seed, told.reports["train"].manifest, opts=False)
+    served = ServedExperiment.of(RUN)
+    told = served.setting
+    described = training(told.algorithm, served.objective, told.seed, told.reports["train"].manifest, opts=False)
     names = {
         *described,
         *described["sgd"],

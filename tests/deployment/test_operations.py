@@ -26,7 +26,7 @@ from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.server.store import Store
 from turnout.deployment.wire.privacy import excess, visible
 from turnout.evaluation.appeal import AppealMetrics
@@ -258,10 +258,10 @@ def test_a_run_in_a_folder_that_cannot_be_written_is_replayed(world, monkeypatch
 def test_another_experiment_is_refused(world):
     """A folder goes on with its own run alone."""
     deployed = world(RUN)
-    deployed.setting = Setting.of(replace(RUN, seed=1))
+    deployed.setting = ServedExperiment.of(replace(RUN, seed=1)).setting
     with pytest.raises(CheckpointError, match=r"holds another experiment .there, and here.: .*seed: 0 and 1"):
         deployed.restart()
-    deployed.setting = Setting.of(RUN)
+    deployed.setting = ServedExperiment.of(RUN).setting
     deployed.restart()
 
 
@@ -312,12 +312,12 @@ def test_what_cannot_be_deployed(what):
     """Refused at the start, with the reason."""
     changes, reason = REFUSALS[what]
     with pytest.raises(ConfigurationError, match=reason):
-        Setting.of(replace(RUN, **changes))
+        ServedExperiment.of(replace(RUN, **changes))
 
 
 def test_what_does_not_fit(monkeypatch):
     """MIFA keeps N x P on the server: so many clients as fit, and no more; rates given for each are for so many."""
-    mifa = Setting.of(replace(RUN, algorithm=RECIPES["mifa"](LOCAL)))
+    mifa = ServedExperiment.of(replace(RUN, algorithm=RECIPES["mifa"](LOCAL))).setting
     assert mifa.check_clients(8, None) == 100_000
     monkeypatch.setattr(settings_of, "memory_bytes", lambda: 1 << 20)
     with pytest.raises(
@@ -325,7 +325,7 @@ def test_what_does_not_fit(monkeypatch):
     ):
         mifa.check_clients(8, None)
     assert mifa.check_clients(8, 100) == 100
-    known = Setting.of(replace(RUN, algorithm=RECIPES["known_statistics"](LOCAL)))
+    known = ServedExperiment.of(replace(RUN, algorithm=RECIPES["known_statistics"](LOCAL))).setting
     assert known.check_clients(8, None) == 8
     with pytest.raises(ConfigurationError, match="max_clients: got 9, but 8 participation rates were given for 9"):
         known.check_clients(8, 9)
@@ -537,6 +537,6 @@ def test_a_run_of_an_older_version_goes_on(world):
         )
     deployed.restart()
     deployed.run()
-    deployed.setting = Setting.of(replace(RUN, precision="bf16"))
+    deployed.setting = ServedExperiment.of(replace(RUN, precision="bf16")).setting
     with pytest.raises(CheckpointError, match=r"holds another experiment .*precision: 'full' and 'bf16'"):
         deployed.restart()

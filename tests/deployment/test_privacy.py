@@ -21,7 +21,7 @@ from turnout.deployment.server.deployable import check
 from turnout.deployment.server.noise import RELEASES, Noise
 from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.wire.format import encode
 from turnout.experiment import Experiment
 from turnout.models import Logistic
@@ -353,7 +353,7 @@ def test_a_neighbouring_data_set_shows_in_noised_figures_alone(world, folder, ki
 
 
 def test_no_more_clients_enrol_than_delta_allows():
-    setting = Setting.of(private(PrivateSum(delta=0.05)))
+    setting = ServedExperiment.of(private(PrivateSum(delta=0.05))).setting
     assert setting.check_clients(8, None) == 19
     with pytest.raises(ConfigurationError, match=r"max_clients: got 20, and delta=0.05 .* --max-clients 19"):
         setting.check_clients(8, 20)

@@ -12,7 +12,7 @@ import turnout as to
 from turnout import privacy
 from turnout.deployment.server.noise import RELEASES, Noise
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.wire.assignment import plain_row
 from turnout.deployment.wire.format import read_manifest
 from turnout.pieces.aggregation import PrivateSum, SecureSum, private_secure, private_sum
@@ -72,7 +72,7 @@ def test_a_deployment_has_the_bits_of_a_simulation(world, kind):
     reference = simulated(experiment)
     assert torch.equal(deployed.host.driver.params, reference.state.params)
     assert epsilons(deployed) == pytest.approx(reference.history.rounds["epsilon"].to_pylist())
-    visible = {each.kind: each.what for each in Setting.of(experiment).visible}
+    visible = {each.kind: each.what for each in ServedExperiment.of(experiment).visible}
     assert "updates" not in visible
     assert "masked" in visible["sums"]
 

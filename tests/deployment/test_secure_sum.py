@@ -12,7 +12,7 @@ import turnout as to
 from turnout import ConfigurationError
 from turnout.deployment.client.worker import phase_message
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.format import decode, read_manifest
 from turnout.deployment.wire.privacy import visible
@@ -313,8 +313,8 @@ def test_numbers_out_of_range_are_refused():
 
 
 def test_a_server_says_that_it_sees_sums():
-    setting = Setting.of(run(to.fedau(LOCAL, also=(SecureSum(),))))
-    kinds = {each.kind: each.what for each in setting.visible}
+    served = ServedExperiment.of(run(to.fedau(LOCAL, also=(SecureSum(),))))
+    kinds = {each.kind: each.what for each in served.visible}
     assert "updates" not in kinds
     assert kinds["sums"] == "its update of the model, masked, of which it can open the sum over a round"
     assert [each.kind for each in visible(to.fedau(LOCAL))].count("updates") == 1

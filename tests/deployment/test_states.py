@@ -12,7 +12,7 @@ from turnout import Population, fedstaleweight
 from turnout.deployment.client.calls import Call
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.experiment import Experiment
 from turnout.models import Mlp
 from turnout.population.availability import Everyone
@@ -42,7 +42,7 @@ class Federation(RuleBasedStateMachine):
 
     def teardown(self):
         driver = self.world.host.driver
-        again = replay(Setting.of(RUN), self.world.folder)
+        again = replay(ServedExperiment.of(RUN).setting, self.world.folder)
         assert torch.equal(again.driver.params, driver.params)
         assert again.driver.version == driver.version
         for task, client in self.taken.items():

@@ -17,7 +17,7 @@ from turnout.deployment.server import surveys
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.noise import RELEASES
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.server.verdicts import Refused
 from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.format import WireError, digest, model_tensors
@@ -450,7 +450,7 @@ def test_a_client_answers_no_server_that_asks_it_for_sums_without_masks(world, f
     assert worker.declines(task) is None
     with pytest.raises(WireError, match="which evaluation or query"):
         worker.do(0, task, model_tensors(initial, {}, initial.dtype), worker.first_memory())
-    quiet = Setting.of(run(PrivateSum(noise_multiplier=2.0)))
+    quiet = ServedExperiment.of(run(PrivateSum(noise_multiplier=2.0))).setting
     assert quiet.answer_sum is None
     private = there(world, run(PrivateSum(noise_multiplier=2.0)), folder=folder / "noised")
     assert private.homes[0].client.trainer.declines(task) == "refused"
@@ -469,7 +469,7 @@ def _task():
 )
 def test_evaluations_that_noise_cannot_cover_are_refused(options, said):
     with pytest.raises(ConfigurationError, match=said):
-        Setting.of(run(NOISED, **options))
+        ServedExperiment.of(run(NOISED, **options))
 
 
 @pytest.mark.parametrize(

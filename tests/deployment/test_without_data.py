@@ -17,7 +17,7 @@ from turnout.data import declared
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.population.availability import Everyone
 from turnout.simulation import Simulation
 
@@ -43,14 +43,14 @@ def without_data(run):
 @pytest.mark.parametrize("name", NAMES)
 def test_reports_look_the_same(name):
     """Names, types and shapes of all phases, the bound of norms, and how clients compute follow from the shape alone."""
-    there, here = Setting.of(experiment(name)), Setting.of(without_data(experiment(name)))
-    assert {phase: each.manifest for phase, each in here.reports.items()} == {
-        phase: each.manifest for phase, each in there.reports.items()
-    }
-    assert here.reports["train"].max_norm == there.reports["train"].max_norm
+    there, here = ServedExperiment.of(experiment(name)), ServedExperiment.of(without_data(experiment(name)))
     assert here.objective.engine == there.objective.engine
-    assert torch.equal(here.initial, there.initial)
-    assert here.test is None
+    assert {phase: each.manifest for phase, each in here.setting.reports.items()} == {
+        phase: each.manifest for phase, each in there.setting.reports.items()
+    }
+    assert here.setting.reports["train"].max_norm == there.setting.reports["train"].max_norm
+    assert torch.equal(here.setting.initial, there.setting.initial)
+    assert here.setting.score is None
 
 
 @pytest.mark.parametrize(
@@ -67,15 +67,15 @@ def test_reports_look_the_same(name):
     ],
 )  # fmt: skip
 def test_models_are_tried_on_zeros(data, model, options):
-    setting = Setting.of(to.Experiment(data, model, **{"algorithm": to.fedau(LOCAL), **options}))
+    setting = ServedExperiment.of(to.Experiment(data, model, **{"algorithm": to.fedau(LOCAL), **options})).setting
     assert setting.reports["train"].manifest["delta"].shape == (1, len(setting.initial))
 
 
 def test_a_model_that_does_not_fit_the_declared_shape_is_refused():
     with pytest.raises(ConfigurationError, match=r"the model does not fit the data: inputs \(16, 5\)"):
-        Setting.of(to.Experiment(declared(5, 2), torch.nn.Linear(6, 2), to.fedau(LOCAL)))
+        ServedExperiment.of(to.Experiment(declared(5, 2), torch.nn.Linear(6, 2), to.fedau(LOCAL)))
     with pytest.raises(ConfigurationError, match="the model"):
-        Setting.of(to.Experiment(declared(6, 3), torch.nn.Linear(6, 2), to.fedau(LOCAL)))
+        ServedExperiment.of(to.Experiment(declared(6, 3), torch.nn.Linear(6, 2), to.fedau(LOCAL)))
 
 
 @pytest.mark.parametrize("name", ["fedau", "folb", "scaffold_p", "maxfl"])
@@ -107,7 +107,9 @@ def test_it_trains_what_a_simulation_trains(folder, name, capsys):
 
 def test_cohorts_larger_than_the_declared_clients():
     """How many clients there are is not known before they come."""
-    setting = Setting.of(to.Experiment(declared(4, 2), to.models.Logistic(), to.ditto(LOCAL, cohort_size=10)))
+    setting = ServedExperiment.of(
+        to.Experiment(declared(4, 2), to.models.Logistic(), to.ditto(LOCAL, cohort_size=10))
+    ).setting
     assert setting.check_clients(10, None) == 100_000
 
 

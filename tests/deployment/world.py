@@ -10,7 +10,7 @@ from turnout.deployment.client.calls import Answer, Call, Sleep, Transfer, Work
 from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.newcomer import Manners, Newcomer
 from turnout.deployment.client.session import Client
-from turnout.deployment.client.state import ClientFolder, ClientState
+from turnout.deployment.client.state import ClientState
 from turnout.deployment.client.worker import Worker
 from turnout.deployment.server.app import Http
 from turnout.deployment.server.driver import Driver
@@ -18,8 +18,8 @@ from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.ledger import Ledger
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.recovery import recover
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.server.service import Service
-from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import Store
 from turnout.deployment.server.verdicts import hashed
 from turnout.simulation import Simulation
@@ -154,7 +154,7 @@ class Home:
 
     def __init__(self, computer, row, folder=None, shape=None):
         self.computer, self.row, self.folder, self.shape = computer, row, folder, shape
-        self.state = ClientState() if folder is None else ClientFolder(folder)
+        self.state = ClientState(folder)
         worker = Worker(computer, row)
         manners = Manners(wait=0.0, stores=STORES)
         self.client = Client(Newcomer(self.state, data=shape, manners=manners, jitter=random.Random(row)), worker)
@@ -163,7 +163,6 @@ class Home:
 
     def reborn(self):
         """The same client after its process was killed."""
-        assert isinstance(self.state, ClientFolder)
         self.state.close()
         return Home(self.computer, self.row, self.folder, self.shape)
 
@@ -213,8 +212,9 @@ class World:
     def __init__(self, experiment, folder, *, homes=None, served=None, shape=None, **options):
         self.experiment, self.folder = experiment, Path(folder)
         deadline = options["leases"].task_deadline if "leases" in options else None
-        self.setting = Setting.of(served or experiment, task_deadline=deadline)
-        self.computer = Computer(experiment, self.setting.objective.engine)
+        whole = ServedExperiment.of(served or experiment, task_deadline=deadline)
+        self.setting = whole.setting
+        self.computer = Computer(experiment, whole.objective.engine)
         n = experiment.data.num_clients
         self.options = {"min_clients": n, "leases": Leases(heartbeat=1e6, grace=1e6), **options}
         self.clock = Clock()

@@ -6,7 +6,7 @@ from torch import nn
 
 import turnout as to
 from turnout.deployment.client.computer import Computer
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.simulation import Simulation
 
 from ..deployment.world import World
@@ -32,7 +32,7 @@ def experiment(model, algorithm=None, **options):
     return to.Experiment(DATA, model, algorithm, rounds=2, evaluate_every=2, **options)
 
 
-@pytest.mark.parametrize("drive", [Simulation, Setting.of])
+@pytest.mark.parametrize("drive", [Simulation, ServedExperiment.of])
 def test_a_model_that_cannot_be_batched_is_computed_one_by_one(drive):
     with pytest.warns(RuntimeWarning, match="clients are computed one by one, because torch.func.vmap cannot batch"):
         assert drive(experiment(Branch())).objective.engine == "one_by_one"
@@ -44,7 +44,7 @@ def test_a_model_that_cannot_be_batched_is_computed_one_by_one(drive):
 def test_simulations_and_servers_choose_the_same_engine(algorithm):
     """That of a block of examples, where clients measure gradients over all of theirs."""
     model = nn.Sequential(nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 200, 3), nn.Flatten(), nn.Linear(800, 4))
-    chosen = [drive(experiment(model, algorithm)).objective.engine for drive in (Simulation, Setting.of)]
+    chosen = [drive(experiment(model, algorithm)).objective.engine for drive in (Simulation, ServedExperiment.of)]
     assert chosen[0] == chosen[1]
     assert chosen[0] == ("vectorised" if algorithm is None else "one_by_one")
 
@@ -63,7 +63,7 @@ def test_a_server_trains_what_a_simulation_trains(tmp_path):
     world.close()
 
 
-@pytest.mark.parametrize("drive", [Simulation, Setting.of])
+@pytest.mark.parametrize("drive", [Simulation, ServedExperiment.of])
 def test_labels_and_inputs_at_the_ends_of_their_range_are_tried(drive):
     small = nn.Linear(16, 3)  # of four classes
     with pytest.raises(to.ConfigurationError, match="the model does not fit the data"):

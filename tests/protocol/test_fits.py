@@ -10,7 +10,7 @@ import torch
 
 import turnout as to
 from turnout.core.checks import ConfigurationError
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.pieces.base import Correction, Guard, Weighting
 from turnout.protocol.fits import check_machines, check_pace
 from turnout.simulation import Simulation
@@ -67,7 +67,7 @@ def test_a_piece_that_needs_a_simulation_is_refused_by_a_server_alone():
     with pytest.raises(
         ConfigurationError, match=r"^AtHome: it reads a clock that real clients do not have: simulate it$"
     ):
-        Setting.of(run)
+        ServedExperiment.of(run)
     with pytest.raises(ConfigurationError, match=r"^NoiseShare: the noise of a client follows from the run's seed"):
         check_machines(
             to.average_participating(

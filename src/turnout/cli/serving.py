@@ -19,7 +19,7 @@ from turnout.cli.settings import Settings
 from turnout.core.checks import CheckpointError, Diverged
 from turnout.deployment.server import process
 from turnout.deployment.server.first_client import first_shape
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.wire.data_shape import MOST_MODEL, DataShape
 from turnout.experiment import Experiment
 from turnout.models import ModelSpec
@@ -79,7 +79,7 @@ def first_client_shape(
         run, _ = made(file, [*settings, *as_overrides(whole.settings())])
         if isinstance(run.model, ModelSpec):
             run.model.check_size(whole.inputs, run.data.num_outputs, MOST_MODEL)
-        Setting.of(run)
+        ServedExperiment.of(run)
         return whole
 
     announcement = {
@@ -118,7 +118,7 @@ def introduce(server: process.Server, folder: Path) -> None:
     """Print the state of the run, and what the server will see of clients."""
     setting, driver, options = server.setting, server.driver, server.options
     table = Table("what the server sees of a client", "kind", "because of")
-    for figure in setting.visible:
+    for figure in server.served.visible:
         table.add_row(figure.what, figure.kind, figure.piece)
     show(table)
     if server.experiment.data.is_declared and server.experiment.data.test is None and not setting.evaluate_share:

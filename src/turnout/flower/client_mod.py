@@ -22,7 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Task
-from turnout.deployment.client.state import ClientFolder, Pending
+from turnout.deployment.client.state import ClientState, Pending
 from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.messages import report_body
 from turnout.flower.arrays import Arrays
@@ -64,7 +64,7 @@ def mod(algorithm: Algorithm, folder: str | Path = "turnout-client") -> Callable
                 f"the server has other options of corrections, guards or personal parameters than {algorithm.name} here: "
                 "give Rule and mod the same algorithm"
             )
-        with closing(ClientFolder(Path(folder) / f"{order['run']}-{context.node_id}")) as state:
+        with closing(ClientState(Path(folder) / f"{order['run']}-{context.node_id}")) as state:
             return _Node(algorithm, state, message, context, app, order).reply()
 
     return run
@@ -74,11 +74,11 @@ def _serve(algorithm: Algorithm, folder: Path, message: Message, node: int) -> N
     """Insert the personal part of the node's last run into the model of a message that is not from `Rule`."""
     folders = sorted(folder.glob(f"*-{node}"), key=lambda path: path.stat().st_mtime)
     for key, record in list(message.content.array_records.items()) if folders else ():
-        with closing(ClientFolder(folders[-1])) as state:
+        with closing(ClientState(folders[-1])) as state:
             message.content[key] = _served(algorithm, Arrays.of(algorithm, record), state)
 
 
-def _served(algorithm: Algorithm, arrays: Arrays, state: ClientFolder) -> ArrayRecord:
+def _served(algorithm: Algorithm, arrays: Arrays, state: ClientState) -> ArrayRecord:
     """Return the model with which a client predicts, given the received arrays."""
     params = arrays.shared
     if algorithm.personal is not None:
@@ -93,7 +93,7 @@ class _Node:
     examples = 0
 
     def __init__(
-        self, algorithm: Algorithm, state: ClientFolder, message: Message, context: Context, app: App, order: Any
+        self, algorithm: Algorithm, state: ClientState, message: Message, context: Context, app: App, order: Any
     ) -> None:
         self._algorithm, self._state, self._message, self._order = algorithm, state, message, order
         self._app, self._context, self._metrics = app, context, MetricRecord()

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from turnout.core.checks import ConfigurationError, count, positive
+from turnout.core.types import State
 from turnout.deployment.server.recovery import opened
 from turnout.deployment.server.setting import RunSetting, norm_limit
 from turnout.deployment.wire.format import WireError, encode
@@ -94,7 +95,7 @@ class Rule(Options):
         positive("timeout", timeout)
         result, folder = Result(), Path(self.folder)
 
-        def score(version: int, params: torch.Tensor) -> dict[str, float]:
+        def score(version: int, params: torch.Tensor, _: State) -> dict[str, float]:
             metrics = None if evaluate_fn is None else evaluate_fn(version, ArrayRecord(arrays.tensors(params)))
             if metrics is not None:
                 result.evaluate_metrics_serverapp[version] = metrics
@@ -112,7 +113,7 @@ class Rule(Options):
                     if (plan := self.algorithm.privacy) is not None:
                         plan.check_correlation(num_rounds)
                         plan.check(num_rounds)
-                    score(0, setting.initial)
+                    setting.evaluate(0, setting.initial, {})
                 configs = {"train": train_config or {}, "evaluate": evaluate_config or {}}
                 server = GridServer(self, grid, arrays, driver, last, timeout, configs)
                 server.run_in_this_thread()

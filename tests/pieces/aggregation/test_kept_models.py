@@ -5,7 +5,7 @@ import pytest
 from tests.tiny import classification, federation
 
 from turnout import ConfigurationError, Experiment, Population, Sgd, compose, fedawe, models
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.pieces.aggregation import FedStale
 from turnout.pieces.local import GradientNorm, Scaffold
 from turnout.pieces.selection import WithReplacement
@@ -39,7 +39,7 @@ def test_a_buffer_is_refused():
 
 def test_a_server_on_a_network_refuses_it():
     with pytest.raises(ConfigurationError, match="KeptModels: clients go on from models that they keep"):
-        Setting.of(Experiment(DATA, models.Logistic(), fedawe()))
+        ServedExperiment.of(Experiment(DATA, models.Logistic(), fedawe()))
 
 
 @pytest.mark.parametrize("beta", [-0.1, 1.5])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from turnout.deployment.client.computer import Computer
     from turnout.deployment.client.join import Connection
     from turnout.deployment.client.session import Client
-    from turnout.deployment.client.state import ClientFolder
+    from turnout.deployment.client.state import ClientState
     from turnout.experiment import Experiment
 
 EPILOG = examples("""
@@ -115,7 +115,7 @@ def join(options: JoinOptions) -> None:
     connection = options.connection(url)
     from turnout.cli.joining import clients_experiment
     from turnout.deployment.client.computer import Computer
-    from turnout.deployment.client.state import ClientFolder
+    from turnout.deployment.client.state import ClientState
     from turnout.deployment.wire.data_shape import DataShape
 
     run = _announcement(connection, options.patience)
@@ -124,7 +124,7 @@ def join(options: JoinOptions) -> None:
     experiment, row = clients_experiment(run, data, options.experiment, options.client, options.device)
     kinds = _allowed(experiment, options.share)
     folder = options.folder(run)
-    state, computer = ClientFolder(folder), Computer(experiment, str(run["engine"]))
+    state, computer = ClientState(folder), Computer(experiment, str(run["engine"]))
     try:
         shape = None if run.get("data") is None else DataShape.of(experiment.data).settings()
         client = _client(options, state, computer, row, kinds, shape)
@@ -157,12 +157,12 @@ def introduced(run: dict[str, Any], connection: Connection, data: str, options: 
     from turnout.deployment.client.join import Joined, ServerSilent
     from turnout.deployment.client.newcomer import Newcomer
     from turnout.deployment.client.sent import Unlogged
-    from turnout.deployment.client.state import ClientFolder
+    from turnout.deployment.client.state import ClientState
     from turnout.simulation.running import stops_on_signal
 
     shape = shape_of(run, data)
     say(f"the server waits for the first client: it is told that there are {shape}")
-    state = ClientFolder(options.folder(run))
+    state = ClientState(options.folder(run))
     try:
         newcomer = Newcomer(state, name=options.name, code=options.code, data=shape.settings())
         with logged(options.log, None, connection.url) as sent, stops_on_signal() as stopped:
@@ -190,7 +190,7 @@ def _allowed(experiment: Experiment, share: str | None) -> Sequence[str]:
 
 def _client(
     options: JoinOptions,
-    state: ClientFolder,
+    state: ClientState,
     computer: Computer,
     row: int,
     kinds: Sequence[str],

@@ -42,12 +42,12 @@ def replay(options: ReplayOptions) -> None:
 
     needs("serve", "sqlalchemy")
     from turnout.deployment.server.replay import replay as replay_journal
-    from turnout.deployment.server.setting import Setting
+    from turnout.deployment.server.served_experiment import ServedExperiment
 
     folder = options.folder
     experiment, settings = settings_in(folder, options.code or ())
     again = replay_journal(
-        Setting.of(experiment), folder, options.database, options.store, options.as_trace is not None
+        ServedExperiment.of(experiment).setting, folder, options.database, options.store, options.as_trace is not None
     )
     version, digest = again.driver.version, again.driver.publication.digest
     if again.begins:

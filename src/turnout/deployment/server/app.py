@@ -67,10 +67,10 @@ class Http(Endpoints):
         sender: dict[str, Any] = {}
         match route.sender:
             case "anyone":
-                self._gate.stranger(request)
+                self._gate.strangers.count(request)
             case "newcomer":
-                self._gate.stranger(request)
-                sender["token"] = self._gate.token(request)
+                self._gate.strangers.count(request)
+                sender["token"] = self._gate.strangers.token(request)
             case "client":
                 sender["client"] = self._gate.client(request)
             case "administrator":

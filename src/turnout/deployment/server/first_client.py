@@ -79,7 +79,7 @@ class FirstClient(Endpoints):
 
     async def handle(self, route: Route, request: Request) -> Response:
         """Answer routes that need no run; for all others, ask to try again later."""
-        self._strangers.stranger(request)
+        self._strangers.count(request)
         if route.sender == "newcomer":
             self._strangers.token(request)
             return await self.enrol(await body_of(request, Enrol, self._options.limits.body_seconds))

@@ -24,8 +24,8 @@ from turnout.deployment.server.blame import PieceFailed
 from turnout.deployment.server.database import StoreLost
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.recovery import opened
+from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.server.service import Service
-from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.sockets import PlainUvicorn, bounded
 from turnout.deployment.server.store import Store
 from turnout.deployment.server.training import secure, training
@@ -63,7 +63,8 @@ class Server:
         folder = folder.absolute()  # pieces may change the working directory
         options, self.folder, self.experiment = options or Options(), folder, experiment
         leases = options.leases
-        self.setting = Setting.of(experiment, leases.heartbeat, options.max_norm, leases.task_deadline)
+        self.served = ServedExperiment.of(experiment, leases.heartbeat, options.max_norm, leases.task_deadline)
+        self.setting = self.served.setting
         most = self.setting.check_clients(options.min_clients, options.max_clients)
         self.options = replace(options, max_clients=most)
         make(folder)
@@ -90,7 +91,7 @@ class Server:
         """Return the description of the run for clients before they enrol, as plain values."""
         described = (
             self.setting.algorithm,
-            self.setting.objective,
+            self.served.objective,
             self.setting.seed,
             self.setting.reports["train"].manifest,
             self.experiment.population.opting is not None,
@@ -99,7 +100,7 @@ class Server:
             "protocol": PROTOCOL,
             "run": self.store.facts.run,
             "algorithm": self.setting.algorithm.name,
-            "engine": self.setting.objective.engine,
+            "engine": self.served.objective.engine,
             "settings": settings,
             "describes": {name: self.setting.description[name] for name in ("algorithm", "model", "loss", "seed")},
             "num_classes": self.experiment.data.num_classes,
@@ -112,7 +113,7 @@ class Server:
                 },
                 "groups": self.setting.sums.facts["groups"],
             },
-            "sees": [vars(item) for item in self.setting.visible],
+            "sees": [vars(item) for item in self.served.visible],
             "training": training(*described),
             "secure": secure(*described),
         }

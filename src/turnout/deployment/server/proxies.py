@@ -20,6 +20,7 @@ class Networks:
     Args:
         networks: addresses or networks.
         option: name of the option, for error messages.
+        needed: what the option takes, for error messages.
 
     Raises:
         ConfigurationError: for anything else, and for a network of all addresses.
@@ -29,31 +30,24 @@ class Networks:
     [True, True, False, True]
     """
 
-    _needed = "the address of a machine, such as 10.0.0.2, or a network, such as 10.0.0.0/24"
+    def __init__(
+        self,
+        networks: Iterable[str] = (),
+        option: str = "trusted_addresses",
+        needed: str = "the address of a machine, such as 10.0.0.2, or a network, such as 10.0.0.0/24",
+    ) -> None:
+        self._networks = list[_Network]()
+        for text in map(str.strip, networks):
+            if (network := _network(text)) is None:
+                raise ConfigurationError(f"{option}: got {text!r}, needed {needed}")
+            self._networks.append(network)
 
-    def __init__(self, networks: Iterable[str] = (), option: str = "trusted_addresses") -> None:
-        self._networks = tuple(self._network(text.strip(), option) for text in networks)
-
-    def __contains__(self, address: str) -> bool:
-        parsed = _parsed(address)
-        return parsed is not None and self._holds(parsed)
-
-    def _holds(self, address: _Address) -> bool:
-        return any(address in network for network in self._networks)
-
-    def _network(self, text: str, option: str) -> _Network:
-        """Read an address or a network."""
-        try:
-            network = ipaddress.ip_network(text)
-            mapped = isinstance(network, ipaddress.IPv6Network) and network.network_address.ipv4_mapped is not None
-        except ValueError:
-            network, mapped = None, False
-        if network is None or mapped or not network.prefixlen:
-            raise ConfigurationError(f"{option}: got {text!r}, needed {self._needed}")
-        return network
+    def __contains__(self, address: str | _Address) -> bool:
+        parsed = _parsed(address) if isinstance(address, str) else address
+        return parsed is not None and any(parsed in network for network in self._networks)
 
 
-class Proxies(Networks):
+class Proxies:
     """Addresses of trusted reverse proxies.
 
     A proxy appends the address of its peer to X-Forwarded-For, and the client can send any entries to the left of that. So
@@ -61,6 +55,9 @@ class Proxies(Networks):
 
     Args:
         networks: addresses or networks, IPv4 or IPv6.
+
+    Attributes:
+        addresses: those of the proxies.
 
     Raises:
         ConfigurationError: for anything else, and for a network of all addresses.
@@ -72,13 +69,12 @@ class Proxies(Networks):
     True
     """
 
-    _needed = (
-        "the address of a proxy, such as 10.0.0.2, or a network of proxies, such as 10.0.0.0/24: anyone in it may choose the "
-        "address by which it is counted"
-    )
-
     def __init__(self, networks: Iterable[str] = ()) -> None:
-        super().__init__(networks, "proxy_headers")
+        needed = (
+            "the address of a proxy, such as 10.0.0.2, or a network of proxies, such as 10.0.0.0/24: anyone in it may choose "
+            "the address by which it is counted"
+        )
+        self.addresses = Networks(networks, "proxy_headers", needed)
 
     def client(self, peer: str, forwarded: Sequence[bytes]) -> str | None:
         """Return the address of the client whose request a proxy forwards.
@@ -91,7 +87,7 @@ class Proxies(Networks):
             The rightmost address that is not a trusted proxy, or the leftmost one if all are; the peer where the header is
             malformed; None without the header, or on a connection from another machine.
         """
-        if not forwarded or peer not in self:
+        if not forwarded or peer not in self.addresses:
             return None
         client = None
         entries = b",".join(forwarded).decode("latin-1").split(",")
@@ -99,9 +95,19 @@ class Proxies(Networks):
             client = _parsed(entry.strip(" \t"))
             if client is None:
                 return peer
-            if not self._holds(client):
+            if client not in self.addresses:
                 return str(client)
         return peer if client is None or len(entries) > _MOST else str(client)
+
+
+def _network(text: str) -> _Network | None:
+    """Parse an address or a network; return None for anything else, for a mapped one and for a network of all addresses."""
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError:
+        return None
+    mapped = isinstance(network, ipaddress.IPv6Network) and network.network_address.ipv4_mapped is not None
+    return None if mapped or not network.prefixlen else network
 
 
 def _parsed(text: str) -> _Address | None:

@@ -19,7 +19,7 @@ from turnout.deployment.server.retention import replay_start
 from turnout.deployment.server.roster import REASONS
 from turnout.deployment.server.saved_state import restore
 from turnout.deployment.server.served_run import OVER
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import SQLITE, Store
 from turnout.protocol.pace import BoundRounds
 from turnout.protocol.survey import FIRST_TASK, ClosedSurvey
@@ -110,7 +110,7 @@ class Replayed:
 
 
 def replay(
-    setting: Setting, folder: Path, database: str | None = None, store: str | None = None, whole: bool = False
+    setting: RunSetting, folder: Path, database: str | None = None, store: str | None = None, whole: bool = False
 ) -> Replayed:
     """Recompute a run from its journal and the reports of clients.
 

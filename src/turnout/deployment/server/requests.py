@@ -41,7 +41,7 @@ class Strangers:
     """
 
     def __init__(self, rate: float, trusted: Networks) -> None:
-        self._strangers, self._trusted = RateLimit(rate / 5, 2 * rate), trusted
+        self._limit, self._trusted = RateLimit(rate / 5, 2 * rate), trusted
 
     def token(self, request: Request) -> str:
         """Return the token of a request.
@@ -51,13 +51,13 @@ class Strangers:
         """
         kind, _, token = (header(request, "authorization") or "").partition(" ")
         if kind.lower() != "bearer" or not TOKEN.fullmatch(token):
-            self.stranger(request)
+            self.count(request)
             raise Refused(
                 401, "this takes a token of 32 to 200 letters, digits or ._~+/=-: Authorization: Bearer TOKEN"
             )
         return token
 
-    def stranger(self, request: Request) -> None:
+    def count(self, request: Request) -> None:
         """Count a request without a token.
 
         Raises:
@@ -65,26 +65,29 @@ class Strangers:
         """
         host = request.client.host if request.client else ""
         if host not in self._trusted:
-            self._slow_down(self._strangers, network_of(host) or host)
-
-    @staticmethod
-    def _slow_down(limit: RateLimit, peer: Hashable, what: str = "requests", instead: str = "") -> None:
-        if wait := limit.wait(peer):
-            raise Refused(429, f"too many {what}: try again in {wait:.1f} seconds{instead}", seconds=round(wait, 1))
+            _slow_down(self._limit, network_of(host) or host)
 
 
-class Gate(Strangers):
+def _slow_down(limit: RateLimit, peer: Hashable, what: str = "requests", instead: str = "") -> None:
+    if wait := limit.wait(peer):
+        raise Refused(429, f"too many {what}: try again in {wait:.1f} seconds{instead}", seconds=round(wait, 1))
+
+
+class Gate:
     """Admit requests by their token, at a limited rate.
 
     Args:
         service: looks up clients.
         options: of the server.
         administrator: hash of the administrator's token; with ``""`` there is no administrator.
+
+    Attributes:
+        strangers: reads tokens, and counts requests without a known one.
     """
 
     def __init__(self, service: Service, options: Options, administrator: str = "") -> None:
-        super().__init__(options.rate, options.trusted)
-        self._service, self._administrator = service, administrator
+        self.strangers = Strangers(options.rate, options.trusted)
+        self._service, self._administrator, self._trusted = service, administrator, options.trusted
         hourly, rate = options.enrolments_per_address, options.rate
         self._newcomers, self._limit = RateLimit(hourly / 3600, hourly), RateLimit(rate, 4 * rate)
 
@@ -94,11 +97,11 @@ class Gate(Strangers):
         Raises:
             Refused: for an unknown token, or too many requests.
         """
-        client = self._service.client_of(self.token(request))
+        client = self._service.client_of(self.strangers.token(request))
         if client is None:
-            self.stranger(request)
+            self.strangers.count(request)
             raise Refused(401, "this server does not know the token: enrol first")
-        self._slow_down(self._limit, client)
+        _slow_down(self._limit, client)
         return client
 
     def administrator(self, request: Request) -> None:
@@ -107,10 +110,10 @@ class Gate(Strangers):
         Raises:
             Refused: where the token is missing or wrong, and where the address sends too many wrong ones.
         """
-        token = self.token(request)
+        token = self.strangers.token(request)
         if hmac.compare_digest(hashed(token), self._administrator):  # in constant time
             return
-        self.stranger(request)
+        self.strangers.count(request)
         if self._service.client_of(token) is not None:
             raise Refused(403, "this takes the administrator's token, not a client's")
         raise Refused(401, "this is not the administrator's token")
@@ -127,7 +130,7 @@ class Gate(Strangers):
         network = network_of(host) or (host if request.scope.get("forwarded") else None)
         if network is None or host in self._trusted or self._service.enrolment.client_of(token) is not None:
             return None
-        self._slow_down(
+        _slow_down(
             self._newcomers, network, "new clients of this address", "; or start the server with --trusted-addresses"
         )
         return network

@@ -1,53 +1,42 @@
-"""Prepare an experiment for a server, and check that it can be deployed."""
+"""Settings of a run on a server, and the formats of what its clients send."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
-from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.system import memory_bytes
-from turnout.core.types import Federation, State
-from turnout.data.federated import Shards
-from turnout.data.transforms import Transform, bake
-from turnout.deployment.client.computer import Computer
-from turnout.deployment.client.worker import Worker
-from turnout.deployment.server.deployable import check, within_delta
-from turnout.deployment.wire.assignment import Assignment, plain_row
-from turnout.deployment.wire.format import length, model_tensors, read_manifest
-from turnout.deployment.wire.messages import Coding, ReportFormat
+from turnout.core.types import Adapter, Federation, State
+from turnout.deployment.server.deployable import within_delta
+from turnout.deployment.wire.assignment import Assignment
+from turnout.deployment.wire.format import length
+from turnout.deployment.wire.messages import ReportFormat
 from turnout.deployment.wire.phases import PhaseFormat, input_shapes
-from turnout.deployment.wire.privacy import ANSWERS, Visible, visible
 from turnout.deployment.wire.surveys import SumsFormat, question_of
-from turnout.engine.objective import Objective
-from turnout.engine.trial import try_model
-from turnout.evaluation.evaluate import columns, evaluate
 from turnout.evaluation.queries import Question
-from turnout.evaluation.sums import SumsForm, metric_sums
+from turnout.evaluation.sums import SumsForm
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.protocol.answer_sum import AnswerLayout, AnswerSum
 from turnout.protocol.pace import Pace, Phase
-from turnout.protocol.published import Published
 from turnout.protocol.secure.masked_sum import form_of, form_of_keys
 from turnout.protocol.survey import FIRST_TASK, SURVEYS
-from turnout.record.describe import describe
 from turnout.simulation.trained import Trained
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunSetting:
-    """The settings of a run on a server that only has the parameters of a model, and cannot compute it.
+    """The settings of a run on a server, which may have only the parameters of a model.
 
     Attributes:
         algorithm, pace, rounds, seed, evaluate_every, evaluate_share, record_weights: of the experiment.
         initial: the first model's shared part, ``[P]``.
+        adapters: the low-rank adapters of the shared part.
         reports: formats of reports, by phase.
         sums: the sums of an evaluation by clients.
         widths: sizes of an example; see `turnout.evaluation.queries.Question.shapes`.
@@ -55,7 +44,8 @@ class RunSetting:
         task_deadline: maximum age of a task in seconds; None has no limit.
         description: the experiment as plain values.
         trained: names of the parameters of the model, for exports of a checkpoint.
-        score: returns the columns of an evaluation, given version and parameters; None where the server evaluates nothing.
+        score: returns the columns of an evaluation, given the version, parameters and shared vectors of a model; None where
+            the server evaluates nothing.
     """
 
     algorithm: Algorithm
@@ -66,6 +56,7 @@ class RunSetting:
     evaluate_share: float = 0.0
     record_weights: bool
     initial: torch.Tensor
+    adapters: tuple[Adapter, ...] = ()
     reports: dict[Phase, ReportFormat]
     sums: SumsForm = field(default_factory=SumsForm)
     widths: dict[str, int] = field(default_factory=dict)
@@ -73,12 +64,11 @@ class RunSetting:
     task_deadline: float | None = None
     description: dict[str, Any]
     trained: Trained
-    score: Callable[[int, torch.Tensor], dict[str, float]] | None = None
+    score: Callable[[int, torch.Tensor, State], dict[str, float]] | None = None
 
     def evaluate(self, version: int, params: torch.Tensor, shared: State) -> dict[str, float]:
         """Evaluate the model of a version, with its shared vectors; empty where the server has no test examples."""
-        del shared
-        return {} if self.score is None else self.score(version, params)
+        return {} if self.score is None else self.score(version, params, shared)
 
     def expected(self, task: Assignment) -> ReportFormat | PhaseFormat | SumsFormat:
         """Return the format of a report on a task."""
@@ -120,7 +110,14 @@ class RunSetting:
     def federation(self, num_clients: int) -> Federation:
         """Return the federation of a number of clients, as the server knows it."""
         initial = self.initial
-        return Federation(num_clients, len(initial), device=initial.device, dtype=initial.dtype, seed=self.seed)
+        return Federation(
+            num_clients,
+            len(initial),
+            device=initial.device,
+            dtype=initial.dtype,
+            seed=self.seed,
+            adapters=self.adapters,
+        )
 
     def check_clients(self, min_clients: int, max_clients: int | None) -> int:
         """Return how many clients may enrol.
@@ -157,126 +154,9 @@ class RunSetting:
         return most
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Setting(RunSetting):
-    """The settings of a run on a server that has the model.
-
-    Attributes:
-        objective: model and loss.
-        test: test examples of the server, and their transforms; None where it has none, or where models are personal.
-        visible: what the server sees of a client.
-    """
-
-    objective: Objective
-    test: tuple[Shards, tuple[Transform, ...]] | None
-    visible: tuple[Visible, ...]
-
-    @classmethod
-    def of(
-        cls,
-        experiment: Configuration,
-        heartbeat: float = 10.0,
-        max_norm: float | Literal["auto"] | None = "auto",
-        task_deadline: float | None = None,
-    ) -> Setting:
-        """Take the settings of an experiment, and do each task of one client once.
-
-        Args:
-            experiment: what is run.
-            heartbeat: seconds between two heartbeats of a client at work.
-            max_norm: see `turnout.deployment.server.options.Options`.
-            task_deadline: maximum age of a task in seconds; None has no limit.
-
-        Raises:
-            ConfigurationError: for options that have no meaning between real machines.
-        """
-        check(experiment)
-        computer = _tried_computer(experiment)
-        algorithm, objective = experiment.algorithm, computer.objective
-        initial = objective.initial[: objective.layout.num_shared]
-        max_norm = norm_limit(initial, max_norm)
-        return cls(
-            algorithm=algorithm,
-            pace=experiment.pace,
-            rounds=experiment.rounds,
-            seed=experiment.seed,
-            evaluate_every=experiment.evaluate_every,
-            evaluate_share=experiment.evaluate_share,
-            record_weights=experiment.record_weights,
-            initial=initial,
-            reports={
-                phase: _tried_report(computer, phase, initial, max_norm)
-                for phase in algorithm.phases
-                if phase not in algorithm.aggregation.phases
-            },
-            sums=experiment.sums_form(),
-            widths=experiment.data.widths,
-            objective=objective,
-            test=_test(experiment),
-            heartbeat=heartbeat,
-            task_deadline=task_deadline,
-            description=describe(experiment),
-            visible=visible(algorithm) + (ANSWERS if experiment.evaluate_share else ANSWERS[1:]),
-            trained=Trained.of_parts(experiment, objective, initial),
-        )
-
-    def federation(self, num_clients: int) -> Federation:
-        """Return the federation of a number of clients, with the adapters of the model."""
-        return replace(super().federation(num_clients), adapters=self.objective.network.adapters)
-
-    def evaluate(self, version: int, params: torch.Tensor, shared: State) -> dict[str, float]:
-        """Evaluate a model on the server's test examples."""
-        del version
-        if self.test is None:
-            return {}
-        shards, transforms = self.test
-        self.objective.network.rebase(shared)
-        return columns(evaluate(self.objective, params, shards, transforms).mean(), "test")
-
-
-def _tried_computer(experiment: Configuration) -> Computer:
-    """Return the model, algorithm and data of an experiment, after trying the model and the metrics on a minibatch."""
-    computer, algorithm = Computer(experiment), experiment.algorithm
-    measures = bool(algorithm.measurements or algorithm.selection.measurements)
-    x, y = try_model(computer.clients(0, 0), getattr(algorithm.local, "batch_size", 16), measures)
-    if experiment.metrics:
-        objective = computer.objective
-        metric_sums(experiment.named_metrics(), *objective.judged(objective.initial, iter([(x, y)]))[2:])
-    return computer
-
-
 def norm_limit(initial: torch.Tensor, max_norm: float | Literal["auto"] | None) -> float | None:
     """Return the maximum norm of an update; ``"auto"`` is 100 times that of the first model, or of ones if that is larger."""
     return 100.0 * max(length(initial), math.sqrt(len(initial))) if max_norm == "auto" else max_norm
-
-
-def _tried_report(computer: Computer, phase: Phase, initial: torch.Tensor, max_norm: float | None) -> ReportFormat:
-    """Return the format of the report that the client with the fewest examples makes in a phase."""
-    algorithm = computer.experiment.algorithm
-    num_clients = max(computer.shards.num_clients, getattr(algorithm.selection, "cohort_size", 1))
-    federation = replace(computer.federation, num_clients=num_clients)
-    row = int(computer.shards.sizes.argmin())
-    rates = np.full(federation.num_clients, 0.5)  # of clients; the state is only used here
-    state = algorithm.init(initial, Federation(**{**vars(federation), "rates": rates}))
-    inputs = plain_row(algorithm.per_client_inputs(np.array([row]), state, federation), 0)
-    task = Assignment(0, -1 if phase == "prepare" else 0, phase, 0, "", 0, 1.0, inputs)
-    worker = Worker(computer, row)
-    model = model_tensors(initial, algorithm.shared(state), algorithm.broadcast_dtype(initial.dtype))
-    done = worker.do(row, task, model, worker.first_memory())
-    if done is None:
-        raise ConfigurationError("a client's first update holds NaN or infinity: write a smaller lr")
-    coding = Coding.of(algorithm, computer.experiment.seed, computer.objective)
-    return ReportFormat(read_manifest(done[0]), coding, algorithm.aggregation.nulls_dropped, max_norm)
-
-
-def _test(experiment: Configuration) -> tuple[Shards, tuple[Transform, ...]] | None:
-    """Return the test examples of the server, and their transforms."""
-    data = experiment.data
-    held_out = data.test or (data.client_test if Published(experiment.algorithm).data else None)
-    if held_out is None or experiment.algorithm.personal is not None or not len(held_out.x):
-        return None
-    x, later = bake(data.transforms, held_out.x)
-    return Shards(x, held_out.y, held_out.offsets).to(torch.device(experiment.device)), later
 
 
 def _bytes(algorithm: Algorithm, initial: torch.Tensor, federation: Federation) -> int:

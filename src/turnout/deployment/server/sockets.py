@@ -81,7 +81,7 @@ class BoundedHttp(HttpToolsProtocol):
     def network(self, transport: Any) -> str | None:
         """Return the network that a connection is counted in; None where it is not counted by address."""
         address = get_remote_addr(transport)
-        if address is None or address[0] in self.proxies or address[0] in self.trusted:
+        if address is None or address[0] in self.proxies.addresses or address[0] in self.trusted:
             return None
         return network_of(address[0])
 
