@@ -66,11 +66,6 @@ class Configuration:
             raise ConfigurationError(
                 "label_groups: with a personal part there is no one model whose accuracies these are"
             )
-        if self.data.unseen_validation is not None and self.algorithm.personal is not None:
-            raise ConfigurationError(
-                "validation_clients: a client that never trains has no personal part to be judged with: write "
-                "validation_fraction=0.1 in split() in its place"
-            )
         self._choose_loss()
         if not self.data.has_labels:
             self._check_without_labels()

@@ -223,5 +223,3 @@ def test_what_is_no_whole_client_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="test_clients: got 2, and arrays has an official test split"):
         official.split(to.partition.Iid(), 2, test_clients=2)
     assert official.split(to.partition.Iid(), 2, test_clients=2, official_test="pool").test is not None
-    with pytest.raises(ConfigurationError, match="validation_clients: a client that never trains has no personal part"):
-        experiment(whole(), algorithm=to.fedper(cohort_size=3))

@@ -10,6 +10,7 @@ from turnout.data.federated import Shards
 from turnout.pieces.personalization import Personal
 from turnout.population.availability import Bernoulli
 from turnout.simulation import Simulation
+from turnout.simulation.newcomers import Newcomers
 
 from ..tiny import classification
 
@@ -154,3 +155,54 @@ def test_unseen_clients_are_judged_after_each_number_of_steps():
     for steps, message in (((), "each once"), ((2, 2), "each once"), ((1, 0), "got 0, needed a whole number >= 1")):
         with pytest.raises(ConfigurationError, match=f"adaptation_steps: .*{message}"):
             Personal(adaptation_steps=steps)
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+def test_validation_clients_fit_their_personal_part_to_one_half_and_are_scored_on_the_other(engine):
+    """One step of all examples of the first half, so the outcome is known."""
+    data = replace(DATA, unseen_validation=OTHERS)
+    pieces = (Sgd(lr=0.3, steps=3, batch_size=64), Personal(adaptation_steps=(1,)))
+    simulation = simulation_of(data, *pieces, engine=engine)
+    newcomers = Newcomers.of(simulation.experiment, simulation.workspace)
+    assert newcomers is not None
+    halves = newcomers.fitting, newcomers.validation
+    for k in range(3):
+        rows = torch.cat([half.client(k)[0] for half in halves])
+        assert sorted(rows.tolist()) == sorted(OTHERS.client(k)[0].tolist())
+    assert np.abs(halves[0].sizes - halves[1].sizes).tolist() == [size % 2 for size in OTHERS.sizes]
+    shared = simulation.coordinator.federation.num_params
+    first, losses = torch.cat([simulation.state.params, simulation.objective.initial[shared:]]), []
+    for k in range(3):
+        module = simulation.experiment.build_model()
+        simulation.objective.layout.load(module, first)
+        x, y = newcomers.fitting.client(k)
+        named = dict(module.named_parameters())
+        step = torch.autograd.grad(
+            nn.functional.cross_entropy(module(x), y), [named["output.weight"], named["output.bias"]]
+        )
+        adapted = first - 0.3 * torch.cat([torch.zeros(shared), *[part.flatten() for part in step]])
+        losses.append(score(simulation, k, newcomers.validation, adapted)[0])
+    last = simulation.history.rounds.to_pylist()[-1]
+    assert last["validation_loss"] == pytest.approx(float(torch.cat(losses).mean()), rel=1e-5)
+
+
+def test_validation_by_newcomers_has_further_metrics_and_changes_no_training():
+    pieces = (Sgd(lr=0.3, batch_size=4), Personal(adaptation_steps=2))
+    runs = [
+        simulation_of(replace(DATA, unseen_validation=shards), *pieces, metrics=("balanced_accuracy",))
+        for shards in (OTHERS, None)
+    ]
+    assert torch.equal(*(run.state.params for run in runs))
+    assert 0.0 <= runs[0].history.rounds.to_pylist()[-1]["validation_balanced_accuracy"] <= 1.0
+    assert not any(name.startswith("validation") for name in runs[1].history.column_names)
+
+
+def test_validation_by_newcomers_is_in_every_evaluation_because_it_decides_when_to_stop():
+    data, algorithm = replace(DATA, unseen_validation=OTHERS), compose(Sgd(lr=0.3, batch_size=4), Personal())
+    result = Experiment(data, MODEL, algorithm, rounds=4, evaluate_every=2).run()
+    assert [row["round"] for row in result.rounds.to_pylist() if row["validation_loss"] is not None] == [2, 4]
+
+
+def test_newcomers_without_two_examples_are_refused():
+    with pytest.raises(ConfigurationError, match="validation_clients: no client has two examples, one to fit"):
+        simulation_of(replace(DATA, unseen_validation=cut((1, 1), seed=6)), Sgd(), Personal())

@@ -115,7 +115,7 @@ class FederatedData:
         test: pooled test examples that belong to no client, such as an official test split; None if there are none.
         client_test: test examples of each training client; None if there are none.
         validation: validation examples of each training client, for the choice of settings; None if there are none.
-        unseen_validation: pooled examples of clients that never train, in place of `validation`; None if there are none.
+        unseen_validation: examples of clients that never train, in place of `validation`; None if there are none.
         unseen_train, unseen_test: examples of clients that never train and only receive the model; None if there are none.
         num_classes: C; labels are 0..C-1. By default one more than the largest label; None for numbers to predict.
         transforms: applied to minibatches in order; random ones only in training.

@@ -143,10 +143,11 @@ def own_examples(
         for name, (mask, holders) in groups.items()
         if len(holders)
     }
-    for name, holders in (("unseen_validation", clients.validation), ("test", clients.test)):
-        if len(holders):
-            rows, sizes = rows_of(clients.rows, clients.owner, np.ones_like(tests), holders)
-            parts[name] = (rows, np.array([sizes.sum()]))
+    if len(clients.validation):
+        parts["unseen_validation"] = rows_of(clients.rows, clients.owner, np.ones_like(tests), clients.validation)
+    if len(clients.test):
+        rows, sizes = rows_of(clients.rows, clients.owner, np.ones_like(tests), clients.test)
+        parts["test"] = (rows, np.array([sizes.sum()]))
     if len(test_rows):
         parts["test"] = (test_rows, np.array([len(test_rows)]))
     flipped = clients.rows[np.isin(clients.owner, clients.flipped)]

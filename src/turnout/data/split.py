@@ -55,7 +55,8 @@ def split_source(
             methods are chosen; rounded, and at least one example remains for training.
         unseen_clients: number of further clients that never train, for `unseen_train` and `unseen_test`.
         validation_clients: number of further clients that never train, whose examples are `unseen_validation`, in place of
-            `validation_fraction`.
+            `validation_fraction`. With personal models, each fits its model to half of its examples, by `adaptation_steps`,
+            and validates it on the other half.
         test_clients: number of further clients that never train, whose examples are the pooled test, in place of
             `test_fraction`.
         flip_labels: share of the clients, drawn without replacement, whose labels y become C - 1 - y, in training and in

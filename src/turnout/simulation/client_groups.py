@@ -16,7 +16,7 @@ from turnout.engine.full_batch import full_scores
 from turnout.engine.loss import metric_of
 from turnout.engine.objective import Objective
 from turnout.evaluation.evaluate import figures
-from turnout.pieces.base import Local, Personalization
+from turnout.pieces.base import Local
 from turnout.pieces.base.tuning import tuned
 from turnout.simulation.workspace import ignore_progress
 
@@ -94,50 +94,3 @@ class ClientGroup:
             parts.append(part)
             watch(purpose, low + len(rows), self.num_clients)
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def unseen_figures(
-    personal: Personalization, local: Local, task: Task, first: torch.Tensor, group: ClientGroup, lanes: int
-) -> dict[str, float]:
-    """Return loss, and accuracy or root-mean-square error, of clients that never trained.
-
-    They receive the shared part, which is frozen, and fit a personal part to their data. Figures are over all their examples.
-
-    Args:
-        personal: the personalization, with the number of local steps.
-        local: the local rule.
-        task: the shared part, the version and the seed.
-        first: the initial personal part, ``[P_v]``.
-        group: the clients.
-        lanes: number of clients that train side by side.
-    """
-    steps = personal.adaptation_steps
-    by_kind = {f"unseen_after_{k}": k for k in steps} if isinstance(steps, tuple) else {"unseen": steps}
-    return {
-        f"{kind}_{name}": value
-        for kind, number in by_kind.items()
-        for name, value in _figures(personal, local, number, task, first, group, lanes).items()
-    }
-
-
-def _figures(
-    personal: Personalization,
-    local: Local,
-    steps: int,
-    task: Task,
-    first: torch.Tensor,
-    group: ClientGroup,
-    lanes: int,
-) -> dict[str, float]:
-    """Return the figures after this number of steps, by split and name."""
-    whole = personal.newcomer(task.params, first)
-    rule, row = personal.adapting(local, steps), {}
-    scores = group.scores_after(rule, lambda _: whole, task, "personal parts of the unseen", lanes)
-    for split, shards in group.splits.items():
-        has_data = shards.sizes > 0
-        share = shards.sizes[has_data] / max(shards.sizes.sum(), 1)
-        for name in ("loss", metric_of(shards.y)):
-            values, power = scores[f"{split}_{name}"][has_data], 2 if name == "rmse" else 1
-            row[f"{split}_{name}"] = float((share @ values**power) ** (1 / power))
-    # The score is NaN if outputs do not have the shape of targets.
-    return {name: value for name, value in row.items() if not np.isnan(value)}

@@ -13,11 +13,12 @@ from turnout.data.federated import FederatedData, Shards
 from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, thinned
 from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.metrics import Metric, measured
-from turnout.evaluation.personal import PersonalScores, evaluate_personal, evaluate_personal_with_outputs
+from turnout.evaluation.personal import Models, PersonalScores, evaluate_personal, evaluate_personal_with_outputs
 from turnout.pieces.base import KnownInAdvance, Personalization
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.simulation.client_groups import ClientGroup, unseen_figures
+from turnout.simulation.client_groups import ClientGroup
 from turnout.simulation.memory import ClientMemory
+from turnout.simulation.newcomers import Newcomers, unseen_figures
 from turnout.simulation.workspace import Workspace
 
 
@@ -28,38 +29,55 @@ class Judge:
         workspace: model and data.
         models: the present models.
         metrics: further metrics of outputs and targets, by name.
+        newcomers: validation clients with personal models; None if there are none.
     """
 
-    def __init__(self, workspace: Workspace, models: PresentModels, metrics: Mapping[str, Metric]) -> None:
-        self._workspace, self._models, self._metrics = workspace, models, metrics
+    def __init__(
+        self, workspace: Workspace, models: PresentModels, metrics: Mapping[str, Metric], newcomers: Newcomers | None
+    ) -> None:
+        self._workspace, self._models, self._metrics, self._newcomers = workspace, models, metrics, newcomers
 
-    def scores(self, shards: Shards) -> Scores | PersonalScores:
-        """Evaluate the shared model, or each client's personal one, on these examples."""
+    def scores(self, shards: Shards, serving: Models | None = None) -> Scores | PersonalScores:
+        """Evaluate the shared model, or each client's personal one, on these examples.
+
+        Args:
+            shards: the examples.
+            serving: returns the personal models of these clients; None for those of the training clients.
+        """
         workspace, models, outputs = self._workspace, self._models, bool(self._metrics)
         if models.personal is None:
             return evaluate(workspace.objective, models.params, shards, workspace.data.transforms, outputs=outputs)
+        serving = serving or models.serving
         if outputs:
-            return evaluate_personal_with_outputs(
-                workspace.objective, models.serving, shards, workspace.data.transforms
-            )
+            return evaluate_personal_with_outputs(workspace.objective, serving, shards, workspace.data.transforms)
         clients = partial(workspace.clients, shards=shards)
-        return evaluate_personal(models.serving, clients, shards, workspace.lanes)
+        return evaluate_personal(serving, clients, shards, workspace.lanes)
 
     def figures(
-        self, most: int | None, groups: tuple[tuple[int, ...], ...] | None, gradients: float | None
+        self,
+        present: Task,
+        most: int | None,
+        groups: tuple[tuple[int, ...], ...] | None,
+        gradients: float | None,
     ) -> dict[str, float]:
         """Return loss, and accuracy or root-mean-square error, of the present model on each split.
 
         Args:
+            present: the present model, its version, and the seed.
             most: maximum number of examples; None is all.
             groups: groups of labels with accuracies of their own; None is none.
             gradients: the fraction of clients in a cohort, for the norms of gradients; None leaves these out.
         """
-        row, data = {}, self._workspace.data
-        for name, whole in (("train", data.train), ("validation", data.validation), ("test", data.test)):
+        row, data, newcomers = {}, self._workspace.data, self._newcomers
+        splits: dict[str, tuple[Shards | None, Models | None]] = {
+            "train": (data.train, None), "validation": (data.validation, None), "test": (data.test, None)
+        }  # fmt: skip
+        if newcomers is not None:
+            splits["validation"] = newcomers.validation, partial(newcomers.models, present)
+        for name, (whole, serving) in splits.items():
             if whole is not None and len(whole.x):
                 shards = thinned(whole, most) if most else whole
-                scores = self.scores(shards)
+                scores = self.scores(shards, serving)
                 row |= columns(scores.mean() | self._measured(scores), name)
                 if groups and isinstance(scores, Scores):
                     by_group = by_labels(scores, shards.y.cpu().numpy(), groups)
@@ -69,17 +87,16 @@ class Judge:
             row |= gradient_figures(self._models.trained, self._workspace.clients, n, gradients, lanes)
         return row
 
-    def newcomers(self, data: FederatedData, algorithm: Algorithm, version: int, seed: int) -> dict[str, float]:
-        """Return the scores of clients that never trained, with personal parts fitted to their data."""
-        workspace, params = self._workspace, self._models.params
+    def unseen(self, data: FederatedData, algorithm: Algorithm, present: Task) -> dict[str, float]:
+        """Return the scores of unseen clients, with personal parts fitted to their data."""
+        workspace = self._workspace
         if algorithm.personal is None or data.unseen_train is None or not data.unseen_train.num_clients:
             return {}
         on_device, objective = workspace.data, workspace.objective
         test = None if data.unseen_test is None else on_device(data.unseen_test)
         group = ClientGroup(on_device(data.unseen_train), test, objective, on_device.transforms, data.num_clients)
-        first = algorithm.personal.first(objective.initial, len(params))
-        task = Task(params, version, seed)
-        return unseen_figures(algorithm.personal, algorithm.local, task, first, group, workspace.lanes)
+        first = algorithm.personal.first(objective.initial, len(present.params))
+        return unseen_figures(algorithm.personal, algorithm.local, present, first, group, workspace.lanes)
 
     def by_client(self, data: FederatedData) -> dict[str, np.ndarray]:
         """Return the scores of each client, on its training, validation and test examples."""

@@ -32,6 +32,7 @@ from turnout.simulation.divergence import check_updates
 from turnout.simulation.drivers import ByTheClock, Driver, InStep
 from turnout.simulation.memory import ClientMemory
 from turnout.simulation.metrics import Judge, PresentModels, client_weights
+from turnout.simulation.newcomers import Newcomers
 from turnout.simulation.opt_in import CandidatePool, OptIn
 from turnout.simulation.sharding import check_agreement
 from turnout.simulation.virtual_time import VirtualTime, at_random
@@ -81,7 +82,8 @@ class Simulation:
         if self.behaviour is not None:
             self.workspace.data.train = self.behaviour.poisoned(self.workspace.data.train, data.num_outputs)
         self.workspace.lanes = self._try_model()
-        self.judge = Judge(self.workspace, self.models, experiment.named_metrics())
+        newcomers = Newcomers.of(experiment, self.workspace)
+        self.judge = Judge(self.workspace, self.models, experiment.named_metrics(), newcomers)
         self.opt_in = OptIn(
             data, algorithm, population, experiment.appeal, seed, self.workspace, self.models, self.judge, attackers
         )
@@ -279,9 +281,11 @@ class Simulation:
         if run.gradients is not None:
             gradients = run.gradients.share(getattr(run.algorithm.selection, "cohort_size", None), run.data.num_clients)
         version = self.state.version
-        row = self.judge.figures(run.evaluation_examples, run.label_groups, gradients) | self.opt_in.figures(version)
+        present = Task(self.state.params, version, run.seed)
+        row = self.judge.figures(present, run.evaluation_examples, run.label_groups, gradients)
+        row |= self.opt_in.figures(version)
         if version == run.rounds:
-            row |= self.judge.newcomers(run.data, run.algorithm, version, run.seed)
+            row |= self.judge.unseen(run.data, run.algorithm, present)
         return row
 
     def finish(self) -> None:

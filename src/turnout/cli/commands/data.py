@@ -151,7 +151,7 @@ def sizes_table(data: FederatedData) -> Table:
     for part, shards in parts.items():
         if shards is None or not len(shards.x):
             continue
-        if part in ("validation, unseen", "pooled test"):
+        if part == "pooled test":
             table.add_row(part, "", f"{len(shards.x):,}")
             continue
         classes = (shards.label_counts(data.num_outputs) > 0).sum(axis=1).mean()
