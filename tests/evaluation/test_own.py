@@ -170,7 +170,7 @@ def test_validation_clients_fit_their_personal_part_to_one_half_and_are_scored_o
         rows = torch.cat([half.client(k)[0] for half in halves])
         assert sorted(rows.tolist()) == sorted(OTHERS.client(k)[0].tolist())
     assert np.abs(halves[0].sizes - halves[1].sizes).tolist() == [size % 2 for size in OTHERS.sizes]
-    shared = simulation.coordinator.federation.num_params
+    shared = simulation.server.federation.num_params
     first, losses = torch.cat([simulation.state.params, simulation.objective.initial[shared:]]), []
     for k in range(3):
         module = simulation.experiment.build_model()
