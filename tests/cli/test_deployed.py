@@ -204,7 +204,11 @@ def test_limits_of_a_server(turnout, monkeypatch):
             "--trusted-addresses", "10.0.2.7")  # fmt: skip
     assert options[0].limits == Limits(connections=7, per_address=3, upload_rate=100.0)
     assert options[0].enrolments_per_address == 0
-    assert [each in options[0].proxies for each in ("127.0.0.1", "10.0.0.9", "10.0.1.9")] == [True, True, False]
+    assert [each in options[0].proxies.addresses for each in ("127.0.0.1", "10.0.0.9", "10.0.1.9")] == [
+        True,
+        True,
+        False,
+    ]
     assert [each in options[0].trusted for each in ("10.0.2.7", "10.0.2.8")] == [True, False]
     for option, value, said in (
         ("--enrolments-per-address", -1, "got -1"),

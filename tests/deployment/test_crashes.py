@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from turnout import Population, compose
-from turnout.deployment.client import state
+from turnout.deployment.client import state_folder
 from turnout.deployment.client.calls import Answer, Call, Sleep, Work
 from turnout.deployment.client.exchange import send
 from turnout.deployment.client.join import Connection
@@ -81,9 +81,9 @@ def reaper(monkeypatch):
     monkeypatch.setattr(files, "move", found.around("server", os.replace))
     monkeypatch.setattr(store.Store, "commit", found.around("server", store.Store.commit))
     monkeypatch.setattr(checkpoint, "save", found.around("server", checkpoint.save))
-    monkeypatch.setattr(state, "sync", found.around("client", nothing))
-    monkeypatch.setattr(state, "move", found.around("client", os.replace))
-    monkeypatch.setattr(state, "_write", found.around("client", state._write))
+    monkeypatch.setattr(state_folder, "sync", found.around("client", nothing))
+    monkeypatch.setattr(state_folder, "move", found.around("client", os.replace))
+    monkeypatch.setattr(state_folder, "_write", found.around("client", state_folder._write))
     return found
 
 
