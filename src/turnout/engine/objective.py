@@ -23,6 +23,7 @@ from turnout.engine.compile.transforms import batched, grad_and_value
 from turnout.engine.forward import Forward
 from turnout.engine.loss import Loss, cross_entropy
 from turnout.engine.network import Network
+from turnout.engine.term import Minibatch, Term, mean_loss
 
 LOG = logging.getLogger(__name__)
 
@@ -130,22 +131,28 @@ class Objective(Forward):
 
     def gradient_of(
         self,
-        term: Callable[..., torch.Tensor],
+        term: Term,
         params: torch.Tensor,
         others: tuple[torch.Tensor, ...],
         x: torch.Tensor,
         mask: torch.Tensor | None,
         key: torch.Tensor,
     ) -> torch.Tensor:
-        """Return the gradient of a further term of the loss, ``[B, P]``, for a step that is traced as a whole.
+        """Return the gradient of the mean of a further term of the loss, ``[B, P]``, for a step that is traced as a whole.
 
         Args:
-            term: ``term(network, params, *others, x, mask, key)`` of one client, a number.
+            term: the term on the minibatch of one client.
             params: where to differentiate, ``[B, P]``.
             others: what else the term depends on, ``[B, ...]`` each.
             x, mask, key: as in `gradient`.
         """
-        one, arguments = grad_and_value(partial(term, self.network)), (params, *others, x, mask, key)
+
+        def mean(
+            params: torch.Tensor, x: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor, *others: torch.Tensor
+        ):
+            return mean_loss(term(Minibatch(self.network, x, mask, key), params, *others), mask)
+
+        one, arguments = grad_and_value(mean), (params, x, mask, key, *others)
         if self.engine == "vectorised":
             return batched(one, tuple(None if value is None else 0 for value in arguments))(*arguments)[0]
         rows = [[None if value is None else value[i] for value in arguments] for i in range(len(params))]
@@ -239,7 +246,4 @@ def _loss_of_one(
     `mask` ``[b]`` is 1, or its weight, for an example and 0 for padding. The divisor is the number of examples.
     """
     inside = mask.sign() if weighted and mask is not None else mask
-    losses = loss(network.outputs(params, x, key, inside), y)
-    if mask is None or inside is None:
-        return losses.mean()
-    return (losses * mask).sum() / inside.sum()
+    return mean_loss(loss(network.outputs(params, x, key, inside), y), mask, inside)

@@ -47,6 +47,7 @@ class Algorithm:
     def __post_init__(self) -> None:
         self._check_weighting()
         self._check_links()
+        self._check_terms()
         self._check_estimates()
         self._check_measurements()
         self._check_needs()
@@ -98,6 +99,15 @@ class Algorithm:
                 "what weights are divided by: DivideByClients, DivideByParticipants or DivideBySum"
             )
 
+    def _check_terms(self) -> None:
+        """Refuse terms of the loss on a minibatch beside steps whose direction is not the gradient of one."""
+        terms = [type(correction).__name__ for correction in self.corrections if correction.of_minibatch]
+        if terms and not self.local.of_one_minibatch:
+            raise ConfigurationError(
+                f"{terms[0]} is a term of the loss on the minibatch of a local step, and a step of {self.local} is not of "
+                "one: use Sgd or AdamW with accumulate=1"
+            )
+
     def _check_links(self) -> None:
         """Refuse weightings and corrections that define none of their hooks."""
         for piece in self.corrections:
@@ -126,10 +136,12 @@ class Algorithm:
         """Refuse measurements of training beside corrections that they do not see."""
         about_training = [piece for piece in (*self.measurements, *self.selection.measurements) if piece.of_training]
         for correction in self.corrections:
-            if about_training and correction.hides_training:
+            why = correction.hides_training
+            if correction.of_minibatch:
+                why = f"by gradients that lack the term of {type(correction).__name__}"
+            if about_training and why:
                 raise ConfigurationError(
-                    f"{type(about_training[0]).__name__} measures what training did, {correction.hides_training}: leave one "
-                    "out"
+                    f"{type(about_training[0]).__name__} measures what training did, {why}: leave one out"
                 )
 
     def _check_needs(self) -> None:

@@ -137,7 +137,8 @@ class Correction(Piece, ABC):
     """Why measurements of training (`Measurement.of_training`) mean nothing beside it; None where they do."""
 
     of_minibatch: ClassVar[bool] = False
-    """True if it is a further term of the loss on each minibatch: what `begin` returns has a `slope`."""
+    """True if it is a further term of the loss on each minibatch: what `begin` returns has a `slope`. A step has to be of one
+    minibatch then, and measurements of training are refused, because they lack the term."""
 
     def slope(
         self, objective: Objective, params: torch.Tensor, x: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch.nn import functional as F
 
-from turnout.core.checks import ConfigurationError, not_negative, positive
+from turnout.core.checks import not_negative, positive
 from turnout.core.device import to_device
 from turnout.core.types import Lanes, State, Task
 from turnout.engine.cohort import Clients
-from turnout.engine.network import Network
 from turnout.engine.objective import Objective
-from turnout.pieces.base import Correction, MemoryShapes, Slots
+from turnout.engine.term import Minibatch
+from turnout.pieces.base import Correction, MemoryShapes
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,6 @@ class Contrastive(Correction, name="contrastive"):
     """
 
     of_minibatch = True
-    hides_training = "by gradients that lack the term of Contrastive"
 
     mu: float = 1.0
     temperature: float = 0.5
@@ -56,14 +54,6 @@ class Contrastive(Correction, name="contrastive"):
     def __post_init__(self) -> None:
         not_negative("mu", self.mu)
         positive("temperature", self.temperature)
-
-    def fits(self, algorithm: Slots) -> None:
-        """Refuse steps whose direction is not the gradient of one minibatch."""
-        if not getattr(algorithm.local, "of_one_minibatch", False):
-            raise ConfigurationError(
-                "Contrastive is a term of the loss on the minibatch of a local step, and a step of "
-                f"{algorithm.local} is not of one: use Sgd or AdamW with accumulate=1"
-            )
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
         """Return the last local model, and 1 where there is one."""
@@ -101,9 +91,18 @@ class _Contrast(Correction):
     ) -> torch.Tensor:
         """Return the gradient of ``mu l_con`` on a minibatch of each client, ``[B, P]``."""
         active = len(params)
-        term = partial(_contrast, mu=self.mu, temperature=self.temperature)
-        others = (self.received[:active], self.previous[:active], self.known[:active])
-        return objective.gradient_of(term, params, others, x, mask, key)
+        others = (self.received[:active], self.previous[:active])
+        return self.mu * self.known[:active] * objective.gradient_of(self._losses, params, others, x, mask, key)
+
+    def _losses(
+        self, minibatch: Minibatch, params: torch.Tensor, received: torch.Tensor, previous: torch.Tensor
+    ) -> torch.Tensor:
+        """Return l_con of each example of one client, ``[b]``."""
+        z = minibatch.features(params)
+        others = [minibatch.features(model, training=False) for model in (received, previous)]
+        similarities = torch.stack([F.cosine_similarity(z, other, dim=1) for other in others], dim=1)
+        # By rows: an elementwise softplus rounds the last numbers of a tensor in another way, so lanes would change bits.
+        return -F.log_softmax(similarities / self.temperature, dim=1)[:, 0]
 
     def remembered(self, delta: torch.Tensor) -> State:
         """Return the models after the local steps; those before where one is not finite."""
@@ -113,29 +112,3 @@ class _Contrast(Correction):
             "contrast_previous": model.where(good, self.previous),
             "contrast_known": torch.ones_like(self.known).where(good, self.known),
         }
-
-
-def _contrast(
-    network: Network,
-    params: torch.Tensor,
-    received: torch.Tensor,
-    previous: torch.Tensor,
-    known: torch.Tensor,
-    x: torch.Tensor,
-    mask: torch.Tensor | None,
-    key: torch.Tensor,
-    *,
-    mu: float,
-    temperature: float,
-) -> torch.Tensor:
-    """Return the term of one client."""
-    inside = None if mask is None else mask.sign()
-    ours = network.features(params, x, key, inside)
-    network.mode(training=False)
-    shared, last = (network.features(model, x, key, inside) for model in (received, previous))
-    network.mode(training=True)
-    similarities = torch.stack([F.cosine_similarity(ours, one, dim=1) for one in (shared, last)], dim=1)
-    # By rows: an elementwise softplus rounds the last numbers of a tensor in another way, so that lanes would change bits.
-    losses = -F.log_softmax(similarities / temperature, dim=1)[:, 0]
-    mean = losses.mean() if mask is None or inside is None else (losses * mask).sum() / inside.sum()
-    return mu * known[0] * mean
