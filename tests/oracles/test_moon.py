@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from turnout import AdamW, ConfigurationError, Experiment, Population, Sgd, compose, fedavg, moon, perfedavg
-from turnout.pieces.local import Contrastive
+from turnout.pieces.local import Contrastive, Inexactness
 from turnout.population.availability import Trace
 from turnout.simulation import Simulation
 
@@ -116,6 +116,10 @@ def test_a_model_of_one_layer_has_no_representation():
         (lambda: Contrastive(temperature=0.0), "temperature: got 0.0"),
         (lambda: moon(AdamW(accumulate=2)), "is not of one: use Sgd or AdamW with accumulate=1"),
         (lambda: compose(*perfedavg().pieces().values(), also=(Contrastive(),)), "is not of one: use Sgd"),
+        (
+            lambda: moon(also=(Inexactness(),)),
+            "measures what training did, by gradients that lack the term of Contrastive",
+        ),
     ],
 )
 def test_what_has_no_minibatch_of_its_own_is_refused(make, why):

@@ -139,6 +139,10 @@ def test_who_took_part_too_often_is_left_out():
         (lambda: PowerOfChoice(9).check(8), "at most the number of clients, 8"),
         (lambda: RecentLoss(1, 1, shares=(0.5, 0.5)).check(3), "for 2 clients, but there are 3"),
         (lambda: RecentLoss(1, 1, (0.5, 0.5)).select(candidates(3)), "more have come: write shares=None"),
+        (
+            lambda: RecentLoss(1, 1, (1.0,)).grow({}, federation(1), federation(2), 0),
+            "more have come: write shares=None",
+        ),
         (lambda: Oort(exploration=1.5), "exploration"),
         (lambda: Oort(preferred=0.0), "preferred"),
         (lambda: Oort(penalty=-1.0), "penalty"),

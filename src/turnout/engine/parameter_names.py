@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
+import torch
 from torch import nn
 
 from turnout.core.checks import ConfigurationError, refuse
+from turnout.engine.network import Network
 
 KINDS = ("head", "first", "norms", "all", "none")
 """Kinds of parameters: of the last layer, of the first one, of normalisation layers, all, none."""
@@ -57,6 +59,12 @@ def names_of(patterns: str | tuple[str, ...], module: nn.Module, what: str = "pa
     names = trainable_names(module)
     parts = (patterns,) if isinstance(patterns, str) else patterns
     return frozenset[str]().union(*(_part(part, module, names, what) for part in parts))
+
+
+def elements_of(patterns: str | tuple[str, ...], network: Network) -> torch.Tensor:
+    """Return a mask of the elements of the vector that belong to such parameters, bool ``[P]``; errors as of `names_of`."""
+    chosen = names_of(patterns, network.module)
+    return network.layout.per_element([name in chosen for name in network.layout.names])
 
 
 def _part(part: str, module: nn.Module, names: list[str], what: str) -> set[str]:

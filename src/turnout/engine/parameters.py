@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -72,6 +72,14 @@ class Layout:
     def num_params(self) -> int:
         """P, the length of the vector."""
         return sum(self.sizes)
+
+    def per_element(self, values: Sequence[float] | Sequence[int]) -> torch.Tensor:
+        """Return the value of the parameter that each element of the vector belongs to, ``[P]``, from one for each parameter.
+
+        >>> Layout(("weight", "bias"), ((2, 2), (2,)), num_shared=6).per_element([3, 5])
+        tensor([3, 3, 3, 3, 5, 5])
+        """
+        return torch.tensor(values).repeat_interleave(torch.tensor(self.sizes))
 
     def flatten(self, module: nn.Module) -> torch.Tensor:
         """Return the present parameters of a module as a new vector ``[P]``."""

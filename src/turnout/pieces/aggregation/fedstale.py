@@ -12,7 +12,7 @@ from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.last_updates import KeepsUpdates, replace_rows
 from turnout.pieces.base import Slots, Weights, WithState
-from turnout.pieces.base.per_client import check_length, check_shares, refuse_new_clients
+from turnout.pieces.base.per_client import check_lengths, check_shares, refuse_new_clients
 from turnout.pieces.weighting.normalise import DivideByClients
 
 
@@ -46,6 +46,7 @@ class FedStale(KeepsUpdates, name="fedstale"):
     """
 
     client_rows = ("table",)
+    per_client = ("shares",)
 
     beta: float = 0.5
     shares: tuple[float, ...] | None = None
@@ -56,12 +57,12 @@ class FedStale(KeepsUpdates, name="fedstale"):
 
     def init(self, federation: Federation) -> State:
         """Return the state in which no client has sent anything."""
-        check_length("shares", self.shares, federation.num_clients)
+        check_lengths(self, federation.num_clients)
         return super().init(federation)
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
         """Give new clients empty rows."""
-        refuse_new_clients("shares", self.shares)
+        refuse_new_clients(self)
         return super().grow(state, before, after, version)
 
     def fits(self, algorithm: Slots) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from turnout.core.checks import ConfigurationError, refuse
+from turnout.pieces.base.piece import Piece
 
 
 def check_shares(shares: tuple[float, ...] | None) -> None:
@@ -13,16 +16,22 @@ def check_shares(shares: tuple[float, ...] | None) -> None:
         )
 
 
-def check_length(name: str, values: tuple[float, ...] | None, num_clients: int) -> None:
-    """Refuse numbers for another number of clients."""
-    if values is not None and len(values) != num_clients:
-        raise ConfigurationError(f"{name} has a number for {len(values)} clients, but there are {num_clients}")
+def check_lengths(piece: Piece, num_clients: int) -> None:
+    """Refuse options of a piece with numbers for another number of clients."""
+    for name, values in _given(piece):
+        if len(values) != num_clients:
+            raise ConfigurationError(f"{name} has a number for {len(values)} clients, but there are {num_clients}")
 
 
-def refuse_new_clients(name: str, values: tuple[float, ...] | None) -> None:
-    """Refuse clients who enrol during a run, for whom there is no number."""
-    if values is not None:
+def refuse_new_clients(piece: Piece) -> None:
+    """Refuse clients who enrol during a run, if an option of a piece has no number for them."""
+    for name, values in _given(piece):
         raise ConfigurationError(
             f"{name} has a number for each of {len(values)} clients, and more have come: write {name}=None where clients may "
             "enrol at any time"
         )
+
+
+def _given(piece: Piece) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """Yield the options that hold a number for each client, by name."""
+    yield from ((name, values) for name in piece.per_client if (values := getattr(piece, name)) is not None)

@@ -80,5 +80,9 @@ class Piece(Registered):
     needs_simulation: ClassVar[str | None] = None
     """Why this piece means nothing between real machines; None where it does."""
 
+    per_client: ClassVar[tuple[str, ...]] = ()
+    """Names of options that hold a number for each client, or None: numbers for another number of clients are refused, and
+    clients who enrol during a run."""
+
     def fits(self, algorithm: Slots) -> None:
         """Refuse an algorithm in which this piece means nothing, with the mathematical reason."""

@@ -12,6 +12,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.registry import Family
 from turnout.core.types import Candidates, Report, State
 from turnout.pieces.base.local import Measurement
+from turnout.pieces.base.per_client import check_lengths
 from turnout.pieces.base.piece import Piece
 from turnout.pieces.base.stateful import Stateful
 
@@ -45,7 +46,8 @@ class Selection(Piece, ABC):
     """True if the cohort is all available clients, so that the rate of participation is that of availability."""
 
     def check(self, num_clients: int) -> None:
-        """Refuse a federation that this selection cannot serve."""
+        """Refuse a federation that this selection cannot serve; by default, one of another size than its options are for."""
+        check_lengths(self, num_clients)
 
     def enlarged(self, factor: float) -> Selection:
         """Return the selection of cohorts that are larger by `factor`, > 1 (``Rounds(over_selection=...)``).

@@ -7,7 +7,7 @@ import torch
 
 from turnout.core.checks import positive, refuse
 from turnout.core.types import Federation, State
-from turnout.pieces.base.per_client import check_length, check_shares, refuse_new_clients
+from turnout.pieces.base.per_client import check_lengths, check_shares, refuse_new_clients
 from turnout.pieces.base.stateful import Stateful
 
 
@@ -19,6 +19,8 @@ class SmoothedRates(Stateful):
 
     State: ``rate [N]`` (r after the round ``last``, float64) and ``last [N]`` (int64, -1 before the first).
     """
+
+    per_client = ("shares",)
 
     beta: float
     shares: tuple[float, ...] | None
@@ -33,12 +35,12 @@ class SmoothedRates(Stateful):
     def init(self, federation: Federation) -> State:
         """Return the rates before the first round."""
         n = federation.num_clients
-        check_length("shares", self.shares, n)
+        check_lengths(self, n)
         return {"rate": torch.full((n,), 1.0 / n, dtype=torch.float64), "last": torch.full((n,), -1)}
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
         """Return the rates with those of new clients, whose first round is the next one."""
-        refuse_new_clients("shares", self.shares)
+        refuse_new_clients(self)
         fresh, n = self.init(after), before.num_clients
         fresh["last"].fill_(version - 1)
         # A client that never took part still has 1/N, of the larger N; the rates of others go on as they are.

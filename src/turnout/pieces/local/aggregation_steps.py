@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
 from turnout.core.checks import count, positive, probability
-from turnout.core.device import to_device
-from turnout.core.random import stream
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.engine.objective import Objective
-from turnout.engine.parameter_names import check_patterns, names_of
+from turnout.engine.parameter_names import check_patterns, elements_of
 from turnout.pieces.base import Correction, MemoryShapes
-from turnout.pieces.local.descent import minibatches_of
-from turnout.pieces.local.minibatches import batches_per_pass
 from turnout.pieces.local.pair_steps import PairSteps
-from turnout.pieces.local.sgd import Sgd
+from turnout.pieces.local.sample import Sample
 
 RECENT = 10
 """Passes over whose losses the standard deviation is taken, as in the authors' code."""
@@ -94,57 +88,30 @@ class AggregationSteps(PairSteps):
         report = super().train(replace(task, params=start), memory, clients, corrections)
         model = start + report.delta
         learns = (received != last).any(dim=1, keepdim=True).to(learnt.dtype).maximum(learnt)
-        row = model - last, weights - before, learns - learnt
-        return replace(report, delta=torch.cat([model - received, *row], dim=1))
+        moved = model - received, model - last, weights - before, learns - learnt
+        return replace(report, delta=torch.cat(moved, dim=1))
 
     def _learn(self, task: Task, clients: Clients) -> torch.Tensor:
         """Return the weights W after the passes of this round, ``[B, P]``."""
         received, last, before, learnt = _parts(task.params)
-        weights = before.clone()
-        rule = _Sample(batch_size=self.batch_size, sampling="fresh", drop_last=True, share=self.share)
-        planned = rule.plan(replace(task, seed=stream("aggregation", task.seed)), {}, clients)
-        examples, mask, keys = minibatches_of(planned, task, np.arange(len(clients)), clients, "aggregation")
-        num_steps = to_device(planned.num_steps, last.device)
-        factor, loss = self._step_sizes(clients.objective).to(last), weights.new_zeros(len(weights))
+        weights, loss = before.clone(), before.new_zeros(len(before))
+        factor = self.weight_lr * elements_of(self.parameters, clients.objective.network).to(last)
+        sample = Sample.of(task, clients, self.share, self.batch_size, "aggregation")
         lanes, losses = (received != last).any(dim=1).nonzero()[:, 0], list[torch.Tensor]()
-        for number in range(self.most_passes):
-            if not len(lanes):
-                break
-            for step in range(int(num_steps[lanes].max())):
-                rows = lanes[num_steps[lanes] > step]
-                inside = None if mask is None else mask[step, rows]
-                x, y = clients.minibatch(examples[step, rows], keys[step, rows])
-                params = torch.lerp(last[rows], received[rows], weights[rows])
-                loss[rows], gradient = clients.objective.gradient(params, x, y, inside, keys[step, rows])
+        while len(lanes) and len(losses) < self.most_passes:
+            for rows, gradient_at in sample.steps(lanes):
+                loss[rows], gradient = gradient_at(torch.lerp(last[rows], received[rows], weights[rows]))
                 slope = gradient * (received[rows] - last[rows])
                 weights[rows] = (weights[rows] - factor * slope).clamp(0.0, 1.0)
-            losses = [*losses[1 - RECENT :], loss.clone()]
+            losses.append(loss.clone())
             unsettled = learnt[lanes, 0] == 0
-            if number >= RECENT:
-                unsettled &= torch.stack(losses)[:, lanes].std(dim=0, correction=0) >= self.threshold
+            if len(losses) > RECENT:
+                unsettled &= torch.stack(losses[-RECENT:])[:, lanes].std(dim=0, correction=0) >= self.threshold
             lanes = lanes[unsettled]
         return weights
-
-    def _step_sizes(self, objective: Objective) -> torch.Tensor:
-        """Return the step size of each weight, ``[P]``: 0 below the higher layers."""
-        higher, layout = names_of(self.parameters, objective.network.module), objective.layout
-        sizes = torch.tensor([self.weight_lr if name in higher else 0.0 for name in layout.names], dtype=torch.float64)
-        return sizes.repeat_interleave(torch.tensor(layout.sizes))
 
 
 def _parts(params: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return w, v and W, ``[B, P]``, and 1 where W was learnt before, ``[B, 1]``, of ``[B, 3 P + 1]``."""
     size = params.shape[1] // 3
     return params.split([size, size, size, 1], dim=1)
-
-
-@dataclass(frozen=True)
-class _Sample(Sgd):
-    """Minibatches of a share of each client's data: the first of a shuffle, anew in every round."""
-
-    share: float = 1.0
-
-    def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
-        """Return the number of minibatches, int64 ``[B]``; at least 1."""
-        sampled = np.maximum((self.share * clients.num_examples).astype(np.int64), 1)
-        return batches_per_pass(sampled, self.batch_size, drop_last=True)

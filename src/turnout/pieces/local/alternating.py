@@ -71,7 +71,7 @@ class Alternating(Correction, name="alternating"):
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """Return the correction of this round, in which it is one part's turn for each client."""
         layout = clients.objective.layout
-        parts = torch.from_numpy(self._part_of_each(layout.names)).repeat_interleave(torch.tensor(layout.sizes))
+        parts = layout.per_element(self._part_of_each(layout.names).tolist())
         turn = torch.from_numpy(task.rounds(len(clients))[lanes.order] % len(self.parts))[:, None]
         device = task.params.device
         return _Turn(to_device(parts, device), to_device(turn, device))

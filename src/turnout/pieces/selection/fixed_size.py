@@ -25,7 +25,8 @@ class FixedSize(Selection):
         count("cohort_size", self.cohort_size)
 
     def check(self, num_clients: int) -> None:
-        """Refuse a federation with fewer clients than a cohort."""
+        """Refuse a federation with fewer clients than a cohort, besides what other selections refuse."""
+        super().check(num_clients)
         if self.cohort_size > num_clients:
             raise refuse(
                 "cohort_size",

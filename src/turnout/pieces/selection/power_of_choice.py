@@ -11,7 +11,7 @@ from turnout.core.checks import count
 from turnout.core.device import to_device
 from turnout.core.types import Candidates, Federation, Report, State
 from turnout.pieces.base import RecordingSelection
-from turnout.pieces.base.per_client import check_length, check_shares, refuse_new_clients
+from turnout.pieces.base.per_client import check_shares, refuse_new_clients
 from turnout.pieces.local.measurements import StartLoss
 from turnout.pieces.selection.draws import by_weight, first_available, lowest
 from turnout.pieces.selection.fixed_size import FixedSize
@@ -21,6 +21,8 @@ from turnout.pieces.selection.fixed_size import FixedSize
 class _OfCandidates(FixedSize):
     """Draw candidates without replacement, in proportion to their shares, and take those with the highest loss."""
 
+    per_client = ("shares",)
+
     candidates: int = 20
     shares: tuple[float, ...] | None = None
 
@@ -29,17 +31,12 @@ class _OfCandidates(FixedSize):
         count("candidates", self.candidates, least=self.cohort_size, instead="It is at least cohort_size")
         check_shares(self.shares)
 
-    def check(self, num_clients: int) -> None:
-        """Refuse fewer clients than a cohort has, and shares of another number."""
-        super().check(num_clients)
-        check_length("shares", self.shares, num_clients)
-
     def draw(self, candidates: Candidates) -> np.ndarray:
         """Return the candidates A, ascending, int64: `candidates` many, or all clients who are available."""
         if self.shares is None:
             return np.sort(first_available(candidates, self.candidates, candidates.num_clients))
         if len(self.shares) != candidates.num_clients:
-            refuse_new_clients("shares", self.shares)
+            refuse_new_clients(self)
         everyone = candidates.everyone()
         return np.sort(by_weight(candidates, everyone, np.asarray(self.shares)[everyone], self.candidates))
 
