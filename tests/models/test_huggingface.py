@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import turnout as to
 from turnout.core.checks import ConfigurationError, DataError
@@ -288,6 +289,7 @@ def test_an_exported_adapter_is_the_model_that_was_trained(name, tmp_path):
         found = peft.PeftModel.from_pretrained(base, folder).eval()(input_ids=tokens).logits
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert (found - alone).abs().max() > 1e-3
+    assert all("lora_" in written for written in load_file(folder / "adapter_model.safetensors"))
     scored = run.data.test if run.data.test is not None else run.data.train
     with torch.no_grad():
         losses = cross_entropy(result.model(scored.x), scored.y)

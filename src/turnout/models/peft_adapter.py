@@ -55,7 +55,8 @@ def _enlarge(layers: list[Any], network: Any) -> None:
             linear.weight.copy_(value)
             factors[name] = linear
         layer.r[name], layer.lora_alpha[name], layer.scaling[name] = rank, rank, 1.0
-        layer.base_offset.zero_()
+        # Nothing is left to add, and the file would hold as many zeros as the layer has weights.
+        layer.register_buffer("base_offset", torch.zeros_like(layer.base_offset), persistent=False)
     config = network.peft_config[name]
     config.r, config.lora_alpha = rank, rank
 
