@@ -8,8 +8,9 @@ from pydantic import Field
 
 from turnout.deployment.wire.administrator import MOST_CODES, Change
 from turnout.deployment.wire.bodies import Body
-from turnout.deployment.wire.edge import WHOLE, Count, Number, Printable, Share
+from turnout.deployment.wire.edge import WHOLE, Count, Printable, Share
 from turnout.protocol.survey import SurveyPhase
+from turnout.record.contents import Finite
 
 _LONGEST = 30 * 86_400.0  # seconds of an evaluation
 
@@ -21,9 +22,9 @@ class Row(Body):
     name: str
     state: Literal["there", "away", "at work", "banned", "removed"]
     reason: str | None
-    seen: Number | None
+    seen: Finite | None
     reports: Count
-    participation: Number
+    participation: Finite
     unusable: Count
 
 
@@ -54,7 +55,7 @@ class Survey(Body):
 
     phase: SurveyPhase
     share: Share = 1.0
-    seconds: Annotated[Number, Field(ge=0, le=_LONGEST)] | None = None
+    seconds: Annotated[Finite, Field(ge=0, le=_LONGEST)] | None = None
     question: dict[str, Any] | None = None
 
 
@@ -75,7 +76,7 @@ class SurveyState(Body):
     answered: Count
     lost: dict[str, Any]
     figures: dict[str, Any] = Field(default_factory=dict)
-    epsilon: Number = 0.0
+    epsilon: Finite = 0.0
     unopened: str = ""
 
 

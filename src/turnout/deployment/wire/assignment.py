@@ -12,8 +12,9 @@ import torch
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 from turnout.core.types import State
-from turnout.deployment.wire.edge import BIG, WHOLE, Count, Digest, Malformed, Number, read
+from turnout.deployment.wire.edge import BIG, WHOLE, Count, Digest, Malformed, read
 from turnout.deployment.wire.format import DTYPES, NAMES, Spec, WireError, digest
+from turnout.record.contents import Finite
 
 PlainTensor = tuple[str, tuple[Count, ...], str]
 """A tensor as plain values: its type, its shape, and its bytes in hexadecimal digits."""
@@ -53,7 +54,7 @@ class Assignment:
     repeat: Count
     model: Digest
     size: Count
-    heartbeat: Annotated[Number, Field(gt=0, lt=1e9)]
+    heartbeat: Annotated[Finite, Field(gt=0, lt=1e9)]
     told: dict[str, Annotated[PlainTensor, AfterValidator(_check_tensor)]] = field(default_factory=dict)
 
     __pydantic_config__ = ConfigDict(json_schema_extra=_describe_fingerprint)

@@ -13,8 +13,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, mo
 from turnout.core.checks import TurnoutError
 from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.data_shape import DataShape, within_limits
-from turnout.deployment.wire.edge import BIG, WHOLE, Count, Digest, Number, Printable, read
+from turnout.deployment.wire.edge import BIG, WHOLE, Count, Digest, Printable, read
 from turnout.deployment.wire.format import PROTOCOL
+from turnout.record.contents import Finite
 
 _MAX_NUMBERS = 1 << 28  # of an example
 
@@ -48,7 +49,7 @@ class Reason(Body):
     """Reason of a refusal."""
 
     reason: str
-    seconds: Number = 0.0
+    seconds: Finite = 0.0
     offset: Count = 0
 
 
@@ -125,7 +126,7 @@ class Checkin(Body):
     """A request for work: seconds that it may wait, and with ``after`` the version that the model has to be later than."""
 
     protocol: Version = PROTOCOL
-    wait: Annotated[Number, Field(ge=0, le=1e9)] = 0.0
+    wait: Annotated[Finite, Field(ge=0, le=1e9)] = 0.0
     after: Annotated[int, Field(strict=True, ge=-1, le=BIG), WHOLE] = -1
 
 
@@ -146,7 +147,7 @@ class Assigned(Body):
 class ComeBack(Body):
     """Minimum and maximum of the seconds after which to ask again."""
 
-    come_back: tuple[Annotated[Number, Field(ge=0)], Annotated[Number, Field(ge=0)]]
+    come_back: tuple[Annotated[Finite, Field(ge=0)], Annotated[Finite, Field(ge=0)]]
 
 
 class Over(Body):

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from turnout.core.checks import TurnoutError, check_plain, wrong_field
+from turnout.record.contents import Finite
 
 Read = TypeVar("Read")
 
@@ -97,9 +98,7 @@ WHOLE = BeforeValidator(_as_whole)
 """Accepts 2.0 as a whole number, as JSON Schema does."""
 Count = Annotated[int, Field(strict=True, ge=0, le=BIG), WHOLE]
 """A whole number of at least 0."""
-Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-"""Any finite number."""
-Share = Annotated[Number, Field(ge=0, le=1)]
+Share = Annotated[Finite, Field(ge=0, le=1)]
 """A number from 0 to 1."""
 Printable = Annotated[
     str, Field(max_length=100, json_schema_extra={"pattern": r"^( |[^\p{C}\p{Z}])*$"}), AfterValidator(_check_printable)

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from turnout.deployment.wire.bodies import Body
-from turnout.deployment.wire.edge import Count, Number, Share
+from turnout.deployment.wire.edge import Count, Share
+from turnout.record.contents import Finite
 
 DISTRIBUTIONS = {
     "participation": "Contributions per server step",
@@ -50,9 +51,9 @@ def _evaluated(state: str) -> Metric:
 class Privacy(Body):
     """The privacy budget that a run has spent; an infinite epsilon is null."""
 
-    epsilon: Annotated[Number | None, Metric("epsilon", "gauge", "Epsilon that the run has spent.", none="+Inf")]
-    delta: Number
-    budget: Number | None = None
+    epsilon: Annotated[Finite | None, Metric("epsilon", "gauge", "Epsilon that the run has spent.", none="+Inf")]
+    delta: Finite
+    budget: Finite | None = None
     answers: Annotated[Count, Metric("noised_answers", "gauge", "Noised answers to evaluations and queries.")] = 0
     most_answers: Count = 0
 
@@ -64,7 +65,7 @@ class Heard(Body):
     never: Annotated[
         Share | None, Metric("clients_never_heard", "gauge", "Share of clients that are in no server step.")
     ] = None
-    deciles: dict[str, Annotated[list[Number], Field(min_length=11, max_length=11)]] = Field(default_factory=dict)
+    deciles: dict[str, Annotated[list[Finite], Field(min_length=11, max_length=11)]] = Field(default_factory=dict)
 
 
 class Evaluation(Body):
@@ -77,7 +78,7 @@ class Evaluation(Body):
         dict[str, Any],
         Metric("evaluation_lost", "gauge", "Clients without an answer in the last evaluation.", "reason"),
     ]
-    figures: Annotated[dict[str, Number], Metric("evaluation", "gauge", "Figures of the last evaluation.", "figure")]
+    figures: Annotated[dict[str, Finite], Metric("evaluation", "gauge", "Figures of the last evaluation.", "figure")]
 
 
 class Status(Body):
@@ -96,7 +97,7 @@ class Status(Body):
     at_work: Annotated[Count, _clients("at_work")]
     waiting: Annotated[Count, _clients("waiting")] = 0
     healthy: Annotated[bool, Metric("healthy", "gauge", "Whether the journal can be written.")] = True
-    seconds: Number = 0.0
+    seconds: Finite = 0.0
     journal: Annotated[Count, Metric("journal_entries", "counter", "Entries of the journal.")] = 0
     answers: Annotated[dict[str, Count], Metric("answers", "counter", "Answers by HTTP status.", "code")] = Field(
         default_factory=dict
@@ -105,7 +106,7 @@ class Status(Body):
         dict[str, Count], Metric("tasks_dropped", "counter", "Tasks that ended without being used.", "reason")
     ] = Field(default_factory=dict)
     barred: dict[str, str] = Field(default_factory=dict)
-    curves: dict[str, list[tuple[Count, Number | None]]] = Field(default_factory=dict)
+    curves: dict[str, list[tuple[Count, Finite | None]]] = Field(default_factory=dict)
     privacy: Privacy | None = None
     heard: Heard = Heard()
     evaluation: Evaluation | None = None
