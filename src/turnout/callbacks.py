@@ -172,19 +172,22 @@ class EarlyStopping(Callback):
         """Hold an evaluation against the best and the target; return whether the run is to end."""
         metric = self.metric or next((name for name in CHOOSING[:2] if row.get(name) is not None), CHOOSING[1])
         if (value := row.get(metric)) is None:
-            recorded = sorted(name for name, value in row.items() if value is not None)
-            figures = ", ".join(name for name in recorded if name.startswith(("validation_", "test_", "train_")))
-            if figures:
-                raise ConfigurationError(f"EarlyStopping: no {metric!r} in an evaluation, which has {figures}")
+            self._check_evaluated(metric, row)
             return False
         sign = -1.0 if less_is_better(metric) else 1.0
         good = sign * value
-        if good > self._best + (self.least if math.isfinite(self._best) else 0.0):
+        if good > self._best + self.least:
             self._best, self._waited = good, 0
         else:
             self._waited += 1
         reached = self.target is not None and good >= sign * self.target
         return reached or (self.patience is not None and self._waited >= self.patience)
+
+    def _check_evaluated(self, metric: str, row: Mapping[str, Any]) -> None:
+        """Raise an error for a row of an evaluation, in which the metric should be."""
+        evaluated = ("validation_", "test_", "train_")
+        if figures := sorted(name for name, value in row.items() if value is not None and name.startswith(evaluated)):
+            raise ConfigurationError(f"EarlyStopping: no {metric!r} in an evaluation, which has {', '.join(figures)}")
 
 
 class Callbacks(Callback):

@@ -71,16 +71,7 @@ class Configuration:
             self._check_without_labels()
         if self.class_weights is not None:
             check_class_weights(self.class_weights, self.data.num_outputs if self.data.has_labels else None)
-        count("rounds", self.rounds)
-        count("evaluate_every", self.evaluate_every)
-        if not is_finite(self.evaluate_share) or not 0.0 <= self.evaluate_share <= 1.0:
-            raise refuse("evaluate_share", given=self.evaluate_share, needed="a share of the clients, from 0 to 1")
-        check_seed(self.seed)
-        if self.evaluation_examples is not None:
-            count("evaluation_examples", self.evaluation_examples)
-        count("memory_budget", self.memory_budget, least=1 << 20, instead="It is in bytes")
-        known_name("engine", self.engine, ENGINES)
-        known_name("precision", self.precision, PRECISIONS)
+        self._check_options()
         if self.precision == "bf16" and (reason := self.algorithm.local.refuses_bf16) is not None:
             raise ConfigurationError(f"precision='bf16': {reason}: leave precision out")
         check_pace(self.pace, self.algorithm)
@@ -125,29 +116,39 @@ class Configuration:
         if (plan := self.algorithm.privacy) is None:
             return
         plan.check_correlation(self.rounds)
-        if plan.is_noised and (self.class_weights is not None or self.data.train.weights is not None):
+        if plan.is_noised:
+            self._check_noised()
+        if plan.sampling is not None:
+            self._check_sampling(plan.sampling)
+        if plan.budget is not None and not plan.is_searched:
+            plan.check(self.rounds, plan.most_answers)
+
+    def _check_noised(self) -> None:
+        """Refuse options by which the data of one client change what others send, or tell who takes part."""
+        if self.class_weights is not None or self.data.train.weights is not None:
             name = "weights of examples" if self.class_weights is None else "class_weights"
             raise ConfigurationError(
                 f"{name}: they are divided by their mean over the examples of all clients, so that the data of one client "
                 "change the updates of all others, which PrivateSum takes not to: leave them out, or give a loss that weighs "
                 "classes by fixed numbers"
             )
-        if self.population.opting is not None and plan.is_noised:
+        if self.population.opting is not None:
             raise ConfigurationError(
                 "opting: whether a client opts in follows from what the model does on its data, so that who takes part, "
                 "which PrivateSum takes to be public, tells of them: leave opting out, or write an availability that does "
                 "not ask the model"
             )
+
+    def _check_sampling(self, sampling: str) -> None:
+        """Refuse to count sampling as privacy unless the server alone decides who takes part."""
         always = isinstance(self.population.availability, Everyone) and self.pace == Rounds()
         always = always and self.population.dropout is None  # a round of fewer clients clips, or opens, otherwise
-        if plan.sampling is not None and not always:
-            name = "sampling_rate" if plan.sampling == "poisson" else "sampled_from"
+        if not always:
+            name = "sampling_rate" if sampling == "poisson" else "sampled_from"
             raise ConfigurationError(
                 f"{name}: sampling hides a client only where the server alone decides who takes part, and here clients "
                 f"come when they like: leave {name} out, or write availability='everyone', no dropout and synchronous rounds"
             )
-        if plan.budget is not None and not plan.is_searched:
-            plan.check(self.rounds, plan.most_answers)
 
     def check_budget(self) -> None:
         """Refuse a new run that would exceed its privacy budget, or whose epsilon cannot be computed for want of a package.
@@ -177,6 +178,19 @@ class Configuration:
                 )
         if not isinstance(self.record_weights, bool):
             raise refuse("record_weights", given=self.record_weights, needed="True or False")
+
+    def _check_options(self) -> None:
+        """Check the numbers and names among the options."""
+        count("rounds", self.rounds)
+        count("evaluate_every", self.evaluate_every)
+        if not is_finite(self.evaluate_share) or not 0.0 <= self.evaluate_share <= 1.0:
+            raise refuse("evaluate_share", given=self.evaluate_share, needed="a share of the clients, from 0 to 1")
+        check_seed(self.seed)
+        if self.evaluation_examples is not None:
+            count("evaluation_examples", self.evaluation_examples)
+        count("memory_budget", self.memory_budget, least=1 << 20, instead="It is in bytes")
+        known_name("engine", self.engine, ENGINES)
+        known_name("precision", self.precision, PRECISIONS)
 
     def _choose_loss(self) -> None:
         """Use the loss of the model specification by default, and wrap a loss module as a function."""

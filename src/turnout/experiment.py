@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -114,25 +115,14 @@ class Experiment(Configuration):
         with alone_in(target) as created:
             if target is not None:
                 self._open(target, simulation, resume)
-            try:
-                with (
-                    stops_on_signal() as stopped,
-                    watched.attached(partial(Result.of, simulation)),
-                    watching(simulation, target, watched) as ended,
-                ):
-                    for _ in rounds_left(simulation, target, checkpoint_every, ended, watched, stopped):
-                        simulation.round()
-            except ProcessLost as error:
-                hint = (
-                    f"go on from the last checkpoint with: turnout run --resume {folder}"
-                    if target
-                    else "nothing was saved"
-                )
-                raise ProcessLost(f"{error}; {hint}") from error
-            except ConfigurationError:
-                if created and target is not None and not checkpoint.exists(target):
-                    storage.discard(target)  # refused within the first round
-                raise
+            with (
+                _explained(folder, created),
+                stops_on_signal() as stopped,
+                watched.attached(partial(Result.of, simulation)),
+                watching(simulation, target, watched) as ended,
+            ):
+                for _ in rounds_left(simulation, target, checkpoint_every, ended, watched, stopped):
+                    simulation.round()
         return Result.of(simulation)
 
     def _warn_of_step_sizes(self) -> None:
@@ -158,3 +148,20 @@ class Experiment(Configuration):
             return
         files = {"config.json": simulation.description, "environment.json": environment(self.device)}
         storage.save(folder, {name: storage.json_writer(value) for name, value in files.items()})
+
+
+@contextmanager
+def _explained(folder: str | Path | None, created: bool) -> Iterator[None]:
+    """Add how to go on to the error of a lost process, and delete the folder of a run that is refused in its first round."""
+    target = None if folder is None else Path(folder).absolute()
+    try:
+        yield
+    except ProcessLost as error:
+        hint = "nothing was saved"
+        if folder is not None:
+            hint = f"go on from the last checkpoint with: turnout run --resume {folder}"
+        raise ProcessLost(f"{error}; {hint}") from error
+    except ConfigurationError:
+        if created and target is not None and not checkpoint.exists(target):
+            storage.discard(target)
+        raise

@@ -182,36 +182,39 @@ def card(
     """
     config = config or {}
     config = published_settings(config) if history.is_private else config
-    number = sum(tensor.numel() for tensor in tensors.values())
-    data, algorithm = config.get("data", {}), config.get("algorithm", {})
+    algorithm = config.get("algorithm", {}).get("name")
     facts = {
-        "Algorithm": algorithm.get("name"),
+        "Algorithm": algorithm,
         "Model": _kind(config.get("model")),
         "Serves": None if client is None else f"client {client}",
-        "Parameters": f"{number:,} in {len(tensors)} tensors",
-        "Data": _data(data),
+        "Parameters": f"{sum(tensor.numel() for tensor in tensors.values()):,} in {len(tensors)} tensors",
+        "Data": _data(config.get("data", {})),
         "Rounds": f"{history.last_round:,}",
         "Seed": config.get("seed"),
         "Written by": f"turnout {__version__}",
     }
-    summary = {key: value for key, value in history.summary().items() if isinstance(value, int | float)}
-    scores = {key: value for key, value in summary.items() if key.startswith(("test_", "train_"))}
-    by = markdown_cell(facts["Algorithm"] or "an algorithm")
+    settings = {key: value for key, value in config.items() if key != "data"}  # which may name files of this machine
+    by = markdown_cell(algorithm or "an algorithm")
     lines = ["---", "library_name: pytorch", "tags:", "- federated-learning", "- turnout", "---", ""]
     lines += [f"# {markdown_cell(name)}", "", f"A model trained by federated learning with turnout: {by}.", ""]
     lines += _table(("", ""), {key: value for key, value in facts.items() if value is not None})
-    lines += ["", "## Evaluation", ""]
-    lines += _table(("metric", "value"), {key.replace("_", " "): f"{value:.4g}" for key, value in scores.items()})
-    lines += [
+    lines += ["", "## Evaluation", "", *_evaluation(history)]
+    lines += ["", "## How to load it", "", *_loading(file, format)]
+    lines += ["", "## Settings", "", "```json", json.dumps(settings, indent=2), "```", ""]
+    return "\n".join(lines)
+
+
+def _evaluation(history: History) -> list[str]:
+    """Return lines on the final figures of a run."""
+    summary = {key: value for key, value in history.summary().items() if isinstance(value, int | float)}
+    scores = {key: value for key, value in summary.items() if key.startswith(("test_", "train_"))}
+    return [
+        *_table(("metric", "value"), {key.replace("_", " "): f"{value:.4g}" for key, value in scores.items()}),
         "",
         f"Means over the last tenth of the {history.last_round:,} rounds.",
         *_fairness(history),
         *_privacy(summary),
     ]
-    lines += ["", "## How to load it", "", *_loading(file, format)]
-    settings = {key: value for key, value in config.items() if key != "data"}  # which may name files of this machine
-    lines += ["", "## Settings", "", "```json", json.dumps(settings, indent=2), "```", ""]
-    return "\n".join(lines)
 
 
 def _fairness(history: History) -> list[str]:
@@ -235,18 +238,28 @@ def _privacy(summary: Mapping[str, float]) -> list[str]:
 
 def _loading(file: str, format: str) -> list[str]:
     """Return lines of Markdown with code that loads the file."""
-    if format == "onnx":
-        code = ["import onnxruntime", "", f'session = onnxruntime.InferenceSession("{file}")']
-        code += ['(output,) = session.run(None, {"input": x})  # x: a NumPy array [M, ...]']
-    elif format == "executorch":
-        code = ["from executorch.extension.training import _load_for_executorch_for_training_from_buffer as load", ""]
-        code += [f'buffer = open("{file}", "rb").read()', "module = load(buffer)"]
-        code += ['loss, outputs = module.forward_backward("forward", (x, y))']
-    elif format == "peft":
-        code = ["from peft import PeftModel", "", f'model = PeftModel.from_pretrained(base, "{file}")']
-    else:
-        code = ["from safetensors.torch import load_file", "", f'model.load_state_dict(load_file("{file}"))']
-    return ["```python", *code, "```"]
+    code = {
+        "onnx": [
+            "import onnxruntime",
+            "",
+            f'session = onnxruntime.InferenceSession("{file}")',
+            '(output,) = session.run(None, {"input": x})  # x: a NumPy array [M, ...]',
+        ],
+        "executorch": [
+            "from executorch.extension.training import _load_for_executorch_for_training_from_buffer as load",
+            "",
+            f'buffer = open("{file}", "rb").read()',
+            "module = load(buffer)",
+            'loss, outputs = module.forward_backward("forward", (x, y))',
+        ],
+        "peft": ["from peft import PeftModel", "", f'model = PeftModel.from_pretrained(base, "{file}")'],
+        "safetensors": [
+            "from safetensors.torch import load_file",
+            "",
+            f'model.load_state_dict(load_file("{file}"))',
+        ],
+    }
+    return ["```python", *code[format], "```"]
 
 
 def _data(data: Mapping[str, Any]) -> str | None:

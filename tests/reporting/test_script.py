@@ -111,7 +111,7 @@ def test_a_reader_with_a_keyboard(make_runs, tmp_path):
     at, window = int(seen["read"][0].removeprefix("round ")), window_of(records)
     for name, _, value in (line.partition(": ") for line in seen["read"][1:]):
         samples = [each.history.column("test_accuracy") for each in records if each.algorithm == name]
-        rounds, mean, _ = band(samples, window)
+        rounds, _, mean, _ = band(samples, window)
         assert float(value) == pytest.approx(100 * mean[rounds == at][0], rel=1e-4)
     assert len(set(seen["colours"])) == len(algorithms)
     assert all(colour.startswith("rgb(") for colour in seen["colours"])

@@ -56,8 +56,7 @@ def changes(reproduction: Reproduction, planned: Sequence[PanelPlan], overrides:
     )
     settings = [text for text in overrides if text.partition("=")[0].strip() not in ("seeds", "rounds")]
     run = {plan.panel.name for plan in planned}
-    declared = [name for name, panel in reproduction.panels.items() if not panel.optional and reproduction.of(panel)]
-    left_out = [name for name in declared if name not in run]
+    left_out = [name for name in reproduction.default if name not in run]
     return (*different, *settings, *([f"without {', '.join(left_out)}"] if left_out else ()))
 
 

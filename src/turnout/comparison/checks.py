@@ -15,6 +15,7 @@ _FEW = 32
 
 _EVALUATIONS = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 _OF_GRADIENTS = ("squared_shared_gradient_norm", "squared_gradient_norm", "squared_personal_gradient_norm")
+_OF_APPEAL = ("pool", *(kind + column for kind in JUDGED for column in APPEAL_COLUMNS))
 _OF_TIME = ("simulated_seconds", "staleness_mean", "staleness_max", "num_unused")
 
 
@@ -55,12 +56,13 @@ def columns_of(experiment: Experiment) -> frozenset[str]:
     # With few examples a metric may have no value, such as AUC of a single class.
     splits = [name.removesuffix("_loss") for name in columns if name.endswith("_loss") and "weighted" not in name]
     columns |= {f"{split}_{metric}" for metric in experiment.named_metrics() for split in splits}
-    if experiment.population.speed is not None:
-        columns |= set(_OF_TIME)
-    if experiment.appeal is not None or experiment.population.opting is not None:
-        columns |= {kind + column for kind in JUDGED for column in APPEAL_COLUMNS} | {"pool"}
-    if experiment.gradients is not None:
-        columns |= set(_OF_GRADIENTS)
+    judged = experiment.appeal is not None or experiment.population.opting is not None
+    further = {
+        _OF_TIME: experiment.population.speed is not None,
+        _OF_APPEAL: judged,
+        _OF_GRADIENTS: experiment.gradients is not None,
+    }
+    columns.update(*(names for names, recorded in further.items() if recorded))
     return frozenset(columns)
 
 

@@ -131,12 +131,22 @@ def perform_all(
         else:
             perform_in_sequence(worker, resources.threads, stopped)
     updates = dict(zip(queue, worker.ended, strict=True))
-    finished = [run for run in runs if updates[run].status == "done"]
-    done = {run: worker.records[run] if run in worker.records else load_record(run.folder) for run in finished}
+    return _finished({run: updates[run] for run in runs}, worker.records, folder)
+
+
+def _finished(updates: Mapping[Run, Update], loaded: Mapping[Run, RunRecord], folder: Path) -> dict[Run, RunRecord]:
+    """Return the records of all runs; those that are not `loaded` are read.
+
+    Raises:
+        RunsFailed: where some runs failed.
+        Stopped: where some runs were stopped.
+    """
+    finished = [run for run, update in updates.items() if update.status == "done"]
+    done = {run: loaded.get(run) or load_record(run.folder) for run in finished}
     if failures := [update for update in updates.values() if update.status == "failed"]:
         raise RunsFailed(failures, done)
-    if len(done) < len(runs):
-        raise Stopped(f"stopped with {len(done)} of {len(runs)} runs finished, all saved in {folder}")
+    if len(done) < len(updates):
+        raise Stopped(f"stopped with {len(done)} of {len(updates)} runs finished, all saved in {folder}")
     return done
 
 

@@ -213,25 +213,28 @@ def _read_pairs(dataset: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _as_tensor(values: Any, what: str, untyped: torch.dtype = torch.float32) -> torch.Tensor:
     if isinstance(values, torch.Tensor):
-        if values.is_complex():
-            raise DataError(
-                f"{what} must be real numbers, got {values.dtype}: give real and imaginary parts side by side"
-            )
-        if values.layout != torch.strided or values.is_quantized or values.is_meta:
-            raise DataError(f"{what} must be a dense tensor with values, got {values.layout} on {values.device}")
-        return values.detach()
+        return _dense(values, what)
     array = as_array(values, what)
     if array.dtype.kind not in "bfiu":
         raise DataError(f"{what} must be numbers, got {array.dtype}: turn texts or categories into indices first")
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+    if not array.flags.writeable or min(array.strides, default=0) < 0:
         array = array.copy()  # torch has neither read-only tensors nor negative strides
     try:
         tensor = torch.from_numpy(array)
     except (TypeError, ValueError) as error:
         raise DataError(f"{what} are {array.dtype}, which torch does not have: convert them to float64") from error
     return tensor if _typed(values) or tensor.dtype != torch.float64 else tensor.to(untyped)
+
+
+def _dense(values: torch.Tensor, what: str) -> torch.Tensor:
+    """Return a tensor of real numbers without its gradient; raise an error for other kinds of tensors."""
+    if values.is_complex():
+        raise DataError(f"{what} must be real numbers, got {values.dtype}: give real and imaginary parts side by side")
+    if values.layout != torch.strided or values.is_quantized or values.is_meta:
+        raise DataError(f"{what} must be a dense tensor with values, got {values.layout} on {values.device}")
+    return values.detach()
 
 
 def as_array(values: Any, what: str) -> np.ndarray:

@@ -40,21 +40,26 @@ class Examples:
         self._check_examples("training", self.x, self.y)
         self._check_ids("client_ids", self.client_ids, len(self.x))
         check_weights(f"{self.name}: weights", self.weights, len(self.x))
-        check_weights(f"{self.name}: test_weights", self.test_weights, 0 if self.test_x is None else len(self.test_x))
-        if self.weights is None and self.test_weights is not None:
-            raise DataError(f"{self.name}: test_weights without weights: give those of training examples too")
         if (self.test_x is None) != (self.test_y is None):
             raise DataError(f"{self.name}: test_x and test_y belong together: give both or neither")
+        if self.weights is None and self.test_weights is not None:
+            raise DataError(f"{self.name}: test_weights without weights: give those of training examples too")
         if self.test_x is not None and self.test_y is not None:
-            self._check_examples("test", self.test_x, self.test_y)
-            if self.test_x.shape[1:] != self.x.shape[1:] or self.test_x.dtype != self.x.dtype:
-                raise DataError(
-                    f"{self.name}: test examples have shape {list(self.test_x.shape[1:])} and {self.test_x.dtype}, "
-                    f"training examples {list(self.x.shape[1:])} and {self.x.dtype}; they must agree"
-                )
+            self._check_test(self.test_x, self.test_y)
         elif self.test_client_ids is not None:
             raise DataError(f"{self.name}: test_client_ids were given without test examples")
-        self._check_ids("test_client_ids", self.test_client_ids, 0 if self.test_x is None else len(self.test_x))
+        else:
+            check_weights(f"{self.name}: test_weights", self.test_weights, 0)
+
+    def _check_test(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        self._check_examples("test", x, y)
+        if x.shape[1:] != self.x.shape[1:] or x.dtype != self.x.dtype:
+            raise DataError(
+                f"{self.name}: test examples have shape {list(x.shape[1:])} and {x.dtype}, "
+                f"training examples {list(self.x.shape[1:])} and {self.x.dtype}; they must agree"
+            )
+        check_weights(f"{self.name}: test_weights", self.test_weights, len(x))
+        self._check_ids("test_client_ids", self.test_client_ids, len(x))
 
     def _check_examples(self, part: str, x: torch.Tensor, y: torch.Tensor) -> None:
         of_tokens = y.ndim == 2 and y.shape[1] > 1

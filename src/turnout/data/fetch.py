@@ -7,7 +7,7 @@ import os
 import shutil
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,27 +43,26 @@ def fetch(
     known_name("data set to fetch", name, REMOTE)
     _libraries()
     root = data_directory(directory)
-    targets = []
-    for file in REMOTE[name]:
-        paths = [root / path for path, _ in file.members] or [root / file.path]
-        targets.extend(paths)
-        if force:
-            _forget(root / file.path, paths)
-        if file.members and all(_has_md5(root / path, md5) for path, md5 in file.members):
-            continue
-        try:
-            _download(name, file, root, progress)
-            if file.members:
-                _extract(file, root)
-        except OSError as error:  # requests' exceptions descend from it
-            raise _stopped(name, file, root, error) from error
-    return Path(os.path.commonpath([path.parent for path in targets]))
+    paths = [path for file in REMOTE[name] for path in _fetch_file(name, file, root, force, progress)]
+    return Path(os.path.commonpath([path.parent for path in paths]))
 
 
-def _forget(archive: Path, paths: Sequence[Path]) -> None:
-    """Remove a file, its partial download, and its extracted members."""
-    for path in (archive, _part(archive), *paths):
-        path.unlink(missing_ok=True)
+def _fetch_file(name: str, file: RemoteFile, root: Path, force: bool, progress: bool) -> list[Path]:
+    """Download a file unless it is there, extract its members, and return the paths of what remains."""
+    archive = root / file.path
+    paths = [root / path for path, _ in file.members] or [archive]
+    if force:
+        for path in (archive, _part(archive), *paths):
+            path.unlink(missing_ok=True)
+    if file.members and all(_has_md5(root / path, md5) for path, md5 in file.members):
+        return paths
+    try:
+        _download(name, file, root, progress)
+        if file.members:
+            _extract(file, root)
+    except OSError as error:  # requests' exceptions descend from it
+        raise _stopped(name, file, root, error) from error
+    return paths
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,10 @@ class Clients:
     test: np.ndarray
     flipped: np.ndarray
 
+    def rows_of(self, clients: np.ndarray) -> np.ndarray:
+        """Return the rows of some clients."""
+        return self.rows[np.isin(self.owner, clients)]
+
     @classmethod
     def cast(
         cls,
@@ -127,37 +131,46 @@ def own_examples(
 ) -> dict[str, Shards]:
     """Return all shards of the source's training examples, gathered in one copy."""
     tests = held_out(clients.owner, client_test_fraction, seed, "tests of clients")
-    validating = np.zeros_like(tests)
-    if validation_fraction:
-        left = np.flatnonzero(~tests & np.isin(clients.owner, clients.training))
-        validating[left[held_out(clients.owner[left], validation_fraction, seed, "validation of clients")]] = True
+    validating = _validating(clients, tests, validation_fraction, seed)
     groups = {
         "train": (~tests & ~validating, clients.training),
         "validation": (validating, clients.training if validation_fraction else ()),
         "client_test": (tests, clients.training if client_test_fraction else ()),
         "unseen_train": (~tests, clients.unseen),
         "unseen_test": (tests, clients.unseen if client_test_fraction else ()),
+        "unseen_validation": (np.ones_like(tests), clients.validation),
     }
     parts = {
         name: rows_of(clients.rows, clients.owner, mask, np.asarray(holders))
         for name, (mask, holders) in groups.items()
         if len(holders)
     }
-    if len(clients.validation):
-        parts["unseen_validation"] = rows_of(clients.rows, clients.owner, np.ones_like(tests), clients.validation)
-    if len(clients.test):
-        rows, sizes = rows_of(clients.rows, clients.owner, np.ones_like(tests), clients.test)
-        parts["test"] = (rows, np.array([sizes.sum()]))
-    if len(test_rows):
+    if len(clients.test):  # there are no `test_rows` then
+        test_rows = clients.rows_of(clients.test)
+    if len(clients.test) or len(test_rows):
         parts["test"] = (test_rows, np.array([len(test_rows)]))
-    flipped = clients.rows[np.isin(clients.owner, clients.flipped)]
+    flipped = clients.rows_of(clients.flipped)
     shards = gather(source.x, flip(source.y, flipped, source.num_classes), parts, source.weights)
+    _check_unseen(shards)
+    return shards
+
+
+def _check_unseen(shards: Mapping[str, Shards]) -> None:
+    """Raise an error for unseen clients without examples."""
     if "unseen_train" in shards and (empty := (shards["unseen_train"].sizes == 0)).any():
         raise ConfigurationError(
-            f"{empty.sum()} of {len(clients.unseen)} unseen clients have no examples: write fewer clients, a larger alpha, "
+            f"{empty.sum()} of {len(empty)} unseen clients have no examples: write fewer clients, a larger alpha, "
             "or empty='drop' in split()"
         )
-    return shards
+
+
+def _validating(clients: Clients, tests: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Draw the rows for validation, a mask, among those of training clients that are not for tests."""
+    validating = np.zeros_like(tests)
+    if fraction:
+        left = np.flatnonzero(~tests & np.isin(clients.owner, clients.training))
+        validating[left[held_out(clients.owner[left], fraction, seed, "validation of clients")]] = True
+    return validating
 
 
 def official_tests(source: Examples, clients: Clients, client_test_fraction: float) -> dict[str, Shards]:

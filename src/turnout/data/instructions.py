@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -124,23 +125,19 @@ def from_instructions(
     """
     if pack and max_length is None:
         raise ConfigurationError("pack: rows need a length: write max_length=512")
-    is_chat = getattr(tokenizer, "chat_template", None) is not None
-    template = ("{instruction}" if is_chat else TEMPLATE) if template is None else template
+    if template is None:
+        template = TEMPLATE if getattr(tokenizer, "chat_template", None) is None else "{instruction}"
     if "{" not in template:
         raise refuse("template", given=template, needed="fields of a record in braces", instead="Such as {instruction}")
-    ends = getattr(tokenizer, "eos_token_id", None) if end is None else end
+    if end is None:
+        end = getattr(tokenizer, "eos_token_id", None)
     if num_classes is None and hasattr(tokenizer, "__len__"):
         num_classes = len(tokenizer)  # type: ignore[arg-type]
-    columns = [
-        None if source is None else _columns(_records(source), tokenizer, template, answer, client_id, ends, max_length)
-        for source in (records, test)
-    ]
-    if pack:
-        columns = [None if part is None else _packed(part, client_id, max_length or 0) for part in columns]
+    reader = _Reader(tokenizer, template, answer, client_id, end, max_length, pack)
     return from_tokens(
-        columns[0],
+        reader.columns(_records(records)),
         client_id=client_id,
-        test=columns[1],
+        test=None if test is None else reader.columns(_records(test)),
         max_length=max_length,
         num_classes=num_classes,
         name=name,
@@ -167,42 +164,59 @@ def _records(source: str | PathLike[str] | Iterable[Record]) -> list[Record]:
     return records
 
 
-def _columns(
-    records: Sequence[Record],
-    tokenizer: Callable[[str], Any],
-    template: str,
-    answer: str,
-    client_id: str | None,
-    end: int | None,
-    max_length: int | None,
-) -> dict[str, list[Any]]:
-    """Return columns of tokens, of labels (`IGNORED` for prompts), and of clients."""
-    left_out: list[int] = []  # lengths of prompts
-    columns: dict[str, list[Any]] = {"input_ids": [], "labels": [], **({client_id: []} if client_id else {})}
-    for number, record in enumerate(records):
+@dataclass(frozen=True)
+class _Reader:
+    """Convert records to tokens; the attributes are arguments of `from_instructions`."""
+
+    tokenizer: Callable[[str], Any]
+    template: str
+    answer: str
+    client_id: str | None
+    end: int | None
+    max_length: int | None
+    pack: bool
+
+    def columns(self, records: Sequence[Record]) -> dict[str, list[Any]]:
+        """Return columns of tokens, of labels (`IGNORED` for prompts), and of clients."""
+        left_out: list[int] = []  # lengths of prompts
+        columns: dict[str, list[Any]] = {
+            "input_ids": [],
+            "labels": [],
+            **({self.client_id: []} if self.client_id else {}),
+        }
+        for number, record in enumerate(records):
+            question, target, owner = self._example(number, record)
+            if not target or (self.max_length is not None and len(question) >= self.max_length):
+                left_out.append(len(question))
+                continue
+            row = [*question, *target], [*[IGNORED] * len(question), *target], owner
+            for column, value in zip(columns.values(), row, strict=False):
+                column.append(value)
+        self._check_left_out(left_out, len(records))
+        return _packed(columns, self.client_id, self.max_length or 0) if self.pack else columns
+
+    def _example(self, number: int, record: Record) -> tuple[list[int], list[int], Any]:
+        """Return the tokens of the prompt and of the answer of a record, and its client."""
         try:
-            prompt, response = template.format(**record), str(record[answer])
-            owner = record[client_id] if client_id else None
+            prompt, response = self.template.format(**record), str(record[self.answer])
+            owner = record[self.client_id] if self.client_id else None
         except (KeyError, IndexError) as error:
             raise DataError(
                 f"record {number} has no field {error}: its fields are {', '.join(map(str, record))}; say which to take by "
                 "template, answer and client_id"
             ) from error
-        question = _prompt(tokenizer, prompt)
-        target = [*_tokens(tokenizer, response), *([] if end is None else [end])]
-        if not target or (max_length is not None and len(question) >= max_length):
-            left_out.append(len(question))
-            continue
-        columns["input_ids"].append([*question, *target])
-        columns["labels"].append([*[IGNORED] * len(question), *target])
-        if client_id:
-            columns[client_id].append(owner)
-    if not columns["input_ids"]:
-        shortest = f": the shortest prompt has {min(left_out)}; raise it, or shorten the template" if left_out else ""
-        raise DataError(f"of {len(records)} records none has an answer within max_length={max_length} tokens{shortest}")
-    if left_out:
-        log.warning("left out %d of %d records without an answer within max_length", len(left_out), len(records))
-    return columns
+        end = [] if self.end is None else [self.end]
+        return _prompt(self.tokenizer, prompt), [*_tokens(self.tokenizer, response), *end], owner
+
+    def _check_left_out(self, prompts: Sequence[int], number: int) -> None:
+        """Warn of records that are left out, whose prompts have these lengths; raise an error if all are."""
+        if len(prompts) == number:
+            shortest = f": the shortest prompt has {min(prompts)}; raise it, or shorten the template" if prompts else ""
+            raise DataError(
+                f"of {number} records none has an answer within max_length={self.max_length} tokens{shortest}"
+            )
+        if prompts:
+            log.warning("left out %d of %d records without an answer within max_length", len(prompts), number)
 
 
 def _packed(columns: Mapping[str, list[Any]], client_id: str | None, length: int) -> dict[str, list[Any]]:

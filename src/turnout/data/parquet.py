@@ -80,18 +80,24 @@ class ParquetClients:
         self._classes = None if classes is None else {name: i for i, name in enumerate(classes)}
         self._paths = _paths(Path(path))
         self._files = list(map(_opened, self._paths))
-        schema = self._files[0].schema_arrow
-        if missing := [name for name in (client, label, *self._inputs) if name not in schema.names]:
-            raise DataError(f"{self._paths[0]} has no column {missing[0]!r}; it has {', '.join(schema.names)}")
-        self._images = _is_one_of(schema.field(self._inputs[0]).type, "binary", "large_binary", "struct")
-        if self._images and size is None:
-            raise ConfigurationError(f"size: column {self._inputs[0]!r} holds encoded images: write size=32")
-        if _is_one_of(schema.field(label).type, "string", "large_string", "dictionary") and classes is None:
-            raise ConfigurationError(f"classes: column {label!r} holds text: write classes=('cat', 'dog')")
+        self._images = self._holds_images(client)
         self._stretches = self._located(client)
         self.clients = tuple(self._stretches)
         # The clients of a row group are consecutive, so caching the last group serves several of them.
         self._group = lru_cache(maxsize=1)(self._read)
+
+    def _holds_images(self, client: str) -> bool:
+        """Check the columns; return whether inputs are encoded images."""
+        schema = self._files[0].schema_arrow
+        if missing := [name for name in (client, self._label, *self._inputs) if name not in schema.names]:
+            raise DataError(f"{self._paths[0]} has no column {missing[0]!r}; it has {', '.join(schema.names)}")
+        images = _is_one_of(schema.field(self._inputs[0]).type, "binary", "large_binary", "struct")
+        if images and not self._size:
+            raise ConfigurationError(f"size: column {self._inputs[0]!r} holds encoded images: write size=32")
+        texts = _is_one_of(schema.field(self._label).type, "string", "large_string", "dictionary")
+        if texts and self._classes is None:
+            raise ConfigurationError(f"classes: column {self._label!r} holds text: write classes=('cat', 'dog')")
+        return images
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -136,18 +142,25 @@ class ParquetClients:
         """Return inputs ``[n, ...]``."""
         values = table[self._inputs[0]]
         if self._images:
-            encoded: list[Any] = [cell["bytes"] if isinstance(cell, dict) else cell for cell in values.to_pylist()]
-            name = f"image {{}} of client {client!r}"
-            files = [(BytesIO(image or b""), name.format(i)) for i, image in enumerate(encoded)]
-            return np.stack([decoded(file, self._size, self._mode, name) for file, name in files])
+            return self._decoded_images(values.to_pylist(), client)
         if len(self._inputs) > 1 or not pa.types.is_nested(values.type):
             columns = [table[name].to_numpy() for name in self._inputs]
             return np.stack(columns, axis=1).astype(np.float32)
         rows = values.to_pylist()
-        if len({len(row) for row in rows}) > 1:
+        if len(set(map(len, rows))) > 1:
             raise DataError(f"{self._inputs[0]}: client {client!r} has lists of several lengths, needed one")
         inner = values.type.value_type
         return np.array(rows, dtype=np.float32 if pa.types.is_floating(inner) else inner.to_pandas_dtype())
+
+    def _decoded_images(self, cells: list[Any], client: str) -> np.ndarray:
+        """Return the images of cells that hold bytes, or a struct with a field ``bytes``."""
+        encoded = [cell["bytes"] if isinstance(cell, dict) else cell for cell in cells]
+        return np.stack(
+            [
+                decoded(BytesIO(image or b""), self._size, self._mode, f"image {i} of client {client!r}")
+                for i, image in enumerate(encoded)
+            ]
+        )
 
     def _targets(self, table: pa.Table, client: str) -> np.ndarray:
         """Return labels int64 ``[n]``, or float32 numbers to predict."""

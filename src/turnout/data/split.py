@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -68,27 +68,21 @@ def split_source(
         ConfigurationError: for options that are out of range or do not fit the data, and as the partition does.
     """
     others = {"unseen": unseen_clients, "validation": validation_clients, "test": test_clients}
-    _check_options(others, {"client_test_fraction": client_test_fraction, "validation_fraction": validation_fraction})
-    check_seed(seed)
-    probability("flip_labels", flip_labels)
+    shares = {"client_test_fraction": client_test_fraction, "validation_fraction": validation_fraction}
+    _check_options(source, others, shares, flip_labels, seed)
     known_name("value of empty", empty, ("refuse", "drop"))
     known_name("value of official_test", official_test, ("keep", "pool"))
     raw = source
     source = source if source.prepare is None else source.numbered()
     source = source.pooled() if official_test == "pool" else source
     check_transforms(source.transforms)
-    if flip_labels and (source.num_classes is None or source.y.dim() > 1):
-        needed = f"0, because the targets of {source.name} are no class labels, one for each example"
-        raise refuse("flip_labels", given=flip_labels, needed=needed)
     partition = _partition(source, partition)
     if test_clients:
         test_fraction = _no_pooled_test(source, test_fraction, test_clients)
     pool, test_rows = _draw_test(source, test_fraction, seed)
     assigned = _assign(source, pool, partition, num_clients, sum(others.values()), seed)
-    holders = [rows for rows in assigned if len(rows)] if empty == "drop" else assigned
-    natural = None
-    if isinstance(partition, ById) and source.client_ids is not None:
-        natural = source.client_ids[[rows[0] for rows in holders]]
+    holders = list(filter(len, assigned)) if empty == "drop" else assigned
+    natural = _natural(source, partition, holders)
     clients = Clients.cast(holders, natural, others, flip_labels, seed)
     recipe = {
         "source": source.name,
@@ -121,14 +115,16 @@ def split_source(
         name=source.name,
         num_classes=source.num_classes,
         transforms=tuple(source.transforms),
-        client_names=None if natural is None else _names(source, natural[clients.training]),
+        client_names=_names(source, natural, clients.training),
         recipe=recipe,
         **shards,
     )
 
 
-def _check_options(others: Mapping[str, int], shares: Mapping[str, float]) -> None:
-    """Check the numbers of clients that never train, and the shares of clients' examples for tests and validation."""
+def _check_options(
+    source: Examples, others: Mapping[str, int], shares: Mapping[str, float], flip_labels: float, seed: int
+) -> None:
+    """Check the numbers of clients that never train, the shares of clients' examples, and that labels can be flipped."""
     for name, share in shares.items():
         _check_share(name, share)
     for name, number in others.items():
@@ -138,6 +134,11 @@ def _check_options(others: Mapping[str, int], shares: Mapping[str, float]) -> No
             f"validation_clients: got {others['validation']} beside validation_fraction={shares['validation_fraction']}, and "
             "settings are chosen by one of the two: leave the other out"
         )
+    check_seed(seed)
+    probability("flip_labels", flip_labels)
+    if flip_labels and (source.num_classes is None or source.y.dim() > 1):
+        needed = f"0, because the targets of {source.name} are no class labels, one for each example"
+        raise refuse("flip_labels", given=flip_labels, needed=needed)
 
 
 def _no_pooled_test(source: Examples, test_fraction: float | None, test_clients: int) -> float:
@@ -214,6 +215,15 @@ def _assign(
     return [pool[rows] for rows in partition.assign(targets.numpy(force=True)[pool], num_clients, seed, ids)]
 
 
-def _names(source: Examples, natural: np.ndarray) -> tuple[str, ...]:
-    """Return the names of natural clients."""
-    return tuple(str(k) if source.client_names is None else source.client_names[k] for k in natural)
+def _natural(source: Examples, partition: Partition, holders: Sequence[np.ndarray]) -> np.ndarray | None:
+    """Return the natural clients of a partition by client; None for another partition."""
+    if not isinstance(partition, ById) or source.client_ids is None:
+        return None
+    return source.client_ids[[rows[0] for rows in holders]]
+
+
+def _names(source: Examples, natural: np.ndarray | None, training: np.ndarray) -> tuple[str, ...] | None:
+    """Return the names of the natural clients that train."""
+    if natural is None:
+        return None
+    return tuple(str(k) if source.client_names is None else source.client_names[k] for k in natural[training])

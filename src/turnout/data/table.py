@@ -109,45 +109,27 @@ def from_table(
         ([0, 1, 1], ('A', 'B'))
     """
     known_name("way with missing values", missing, MISSING)
-    parts = [_read(table)] if test is None else [_read(table), _read(test)]
-    others = [name for name in (label, client, weight) if name is not None]
-    columns = _inputs(parts, others, features, categories)
-    needed = list(dict.fromkeys([*others, *columns]))
     _check_transform(transform, categories, scale)
-    nullable = columns if transform is not None or missing == "fill" else ()
-    parts = [_without_missing(part.select(needed), columns, missing, nullable) for part in parts]
+    parts = [_read(part) for part in ((table,) if test is None else (table, test))]
+    others = [column for column in (label, client, weight) if column is not None]
+    columns = _inputs(parts, others, features, categories)
+    parts = _complete(parts, others, columns, missing, transform is not None)
     targets, classes = _targets(parts, label)
     if transform is None:
         prepare: Columns | Transformed = Columns.of(parts, columns, categories, scale)
     else:
         prepare = Transformed.of(parts, columns, targets, transform)
-    ids, test_ids, names = (None, None, None) if client is None else _owners(parts, client)
-    weights = None if weight is None else torch.from_numpy(numbers(parts, weight)[:, 0])
-    size = len(parts[0])
-    x, y = prepare(np.arange(size)), torch.from_numpy(targets)
-    tests: dict[str, Any] = {}
-    if test is not None:
-        tests = {"test_x": x[size:], "test_y": y[size:], "test_client_ids": test_ids}
-        tests |= {} if weights is None else {"test_weights": weights[size:]}
+    values = {"x": prepare(np.arange(len(parts[0]))), "y": torch.from_numpy(targets)} | _weights(parts, weight)
     name = name or (Path(table).stem if isinstance(table, str | os.PathLike) else "table")
-    recipe = {"source": name, "columns": columns, "categories": list(categories), "classes": classes}
-    further = {
-        "weight": weight,
-        "scale": scale or None,
-        "transform": None if transform is None else re.sub(r" at 0x\w+", "", str(transform)),
-        "missing": None if missing == "refuse" else missing,
-    }
+    options = {"weight": weight, "scale": scale, "transform": transform, "missing": missing}
     return Source(
         name=name,
-        x=x[:size],
-        y=y[:size],
         num_classes=num_classes if classes is None else len(classes),
-        client_ids=ids,
-        client_names=names,
-        weights=None if weights is None else weights[:size],
         prepare=prepare if prepare.is_fitted else None,
-        recipe=recipe | {key: value for key, value in further.items() if value is not None},
-        **tests,
+        recipe={"source": name, "columns": columns, "categories": list(categories), "classes": classes}
+        | _described(options),
+        **_splits(parts, values),
+        **_clients(parts, client),
     )
 
 
@@ -172,10 +154,26 @@ def _inputs(
     return columns
 
 
-def _owners(parts: Sequence[pa.Table], client: str) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]:
-    """Return the client of each row, that of each row of the test if there is one, and the names of clients."""
-    owners = [_array(part.column(client)) for part in parts]
-    return number_clients(owners[0], owners[1] if len(owners) > 1 else None)
+def _clients(parts: Sequence[pa.Table], client: str | None) -> dict[str, Any]:
+    """Return the clients of all rows, and their names, as arguments of `Source`."""
+    if client is None:
+        return {}
+    numbered = number_clients(*(part.column(client).to_numpy() for part in parts))
+    return dict(zip(("client_ids", "test_client_ids", "client_names"), numbered, strict=True))
+
+
+def _weights(parts: Sequence[pa.Table], weight: str | None) -> dict[str, torch.Tensor]:
+    """Return the weights of all rows as an argument of `Source`, if there are any."""
+    return {} if weight is None else {"weights": torch.from_numpy(numbers(parts, weight)[:, 0])}
+
+
+def _splits(parts: Sequence[pa.Table], values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the values of training examples and, named ``test_...``, those of a test."""
+    size = len(parts[0])
+    splits = {name: of_all[:size] for name, of_all in values.items()}
+    if len(parts) > 1:
+        splits |= {f"test_{name}": of_all[size:] for name, of_all in values.items()}
+    return splits
 
 
 def _read(table: Any) -> pa.Table:
@@ -214,6 +212,24 @@ def _check_transform(transform: Any, categories: Sequence[str], scale: bool) -> 
         raise ConfigurationError(f"{name}: the transform makes all inputs: leave {name} out, or the transform")
 
 
+def _described(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a source's recipe that do not have their defaults, without addresses in memory."""
+    defaults = {"weight": None, "scale": False, "transform": None, "missing": "refuse"}
+    different = {name: value for name, value in options.items() if value is not None and value != defaults[name]}
+    if "transform" in different:
+        different["transform"] = re.sub(r" at 0x\w+", "", str(different["transform"]))
+    return different
+
+
+def _complete(
+    parts: Sequence[pa.Table], others: Sequence[str], inputs: Sequence[str], missing: Missing, transformed: bool
+) -> list[pa.Table]:
+    """Return the needed columns of tables; only those of inputs may have missing values, if these are imputed."""
+    nullable = inputs if transformed or missing == "fill" else ()
+    needed = list(dict.fromkeys([*others, *inputs]))
+    return [_without_missing(part.select(needed), inputs, missing, nullable) for part in parts]
+
+
 def _without_missing(part: pa.Table, inputs: Sequence[str], missing: Missing, nullable: Sequence[str]) -> pa.Table:
     """Return a table whose missing values are nulls, and only in columns that are `nullable`.
 
@@ -229,19 +245,22 @@ def _without_missing(part: pa.Table, inputs: Sequence[str], missing: Missing, nu
             )
     for name in part.column_names:
         column = part.column(name)
-        if not column.null_count or name in nullable:
-            continue
-        if missing == "fill":
-            instead = "which cannot be filled in: write missing='drop' to leave these rows out"
-        else:
-            fill = ", missing='fill' to fill them in" if name in inputs else ""
-            instead = f"write missing='drop' to leave these rows out{fill}, or correct the table"
-            instead += ", or leave the column out by features=(...)" if name in inputs else ""
-        raise DataError(
-            f"column {name!r} has {column.null_count} missing values in {len(column)} rows, first in row "
-            f"{pc.index(column.is_null(), True).as_py() + 1}: {instead}"
-        )
+        if column.null_count and name not in nullable:
+            raise DataError(
+                f"column {name!r} has {column.null_count} missing values in {len(column)} rows, first in row "
+                f"{pc.index(column.is_null(), True).as_py() + 1}: {_remedy(missing, name in inputs)}"
+            )
     return part
+
+
+def _remedy(missing: Missing, is_input: bool) -> str:
+    """Return what to write in place of an option that does not treat the missing values of a column."""
+    if missing == "fill":
+        return "which cannot be filled in: write missing='drop' to leave these rows out"
+    drop = "write missing='drop' to leave these rows out"
+    if not is_input:
+        return f"{drop}, or correct the table"
+    return f"{drop}, missing='fill' to fill them in, or correct the table, or leave the column out by features=(...)"
 
 
 def _with_nulls(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -270,25 +289,20 @@ def _with_nulls(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     return column
 
 
-def _array(column: pa.ChunkedArray) -> np.ndarray:
-    """Return a column without missing values as an array."""
-    return column.to_numpy()
-
-
 def _targets(parts: Sequence[pa.Table], name: str) -> tuple[np.ndarray, list[str] | None]:
     """Return labels or numbers to predict, and the names of classes if labels are not numbers."""
-    # Part by part, because NumPy concatenates signed and unsigned integers as floats.
-    values = [_array(part.column(name)) for part in parts]
-    kinds = {"w" if part.dtype.kind in "iu" else part.dtype.kind for part in values}
+    values = [part.column(name).to_numpy() for part in parts]
+    kinds = {part.dtype.kind.replace("u", "i") for part in values}
     if len(kinds) > 1:
         types = " and ".join(str(part.column(name).type) for part in parts)
         raise DataError(f"column {name!r} holds {types} in training and test: give both the same type")
     if kinds == {"f"}:
         with np.errstate(over="ignore"):
             return np.concatenate(values).astype(np.float32), None
-    if kinds == {"w"}:
+    if kinds == {"i"}:
         if (largest := max(int(part.max(initial=0)) for part in values)) > LARGEST_COUNT:
             raise DataError(f"column {name!r} has the label {largest}, needed classes numbered from 0")
-        return np.concatenate([part.astype(np.int64) for part in values]), None
+        # With a type, because NumPy concatenates signed and unsigned integers as floats.
+        return np.concatenate(values, dtype=np.int64, casting="unsafe"), None
     classes, labels = np.unique(np.concatenate(values), return_inverse=True)
     return labels.astype(np.int64), [str(name) for name in classes]

@@ -77,8 +77,7 @@ def _read(
             known_name("column", column, names)
     masks = list(dataset["attention_mask"]) if "attention_mask" in names else None
     texts = _cut(list(dataset["input_ids"]), masks, max_length)
-    if negative := [i for i, text in enumerate(texts) if len(text) and text.min() < 0]:
-        raise DataError(f"text {negative[0]} has the token {texts[negative[0]].min()}, needed numbers >= 0")
+    _check_tokens(texts)
     ids = None if client_id is None else list(dataset[client_id])
     if label is not None:
         _check_lengths(texts, 1, "a token")
@@ -87,6 +86,13 @@ def _read(
     _check_lengths(texts, 2, "two tokens, the second of which is to be predicted")
     _check_same_lengths(texts, targets)
     return _padded([text[:-1] for text in texts]), _padded([target[1:] for target in targets]), ids
+
+
+def _check_tokens(texts: Sequence[np.ndarray]) -> None:
+    """Raise an error for a negative token."""
+    for i, text in enumerate(texts):
+        if text.min(initial=0) < 0:
+            raise DataError(f"text {i} has the token {text.min()}, needed numbers >= 0")
 
 
 def _check_same_lengths(texts: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:

@@ -167,17 +167,23 @@ def named(metrics: Any, has_labels: bool, has_numbers: bool) -> dict[str, Metric
     if isinstance(metrics, str) or not isinstance(metrics, Iterable):
         raise refuse("metrics", given=metrics, needed="a sequence of names and functions, such as ('auc', 'f1')")
     functions: dict[str, Metric] = {}
-    for metric in metrics:
-        name = metric if isinstance(metric, str) else getattr(metric, "__name__", "")
-        function = METRICS[known_name("metric", metric, METRICS)] if isinstance(metric, str) else metric
-        if not callable(function) or not name.isidentifier():
-            raise refuse("metrics", given=metric, needed="a function with a name, of outputs and targets")
+    for name, function in map(_named, metrics):
         if name in functions or name in ("loss", "accuracy", "rmse"):
             raise refuse("metrics", given=name, needed="names that no other column has")
         if METRICS.get(name) is function:
             _check_targets(name, has_labels, has_numbers)
-        functions[name] = cast(Metric, function)
+        functions[name] = function
     return functions
+
+
+def _named(metric: Any) -> tuple[str, Metric]:
+    """Return the name of a metric and its function."""
+    if isinstance(metric, str):
+        return metric, METRICS[known_name("metric", metric, METRICS)]
+    name = getattr(metric, "__name__", "")
+    if not callable(metric) or not name.isidentifier():
+        raise refuse("metrics", given=metric, needed="a function with a name, of outputs and targets")
+    return name, cast(Metric, metric)
 
 
 def _check_targets(name: str, has_labels: bool, has_numbers: bool) -> None:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,7 +19,9 @@ from turnout.models.quantized import quantize
 from turnout.models.spec import ModelSpec, dropout_rate
 from turnout.models.transformer import Transformer
 
-TASKS = ("causal_lm", "classification")
+_AUTO_CLASSES = {"causal_lm": "AutoModelForCausalLM", "classification": "AutoModelForSequenceClassification"}
+_PEFT_TASKS = {"causal_lm": "CAUSAL_LM", "classification": "SEQ_CLS"}
+TASKS = tuple(_AUTO_CLASSES)
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 _ATTENTION_DROPOUT = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")
@@ -150,8 +153,7 @@ class HuggingFace(ModelSpec, name="huggingface"):
                 setattr(config, name, 0.0)
         if self.task == "classification":
             config.num_labels = num_classes
-        kind = "AutoModelForCausalLM" if self.task == "causal_lm" else "AutoModelForSequenceClassification"
-        maker = getattr(transformers, kind)
+        maker = getattr(transformers, _AUTO_CLASSES[self.task])
         options = {"attn_implementation": "eager", "dtype": getattr(torch, self.dtype)}
         try:
             if has_weights(self.base):
@@ -170,7 +172,7 @@ class HuggingFace(ModelSpec, name="huggingface"):
             lora_alpha=self.alpha,
             lora_dropout=self.lora_dropout,
             target_modules=list(self.targets) or None,
-            task_type="CAUSAL_LM" if self.task == "causal_lm" else "SEQ_CLS",
+            task_type=_PEFT_TASKS[self.task],
             fan_in_fan_out=any(type(layer).__name__ == "Conv1D" for layer in network.modules()),
         )
         try:
@@ -183,13 +185,18 @@ class HuggingFace(ModelSpec, name="huggingface"):
                 f"targets: got {self.targets}, needed endings of the names of layers, such as {', '.join(layers)}: "
                 f"{first_line(error)}"
             ) from error
-        if self.dtype in ("bfloat16", "float16"):  # peft makes A and B float32, but not the last layer
-            for layer in adapted.modules():
-                if isinstance(layer, peft.utils.ModulesToSaveWrapper):
-                    layer.float().register_forward_pre_hook(_as_float32)
+        if self.dtype in ("bfloat16", "float16"):
+            _widen_last_layer(adapted, peft)
         if self.load_in_4bit:
             quantize(adapted)
         return adapted
+
+
+def _widen_last_layer(adapted: nn.Module, peft: Any) -> None:
+    """Make the last layer float32, as peft makes A and B but not that layer."""
+    for layer in adapted.modules():
+        if isinstance(layer, peft.utils.ModulesToSaveWrapper):
+            layer.float().register_forward_pre_hook(_as_float32)
 
 
 def _as_float32(layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:

@@ -87,16 +87,24 @@ def numbers(column: Column, name: str, what: str, *, whole: bool = False) -> np.
     Raises:
         DataError: for a cell that is not such a number, with its row.
     """
-    if isinstance(column, pa.ChunkedArray) and pa.types.is_integer(column.type) and not column.null_count:
-        limits = pc.call_function("min_max", [column]).as_py()
-        if limits["min"] >= 0 and limits["max"] < LARGEST:  # fast: no Python object for each cell
-            return column.to_numpy().astype(np.int64 if whole else np.float64)
+    kind = np.int64 if whole else np.float64
+    if isinstance(column, pa.ChunkedArray) and _is_counted(column):
+        return column.to_numpy().astype(kind)
     texts = cells(column)
     values = list(map(_number, texts))
-    if (row := next((row for row, value in enumerate(values) if not _is_valid(value, whole)), None)) is not None:
-        needed = "a whole number >= 0 and < 2**62" if whole else "a finite number >= 0"
-        raise DataError(f"{what}, row {row + 1}: got {shown(texts[row])} as {name!r}, needed {needed}")
-    return np.array(values, dtype=np.int64 if whole else np.float64)
+    for row, value in enumerate(values):
+        if not _is_valid(value, whole):
+            needed = "a whole number >= 0 and < 2**62" if whole else "a finite number >= 0"
+            raise DataError(f"{what}, row {row + 1}: got {shown(texts[row])} as {name!r}, needed {needed}")
+    return np.array(values, dtype=kind)
+
+
+def _is_counted(column: pa.ChunkedArray) -> bool:
+    """Return whether a column holds integers in 0 to `LARGEST`, without Python objects for its cells."""
+    if not pa.types.is_integer(column.type) or column.null_count:
+        return False
+    limits = pc.call_function("min_max", [column]).as_py()
+    return limits["min"] >= 0 and limits["max"] < LARGEST
 
 
 def _is_valid(value: Any, whole: bool) -> bool:

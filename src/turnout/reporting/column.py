@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from turnout.record.schema import ANSWERED, APPEAL_COLUMNS, JUDGED, less_is_better
 from turnout.reporting.statistics import Gap, Measured, Quartiles
@@ -29,7 +30,7 @@ class Column:
     short: str
     scale: float = 1.0
     decimals: int = 1
-    better: Callable[[Iterable[float]], float] | None = None
+    better: Callable[..., Any] | None = None
     spread: bool = True
     exceptional: bool = False
     differing: bool = False
@@ -45,14 +46,18 @@ class Column:
         if isinstance(figure, Quartiles):
             return figure.shown(self.scale) if self.spread else f"{figure.num_finite}/{figure.num}"
         if isinstance(figure, Gap):
-            chance = "p < 0.001" if figure.p < 0.001 else f"p {figure.p:.{2 if figure.p >= 0.1 else 3}f}"
-            between = self._interval(figure, self._signed) if interval else ""
-            return self._signed(figure.mean) + between + ("" if math.isnan(figure.p) else f" ({chance})")
+            return self._difference(figure, interval)
         if figure.std is None or not self.spread or not math.isfinite(figure.mean):
             return self.mean(figure)
-        return self.mean(figure) + (
-            self._interval(figure, self._rounded) if interval else f" ± {self._rounded(figure.std)}"
-        )
+        spread = self._interval(figure, self._rounded) if interval else f" ± {self._rounded(figure.std)}"
+        return self.mean(figure) + spread
+
+    def _difference(self, figure: Gap, interval: bool) -> str:
+        """Format a difference with its p-value, if it has one."""
+        shown = self._signed(figure.mean) + (self._interval(figure, self._signed) if interval else "")
+        if math.isnan(figure.p):
+            return shown
+        return f"{shown} (p < 0.001)" if figure.p < 0.001 else f"{shown} (p {figure.p:.{2 if figure.p >= 0.1 else 3}f})"
 
     def _interval(self, figure: Measured, write: Callable[[float], str]) -> str:
         """Format the 95 % confidence interval of a figure."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -113,21 +113,21 @@ def draw_curve(
     samples = [record.history.column(metric) for record in complete]
     if not samples:
         return False
-    if window is None:
-        rounds, low, middle, high = quartile_band(samples)
-    else:
-        rounds, middle, std = band(samples, window)
-        low, high = middle - std, middle + std
+    rounds, low, middle, high = quartile_band(samples) if window is None else band(samples, window)
     if not np.isfinite(middle).any():
         return False
-    average, scale = np.median if window is None else np.mean, style.scale_of(metric)
-    x = rounds
-    if against != "rounds":
-        x = AGAINST[against][1] * average([_cost_at(record, against, rounds) for record in complete], axis=0)
+    x, scale = _horizontal(complete, against, rounds, np.median if window is None else np.mean), style.scale_of(metric)
     style.draw_line(axes, x, scale * middle, look)
     if len(complete) > 1:
         style.draw_band(axes, x, scale * low, scale * high, look)
     return True
+
+
+def _horizontal(runs: Sequence[RunRecord], against: str, rounds: np.ndarray, average: Callable[..., Any]) -> np.ndarray:
+    """Return the positions of rounds on the horizontal axis: themselves, or an average over runs of what they cost."""
+    if against == "rounds":
+        return rounds
+    return AGAINST[against][1] * average([_cost_at(record, against, rounds) for record in runs], axis=0)
 
 
 def window_of(records: Sequence[RunRecord]) -> int:
@@ -135,8 +135,11 @@ def window_of(records: Sequence[RunRecord]) -> int:
     return max(1, round(0.03 * max(record.history.last_round for record in records)))
 
 
-def band(samples: Samples, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rounds, mean and sample standard deviation (0 for one) over all samples in (round - window, round]."""
+def band(samples: Samples, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return rounds, and the mean over all samples in (round - window, round], less and plus their standard deviation.
+
+    The low end comes first, then the mean and the high end. A single sample has no deviation.
+    """
     rounds, values = (np.concatenate(part) for part in zip(*samples, strict=True))
     order = np.argsort(rounds, kind="stable")
     rounds, values = rounds[order], values[order].astype(np.float64)
@@ -148,7 +151,7 @@ def band(samples: Samples, window: int) -> tuple[np.ndarray, np.ndarray, np.ndar
         inside = values[start:end]
         if np.isfinite(inside).all():
             mean[i], std[i] = inside.mean(), inside.std(ddof=1) if len(inside) > 1 else 0.0
-    return points, mean, std
+    return points, mean - std, mean, mean + std
 
 
 def quartile_band(samples: Samples) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

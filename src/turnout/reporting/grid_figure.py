@@ -73,7 +73,7 @@ def _map(axes: Axes, sweep: Sweep, down: str, across: str, fixed: Mapping[str, A
     cells = {
         name: (rows.index(point[down]), columns.index(point[across]))
         for name, point in sweep.points.items()
-        if all(point[axis] == value for axis, value in fixed.items())
+        if fixed.items() <= point.items()
     }
     values = np.full((len(rows), len(columns)), np.nan)
     for name in cells.keys() & sweep.scores.keys():

@@ -31,9 +31,8 @@ def settings(records: Sequence[RunRecord]) -> dict[str, str]:
     shared = {key: value for key, value in configs[0].items() if all(other.get(key) == value for other in configs)}
     parts = {"all runs": shared}
     for algorithm, group in by_algorithm(records).items():
-        first = _published(group[0])
-        parts[algorithm] = {key: value for key, value in first.items() if key not in shared}
-    return {name: "\n".join(f"{key} = {value}" for key, value in part.items()) for name, part in parts.items() if part}
+        parts[algorithm] = {key: value for key, value in _published(group[0]).items() if key not in shared}
+    return {name: "\n".join(map(" = ".join, part.items())) for name, part in parts.items() if part}
 
 
 def _published(record: RunRecord) -> dict[str, str]:

@@ -54,17 +54,22 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     for metadata in svg.findall(f"{_SVG}metadata"):
         svg.remove(metadata)
     for element in svg.iter():
-        for key, value in element.attrib.items():
-            for colour, word in _COLOURS.items():
-                value = value.replace(colour, word)
-            element.set(key, value)
-        if element.tag == f"{_SVG}text":
-            element.set("style", _with_page_font(element.get("style", "")))
-        if element.tag == f"{_SVG}g":
-            _mark(element)
+        _restyle(element)
     del svg.attrib["width"], svg.attrib["height"]
     svg.attrib.update(_attributes(figure, panels, description))
     return ElementTree.tostring(svg, encoding="unicode")
+
+
+def _restyle(element: Element) -> None:
+    """Give an element the colours and the font of the page, and the attributes that its script uses."""
+    for key, value in element.attrib.items():
+        for colour, word in _COLOURS.items():
+            value = value.replace(colour, word)
+        element.set(key, value)
+    if element.tag == f"{_SVG}text":
+        element.set("style", _with_page_font(element.get("style", "")))
+    if element.tag == f"{_SVG}g":
+        _mark(element)
 
 
 def _is_series(artist: Artist) -> bool:

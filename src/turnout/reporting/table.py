@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -58,11 +59,12 @@ def comparison(records: Sequence[RunRecord], window: int | None = None, target: 
     split, spent = client_split(records), {} if target is None else costs(records, target)
     rows, by_seed = [], {}
     for algorithm, group in by_algorithm(records).items():
-        runs = [_figures(record, window, split) for record in group]
-        shared = [key for key in runs[0] if all(key in figures for figures in runs)]
-        figures = {key: Measured.over([f[key] for f in runs]) for key in shared}
+        runs = {record.seed: _figures(record, window, split) for record in group}
+        shared = [key for key in next(iter(runs.values())) if all(key in figures for figures in runs.values())]
+        values = {key: {seed: figures[key] for seed, figures in runs.items()} for key in shared}
+        figures = {key: Measured.over(list(of_seeds.values())) for key, of_seeds in values.items()}
         rows.append(Row(algorithm, len(group), figures, spent.get(algorithm, {})))
-        by_seed[algorithm] = {key: {r.seed: f[key] for r, f in zip(group, runs, strict=True)} for key in shared}
+        by_seed[algorithm] = values
     return _with_gaps(rows, by_seed)
 
 
@@ -179,13 +181,18 @@ def leader(key: str, rows: Sequence[Row]) -> Measured | Quartiles | None:
     """Return the figure of a column that is better than every other by more than the spread of either; None if none is."""
     if key in TO_TARGET.values():
         return _least([row.costs[key] for row in rows if key in row.costs])
-    figures = [row.figures[key] for row in rows if key in row.figures and math.isfinite(row.figures[key].mean)]
-    better = column_of(key).better
-    if better is None or len(figures) < 2 or None in [figure.std for figure in figures]:
+    if (better := column_of(key).better) is None:
         return None
-    mean = better(figure.mean for figure in figures)
-    best = next(figure for figure in figures if figure.mean == mean)
-    return best if all(_apart(best, other) for other in figures if other is not best) else None
+    return _best([row.figures[key] for row in rows if key in row.figures], better)
+
+
+def _best(figures: Iterable[Measured], better: Callable[..., Any]) -> Measured | None:
+    """Return the figure that is the best by more than the spread; None if there is none, or only one seed."""
+    known = [figure for figure in figures if math.isfinite(figure.mean)]
+    if len(known) < 2 or any(figure.std is None for figure in known):
+        return None
+    best = better(known, key=lambda figure: figure.mean)
+    return best if all(_apart(best, other) for other in known if other is not best) else None
 
 
 def _least(figures: Sequence[Quartiles]) -> Quartiles | None:
@@ -207,7 +214,7 @@ def _caption(rows: Sequence[Row], keys: Sequence[str]) -> str:
     if keys and keys[0] in COST:
         return f"median (quartiles) over {max(seeds)} seeds" if seeds != {1} else ""
     over = "" if seeds == {1} else f"mean ± standard deviation over {'/'.join(map(str, sorted(seeds)))} seeds"
-    if not any("accuracy" in key or "loss" in key for key in keys):
+    if not re.search("accuracy|loss", " ".join(keys)):
         return over
-    paired = ["\np of a paired t-test over the same seeds"] if any(key.startswith(GAP) for key in keys) else []
-    return ", of ".join(filter(None, [over, "means over the last tenth of the rounds"])) + "".join(paired)
+    paired = "\np of a paired t-test over the same seeds" if any(key.startswith(GAP) for key in keys) else ""
+    return ", of ".join(filter(None, [over, "means over the last tenth of the rounds"])) + paired

@@ -11,12 +11,23 @@ import math
 import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise, product
-from typing import Any, ClassVar
+from itertools import chain, pairwise, product
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from turnout.core.checks import ConfigurationError, refuse
 from turnout.reporting.measure import Measure
+
+Read = TypeVar("Read")
 
 Figures = Mapping[str, Mapping[int, float]]
 """The figures of one measure in one panel by algorithm and seed; infinite if a run has none."""
@@ -55,12 +66,12 @@ class Order(Check):
     """Check a ranking: ``order = ["folb", ["fedprox", "fedavg"]]``, where all of a group are better than all of the next."""
 
     def __init__(self, order: Any) -> None:
-        groups = [[group] if isinstance(group, str) else group for group in order] if isinstance(order, list) else []
-        nonempty = len(groups) > 1 and all(isinstance(group, list) and group for group in groups)
-        names = [name for group in groups for name in group] if nonempty else [None]
-        if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-            raise refuse("order", given=order, needed='a list of names or lists of names, as in ["a", ["b", "c"]]')
-        self.groups, self.algorithms = groups, tuple(names)
+        needed = 'a list of names or lists of names, as in ["a", ["b", "c"]]'
+        groups = _read("order", _GROUPS, order, needed)
+        self.groups = [[group] if isinstance(group, str) else group for group in groups]
+        self.algorithms = tuple(chain.from_iterable(self.groups))
+        if len(set(self.algorithms)) < len(self.algorithms):
+            raise refuse("order", given=order, needed=needed)
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
         """Compare all pairs of neighbouring groups."""
@@ -69,39 +80,71 @@ class Order(Check):
         return _all_of(better(panel[one], panel[other], measure) for one, other in pairs)
 
 
-@dataclass(frozen=True)
-class _Limits:
+class _Form(BaseModel):
+    """The options of a check."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class _Limits(_Form):
     """A closed interval with a lower limit, an upper limit, or both."""
 
-    least: float | None
-    most: float | None
+    of: str
+    least: float | None = None
+    most: float | None = None
 
-    @classmethod
-    def of(cls, kind: str, table: Any, names: tuple[str, ...]) -> _Limits:
-        """Read the limits from a table that also has texts under `names`.
-
-        Raises:
-            ConfigurationError: for any other table.
-        """
-        example = ", ".join([*(f'{name} = "NAME"' for name in names), "most = 0.5"])
-        limits = {key: table.get(key) for key in ("least", "most")} if isinstance(table, dict) else {}
-        numbers = [value for value in limits.values() if isinstance(value, int | float)]
-        known = isinstance(table, dict) and table.keys() <= {*names, *limits}
-        if not known or not numbers or not all(isinstance(table.get(name), str) for name in names):
-            raise refuse(kind, given=table, needed=f"{{{example}}}, or least, or both")
-        return cls(**limits)
+    @model_validator(mode="after")
+    def _check_limited(self) -> Self:
+        if self.least is None and self.most is None:
+            raise ValueError("needed least, most or both")
+        return self
 
     def include(self, value: float) -> bool:
         """Return whether a number is within the limits."""
         return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
 
 
+class _RatioLimits(_Limits):
+    """The limits of a ratio."""
+
+    to: str
+
+
+class _SlopeLimits(_Limits):
+    """The limits of an exponent, and the values of the quantity x by panel."""
+
+    over: list[PositiveFloat]
+
+
+class _Pair(_Form):
+    """Two algorithms."""
+
+    of: str
+    over: str
+
+
+_GROUPS = TypeAdapter(Annotated[list[str | Annotated[list[str], Field(min_length=1)]], Field(min_length=2)])
+
+
+def _read(kind: str, form: TypeAdapter[Read], value: Any, needed: str) -> Read:
+    """Validate the value of a check.
+
+    Raises:
+        ConfigurationError: for another value, with the one that is needed.
+    """
+    try:
+        return form.validate_python(value, strict=True)
+    except ValidationError:
+        raise refuse(kind, given=value, needed=needed) from None
+
+
 class Ratio(Check):
     """Check that the ratio of two figures is within limits: ``ratio = {of = "folb", to = "fedprox", most = 0.5}``."""
 
     def __init__(self, ratio: Any) -> None:
-        self.limits = _Limits.of("ratio", ratio, ("of", "to"))
-        self.algorithms = (ratio["of"], ratio["to"])
+        needed = '{of = "NAME", to = "NAME", most = 0.5}, or least, or both'
+        self.limits = _read("ratio", TypeAdapter(_RatioLimits), ratio, needed)
+        self.algorithms = (self.limits.of, self.limits.to)
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
         """Check the ratio; None where both are infinite or the divisor is 0."""
@@ -116,8 +159,8 @@ class Bound(Check):
     """Check that a figure is within limits: ``bound = {of = "fedau", least = 0.7}``."""
 
     def __init__(self, bound: Any) -> None:
-        self.limits = _Limits.of("bound", bound, ("of",))
-        self.algorithms = (bound["of"],)
+        self.limits = _read("bound", TypeAdapter(_Limits), bound, '{of = "NAME", most = 0.5}, or least, or both')
+        self.algorithms = (self.limits.of,)
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
         """Check the figure."""
@@ -150,10 +193,8 @@ class Gains(Check):
     across = True
 
     def __init__(self, gains: Any) -> None:
-        names = isinstance(gains, dict) and gains.keys() == {"of", "over"}
-        if not names or not all(isinstance(name, str) for name in gains.values()):
-            raise refuse("gains", given=gains, needed='{of = "NAME", over = "NAME"}')
-        self.algorithms = (gains["of"], gains["over"])
+        pair = _read("gains", TypeAdapter(_Pair), gains, '{of = "NAME", over = "NAME"}')
+        self.algorithms = (pair.of, pair.over)
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
         """Compare every lead with the previous one."""
@@ -181,12 +222,11 @@ class Slope(Check):
     across = True
 
     def __init__(self, slope: Any) -> None:
-        over = slope.get("over") if isinstance(slope, dict) else None
-        positive = isinstance(over, list) and all(isinstance(x, int | float) and x > 0 for x in over)
-        if not positive or len(set(over or ())) < 2:
-            raise refuse("slope", given=slope, needed='{of = "NAME", over = [50, 100, 200], most = -0.5}')
-        self.limits = _Limits.of("slope", {key: value for key, value in slope.items() if key != "over"}, ("of",))
-        self.algorithms, self.over = (slope["of"],), tuple(float(x) for x in over or ())
+        needed = '{of = "NAME", over = [50, 100, 200], most = -0.5}, or least, or both'
+        self.limits = _read("slope", TypeAdapter(_SlopeLimits), slope, needed)
+        if len(set(self.limits.over)) < 2:
+            raise refuse("slope", given=slope, needed=needed)
+        self.algorithms, self.over = (self.limits.of,), tuple(self.limits.over)
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
         """Fit the exponent, and check that it is within the limits."""

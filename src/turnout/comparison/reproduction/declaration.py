@@ -112,6 +112,16 @@ class Reproduction:
         """The names of all algorithms, in order."""
         return list(self.common["algorithms"])
 
+    @property
+    def runnable(self) -> dict[str, Panel]:
+        """The panels with algorithms, by name."""
+        return {name: panel for name, panel in self.panels.items() if self.of(panel)}
+
+    @property
+    def default(self) -> list[str]:
+        """The names of the panels that run unless others are named."""
+        return [name for name, panel in self.runnable.items() if not panel.optional]
+
     def of(self, panel: Panel) -> list[str]:
         """Return the names of the algorithms in a panel."""
         return [name for name in self.algorithms if panel.only is None or name in panel.only]
@@ -122,13 +132,12 @@ class Reproduction:
         Raises:
             ConfigurationError: for an unknown panel, or one without algorithms.
         """
-        runnable = {name: panel for name, panel in self.panels.items() if self.of(panel)}
-        if names is None:
-            chosen = [name for name, panel in runnable.items() if not panel.optional]
-        else:
-            chosen = list(dict.fromkeys(known_name("panel", name, self.panels) for name in names))
+        chosen = self.default if names is None else list(dict.fromkeys(names))
+        for name in chosen:
+            known_name("panel", name, self.panels)
+        runnable = self.runnable
         if not chosen or not runnable.keys() >= set(chosen):
-            given = [name for name, panel in self.panels.items() if not panel.optional] if names is None else chosen
+            given = chosen or [name for name, panel in self.panels.items() if not panel.optional]
             raise refuse("panels", given=given, needed=f"some of those with these algorithms: {', '.join(runnable)}")
         return [runnable[name] for name in chosen]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from turnout.comparison.reproduction.declaration import Curve, Panel
@@ -43,13 +45,7 @@ def curve_figure(outcome: Outcome, curve: Curve) -> Figure:
     titles = _wrapped([panel.title for panel in panels], beside=5)
     figure, grid = _grid(titles, alike="y" if style.scale_of(curve.metric) == 100.0 else "")
     for axes, panel, title in zip(grid, panels, titles, strict=True):
-
-        def draw(runs: Sequence[RunRecord], look: Look, axes: Axes = axes) -> bool:
-            return draw_curve(axes, runs if curve.band else runs[:1], curve.metric, look, curve.against, window=None)
-
-        drawn |= style.draw_each(outcome.records[panel.name], draw, looks)
-        if (target := outcome.target(panel)) is not None and target.metric == curve.metric:
-            style.draw_target(axes, style.scale_of(target.metric) * target.value)
+        drawn |= _curve(axes, outcome, panel, curve, looks)
         style.dress(axes, AGAINST[curve.against][0], style.label(curve.metric), title=title)
         style.few_ticks(axes.xaxis, whole=curve.against == "rounds")
         _scale(axes, curve.log)
@@ -58,6 +54,18 @@ def curve_figure(outcome: Outcome, curve: Curve) -> Figure:
     _name_outer(grid)
     style.legend(figure, {name: look for name, look in looks.items() if name in drawn})
     return figure
+
+
+def _curve(axes: Axes, outcome: Outcome, panel: Panel, curve: Curve, looks: dict[str, Look]) -> dict[str, Look]:
+    """Draw the curves and the target of a panel; return the looks of the algorithms that were drawn."""
+
+    def draw(runs: Sequence[RunRecord], look: Look) -> bool:
+        return draw_curve(axes, runs if curve.band else runs[:1], curve.metric, look, curve.against, window=None)
+
+    drawn = style.draw_each(outcome.records[panel.name], draw, looks)
+    if (target := outcome.target(panel)) is not None and target.metric == curve.metric:
+        style.draw_target(axes, style.scale_of(target.metric) * target.value)
+    return drawn
 
 
 def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
@@ -71,21 +79,19 @@ def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
     index = outcome.reproduction.measures.index(measure)
     looks = looks_of(outcome.reproduction.algorithms)
     lines = [line for line in outcome.lines() if line.ours]
-    panels = list(dict.fromkeys(line.panel for line in lines))
     if not any(math.isfinite(line.ours[index].median) for line in lines):
         raise DataError(f"no run has a finite figure of {measure}")
-    longest, most = max(len(line.algorithm) for line in lines), max(map(len, map(outcome.reproduction.of, panels)))
-    titles = _wrapped([_titled(panel, measure) for panel in panels], beside=longest)
-    figure, grid = _grid(titles, height=0.9 + 0.32 * most, alike="x" if measure.scale == 100.0 else "")
-    for axes, panel, title in zip(grid, panels, titles, strict=True):
-        rows = [line for line in lines if line.panel is panel]
+    groups = {panel: list(rows) for panel, rows in groupby(lines, key=attrgetter("panel"))}
+    longest = max(len(line.algorithm) for line in lines)
+    titles = _wrapped([_titled(panel, measure) for panel in groups], beside=longest)
+    height = 0.9 + 0.32 * max(map(len, map(outcome.reproduction.of, groups)))
+    figure, grid = _grid(titles, height, alike="x" if measure.scale == 100.0 else "")
+    for axes, rows, title in zip(grid, groups.values(), titles, strict=True):
         _dots(axes, rows, index, measure, looks)
         style.dress(axes, measure.title, "", title=title)
         # With a shared scale matplotlib would label only the last row, which may have fewer panels.
         axes.xaxis.set_tick_params(labelbottom=True)
         style.few_ticks(axes.xaxis)
-        axes.set_yticks(range(len(rows)), [line.algorithm for line in rows])
-        axes.set_ylim(len(rows) - 0.4, -0.6)
     _name_outer(grid)
     return figure
 
@@ -152,6 +158,8 @@ def _dots(axes: Axes, lines: Sequence[Line], index: int, measure: Measure, looks
             axes.plot(median, row, marker=look.get("marker", MARKERS[0]), color=colour, markersize=6)
         if (number := paper_number(line.paper[index])) is not None:
             axes.plot(number, row, marker="D", markersize=7, markerfacecolor="none", markeredgecolor=INK)
+    axes.set_yticks(range(len(lines)), [line.algorithm for line in lines])
+    axes.set_ylim(len(lines) - 0.4, -0.6)
 
 
 def _edge(lines: Sequence[Line], index: int, measure: Measure) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,19 +83,17 @@ def read(path: Path, name: str) -> Reproduction | Drawing:
 
 def _drawing(path: Path, name: str, table: dict[str, Any]) -> Drawing:
     """Return a figure that functions compute without runs; their files are relative to the declaration."""
-    needed = [
-        key for key in ("title", "reference", "figure", "numbers") if key in table or key in ("title", "reference")
-    ]
-    for key in needed:
+    functions = [key for key in ("figure", "numbers") if key in table]
+    for key in ("title", "reference", *functions):
         if not isinstance(table.get(key), str):
             raise refuse(key, given=table.get(key), needed="a text")
-    files = {key: str(path.parent / table[key]) for key in ("figure", "numbers") if key in table}
+    files = {key: str(path.parent / table[key]) for key in functions}
+    drawing = Drawing(name, table["title"], table["reference"], files.get("figure"), files.get("numbers"))
     if "numbers" not in table:
-        _known("the drawing", table, set(needed))
-        return Drawing(name, table["title"], table["reference"], files["figure"])
+        _known("the drawing", table, {"title", "reference", "figure"})
+        return drawing
     rest = {key: value for key, value in table.items() if key not in files}
-    declared = _reproduction(name, rest, Quantity.read)
-    return Drawing(name, table["title"], table["reference"], files.get("figure"), files["numbers"], declared)
+    return replace(drawing, declared=_reproduction(name, rest, Quantity.read))
 
 
 _NEEDED = ("title", "reference", "algorithms", "panels")
@@ -194,19 +192,14 @@ def _panel(
 ) -> Panel:
     """Return one panel, with the keys that all panels share as defaults."""
     keys = {part.name for part in fields(Panel)} - {"name", "settings"}
-    values: dict[str, Any] = {**shared, **{key: value for key, value in table.items() if key in keys}}
-    settings = {key: value for key, value in table.items() if key not in keys}
+    settings = dict(table)
+    values: dict[str, Any] = {**shared, **{key: settings.pop(key) for key in keys & table.keys()}}
     if "to_accuracy" in values:
         check_accuracy(values["to_accuracy"], f"panels.{name}.to_accuracy")
     elif any(measure.metric is None for measure in measures):
         raise ConfigurationError(f"panels.{name}: measures count until a target, so it needs to_accuracy = 0.7")
-    named = {
-        "paper": values.get("paper", ()),
-        "only": values.get("only", ()),
-        "algorithms": settings.get("algorithms", ()),
-    }
-    for key, names in named.items():
-        for algorithm in names:
+    for key in ("paper", "only", "algorithms"):
+        for algorithm in table.get(key) or ():
             known_name(f"algorithm in panels.{name}.{key}", algorithm, algorithms)
     paper = _paper(f"panels.{name}.paper", values.pop("paper", {}), len(measures))
     return Panel(name=name, settings=settings, paper=paper, **{"title": name, **values})
