@@ -12,7 +12,7 @@ from turnout.algorithms.defaults import Defaults
 from turnout.cli import user_code
 from turnout.cli.layers import merge
 from turnout.cli.names import ALGORITHMS
-from turnout.cli.options import Table, options_of
+from turnout.cli.options import Table, options_of, without
 
 _DIRICHLET = {"partition": {"name": "dirichlet", "alpha": 0.1}, "empty": "drop"}
 _BY_ID = {"partition": {"name": "by_id"}}
@@ -117,12 +117,14 @@ def of_pace(layers: Sequence[Table], pace: str | None, data: str) -> Table:
 
     suited = of_recipe(last("algorithm"))
     table = BY_PACE.get(last("pace") or pace or suited.pace.get("name", ""), {})
-    if table:
-        table = merge(table, {"pace": {key: value for key, value in suited.pace.items() if key != "name"}})
-    if table and (lr := suited.lr.get(data)):
+    if not table:
+        return {}
+    table = merge(table, {"pace": without(suited.pace, ("name",))})
+    if lr := suited.lr.get(data):
         table = merge(table, {"local": {"lr": lr}})
-    says = any(_says_speed(layer.get("population", {})) for layer in layers)
-    return table if says or not table else merge(table, {"population": {"speed": SPEED}})
+    if any(_says_speed(layer.get("population", {})) for layer in layers):
+        return table
+    return merge(table, {"population": {"speed": SPEED}})
 
 
 def local(under: Table, layers: Sequence[Table]) -> Table:

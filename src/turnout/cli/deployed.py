@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from turnout.cli import layers, user_code
-from turnout.cli.options import Table, convert
+from turnout.cli.options import Table, convert, only, without
 from turnout.cli.run import one_algorithm
 from turnout.cli.runs import saved
-from turnout.cli.sections import OF_DECLARED, SECTIONS, as_table
+from turnout.cli.sections import OF_DECLARED, SECTIONS
 from turnout.cli.settings import Settings
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.data.federated import Shards
@@ -77,12 +76,12 @@ def declared_beside(source: str | None, overrides: Sequence[str]) -> Table | Non
     """
     if source is not None and ".py:" in source:
         return None
-    tables = [as_table("data", layer["data"]) for layer in _layers(source, overrides) if "data" in layer]
-    data = reduce(layers.merge, tables, {})
+    data = layers.data_of(_layers(source, overrides))
     if data.get("inputs") != AUTO:
         return None
-    names = [name for name in ("classes", "outputs", "input_type", "target_shape") if data.get(name) is not None]
-    values = {name: convert(OF_DECLARED[name].hint, data[name], f"data.{name}") for name in names}
+    beside = only(data, ("classes", "outputs", "input_type", "target_shape"))
+    given = {name: value for name, value in beside.items() if value is not None}
+    values = {name: convert(OF_DECLARED[name].hint, value, f"data.{name}") for name, value in given.items()}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
@@ -93,10 +92,9 @@ def as_overrides(shape: Mapping[str, Any]) -> list[str]:
 
 def announced(settings: Settings) -> Table:
     """Return the settings of a run that its clients need, without the behaviour of clients and paths of files."""
-    table = {name: value for name, value in settings.table.items() if name in ANNOUNCED}
-    population = table.get("population", {})
-    table["population"] = {k: v for k, v in population.items() if k in ("requirement", "opting")}
-    table["data"] = {k: v for k, v in table["data"].items() if k not in FILES}
+    table = only(settings.table, ANNOUNCED)
+    table["population"] = only(table.get("population", {}), ("requirement", "opting"))
+    table["data"] = without(table["data"], FILES)
     return table
 
 

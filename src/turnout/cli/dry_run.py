@@ -8,6 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 
+from turnout.cli.options import without
 from turnout.cli.runs import Plan, about
 from turnout.experiment import Experiment
 from turnout.simulation.simulation import Simulation
@@ -77,16 +78,21 @@ def planned_of_all(plan: Plan, what: str, runs: int | None = None) -> Group:
     for name, experiment in plan.experiments(plan.seeds[0]).items():
         with about(name):
             sizes[name] = planned(experiment)
+    number = len(plan.settings) * len(plan.seeds) if runs is None else runs
+    return Group(*_compared(sizes, what, number))
+
+
+def _compared(sizes: Mapping[str, Figures], what: str, runs: int) -> list[Table]:
+    """Return a table of the number of runs and common sizes, and one of sizes that differ between experiments, if any."""
     names = list(dict.fromkeys(name for figures in sizes.values() for name in figures))
     different = [name for name in names if len({figures.get(name) for figures in sizes.values()}) > 1]
     first = next(iter(sizes.values()))
-    number = len(plan.settings) * len(plan.seeds) if runs is None else runs
-    tables = [table_of({"runs": number, **{name: first[name] for name in names if name not in different}})]
+    tables = [table_of({"runs": runs, **without(first, different)})]
     if different:
         tables.append(table := Table(what, *different, box=SIMPLE_HEAD))
         for name, figures in sizes.items():
             table.add_row(name, *(_text(figures.get(column, "–")) for column in different))
-    return Group(*tables)
+    return tables
 
 
 def _text(value: int | str) -> str:

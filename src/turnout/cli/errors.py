@@ -99,12 +99,14 @@ def _ended_by(error: BaseException) -> int:
     if isinstance(error, MemoryError):
         _tell(f"there is not enough memory: {error}. Use fewer or smaller clients, minibatches or local steps")
         return FAILED
-    failed = isinstance(error, RunFailed | RunsFailed | ProcessLost)
-    if failed or not rank():  # a usage error is the same in all processes
+    if isinstance(error, RunFailed | RunsFailed | ProcessLost):
         _tell(f"process {rank()}: {error}" if rank() else str(error))
-    if isinstance(error, ProcessLost) and several():
-        _leave(FAILED)
-    return FAILED if failed else USAGE
+        if isinstance(error, ProcessLost) and several():
+            _leave(FAILED)
+        return FAILED
+    if not rank():  # a usage error is the same in all processes
+        _tell(str(error))
+    return USAGE
 
 
 def _leave(code: int) -> NoReturn:

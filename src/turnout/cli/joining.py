@@ -5,6 +5,7 @@ No code comes from the server, and no file is read because a server names it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 
 from turnout.cli import user_code
 from turnout.cli.deployed import ANNOUNCED, FILES, experiment_of, pooled
+from turnout.cli.options import only, without
 from turnout.cli.sections import OF_DECLARED
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
@@ -52,50 +54,53 @@ def clients_experiment(
             f"the server has no data, and knows only that inputs have shape {announcement['input_shape']}: give the data of "
             "this client with --data FILE.py:FUNCTION"
         )
-    if not own_data and client is None:
-        raise ConfigurationError(f"--data {data} has many clients: add --client 0 or another number")
-    row = 0 if own_data else client or 0
-    if not 0 <= row < made.data.num_clients:
-        raise ConfigurationError(f"--client: got {row}, needed 0 to {made.data.num_clients - 1}")
+    row = 0 if own_data else _row(client, data, made.data.num_clients)
     made = replace(made, device=device)
+    _check_described(announcement["describes"], made)
+    return made, row
+
+
+def _row(client: int | None, data: str, num_clients: int) -> int:
+    """Return the index of the client in a named data set, after checks."""
+    if client is None:
+        raise ConfigurationError(f"--data {data} has many clients: add --client 0 or another number")
+    if not 0 <= client < num_clients:
+        raise ConfigurationError(f"--client: got {client}, needed 0 to {num_clients - 1}")
+    return client
+
+
+def _check_described(describes: Mapping[str, Any], made: Experiment) -> None:
+    """Raise an error for an experiment that differs from the server's description."""
     described = describe(made)
-    here = {name: described.get(name) for name in announcement["describes"]}
-    if different := list(differences(announcement["describes"], here)):
+    here = {name: described.get(name) for name in describes}
+    if different := list(differences(describes, here)):
         raise ConfigurationError(
             f"the server runs something else (there, and here): {'; '.join(different[:5])}. Give the experiment that it has"
         )
-    return made, row
 
 
 def _from_settings(announcement: Mapping[str, Any], data: str) -> Experiment:
     """Build the experiment that a server's settings describe."""
-    table = _settings_of(announcement)
-    table = {name: value for name, value in table.items() if name in ANNOUNCED} | {"availability": {"name": "everyone"}}
+    table = only(_settings_of(announcement), ANNOUNCED) | {"availability": {"name": "everyone"}}
     own_data = ".py:" in data
     if own_data:
         table.pop("data", None)
     elif data != (name := section(table, "data").get("name")):
         raise ConfigurationError(f"--data {data}: the server's data are {name!r}: give that name")
-    _refuse_names_of_files(table, "")
+    _refuse_names_of_files(table)
     _refuse_files_without_a_folder(table)
     settings = Settings.of(table)
     return settings.experiment(_own_data(data, announcement) if own_data else None)
 
 
-def _refuse_names_of_files(table: Any, setting: str) -> None:
+def _refuse_names_of_files(table: Any, section: str = "") -> None:
     """Raise an error for settings of a server that name a file of this machine."""
-    if isinstance(table, Mapping):
-        for key, value in table.items():
-            _refuse_names_of_files(str(key), setting or "settings")
-            _refuse_names_of_files(value, f"{setting}.{key}" if setting else str(key))
-    elif isinstance(table, list | tuple):
-        for value in table:
-            _refuse_names_of_files(value, setting)
-    elif isinstance(table, str) and (".py" in table or "/" in table or "\\" in table):
-        raise ConfigurationError(
-            f"the server's settings name a file ({setting} = {table!r}), which is not read for a server: give the experiment "
-            "with --experiment FILE.py:EXPERIMENT"
-        )
+    for setting, text in user_code.texts(table, section):
+        if re.search(r"\.py|[/\\]", text):
+            raise ConfigurationError(
+                f"the server's settings name a file ({setting} = {text!r}), which is not read for a server: give the "
+                "experiment with --experiment FILE.py:EXPERIMENT"
+            )
 
 
 def _refuse_files_without_a_folder(table: Mapping[str, Any]) -> None:
@@ -185,16 +190,20 @@ def shape_of(announcement: Mapping[str, Any], data: str) -> DataShape:
         ConfigurationError: for invalid data.
     """
     if ".py:" in data:
-        examples = _examples(data)
-        if isinstance(examples, FederatedData):
-            return DataShape.of(examples)
-        pairs = [tuple(map(torch.as_tensor, pair)) for pair in examples if pair is not None]
-        train, *test = (Shards.pooled(x.float() if x.is_floating_point() else x, y) for x, y in pairs)
-        return DataShape.of(FederatedData(data, train, client_test=test[0] if test else None))
-    table = dict(section(_settings_of(announcement), "data"))
-    loaded = {name: value for name, value in table.items() if name not in OF_DECLARED or name == "num_clients"}
-    settings = {**_settings_of(announcement), "data": loaded}
-    return DataShape.of(_from_settings({**announcement, "settings": settings}, data).data)
+        return _shape_of_examples(data)
+    settings = _settings_of(announcement)
+    loaded = without(section(settings, "data"), OF_DECLARED.keys() - {"num_clients"})
+    return DataShape.of(_from_settings({**announcement, "settings": {**settings, "data": loaded}}, data).data)
+
+
+def _shape_of_examples(name: str) -> DataShape:
+    """Return the shape of the examples of a client's function."""
+    examples = _examples(name)
+    if isinstance(examples, FederatedData):
+        return DataShape.of(examples)
+    pairs = [tuple(map(torch.as_tensor, pair)) for pair in examples if pair is not None]
+    train, *test = (Shards.pooled(x.float() if x.is_floating_point() else x, y) for x, y in pairs)
+    return DataShape.of(FederatedData(name, train, client_test=test[0] if test else None))
 
 
 def functions_of(names: Sequence[str]) -> dict[str, Callable[..., Any]]:

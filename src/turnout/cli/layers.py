@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import reduce
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
 from turnout.cli.options import Table
-from turnout.cli.sections import flag_of
+from turnout.cli.sections import as_table, flag_of
 from turnout.core.checks import ConfigurationError
 
 _KEYS = re.compile(r"(?<=^also\.)[^=]*?\.py:\w+|[^.]+|(?<=\.)(?=\.|$)|^(?=\.|$)")
@@ -35,6 +36,24 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
         else:
             merged[key] = value
     return merged
+
+
+def data_of(layers: Iterable[Mapping[str, Any]]) -> Table:
+    """Return the section ``data`` of merged layers."""
+    return reduce(merge, (as_table("data", layer.get("data", {})) for layer in layers), {})
+
+
+def refuse_keys(layers: Collection[Mapping[str, Any]], what: str, instead: Mapping[str, str]) -> None:
+    """Raise an error for settings that a command does not accept.
+
+    Args:
+        layers: of settings.
+        what: noun for what the command does, in messages.
+        instead: what to write instead of each of the settings.
+    """
+    for key, words in instead.items():
+        if any(key in layer for layer in layers):
+            raise ConfigurationError(f"{key} is not for {what}: write {words}")
 
 
 def override(text: str) -> Table:
@@ -81,19 +100,32 @@ def read(path: Path) -> Table:
 
 def _check_nesting(value: Any, source: str) -> None:
     """Raise an error for settings that are nested too deeply or too large, and for names that are not text."""
-    level, values = 0, [value]
-    while values:
-        level, keys = level + 1, [key for node in values if isinstance(node, dict) for key in node]
-        if (odd := next((key for key in keys if not isinstance(key, str)), None)) is not None:
+    values = [value]
+    for _ in range(_DEEPEST):
+        _check_names(values, source)
+        values = list(islice(chain.from_iterable(map(_items, values)), _MOST_VALUES))
+        if len(values) == _MOST_VALUES:
+            break
+    if values:
+        raise ConfigurationError(
+            f"{source}: got settings that are nested more than {_DEEPEST} levels deep, or more than {_MOST_VALUES:,} "
+            "values at one level: needed tables of options"
+        )
+
+
+def _items(value: Any) -> Iterable[Any]:
+    """Return the values in a table or a list; other values have none."""
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _check_names(values: Iterable[Any], source: str) -> None:
+    """Raise an error for a name in one of the tables among values that is not text."""
+    for name in chain.from_iterable(value for value in values if isinstance(value, dict)):
+        if not isinstance(name, str):
             raise ConfigurationError(
-                f"{source}: got {odd!r} as the name of a setting, needed a text: write it in quotes"
-            )
-        below = (node.values() if isinstance(node, dict) else node for node in values if isinstance(node, dict | list))
-        values = list(islice(chain.from_iterable(below), _MOST_VALUES))
-        if level > _DEEPEST or len(values) == _MOST_VALUES:
-            raise ConfigurationError(
-                f"{source}: got settings that are nested more than {_DEEPEST} levels deep, or more than {_MOST_VALUES:,} "
-                "values at one level: needed tables of options"
+                f"{source}: got {name!r} as the name of a setting, needed a text: write it in quotes"
             )
 
 

@@ -11,7 +11,7 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, reduce
@@ -35,6 +35,16 @@ _PLURAL = {"a whole number": "whole numbers", "a number": "numbers", "a text": "
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "none"}
 _PLAIN = {*_WORDS, os.PathLike, ...}
 _SETTINGS = ConfigDict(arbitrary_types_allowed=True)
+
+
+def only(table: Mapping[str, Any], names: Container[str]) -> Table:
+    """Return the entries of a table with these names."""
+    return {name: value for name, value in table.items() if name in names}
+
+
+def without(table: Mapping[str, Any], names: Container[str]) -> Table:
+    """Return the entries of a table with other names."""
+    return {name: value for name, value in table.items() if name not in names}
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,7 @@ def convert(hint: Any, value: Any, key: str) -> Any:
     kinds = _members(hint)
     if type(None) in kinds and _is_nothing(value):
         return None
-    if isinstance(value, str) and any(".py:" in value or value in FAMILIES[kind] for kind in kinds if kind in FAMILIES):
+    if _names_piece(kinds, value):
         value = {"kind": value}
     if isinstance(value, Mapping):
         return _part(kinds, value, key)
@@ -125,6 +135,12 @@ def convert(hint: Any, value: Any, key: str) -> Any:
         with suppress(ValidationError):
             return TypeAdapter(reduce(or_, simple), config=_SETTINGS).validate_python(form)
     raise refuse(key, given=value, needed=needed(hint))
+
+
+def _names_piece(kinds: list[Any], value: Any) -> bool:
+    """Return whether a value is the name of a piece of one of the types."""
+    families = [FAMILIES[kind] for kind in kinds if kind in FAMILIES]
+    return isinstance(value, str) and any(".py:" in value or value in family for family in families)
 
 
 def _readings(kinds: list[Any], value: Any) -> Iterator[tuple[list[Any], Any]]:
@@ -179,7 +195,7 @@ def _part(kinds: list[Any], value: Mapping[str, Any], key: str) -> Any:
         kind = value.get("kind")
         if not isinstance(kind, str):
             raise refuse(f"{key}.kind", given=kind, needed=f"the name of a {members.noun}: {', '.join(members)}")
-        piece, options = user_code.member(members, kind, members.noun), {k: v for k, v in value.items() if k != "kind"}
+        piece, options = user_code.member(members, kind, members.noun), without(value, ("kind",))
         if callable(piece):
             return build(piece, options, key)
         for name in options:  # an object of a file has no options

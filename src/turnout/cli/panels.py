@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from turnout.cli.layers import refuse_keys
 from turnout.cli.runs import Plan
 from turnout.cli.variants import Layers, seeds_of
 from turnout.comparison.folders import save_order
@@ -41,9 +42,8 @@ def plans(
     Raises:
         ConfigurationError: for unknown panels, and invalid settings.
     """
-    for key, instead in {"name": "NAME.OPTION=VALUE", "seed": "--seeds", "algorithm": "NAME.OPTION=VALUE"}.items():
-        if any(key in layer for layer in over):
-            raise ConfigurationError(f"{key} is not for reproductions: write {instead}")
+    instead = {"name": "NAME.OPTION=VALUE", "seed": "--seeds", "algorithm": "NAME.OPTION=VALUE"}
+    refuse_keys(over, "reproductions", instead)
     return [_plan(reproduction, panel, over, folder) for panel in reproduction.chosen(names)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from turnout.cli import user_code
 from turnout.cli.names import SOLVERS
-from turnout.cli.options import REQUIRED, Table, options_of
+from turnout.cli.options import REQUIRED, Table, options_of, without
 from turnout.cli.sections import NAMED
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
@@ -77,7 +77,7 @@ def _own(name: str, table: Table, shared: Table) -> Table:
     """Return the settings of one algorithm: its recipe, if the name is another, its options, and unshared sections."""
     recipe = dict(table["algorithm"])
     called = {} if (of := recipe.pop("name")) == name else {"algorithm": of}
-    return called | recipe | {key: value for key, value in table.items() if key not in (*_OF_ONE, *shared)}
+    return called | recipe | without(table, (*_OF_ONE, *shared))
 
 
 def sweep_file_of(
@@ -92,7 +92,7 @@ def sweep_file_of(
         to_accuracy: target accuracy, if the sweep optimises the rounds until it.
     """
     left_out = {"name", "seed", *(["algorithm"] if "algorithm" in axes else [])}
-    table = {key: value for key, value in completed(settings.table).items() if key not in left_out}
+    table = without(completed(settings.table), left_out)
     whole = {} if to_accuracy is None else {"to_accuracy": to_accuracy}
     grid = {axis: str(among) if isinstance(among, Range) else list(among) for axis, among in axes.items()}
     return {"seeds": ",".join(map(str, seeds)) + "," * (len(seeds) == 1), **whole, **table, "grid": grid}

@@ -8,8 +8,9 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import typer
@@ -17,9 +18,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from turnout.cli import panels, user_code
+from turnout.cli import layers, panels, user_code
 from turnout.cli.console import say, show
-from turnout.cli.runs import warn_of_dropped, write_page, write_tables
+from turnout.cli.groups import layer
+from turnout.cli.runs import perform, warn_of_dropped, write_page, write_tables
 from turnout.cli.sections import as_table
 from turnout.cli.variants import seeds_of
 from turnout.comparison.reproduction import table as tables
@@ -30,13 +32,16 @@ from turnout.comparison.reproduction.reading import load
 from turnout.comparison.reproduction.reading import names as known
 from turnout.comparison.reproduction.tabulated import Tabulated
 from turnout.comparison.run import Run
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, counted
 from turnout.data.catalogue import inventory
 from turnout.record.contents import Environment
 from turnout.record.environment import environment
 from turnout.record.storage import read_json
 from turnout.reporting.page import save_figure
 from turnout.reporting.records import RunRecord
+
+if TYPE_CHECKING:
+    from turnout.cli.commands.reproduce import ReproduceOptions
 
 _WITH_VALUE = (
     "--folder",
@@ -142,6 +147,29 @@ def command(arguments: Sequence[str]) -> str:
             words.append(word)
         skip = not skip and name in _WITH_VALUE and not equals
     return shlex.join(words)
+
+
+def run_panels(declared: Reproduction, options: ReproduceOptions, overrides: Sequence[str]) -> None:
+    """Run the panels of a reproduction as the options say, and report the outcome."""
+    reproduction, chosen = with_algorithms(declared, options.algorithms)
+    target = options.folder or Path("runs") / reproduction.name.replace("/", "-")
+    flags = layer(seeds=options.seeds, rounds=options.rounds, device=options.device_of_runs())
+    over = [flags, *map(layers.override, overrides)]
+    plans = panels.plans(reproduction, None if options.only is None else listed(options.only), over, target)
+    changes = panels.changes(reproduction, plans, overrides)
+    changes += (f"only {', '.join(chosen)}",) if chosen else ()
+    resources = options.resources(chain.from_iterable(plan.settings.values() for plan in plans), options.device)
+    panels.check(plans)
+    runs = [run for plan in plans for run in plan.runs(options.checkpoint_every)]
+    if not options.quiet:
+        say(f"{reproduction.title}. {reproduction.reference}")
+        say(f"{counted(len(plans), 'panel')}, {counted(len(runs), 'run')}")
+
+    def conclude(done: Mapping[Run, RunRecord], *failures: str) -> None:
+        outcome = outcome_of(reproduction, plans, done, (*changes, *failures))
+        report_outcome(outcome, list(done), target, options.report)
+
+    perform(options, runs, target, resources, conclude)
 
 
 def outcome_of(

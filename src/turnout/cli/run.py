@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -65,20 +65,15 @@ def perform(
     if resume and shows:
         say(f"going on with the run in {folder}; another --folder starts anew")
     watching = [saver, *([Progress(console())] if shows else []), *callbacks]
-    try:
-        with same_directory():
-            experiment.run(folder, resume=resume, checkpoint_every=checkpoint_every, callbacks=watching)
-    except Interrupted:
-        raise
-    except TurnoutError as error:
-        raise RunFailed(str(error)) if saver.has_begun else error from error
+    with saver.failing(), same_directory():
+        experiment.run(folder, resume=resume, checkpoint_every=checkpoint_every, callbacks=watching)
 
 
 class _Saver(Callback):
     """Save the settings of a run in its folder once they are valid, and note the end of its first round."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings, self.has_begun = settings, False
+        self._settings, self._has_begun = settings, False
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
         """Save the settings."""
@@ -89,7 +84,17 @@ class _Saver(Callback):
     def on_round(self, row: Mapping[str, Any]) -> None:
         """Note that a round has ended."""
         del row
-        self.has_begun = True
+        self._has_begun = True
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Convert errors after the first round, which are no longer about the settings."""
+        try:
+            yield
+        except TurnoutError as error:
+            if isinstance(error, Interrupted) or not self._has_begun:
+                raise
+            raise RunFailed(str(error)) from error
 
 
 def final(history: History) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnout.cli import names, user_code
-from turnout.cli.options import Table, build, options_of, part
+from turnout.cli.options import Table, build, options_of, part, without
 from turnout.core.checks import ConfigurationError, nearest, refuse
 from turnout.core.registry import Family
 from turnout.data.declared import declared
@@ -35,7 +35,7 @@ SECTIONS = (*NAMED, *_UNNAMED)
 KEYS = (*SECTIONS, *options_of(Experiment), "name")
 """The keys of settings at the top level."""
 
-OF_SPLIT = {name: option for name, option in options_of(Source.split).items() if name != "partition"}
+OF_SPLIT = without(options_of(Source.split), ("partition",))
 """Options of the section ``data`` for the split, except for the partition."""
 
 OF_DECLARED = options_of(declared)
@@ -130,7 +130,7 @@ def piece_of(section: str, table: Table) -> Any:
     Raises:
         ConfigurationError: for invalid options; see `build`. For an option of another piece it names that piece.
     """
-    known, options = NAMED[section], {key: value for key, value in table.items() if key != "name"}
+    known, options = NAMED[section], without(table, ("name",))
     kind = chosen(section, table, known)
     _check_options(kind, options, known, section, section)
     return build(kind, options, section)
@@ -153,7 +153,7 @@ def local_of(table: Table, recipe: Any) -> Any:
     Raises:
         ConfigurationError: if the recipe accepts no solver, or not this one, and for invalid options.
     """
-    known, options = options_of(recipe), {key: value for key, value in table.items() if key != "solver"}
+    known, options = options_of(recipe), without(table, ("solver",))
     kind, name = part(known["local"].hint) if "local" in known else None, table.get("solver", "sgd")
     if kind is None:
         raise ConfigurationError(f"local: {recipe.__name__} has no local rule with options: leave it out")

@@ -13,6 +13,7 @@ from rich.table import Table
 from turnout.cli.console import say, show
 from turnout.cli.deployed import announced, as_overrides, declared_beside, experiment_of, with_test
 from turnout.cli.errors import RunFailed
+from turnout.cli.options import without
 from turnout.cli.runs import save
 from turnout.cli.serve_options import ServeOptions
 from turnout.cli.settings import Settings
@@ -72,7 +73,7 @@ def first_client_shape(
     experiment, described = made(file, [*settings, *as_overrides({"inputs": 1, **number})])
     assert described is not None
     table = announced(described)
-    table["data"] = {name: value for name, value in table["data"].items() if name not in ("inputs", *number)}
+    table["data"] = without(table["data"], ("inputs", *number))
 
     def tried(shape: DataShape) -> DataShape:
         whole = shape.within(beside)
@@ -116,7 +117,7 @@ def note(folder: Path, source: str | None, experiment: Experiment, settings: Set
 
 def introduce(server: process.Server, folder: Path) -> None:
     """Print the state of the run, and what the server will see of clients."""
-    setting, driver, options = server.setting, server.driver, server.options
+    setting, options = server.setting, server.options
     table = Table("what the server sees of a client", "kind", "because of")
     for figure in server.served.visible:
         table.add_row(figure.what, figure.kind, figure.piece)
@@ -126,11 +127,7 @@ def introduce(server: process.Server, folder: Path) -> None:
             "this server has no examples, so losses and accuracies of the model are not recorded; --test FILE.py:FUNCTION "
             "names some, and with --evaluate-share 1 clients judge the model by their own"
         )
-    if driver.applied:
-        say(f"going on with {folder}: step {driver.version} of {setting.rounds}, {driver.roster.num_clients} clients")
-    if driver.over is not None:
-        more = "; a larger number of rounds goes on with it" if driver.version == setting.rounds else ""
-        say(f"{driver.over}{more}")
+    _tell_progress(server, folder)
     if codes := server.new_codes:
         say(f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}")
     if options.certificate is None and options.host not in ("127.0.0.1", "::1", "localhost"):
@@ -138,3 +135,13 @@ def introduce(server: process.Server, folder: Path) -> None:
             "no certificate: tokens and models travel unencrypted, unless a proxy with TLS is before this",
             style="yellow",
         )
+
+
+def _tell_progress(server: process.Server, folder: Path) -> None:
+    """Print how far the run of a server has got, if it is not new."""
+    driver, rounds = server.driver, server.setting.rounds
+    if driver.applied:
+        say(f"going on with {folder}: step {driver.version} of {rounds}, {driver.roster.num_clients} clients")
+    if driver.over is not None:
+        more = "; a larger number of rounds goes on with it" if driver.version == rounds else ""
+        say(f"{driver.over}{more}")

@@ -12,10 +12,20 @@ import torch
 from torch import nn
 
 from turnout.cli import defaults, user_code
-from turnout.cli.layers import merge
+from turnout.cli.layers import data_of, merge
 from turnout.cli.names import ALGORITHMS, ALSO, AVAILABILITY, LOSSES, PARTITIONS, SOURCES
-from turnout.cli.options import Table, arguments, build, convert, options_of, placed, unknown_option
-from turnout.cli.sections import OF_DECLARED, OF_SPLIT, as_table, chosen, local_of, piece_of, tidy
+from turnout.cli.options import (
+    Table,
+    arguments,
+    build,
+    convert,
+    only,
+    options_of,
+    placed,
+    unknown_option,
+    without,
+)
+from turnout.cli.sections import OF_DECLARED, OF_SPLIT, chosen, local_of, piece_of, tidy
 from turnout.core.checks import ConfigurationError, counted, refuse
 from turnout.core.random import stream
 from turnout.data.declared import declared
@@ -54,7 +64,7 @@ class Settings:
         Raises:
             ConfigurationError: for invalid settings, as far as they can be checked without the data.
         """
-        named = reduce(merge, [as_table("data", layer["data"]) for layer in layers if "data" in layer], {})
+        named = data_of(layers)
         data = named.get("name", "declared" if "inputs" in named else defaults.ANY["data"]["name"])
         user_code.member(SOURCES, data, "data set")
         tidied = [tidy(layer, data) for layer in layers]
@@ -143,7 +153,7 @@ class Settings:
     def numbers(self) -> dict[str, Any]:
         """Return the options of `Experiment` itself: rounds, seed, device, ..."""
         names = options_of(Experiment)
-        values = arguments(Experiment, {k: v for k, v in self.table.items() if k in names}, "", ready=names)
+        values = arguments(Experiment, only(self.table, names), "", ready=names)
         if isinstance(metrics := values.get("metrics"), list | tuple):
             values["metrics"] = tuple(user_code.loaded(name) if ".py:" in str(name) else name for name in metrics)
         return values
@@ -181,7 +191,7 @@ class Settings:
         table = self.table["algorithm"]
         recipe = _recipe(table)
         ready: dict[str, Any] = {"also": self._also()}
-        options = {key: value for key, value in table.items() if key != "name"}
+        options = without(table, ("name",))
         if not isinstance(own_local := options.pop("local", {}), Mapping):
             raise refuse("algorithm.local", given=own_local, needed="a table of options")
         if local := {**self.table.get("local", {}), **own_local}:
@@ -195,7 +205,7 @@ class Settings:
 
     def declared(self) -> FederatedData | None:
         """Return zeros of the declared shape of the data; None if the settings declare none."""
-        shape = {key: value for key, value in self.table["data"].items() if key in OF_DECLARED}
+        shape = only(self.table["data"], OF_DECLARED)
         return build(declared, shape, "data") if "inputs" in shape else None
 
     def data(self) -> FederatedData:
@@ -241,28 +251,28 @@ class Settings:
 
     def _data_options(self) -> tuple[Table, Table, Partition | None]:
         """Return the options of the source, those of the split (seed and num_clients can be in both), and the partition."""
-        options = {key: value for key, value in self.table["data"].items() if key != "name"}
-        source = user_code.member(SOURCES, self.table["data"]["name"], "data set")
-        known = [*options_of(source)]
+        options = dict(self.table["data"])
+        source = user_code.member(SOURCES, options.pop("name"), "data set")
+        known, partition = [*options_of(source)], None
         if source is not declared:  # which is not split
-            known += [*OF_SPLIT, *OF_DECLARED, "partition", "augmentation"]
-        partition, table = None, options.pop("partition", None) if "partition" in known else None
-        if "augmentation" in known:
             options.pop("augmentation", None)
-        if table is not None:
-            kind = chosen("data.partition", table, PARTITIONS)
-            partition = build(kind, {k: v for k, v in table.items() if k != "name"}, "data.partition")
-            known += options_of(kind)
+            partition = self._partition(options.pop("partition", None))
+            known += [*OF_SPLIT, *OF_DECLARED, "partition", "augmentation"]
+            known += [] if partition is None else options_of(type(partition))
         for key in options:
             if key not in known:
                 raise unknown_option(f"data.{key}", source.__name__, known)
-        split = {key: value for key, value in options.items() if key in OF_SPLIT}
-        of_source = {key: value for key, value in options.items() if key in options_of(source)}
         return (
-            arguments(source, of_source, "data"),
-            arguments(Source.split, split, "data", ready=("self",)),
+            arguments(source, only(options, options_of(source)), "data"),
+            arguments(Source.split, only(options, OF_SPLIT), "data", ready=("self",)),
             partition,
         )
+
+    def _partition(self, table: Table | None) -> Partition | None:
+        """Return the partition that a table describes; None without a table."""
+        if table is None:
+            return None
+        return build(chosen("data.partition", table, PARTITIONS), without(table, ("name",)), "data.partition")
 
     def _augmentation(self) -> Callable[[], tuple[Transform, ...]] | None:
         """Return the factory of transforms of images, if the settings name one."""

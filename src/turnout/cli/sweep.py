@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -146,17 +146,22 @@ def grid_of(tables: Sequence[Any], written: Sequence[str]) -> dict[str, list[Any
     for table in tables:
         axes |= {name: _axis(name, values) for name, values in flat(table)}
     for text in written:
-        key, equals, values = text.partition("=")
-        if not equals or not key.strip():
-            raise ConfigurationError(f"--grid {text!r}: needed a setting and its values, such as local.lr=0.01,0.1")
-        listed = [layers.override(f"value={value}")["value"] for value in _values(values)]
-        axes[key.strip()] = Range.read(values) or listed
+        axes |= _written_axis(text)
     if not axes:
         raise ConfigurationError("name at least one axis: turnout sweep --grid local.lr=0.01,0.1")
     for key in axes:
         if key.partition(".")[0] in ("seed", "seeds", "name", "to_accuracy", "algorithms"):
             raise ConfigurationError(f"{key} cannot be an axis of a grid; --seeds sets seeds, and names are automatic")
     return axes
+
+
+def _written_axis(text: str) -> dict[str, list[Any] | Range]:
+    """Return the axis of an option of the command line, by its name."""
+    key, equals, values = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigurationError(f"--grid {text!r}: needed a setting and its values, such as local.lr=0.01,0.1")
+    listed = [layers.override(f"value={value}")["value"] for value in _values(values)]
+    return {key.strip(): Range.read(values) or listed}
 
 
 def _axis(name: str, values: Any) -> list[Any] | Range:
@@ -200,24 +205,20 @@ _VALIDATION = ("validation_fraction", "validation_clients")
 
 def _mentions_validation(under: Sequence[Table], axes: Iterable[str]) -> bool:
     """Return whether settings or axes specify validation examples, or none."""
-    return any(name in _data(layer) or f"data.{name}" in axes for layer in under for name in _VALIDATION)
+    tables = [as_table("data", layer.get("data", {})) for layer in under]
+    return any(name in table or f"data.{name}" in axes for table in tables for name in _VALIDATION)
 
 
 def is_validated(under: Sequence[Table]) -> bool:
     """Return whether settings hold out validation examples."""
-    data = reduce(layers.merge, map(_data, under), {})
+    data = layers.data_of(under)
     return any(data.get(name) for name in _VALIDATION)
-
-
-def _data(layer: Table) -> Table:
-    """Return the section ``data`` of a layer."""
-    return as_table("data", layer.get("data", {}))
 
 
 def conclude(result: Sweep, folder: Path, report: bool) -> None:
     """Print the table and the best point, and write the results and the report."""
     show(grid_table(result))
-    warn_of_dropped(record for group in result.records.values() for record in group)
+    warn_of_dropped(chain.from_iterable(result.records.values()))
     write_tables(folder, {"results.csv": grid_csv(result)})
     if report:
         what = "trials" if isinstance(result, Search) else "points"

@@ -77,7 +77,7 @@ def refuse_code(values: Any, folder: Path, named: Sequence[Path]) -> None:
         ConfigurationError: for a file that is not trusted.
     """
     trusted = {path.resolve() for path in named}
-    for name in dict.fromkeys(_code_in(values)):
+    for name in dict.fromkeys(text for _, text in texts(values) if ".py:" in text):
         file = name.rpartition(":")[0]
         if Path(file).resolve() in trusted:
             continue
@@ -90,16 +90,17 @@ def refuse_code(values: Any, folder: Path, named: Sequence[Path]) -> None:
         )
 
 
-def _code_in(values: Any) -> Iterator[str]:
-    """Yield the names ``FILE.py:NAME`` in plain values, including keys of tables."""
-    if isinstance(values, Mapping):
-        values = [*values.keys(), *values.values()]
+def texts(values: Any, setting: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the texts in plain values, including keys of tables, each after the dotted name of its setting."""
     if isinstance(values, str):
-        if ".py:" in values:
-            yield values
+        yield setting, values
+    elif isinstance(values, Mapping):
+        for key, value in values.items():
+            yield setting or "settings", str(key)
+            yield from texts(value, f"{setting}.{key}" if setting else str(key))
     elif isinstance(values, list | tuple):
         for value in values:
-            yield from _code_in(value)
+            yield from texts(value, setting)
 
 
 def member(known: Family | Additions, name: str, what: str) -> Any:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnout.cli import defaults, user_code
-from turnout.cli.options import Table
+from turnout.cli.options import Table, only, without
 from turnout.cli.sections import KEYS
 from turnout.cli.settings import Settings
 from turnout.comparison.compare import MOST_SEEDS
@@ -48,9 +48,9 @@ class Layers:
         known = {*names, *(name for table in tables for name in table)} - set(KEYS)
         common, single, of_all = [], [], dict.fromkeys(_OF_ALL)
         for layer, table in zip(layers, tables, strict=True):
-            of_all |= {key: layer[key] for key in _OF_ALL if key in layer}
-            single.append(table | _tables({key: value for key, value in layer.items() if key in known}))
-            common.append({k: v for k, v in layer.items() if k not in known and k not in ("algorithms", *_OF_ALL)})
+            of_all |= only(layer, _OF_ALL)
+            single.append(table | _tables(only(layer, known)))
+            common.append(without(layer, {*known, "algorithms", *_OF_ALL}))
         return cls(tuple(common), tuple(single), **of_all)
 
     @property
@@ -76,10 +76,10 @@ class Layers:
         layers: list[Table] = [{"name": user_code.short(name)}]
         paces: list[Table] = []
         for i, (common, single) in enumerate(zip(self.common, self.single, strict=True)):
-            options = {key: value for key, value in single.get(name, {}).items() if key != "algorithm"}
-            paces += [{"pace": options.pop("pace")}] if "pace" in options else []
-            parts = {key: options.pop(key) for key in _PARTS if key in options}
-            layers += [common, parts]
+            table = single.get(name, {})
+            paces += [only(table, ("pace",))] if "pace" in table else []
+            layers += [common, only(table, _PARTS)]
+            options = without(table, ("algorithm", "pace", *_PARTS))
             if options or i == 0:
                 layers.append({"algorithm": {"name": self._recipe(name), **options}})
         made = Settings.of(*layers, own_tests=own_tests, pace=pace)
@@ -96,7 +96,7 @@ def _at_own_pace(name: str, made: Settings, paces: Sequence[Table], selected: bo
 
     A default selection depends on the pace of the others, and is dropped.
     """
-    shared = {key: value for key, value in made.table.items() if key != "selection" or selected}
+    shared = made.table if selected else without(made.table, ("selection",))
     alone = Settings.of(shared, *paces)
     if alone.table["pace"]["name"] == "buffered" != made.table["pace"]["name"]:
         raise ConfigurationError(
@@ -120,10 +120,10 @@ def _tables(algorithms: Any) -> Table:
 
 def seeds_of(value: Any) -> list[int]:
     """Parse seeds: 3 or ``"3"`` is 0, 1, 2; a list or ``"0,4,7"`` is that list."""
-    if isinstance(value, str):
-        value = [item.strip() for item in value.split(",") if item.strip()] if "," in value else value
+    if isinstance(value, str) and "," in value:
+        value = list(filter(None, map(str.strip, value.split(","))))
     try:
-        numbers = [int(str(item)) for item in value] if isinstance(value, list) else range(int(str(value)))
+        numbers = list(map(int, map(str, value))) if isinstance(value, list) else range(int(str(value)))
     except ValueError:
         numbers = []
     if len(numbers[: MOST_SEEDS + 1]) > MOST_SEEDS:  # a range may be too long for its length

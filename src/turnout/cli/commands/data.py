@@ -11,12 +11,14 @@ from rich.table import Table
 
 from turnout.cli.command import argument, command, examples, option, options, switch
 from turnout.cli.console import show
+from turnout.cli.groups import layer
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from turnout.cli.settings import Settings
     from turnout.data.federated import FederatedData
-    from turnout.population import BoundAvailability
+    from turnout.population import Availability, BoundAvailability
 
 EPILOG = examples("""
 turnout data list
@@ -101,28 +103,39 @@ def fetch(options: FetchOptions) -> None:
 @command(ShowOptions, SHOW_EPILOG)
 def show_data(options: ShowOptions) -> None:
     """Show the data of each client, or the availability of clients: a table here, and a plot in a file."""
-    from turnout.cli import layers
-    from turnout.cli.sections import KEYS
-    from turnout.cli.settings import Settings
-    from turnout.reporting.availability_figure import availability_figure
     from turnout.reporting.page import save_figure
     from turnout.reporting.partition_figure import partition_figure
 
-    name, directory = options.availability, options.directory
-    under = [{"data": options.name}, {"seed": options.seed}]
-    under += [{"data": {"directory": str(directory)}}] if directory else []
-    for layer in map(layers.override, options.settings or ()):
-        under.append(layer if set(layer) <= set(KEYS) else {"data": layer})
-    settings = Settings.of(*([{"availability": name}] if name else []), *under)
+    settings = _settings(options)
     data = settings.data()
-    if name is None:
-        show(sizes_table(data))
-        path = options.output or Path(f"runs/{data.name}-clients.png")
-        save_figure(partition_figure(data), path)
-        typer.echo(f"data of clients: {path}")
+    if options.availability is not None:
+        _show_availability(options.availability, settings.availability(), data, options)
         return
+    show(sizes_table(data))
+    path = options.output or Path(f"runs/{data.name}-clients.png")
+    save_figure(partition_figure(data), path)
+    typer.echo(f"data of clients: {path}")
+
+
+def _settings(options: ShowOptions) -> Settings:
+    """Return the settings of the command line, in which options of the data have no section."""
+    from turnout.cli import layers
+    from turnout.cli.sections import KEYS
+    from turnout.cli.settings import Settings
+
+    directory = None if options.directory is None else str(options.directory)
+    flags = layer(availability=options.availability, data=options.name, seed=options.seed)
+    overrides = map(layers.override, options.settings or ())
+    written = (over if set(over) <= set(KEYS) else {"data": over} for over in overrides)
+    return Settings.of(flags, {"data": layer(directory=directory)}, *written)
+
+
+def _show_availability(name: str, pattern: Availability, data: FederatedData, options: ShowOptions) -> None:
+    """Show when clients are available: a table, and a plot in a file."""
+    from turnout.reporting.availability_figure import availability_figure
+    from turnout.reporting.page import save_figure
+
     labels = None if data.train.y.is_floating_point() else data.label_counts()
-    pattern = settings.availability()
     bound = pattern.bind(data.num_clients, labels, options.seed)
     seconds = getattr(pattern, "seconds_per_round", None)
     rounds = max(_DAYS * 86_400 // seconds, 10) if seconds else _ROUNDS

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from turnout.cli.command import argument, command, examples, option, options
-from turnout.cli.console import say, show
-from turnout.cli.groups import SETTINGS, DeviceOption, folder_option, layer, seeds_option
+from turnout.cli.console import show
+from turnout.cli.groups import SETTINGS, DeviceOption, folder_option, seeds_option
 from turnout.cli.runs_options import RunsOptions
-from turnout.core.checks import counted
-
-if TYPE_CHECKING:
-    from turnout.comparison.run import Run
-    from turnout.reporting.records import RunRecord
 
 EPILOG = examples(
     """
@@ -62,17 +54,7 @@ def reproduce(options: ReproduceOptions) -> None:
     Prints the paper's figures beside medians and quartiles over seeds; writes report.html, results.csv and findings.json.
     Without a name, lists all declarations.
     """
-    from turnout.cli import layers, panels
-    from turnout.cli.reproduce import (
-        declarations_table,
-        draw,
-        listed,
-        name_among,
-        outcome_of,
-        report_outcome,
-        with_algorithms,
-    )
-    from turnout.cli.runs import perform
+    from turnout.cli.reproduce import declarations_table, draw, name_among, run_panels
     from turnout.comparison.reproduction.declaration import Drawing
     from turnout.comparison.reproduction.reading import load
 
@@ -86,24 +68,5 @@ def reproduce(options: ReproduceOptions) -> None:
     if isinstance(declared, Drawing):
         settings = [*overrides, options.only, options.algorithms, options.seeds, options.rounds]
         draw(declared, settings, options.folder, options.quiet)
-        return
-    reproduction, chosen = with_algorithms(declared, options.algorithms)
-    target = options.folder or Path("runs") / reproduction.name.replace("/", "-")
-    flags = layer(seeds=options.seeds, rounds=options.rounds, device=options.device_of_runs())
-    over = [flags, *map(layers.override, overrides)]
-    plans = panels.plans(reproduction, None if options.only is None else listed(options.only), over, target)
-    changes = panels.changes(reproduction, plans, overrides)
-    changes += (f"only {', '.join(chosen)}",) if chosen else ()
-    settings = chain.from_iterable(plan.settings.values() for plan in plans)
-    resources = options.resources(settings, options.device)
-    panels.check(plans)
-    runs = [run for plan in plans for run in plan.runs(options.checkpoint_every)]
-    if not options.quiet:
-        say(f"{reproduction.title}. {reproduction.reference}")
-        say(f"{counted(len(plans), 'panel')}, {counted(len(runs), 'run')}")
-
-    def conclude(done: Mapping[Run, RunRecord], *failures: str) -> None:
-        outcome = outcome_of(reproduction, plans, done, (*changes, *failures))
-        report_outcome(outcome, list(done), target, options.report)
-
-    perform(options, runs, target, resources, conclude)
+    else:
+        run_panels(declared, options, overrides)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -19,6 +20,9 @@ from turnout.cli.groups import (
     folder_option,
     settings_argument,
 )
+
+if TYPE_CHECKING:
+    from turnout.cli.settings import Settings
 
 EPILOG = examples("""
 turnout run --algorithm fedau --data digits --rounds 500
@@ -56,21 +60,15 @@ def run(options: RunOptions) -> None:
 
     Processes that torchrun starts train one model together, and divide every cohort among themselves.
     """
-    from turnout.cli import layers
     from turnout.cli.dry_run import planned, table_of
     from turnout.cli.print_config import completed, toml
-    from turnout.cli.run import callbacks_of, conclude, folder_of, one_algorithm, perform, resumed
+    from turnout.cli.run import callbacks_of, conclude, folder_of, perform
     from turnout.cli.runs import introduce
     from turnout.distributed import collectives
 
-    under = [*options.layers(seed=options.seed), *map(layers.override, options.overrides or ())]
+    settings = _settings(options)
     options.use_threads()
     resume, quiet = options.resume, options.quiet
-    if resume is None:
-        settings = one_algorithm(under, options.algorithm)
-    else:
-        alone = not (options.config or options.folder or options.algorithm)
-        settings = resumed(resume, under, options.code or (), alone=alone)
     callbacks = callbacks_of(options.track, options.patience, options.stop_at)
     if options.print_config:
         typer.echo(toml(completed(settings.table)), nl=False)
@@ -89,3 +87,15 @@ def run(options: RunOptions) -> None:
         perform(experiment, settings, target, goes_on, options.checkpoint_every, quiet, callbacks)
     if first:
         conclude(target)
+
+
+def _settings(options: RunOptions) -> Settings:
+    """Return the settings of the command line, which override those of a run to resume."""
+    from turnout.cli import layers
+    from turnout.cli.run import one_algorithm, resumed
+
+    under = [*options.layers(seed=options.seed), *map(layers.override, options.overrides or ())]
+    if options.resume is None:
+        return one_algorithm(under, options.algorithm)
+    alone = not (options.config or options.folder or options.algorithm)
+    return resumed(options.resume, under, options.code or (), alone=alone)

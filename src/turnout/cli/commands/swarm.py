@@ -40,6 +40,7 @@ def swarm(options: SwarmOptions) -> None:
     connection = options.connection(options.url)
     from turnout.cli import layers
     from turnout.cli.joining import clients_experiment, data_set_of, shape_of
+    from turnout.cli.options import only
     from turnout.cli.settings import Settings
     from turnout.deployment.client.computer import Computer
     from turnout.deployment.client.join import Joined, announcement
@@ -57,7 +58,7 @@ def swarm(options: SwarmOptions) -> None:
     experiment, _ = clients_experiment(announced, data, options.experiment, 0, "cpu")
     changes = [layer(availability=options.availability), *map(layers.override, options.overrides or ())]
     if any(changes):
-        table = {k: v for k, v in (announced["settings"] or {}).items() if k in ("algorithm", "data", "local")}
+        table = only(announced["settings"] or {}, ("algorithm", "data", "local"))
         experiment = replace(experiment, population=Settings.of(table, *changes).population())
     number = options.clients or experiment.data.num_clients
     made = Swarm(
