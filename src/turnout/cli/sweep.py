@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +217,7 @@ def is_validated(under: Sequence[Table]) -> bool:
 def conclude(result: Sweep, folder: Path, report: bool) -> None:
     """Print the table and the best point, and write the results and the report."""
     show(grid_table(result))
-    warn_of_dropped(chain.from_iterable(result.records.values()))
+    warn_of_dropped(result.all_records)
     write_tables(folder, {"results.csv": grid_csv(result)})
     if report:
         what = "trials" if isinstance(result, Search) else "points"

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar
 
 from turnout.core.checks import ConfigurationError, counted
@@ -66,7 +67,12 @@ class Sweep:
     @property
     def is_validated(self) -> bool:
         """True if runs recorded a validation accuracy, on which a target then is."""
-        return has_column((record for group in self.records.values() for record in group), CHOOSING[0])
+        return has_column(self.all_records, CHOOSING[0])
+
+    @property
+    def all_records(self) -> list[RunRecord]:
+        """The runs of all combinations."""
+        return list(chain.from_iterable(self.records.values()))
 
     def __repr__(self) -> str:
         return f"Sweep({counted(len(self.points), 'point')} over {' and '.join(self.axes)}, by {self.measure})"
@@ -78,7 +84,7 @@ class Sweep:
         Raises:
             ConfigurationError: if a run did not record the measure.
         """
-        records = [record for group in self.records.values() for record in group]
+        records = self.all_records
         target = accuracy_target(records, self.to_accuracy) if self.to_accuracy is not None and records else None
         return {
             name: {record.seed: self.measure.of(record, target) for record in group}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from turnout.core.display import printable
 if TYPE_CHECKING:
     from turnout.deployment.client.computer import Computer
     from turnout.deployment.client.join import Connection
+    from turnout.deployment.client.newcomer import Newcomer
     from turnout.deployment.client.session import Client
     from turnout.deployment.client.state import ClientState
     from turnout.experiment import Experiment
@@ -124,15 +126,13 @@ def join(options: JoinOptions) -> None:
     experiment, row = clients_experiment(run, data, options.experiment, options.client, options.device)
     kinds = _allowed(experiment, options.share)
     folder = options.folder(run)
-    state, computer = ClientState(folder), Computer(experiment, str(run["engine"]))
-    try:
+    with closing(ClientState(folder)) as state:
+        computer = Computer(experiment, str(run["engine"]))
         shape = None if run.get("data") is None else DataShape.of(experiment.data).settings()
         client = _client(options, state, computer, row, kinds, shape)
         options.write_log()
         say(f"taking part in run {run['run']} ({run['algorithm']}); what is remembered is in {folder}")
         outcome = _take_part(client, connection, computer, options, folder)
-    finally:
-        state.close()
     typer.echo(f"{printable(outcome)}: {client.done} reports were taken")
 
 
@@ -153,25 +153,15 @@ def _announcement(connection: Connection, patience: float | None) -> dict[str, A
 def introduced(run: dict[str, Any], connection: Connection, data: str, options: JoinOptions) -> dict[str, Any]:
     """Send the shape of the data to a server that waits for it, and return its description of the run afterwards."""
     from turnout.cli.joining import shape_of
-    from turnout.cli.sent import logged
-    from turnout.deployment.client.join import Joined, ServerSilent
     from turnout.deployment.client.newcomer import Newcomer
-    from turnout.deployment.client.sent import Unlogged
     from turnout.deployment.client.state import ClientState
-    from turnout.simulation.running import stops_on_signal
 
     shape = shape_of(run, data)
     say(f"the server waits for the first client: it is told that there are {shape}")
-    state = ClientState(options.folder(run))
-    try:
+    with closing(ClientState(options.folder(run))) as state:
         newcomer = Newcomer(state, name=options.name, code=options.code, data=shape.settings())
-        with logged(options.log, None, connection.url) as sent, stops_on_signal() as stopped:
-            if Joined(newcomer, connection, stopped, patience=options.patience, sent=sent).run() == "stopped":
-                raise KeyboardInterrupt
-    except (ServerSilent, Unlogged) as error:
-        raise RunFailed(str(error)) from None
-    finally:
-        state.close()
+        if _exchanged(newcomer, connection, options) == "stopped":
+            raise KeyboardInterrupt
     while (known := _announcement(connection, options.patience))["input_shape"] is None:
         time.sleep(0.2)  # until the server is ready
     return known
@@ -210,11 +200,7 @@ def _client(
 
 def _take_part(client: Client, connection: Connection, computer: Computer, options: JoinOptions, folder: Path) -> str:
     """Perform tasks of the server, and return the reason of the end."""
-    from turnout.cli.sent import logged
     from turnout.deployment.client.calls import Call, Work
-    from turnout.deployment.client.join import Joined, ServerSilent
-    from turnout.deployment.client.sent import Unlogged
-    from turnout.simulation.running import stops_on_signal
 
     def notice(action: object) -> None:
         if isinstance(action, Work):
@@ -224,7 +210,26 @@ def _take_part(client: Client, connection: Connection, computer: Computer, optio
             say(f"sending the report on task {task.task} ({task.phase}, version {task.version})")
 
     try:
+        return _exchanged(client, connection, options, computer, notice)
+    except RunFailed as failed:
+        raise RunFailed(f"{failed}. The same command goes on from {folder}") from None
+
+
+def _exchanged(
+    client: Client | Newcomer,
+    connection: Connection,
+    options: JoinOptions,
+    computer: Computer | None = None,
+    notice: Callable[[object], None] = lambda _: None,
+) -> str:
+    """Exchange messages with the server until the client has nothing more to do, and return the reason of the end."""
+    from turnout.cli.sent import logged
+    from turnout.deployment.client.join import Joined, ServerSilent
+    from turnout.deployment.client.sent import Unlogged
+    from turnout.simulation.running import stops_on_signal
+
+    try:
         with logged(options.log, computer, connection.url) as sent, stops_on_signal() as stopped:
             return Joined(client, connection, stopped, notice, options.patience, sent).run()
     except (ServerSilent, Unlogged) as error:
-        raise RunFailed(f"{error}. The same command goes on from {folder}") from None
+        raise RunFailed(str(error)) from None

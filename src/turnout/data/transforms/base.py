@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from turnout.core.checks import DataError
+from turnout.core.checks import DataError, probability
 from turnout.core.random import fold, uniform
 
 
@@ -35,6 +35,25 @@ class Transform(ABC):
         Raises:
             DataError: for inputs of an unsupported shape.
         """
+
+
+class Occasional(Transform):
+    """Base class of transforms that change each sample with a probability."""
+
+    random: ClassVar[bool] = True
+    probability: float
+
+    def __post_init__(self) -> None:
+        probability("probability", self.probability)
+
+    def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
+        """See `Transform.apply`."""
+        check_images(type(self).__name__, x)
+        return torch.where(chosen(keys, 0, self.probability), self.changed(x), x)
+
+    @abstractmethod
+    def changed(self, x: torch.Tensor) -> torch.Tensor:
+        """Return all samples of a batch, changed."""
 
 
 def keys_of(keys: torch.Tensor | None, number: int) -> torch.Tensor:

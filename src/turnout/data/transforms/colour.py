@@ -12,9 +12,9 @@ from typing import ClassVar
 
 import torch
 
-from turnout.core.checks import count, not_negative, probability, refuse
+from turnout.core.checks import count, not_negative, refuse
 from turnout.core.random import uniform
-from turnout.data.transforms.base import Transform, check_images, chosen, keys_of
+from turnout.data.transforms.base import Occasional, Transform, check_images, keys_of
 
 
 def to_levels(x: torch.Tensor) -> torch.Tensor:
@@ -29,8 +29,16 @@ def from_levels(levels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return levels.to(dtype) / 255.0 if dtype.is_floating_point else levels.to(dtype)
 
 
+class OnLevels(Occasional):
+    """Base class of changes of colour; `changed` receives and returns levels."""
+
+    def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
+        """See `Transform.apply`."""
+        return from_levels(super().apply(to_levels(x), keys), x.dtype)
+
+
 @dataclass(frozen=True)
-class AdjustSharpness(Transform):
+class AdjustSharpness(OnLevels):
     """Sharpen (factor > 1) or smooth (factor < 1) each sample with a probability.
 
     With b the image blurred by the 3 x 3 mean with weight 5 of the centre (13 in total, rounded)::
@@ -42,20 +50,16 @@ class AdjustSharpness(Transform):
     Reference: torchvision's RandomAdjustSharpness; Pillow's ImageEnhance.Sharpness.
     """
 
-    random: ClassVar[bool] = True
     factor: float = 2.0
     probability: float = 0.5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         not_negative("factor", self.factor)
-        probability("probability", self.probability)
 
-    def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
-        """See `Transform.apply`."""
-        check_images("AdjustSharpness", x)
-        levels = to_levels(x)
-        sharp = from_levels(sharpen(levels, self.factor), x.dtype)
-        return torch.where(chosen(keys, 0, self.probability), sharp, from_levels(levels, x.dtype))
+    def changed(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the levels of all images, sharpened."""
+        return sharpen(x, self.factor)
 
 
 def sharpen(levels: torch.Tensor, factor: float) -> torch.Tensor:
@@ -140,32 +144,28 @@ def turn_hue(levels: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Posterize(Transform):
+class Posterize(OnLevels):
     """Keep only the upper `bits` bits of each level, for each sample with a probability.
 
     Reference: torchvision's RandomPosterize.
     """
 
-    random: ClassVar[bool] = True
     bits: int = 2
     probability: float = 0.5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         count("bits", self.bits, least=0)
         if self.bits > 8:
             raise refuse("bits", given=self.bits, needed="at most the 8 bits that a level has")
-        probability("probability", self.probability)
 
-    def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
-        """See `Transform.apply`."""
-        check_images("Posterize", x)
-        levels = to_levels(x)
-        changed = torch.where(chosen(keys, 0, self.probability), levels & -(2 ** (8 - self.bits)), levels)
-        return from_levels(changed, x.dtype)
+    def changed(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the levels of all images without their lower bits."""
+        return x & -(2 ** (8 - self.bits))
 
 
 @dataclass(frozen=True)
-class Equalize(Transform):
+class Equalize(OnLevels):
     """Spread the levels of each channel evenly over 0..255, for each sample with a probability.
 
     With h the histogram of a channel, and s = floor((number of pixels - pixels of the highest level present) / 255)::
@@ -177,18 +177,11 @@ class Equalize(Transform):
     Reference: torchvision's RandomEqualize; Pillow's ImageOps.equalize.
     """
 
-    random: ClassVar[bool] = True
     probability: float = 0.5
 
-    def __post_init__(self) -> None:
-        probability("probability", self.probability)
-
-    def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
-        """See `Transform.apply`."""
-        check_images("Equalize", x)
-        levels = to_levels(x)
-        changed = torch.where(chosen(keys, 0, self.probability), equalise(levels), levels)
-        return from_levels(changed, x.dtype)
+    def changed(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the levels of all images, equalised."""
+        return equalise(x)
 
 
 def equalise(levels: torch.Tensor) -> torch.Tensor:

@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
-from turnout.core.checks import DataError, count, probability
+from turnout.core.checks import DataError, count
 from turnout.core.random import below
-from turnout.data.transforms.base import Transform, check_images, chosen, keys_of
+from turnout.data.transforms.base import Occasional, Transform, check_images, keys_of
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,11 @@ class RandomCrop(Transform):
 
 
 @dataclass(frozen=True)
-class RandomHorizontalFlip(Transform):
+class RandomHorizontalFlip(Occasional):
     """Flip each sample horizontally with a probability."""
 
-    random: ClassVar[bool] = True
     probability: float = 0.5
 
-    def __post_init__(self) -> None:
-        probability("probability", self.probability)
-
-    def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
-        """See `Transform.apply`."""
-        check_images("RandomHorizontalFlip", x)
-        return torch.where(chosen(keys, 0, self.probability), x.flip(-1), x)
+    def changed(self, x: torch.Tensor) -> torch.Tensor:
+        """Return all images, flipped."""
+        return x.flip(-1)
