@@ -10,7 +10,7 @@ import numpy as np
 from turnout.core.checks import DataError, known_name
 from turnout.record.schema import COSTS
 from turnout.reporting import style
-from turnout.reporting.records import RunRecord
+from turnout.reporting.records import RunRecord, recorded_columns
 from turnout.reporting.style import Look
 from turnout.reporting.target import Target
 
@@ -45,7 +45,7 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
         ConfigurationError: for a column that no run has.
         DataError: if no run recorded a value.
     """
-    known_name("column", metric, {name for record in records for name in record.history.column_names})
+    known_name("column", metric, recorded_columns(records))
     window = window_of(records) if smooth else 1
     figure = style.new_figure()
     axes = figure.subplots()

@@ -10,7 +10,7 @@ from turnout.reporting import client_figures, curves
 from turnout.reporting.column import APPEAL, COLUMNS, column_of
 from turnout.reporting.page import Drawing, draw
 from turnout.reporting.partition_figure import partition_figure
-from turnout.reporting.records import RunRecord, client_split, has_column
+from turnout.reporting.records import RunRecord, client_split, has_column, recorded_columns
 from turnout.reporting.style import name_of, styles
 from turnout.reporting.table import Row, by_labels
 from turnout.reporting.target import Target, accuracy_target
@@ -56,7 +56,7 @@ def of_labels(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[Drawing
 
 def requirements(records: Sequence[RunRecord]) -> list[Drawing]:
     """Plot the recorded columns about the requirements of clients against rounds."""
-    recorded = {name for record in records for name in record.history.column_names}
+    recorded = recorded_columns(records)
     names = [name for keys in APPEAL.values() for name in keys if name in recorded]
     return [_curve(records, name, name_of(name)[0].upper() + name_of(name)[1:], smooth=False) for name in names]
 

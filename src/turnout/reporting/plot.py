@@ -14,7 +14,7 @@ from turnout.reporting import client_figures
 from turnout.reporting.curves import curves
 from turnout.reporting.influence import records_influence
 from turnout.reporting.progress import BY_IMPORTANCE
-from turnout.reporting.records import RunRecord, client_split, has_column
+from turnout.reporting.records import RunRecord, client_split, has_column, recorded_columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +64,7 @@ def plot(runs: Mapping[str, HasHistory] | Sequence[RunRecord], what: str | None 
         DataError: if no run recorded the data.
     """
     records = _records(runs)
-    recorded = sorted({name for record in records for name in record.history.column_names})
+    recorded = sorted(recorded_columns(records))
     known = [*recorded, *_CLIENTS, "participation"]
     what = _default(records) if what is None else known_name("plot", what, known)
     _warn_of_missing(records, what)

@@ -73,6 +73,11 @@ def by_algorithm(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     return groups
 
 
+def recorded_columns(records: Iterable[RunRecord]) -> set[str]:
+    """Return the columns of the tables of rounds of all runs."""
+    return {name for record in records for name in record.history.column_names}
+
+
 def has_column(records: Iterable[RunRecord], name: str) -> bool:
     """Return whether a run recorded values of a column of the table of rounds."""
     return any(record.history.has_values(name) for record in records)

@@ -9,7 +9,7 @@ from typing import Any
 
 from turnout.core.checks import ConfigurationError, refuse
 from turnout.record.schema import CHOOSING
-from turnout.reporting.records import RunRecord, by_algorithm, has_column
+from turnout.reporting.records import RunRecord, by_algorithm, has_column, recorded_columns
 from turnout.reporting.statistics import Quartiles
 from turnout.reporting.style import name_of, scale_of
 
@@ -62,7 +62,7 @@ def costs(records: Sequence[RunRecord], target: Target) -> dict[str, dict[str, Q
     Raises:
         ConfigurationError: for a column that no run has.
     """
-    known = {name for record in records for name in record.history.column_names}
+    known = recorded_columns(records)
     if target.metric not in known:
         raise ConfigurationError(f"no run recorded {target.metric}: needed one of {', '.join(sorted(known))}")
     return {name: _over_seeds(group, target) for name, group in by_algorithm(records).items()}
