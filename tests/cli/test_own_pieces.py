@@ -255,4 +255,4 @@ def test_a_server_cannot_name_code_that_its_clients_would_run(settings: dict[str
     with pytest.raises(
         ConfigurationError, match=r"the server's settings name a file .*mine.py:.* is not read for a server"
     ):
-        _refuse_names_of_files(settings, "")
+        _refuse_names_of_files(settings)
