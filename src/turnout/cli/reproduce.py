@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import typer
@@ -22,6 +22,7 @@ from turnout.cli import layers, panels, user_code
 from turnout.cli.console import say, show
 from turnout.cli.groups import layer
 from turnout.cli.runs import perform, warn_of_dropped, write_page, write_tables
+from turnout.cli.runs_options import ReproduceOptions
 from turnout.cli.sections import as_table
 from turnout.cli.variants import seeds_of
 from turnout.comparison.reproduction import table as tables
@@ -39,9 +40,6 @@ from turnout.record.environment import environment
 from turnout.record.storage import read_json
 from turnout.reporting.page import save_figure
 from turnout.reporting.records import RunRecord
-
-if TYPE_CHECKING:
-    from turnout.cli.commands.reproduce import ReproduceOptions
 
 _WITH_VALUE = (
     "--folder",
