@@ -1,6 +1,6 @@
 """Coordinate a federation without I/O, clock or data: schedule tasks, and pass the reports of clients to the server.
 
-A simulation in virtual time and a server on a network drive the same object; see decision 0008.
+A simulation in virtual time and a server on a network drive the same object; see decision 8.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def _emptied(
 ) -> tuple[ServerState, Info]:
     """Take an empty step in place of one that led to a model that is not finite.
 
-    What clients remember has changed all the same (decision 0006), and with it what the server has summed of it: the means of
+    What clients remember has changed all the same (decision 6), and with it what the server has summed of it: the means of
     controls, and the state of an aggregation that `mirrors_clients`.
     """
     after, info, finite, _ = _read(*_step(algorithm, state, Report.empty(state.params), federation), [])
