@@ -1,3 +1,5 @@
+"""Weighted sums, and the tables of FedVARP and MIFA."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +21,7 @@ def even(n):
     return torch.full((n,), 1.0 / n).double()
 
 
-def test_weighted_sum():
+def test_weighted_sum_equals_the_product():
     direction, state = WeightedSum().apply(torch.tensor([0.5, 2.0]).double(), report([0, 1], rows(1.0, 3.0)), {}, KNOWN)
     assert direction.tolist() == [6.5] * P
     assert state == {}
@@ -30,7 +32,7 @@ def test_weighted_sum_keeps_the_type_of_the_updates():
     assert direction.dtype == torch.float32
 
 
-def test_fedvarp_by_hand():
+def test_fedvarp_equals_a_hand_computed_example():
     piece = FedVarp()
     state = piece.init(KNOWN)
     direction, state = piece.apply(even(2), report([0, 1], rows(10.0, 20.0)), state, KNOWN)
@@ -41,7 +43,7 @@ def test_fedvarp_by_hand():
     assert state["mean"].tolist() == [9.0] * P
 
 
-def test_mifa_by_hand():
+def test_mifa_equals_a_hand_computed_example():
     piece = Mifa()
     state = piece.init(KNOWN)
     direction, state = piece.apply(even(2), report([0, 1], rows(10.0, 20.0)), state, KNOWN)
@@ -54,7 +56,7 @@ def test_mifa_by_hand():
     assert not FedVarp.acts_alone
 
 
-def test_the_running_mean_stays_the_tables_mean():
+def test_running_mean_equals_the_mean_of_the_table():
     rng = np.random.default_rng(0)
     for piece in (FedVarp(), Mifa()):
         state = piece.init(KNOWN)
@@ -65,7 +67,7 @@ def test_the_running_mean_stays_the_tables_mean():
         torch.testing.assert_close(state["mean"], state["table"].mean(dim=0), rtol=0, atol=1e-13)
 
 
-def test_tables_cost_n_times_p_in_the_type_of_the_updates():
+def test_tables_use_n_times_p_numbers_of_the_update_dtype():
     state = Mifa().init(federation(N, P, dtype=torch.float32))
     assert state["table"].shape == (N, P)
     assert state["table"].dtype == torch.float32
@@ -74,7 +76,7 @@ def test_tables_cost_n_times_p_in_the_type_of_the_updates():
     assert direction.dtype == torch.float32
 
 
-def test_opposite_updates_near_the_largest_number_leave_the_mean_finite():
+def test_mean_stays_finite_for_opposite_updates_near_the_dtype_maximum():
     largest = torch.finfo(torch.float32).max
     known = federation(N, P, dtype=torch.float32)
     for piece in (FedVarp(), Mifa()):
@@ -84,7 +86,7 @@ def test_opposite_updates_near_the_largest_number_leave_the_mean_finite():
         assert torch.isfinite(state["mean"]).all()
 
 
-def test_of_several_reports_of_a_client_the_one_of_the_latest_version_stays():
+def test_latest_version_wins_among_reports_of_one_client():
     several = replace(report([2, 2, 2], rows(1.0, 7.0, 3.0)), version=np.array([0, 2, 1]))
     for piece in (FedVarp(), Mifa()):
         _, state = piece.apply(even(3), several, piece.init(KNOWN), KNOWN)

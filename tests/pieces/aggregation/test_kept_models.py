@@ -1,4 +1,4 @@
-"""What FedAWE and FedStale are refused, and what they keep."""
+"""FedAWE and FedStale: refusals, and stored models."""
 
 import numpy as np
 import pytest
@@ -27,23 +27,23 @@ COMING = Population(Bernoulli(mean=0.4))
         (WithReplacement(4), "WithReplacement draws a client twice"),
     ],
 )
-def test_what_needs_one_model_for_a_cohort_is_refused(piece, message):
+def test_pieces_that_need_one_model_per_cohort_are_refused(piece, message):
     with pytest.raises(ConfigurationError, match=message):
         fedawe(also=(piece,))
 
 
-def test_a_buffer_is_refused():
+def test_buffered_pace_is_refused():
     with pytest.raises(ConfigurationError, match="KeptModels has them go on from the one that they kept"):
         Experiment(DATA, models.Logistic(), fedawe(), Population(speed=Speed()), Buffered(2))
 
 
-def test_a_server_on_a_network_refuses_it():
+def test_deployment_is_refused():
     with pytest.raises(ConfigurationError, match="KeptModels: clients go on from models that they keep"):
         ServedExperiment.of(Experiment(DATA, models.Logistic(), fedawe()))
 
 
 @pytest.mark.parametrize("beta", [-0.1, 1.5])
-def test_a_share_outside_of_0_to_1_is_refused(beta):
+def test_echo_share_outside_0_to_1_is_refused(beta):
     with pytest.raises(ConfigurationError, match=f"beta: got {beta}, needed a probability"):
         FedStale(beta)
 
@@ -68,7 +68,7 @@ def kept_by(simulation):
     return pace.client_versions
 
 
-def test_only_models_that_somebody_keeps_are_held():
+def test_only_models_in_use_by_clients_are_stored():
     run = Experiment(DATA, models.Logistic(), fedawe(), COMING, rounds=12)
     simulation = Simulation(run)
     for _ in range(run.rounds):
@@ -78,7 +78,7 @@ def test_only_models_that_somebody_keeps_are_held():
     assert 2 < len(simulation.server.models) <= DATA.num_clients + 1
 
 
-def test_who_enrols_later_begins_with_the_present_model():
+def test_later_enrolled_client_starts_from_current_model():
     pace = Rounds().bind(2, Training(continues=True))
     pace.start(0.0)
     pace.chosen(0.0, [0])
@@ -88,7 +88,7 @@ def test_who_enrols_later_begins_with_the_present_model():
     assert pace.versions() == {0, 1}
 
 
-def test_a_deadline_leaves_those_who_are_late_with_the_model_that_they_have():
+def test_late_clients_keep_their_model():
     slow = Population(Bernoulli(mean=0.6), speed=Speed(spread=1.0))
     run = Experiment(DATA, models.Logistic(), fedawe(), slow, Rounds(deadline=1.0), rounds=20)
     simulation = Simulation(run)
@@ -104,14 +104,14 @@ def test_a_deadline_leaves_those_who_are_late_with_the_model_that_they_have():
 
 
 @pytest.mark.parametrize("shares", [(), (0.5, 0.6), (1.0, 0.0), (2.0, -1.0)])
-def test_shares_that_are_no_shares_are_refused(shares):
+def test_invalid_shares_are_refused(shares):
     with pytest.raises(
         ConfigurationError, match=r"shares: got .*, needed a positive number for each client, which sum to 1"
     ):
         FedStale(shares=shares)
 
 
-def test_shares_are_of_all_clients_there_are():
+def test_shares_cover_all_clients():
     with pytest.raises(ConfigurationError, match="shares has a number for 2 clients, but there are 8"):
         FedStale(shares=(0.5, 0.5)).init(federation(8, 3))
     grown = federation(9, 3)

@@ -1,4 +1,4 @@
-"""What AREA, ACED and FADAS are refused, and what they do with clients who enrol later."""
+"""AREA, ACED and FADAS: refusals, and clients that enrol later."""
 
 import numpy as np
 import pytest
@@ -34,13 +34,13 @@ from turnout.pieces.weighting import DivideByParticipants
         (lambda: ServerAmsgrad(beta2=1.0), "beta2: got 1.0, needed a number >= 0 and < 1"),
     ],
 )
-def test_refusals(make, message):
+def test_invalid_arguments_raise(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()
 
 
-def test_who_enrols_later_begins_at_the_present_model_of_area():
-    """So that the model is still the mean of where everyone is."""
+def test_area_starts_a_later_enrolled_client_from_the_current_model():
+    """The model then remains the mean over all clients."""
     algorithm, few, more = area(), federation(2, 3), federation(5, 3)
     state = algorithm.init(torch.zeros(3, dtype=torch.float64), few)
     state, _ = server_step(algorithm, state, report([0], torch.tensor([[2.0, 4.0, 6.0]], dtype=torch.float64)), few)
@@ -49,7 +49,7 @@ def test_who_enrols_later_begins_at_the_present_model_of_area():
     torch.testing.assert_close(kept["table"][2:], state.params.expand(3, -1))
 
 
-def test_who_enrols_later_is_not_counted_by_aced_until_it_reports():
+def test_aced_ignores_a_later_enrolled_client_until_its_first_report():
     piece, few, more = Aced(tau=5), federation(2, 3), federation(4, 3)
     kept = piece.grow(piece.init(few), few, more, 7)
     np.testing.assert_array_equal(kept["heard"].numpy(), [-1, -1, -1, -1])

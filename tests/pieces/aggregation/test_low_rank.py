@@ -1,4 +1,4 @@
-"""Adapters ``W + R + s B A`` whose weighted mean is exact, whoever takes part with whatever weight and rank."""
+"""Adapters ``W + R + s B A`` whose weighted mean is exact for any participants, weights and ranks."""
 
 from dataclasses import replace
 
@@ -70,22 +70,22 @@ def steps(algorithm, ranks, rounds=4):
 @pytest.mark.parametrize("ranks", [None, (4, 1, 2)], ids=["equal ranks", "unequal ranks"])
 @pytest.mark.parametrize("weights", WEIGHTS.values(), ids=WEIGHTS)
 @pytest.mark.parametrize("aggregation", EXACT.values(), ids=EXACT)
-def test_the_average_is_exact(aggregation, weights, ranks):
+def test_weighted_mean_of_products_is_exact(aggregation, weights, ranks):
     for found, expected in steps(compose(*weights, aggregation), ranks):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
 
-def test_the_average_of_factors_is_not():
+def test_mean_of_factors_is_not_exact():
     assert all((found - expected).abs().max() > 1e-2 for found, expected in steps(compose(), None))
 
 
-def test_of_equal_ranks_raflora_is_flexlora():
+def test_raflora_equals_flexlora_for_equal_ranks():
     one, other = (list(steps(compose(piece), None)) for piece in (RaFlora(), FlexLora()))
     for (found, _), (expected, _) in zip(one, other, strict=True):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
 
-def test_of_products_that_are_all_zero_hetlora_takes_plain_means():
+def test_hetlora_takes_plain_means_if_all_products_are_zero():
     algorithm = compose(HetLora())
     state = algorithm.init(torch.zeros(P, dtype=torch.float64), KNOWN)
     delta = torch.zeros(2, P, dtype=torch.float64)
@@ -95,7 +95,7 @@ def test_of_products_that_are_all_zero_hetlora_takes_plain_means():
 
 
 @pytest.mark.parametrize("aggregation", EXACT.values(), ids=EXACT)
-def test_a_step_that_overflows_leaves_the_frozen_weights_alone(aggregation):
+def test_overflowing_step_leaves_frozen_weights_unchanged(aggregation):
     known = replace(KNOWN, dtype=torch.float32)
     algorithm = compose(aggregation)
     state = algorithm.init(torch.zeros(P), known)
@@ -108,8 +108,8 @@ def test_a_step_that_overflows_leaves_the_frozen_weights_alone(aggregation):
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_traced_steps_see_what_is_added_to_the_frozen_weights(engine):
-    """Gradients after so many calls that steps are replayed, and then with other frozen weights, are those of plain calls."""
+def test_traced_steps_use_updated_frozen_weights(engine):
+    """Compare gradients of replayed steps with plain calls, also after a change of the frozen weights."""
     objective = Objective(adapted(10, 6), engine=engine, offsets=True)
     x, y = torch.randn(2, 4, 10), torch.randint(0, 6, (2, 4))
     params, key = objective.initial.expand(2, -1).contiguous(), torch.zeros(2, dtype=torch.int64)
@@ -133,8 +133,8 @@ def run(name="flora", local=None, **options):
     return Experiment(DATA, adapted(10, 6), ALGORITHMS[name](local), rounds=10, evaluate_every=5, **options)
 
 
-def test_two_runs_of_a_process_share_no_frozen_weights():
-    """Steps of the second run would be replayed with what the first one has added by its end."""
+def test_runs_in_one_process_do_not_share_frozen_weights():
+    """Traces of the first run must not be replayed with its final weights."""
     one, other = (Simulation(run(engine="one_by_one")) for _ in range(2))
     for _ in range(10):
         one.round()
@@ -146,7 +146,7 @@ def test_two_runs_of_a_process_share_no_frozen_weights():
 
 
 @pytest.mark.parametrize("name", ["fedex_lora", "flora", "flexlora"])
-def test_the_trained_model_is_the_one_that_was_evaluated(name, tmp_path):
+def test_trained_model_equals_evaluated_model(name, tmp_path):
     result = run(name).run(tmp_path)
     for found in (result, load(tmp_path, model=adapted(10, 6))):
         assert DATA.test is not None
@@ -158,7 +158,7 @@ def test_the_trained_model_is_the_one_that_was_evaluated(name, tmp_path):
         assert all(value.abs().max() > 1e-4 for value in added)
 
 
-def test_messages_count_what_is_added_to_the_frozen_weights():
+def test_bytes_include_additions_to_frozen_weights():
     numbers = {name: Simulation(run(name)) for name in ("fedavg", "fedex_lora", "flora", "flexlora")}
     for simulation in numbers.values():
         simulation.round()
@@ -169,7 +169,7 @@ def test_messages_count_what_is_added_to_the_frozen_weights():
         assert simulation.row["bytes_down"] == plain["bytes_down"] + n * offset
 
 
-def test_a_client_of_a_small_rank_trains_its_part_alone():
+def test_client_of_small_rank_trains_only_its_part():
     simulation = Simulation(Experiment(DATA, adapted(10, 6), compose(TruncatedRank((1, 3)), AdamW(lr=0.1))))
     sent = simulation.train(np.arange(2))
     assert sent.seen["rank"].tolist() == [1, 3]
@@ -245,12 +245,12 @@ NONE = "FedexLora averages products of low-rank factors, and the model has no ad
         (lambda: compose(TailPenalty()), r"no guard does: add guard.PrunedRank\(\(8, 4\)\)"),
     ],
 )
-def test_refusals(make, message):
+def test_invalid_arguments_raise(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()
 
 
-def test_a_piece_that_moves_the_base_says_how():
+def test_piece_that_changes_the_base_declares_how():
     class Moves(FlexLora):
         moves_base = True
         base_offset = Aggregation.base_offset
@@ -259,7 +259,7 @@ def test_a_piece_that_moves_the_base_says_how():
         compose(Moves()).shared(compose(Moves()).init(torch.zeros(P), KNOWN))
 
 
-def test_adapters_of_a_model_with_convolutions_are_none():
+def test_adapters_of_convolutions_are_refused():
     conv = nn.Module()
     conv.lora_A, conv.lora_B = nn.Conv2d(1, 2, 1), nn.Conv2d(2, 3, 1)
     model = nn.Sequential(conv)

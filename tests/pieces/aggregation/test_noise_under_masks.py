@@ -1,4 +1,4 @@
-"""Noise that clients add under their masks: enough in every sum that opens, and no sum where too many have dropped out."""
+"""Client-side noise under masks: opened sums have enough noise, and sums with too many drop-outs are not opened."""
 
 from dataclasses import replace
 from typing import Any
@@ -42,16 +42,16 @@ def opened(clients, num_params=20_000, version=0):
 
 
 @pytest.mark.parametrize("there", [N - T, N - 1, N])
-def test_a_sum_that_opens_has_at_least_the_noise_that_is_counted(there):
-    """Deviation z C with as many drop-outs as the margin allows, more with fewer; on the grid, so no server has added any."""
+def test_opened_sum_has_at_least_the_counted_noise(there):
+    """The deviation is z C with as many drop-outs as the margin allows, and larger with fewer. It is on the grid, so the server added none."""
     found = opened(range(there)) * N
     assert found.std().item() == pytest.approx(Z * NORM * (there / (N - T)) ** 0.5, rel=0.02)
     codes = found * 2.0**SECURE.fraction_bits
     assert (codes - codes.round()).abs().max() < 1e-6
 
 
-def test_the_server_adds_what_is_missing_where_shares_are_no_longer_there():
-    """Updates that hold NaN bring no noise in a simulation: of five, two are left."""
+def test_server_adds_the_noise_of_missing_shares():
+    """Updates with NaN bring no noise in a simulation: two of five remain."""
     known = federation(N, 20_000)
     algorithm = to.average_all(LOCAL, also=(PIECE,))
     state = algorithm.init(torch.zeros(20_000, dtype=torch.float64), known)
@@ -64,7 +64,7 @@ def test_the_server_adds_what_is_missing_where_shares_are_no_longer_there():
     assert (found * N).std().item() == pytest.approx(Z * NORM, rel=0.02)
 
 
-def test_noise_is_a_function_of_seed_version_and_client_in_a_simulation_and_fresh_on_a_server():
+def test_simulated_noise_is_a_function_of_seed_version_client_and_served_noise_is_fresh():
     one = report([3, 5], num_params=10_000)
     drawn = chances(one, 0)
     assert torch.equal(drawn[1:], chances(report([5], num_params=10_000), 0))
@@ -79,8 +79,8 @@ def test_noise_is_a_function_of_seed_version_and_client_in_a_simulation_and_fres
         assert float(each.std()) == pytest.approx(12**-0.5, abs=0.02)
 
 
-def test_more_drop_outs_than_the_margin_leave_a_round_with_noise_of_the_server_and_its_cost():
-    """The attack on the margin: four clients of eight have too little noise, so that their sum is not opened."""
+def test_too_many_drop_outs_give_a_round_of_server_noise_at_full_cost():
+    """The attack on the margin: four clients of eight have too little noise, so their sum is not opened."""
     five, four = ([(c, r, r + 1) for c in range(k)] for k, r in ((5, 0), (4, 1)))
     population = to.Population(to.availability.Trace((*five, *four), repeat=False))
     simulation = Simulation(run(rounds=2, population=population))
@@ -96,14 +96,14 @@ def test_more_drop_outs_than_the_margin_leave_a_round_with_noise_of_the_server_a
 
 
 def test_weights_do_not_multiply_the_noise():
-    """FedAU's weights come before it, which noise that is added before the weight would not allow."""
+    """FedAU's weights are applied before the noise."""
     rows = torch.zeros(2, 20_000, dtype=torch.float64)
     found = PIECE.summand(torch.tensor([1.0, 50.0], dtype=torch.float64), report([0, 1], rows), 0)
     assert found is not None
     assert found.std(dim=1).tolist() == pytest.approx([share_deviation(PIECE)] * 2, rel=0.03)
 
 
-def test_a_sum_has_room_for_the_noise_and_is_not_opened_for_fewer():
+def test_sum_has_room_for_noise_and_a_minimum_of_clients():
     masking = PIECE.masking
     assert masking is not None
     assert masking.code.largest == pytest.approx(NORM + 12 * Z * NORM / 5**0.5)
@@ -135,11 +135,11 @@ def test_a_sum_has_room_for_the_noise_and_is_not_opened_for_fewer():
         ({"correlation": to.privacy.BandedSquareRoot(), "rounds": 9}, "correlation as given"),
     ],
 )
-def test_errors(options: dict[str, Any], message):
+def test_invalid_noise_shares_raise(options: dict[str, Any], message):
     with pytest.raises(ConfigurationError, match=message):
         replace(PIECE, **options)
 
 
-def test_shares_that_are_added_before_rounding_are_refused():
+def test_shares_added_before_rounding_are_refused():
     with pytest.raises(ConfigurationError, match="NoiseShare: clients add their shares of the noise under the masks"):
         to.average_all(also=(PIECE, to.guard.NoiseShare(NORM, Z, N)))

@@ -1,4 +1,4 @@
-"""Attacks on the privacy that runs claim: what one client changes, found exactly or by sampling, against epsilon."""
+"""Attacks on claimed privacy: the influence of one client, exact or sampled, compared with epsilon."""
 
 import math
 from dataclasses import replace
@@ -89,8 +89,8 @@ def test_runs_add_noise_in_rounds_without_reports(by_clock):
     assert all(moved)
 
 
-def test_whether_anybody_was_drawn_tells_no_more_than_is_claimed():
-    """The exact attack by counting rounds that leave the model as it is, which N - 1 clients have more often than N."""
+def test_empty_rounds_reveal_no_more_than_epsilon():
+    """The exact attack: count rounds that leave the model unchanged, which are more frequent with N - 1 clients than with N."""
     clients, rate, rounds, delta = 100, 0.01, 1000, 1e-5
     algorithm, known = COUNTED["by coins"], federation(clients, P)
     state = algorithm.init(torch.zeros(P, dtype=torch.float64), known)
@@ -121,8 +121,8 @@ CHAINS = {
 
 @pytest.mark.parametrize("name", CHAINS)
 @pytest.mark.parametrize("sent", [math.nan, math.inf, 1e200, -1e308, 50.0])
-def test_whatever_a_client_sends_moves_the_sum_by_the_norm_at_most(name, sent):
-    """Of one whose report is dropped, too, in this step and in the next: its neighbour sends zeros."""
+def test_one_client_changes_the_sum_by_at_most_the_norm(name, sent):
+    """Including a client whose report is dropped, in this step and the next; its neighbour sends zeros."""
     chain, norm, known = CHAINS[name], 0.5, federation(8, P)
     by_all = isinstance(chain[-1], to.weighting.DivideByClients)
     piece = PrivateSum(norm=norm, noise_multiplier=0.0, cohort=None if by_all else 4)
@@ -144,8 +144,8 @@ def test_whatever_a_client_sends_moves_the_sum_by_the_norm_at_most(name, sent):
     torch.testing.assert_close(models[0][1], models[1][1])
 
 
-def test_one_client_moves_the_count_of_the_quantile_by_a_half():
-    """For all that it may send, against a neighbour who adds nothing; the count is read off the norm, exactly."""
+def test_one_client_changes_the_quantile_count_by_one_half():
+    """For all its possible updates, compared with a neighbour that adds nothing. The count follows exactly from the norm."""
     piece = PrivateSum(norm=1.0, noise_multiplier=2.0, cohort=4, quantile=0.5, count_deviation=2.0)
     known, others, counts = federation(8, P), torch.ones(3, P, dtype=torch.float64) * 0.1, []
     for row in (BAD, *(torch.full((P,), value, dtype=torch.float64) for value in (0.0, 0.1, 9.0, 1e200))):
@@ -157,8 +157,8 @@ def test_one_client_moves_the_count_of_the_quantile_by_a_half():
     assert np.subtract(counts, counts[0]).tolist() == pytest.approx([0, 0.5, 0.5, -0.5, -0.5])
 
 
-def test_adaptive_clipping_loses_no_more_than_is_claimed():
-    """The likelihood ratio of both numbers that are released, direction and norm, over runs with other noise."""
+def test_adaptive_clipping_loses_at_most_epsilon():
+    """Likelihood ratio of both released numbers, direction and norm, over runs with different noise."""
     runs, delta = 3000, 1e-3
     piece = PrivateSum(noise_multiplier=1.0, cohort=1, quantile=0.5, count_deviation=0.55, delta=delta)
     weights = torch.ones(1, dtype=torch.float64)
@@ -180,7 +180,7 @@ def test_adaptive_clipping_loses_no_more_than_is_claimed():
     assert 0.15 * claimed < found <= claimed
 
 
-def test_a_weight_that_is_not_finite_adds_nothing():
+def test_non_finite_weight_adds_nothing():
     piece, known = PrivateSum(noise_multiplier=0.0, cohort=3), federation(8, P)
     rows = torch.ones(3, P, dtype=torch.float64)
     weights = torch.tensor([1 / 3, math.inf, math.nan], dtype=torch.float64)
@@ -189,7 +189,7 @@ def test_a_weight_that_is_not_finite_adds_nothing():
     assert torch.equal(moved, alone)
 
 
-def test_a_bounded_divisor_moves_by_its_bound():
+def test_one_client_changes_a_bounded_divisor_by_at_most_its_bound():
     """A weight may be negative or infinite; a dropped report adds nothing."""
     piece, known = to.weighting.DivideByNoisySum(most=0.25, noise_multiplier=2.0, least=1e-6), federation(8, P)
     divisors = []

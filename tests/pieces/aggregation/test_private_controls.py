@@ -1,4 +1,4 @@
-"""SCAFFOLD with both of its vectors clipped and noised, against plain NumPy, and what holds of its control variates."""
+"""SCAFFOLD with both vectors clipped and noised, compared with plain NumPy, and properties of its control variates."""
 
 from dataclasses import replace
 
@@ -32,8 +32,8 @@ def clip(row, norm):
 
 
 @pytest.mark.parametrize("correlation", [None, to.privacy.BandedSquareRoot(2)], ids=["independent", "correlated"])
-def test_both_sums_are_those_of_a_slow_transcription(correlation):
-    """Over random cohorts, an empty one among them, which has noise like all others."""
+def test_both_sums_equal_a_numpy_transcription(correlation):
+    """Over random cohorts, including an empty one, which also has noise."""
     rng, known = np.random.default_rng(5), federation(N, P)
     algorithm = private(correlation)
     state, w, c = algorithm.init(torch.zeros(P, dtype=torch.float64), known), np.zeros(P), np.zeros(P)
@@ -64,7 +64,7 @@ def test_both_sums_are_those_of_a_slow_transcription(correlation):
         np.testing.assert_allclose(algorithm.shared(state)["control"].numpy(), c, rtol=1e-10, atol=1e-12)
 
 
-def test_without_noise_the_mean_stays_that_of_what_clients_keep():
+def test_mean_of_control_variates_is_exact_without_noise():
     algorithm = private(multiplier=0.0)
     run = Simulation(to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=5))
     while run.state.version < 5:
@@ -76,14 +76,14 @@ def test_without_noise_the_mean_stays_that_of_what_clients_keep():
     torch.testing.assert_close(mean, kept.mean(dim=0), rtol=0, atol=1e-6)
 
 
-def test_the_pair_costs_what_one_gaussian_mechanism_costs():
+def test_both_vectors_cost_one_gaussian_mechanism():
     plan = private().privacy
     assert plan is not None
     assert plan.spent(4, 4) == to.privacy.epsilon(to.privacy.Release(3.0), 4, 1e-5)
 
 
-def test_a_count_is_paid_for_beside_both():
-    """The noise of the control variates of an adaptive norm, over that of a fixed one."""
+def test_quantile_count_increases_the_noise_of_both():
+    """The noise of the control variates with an adaptive norm, relative to a fixed norm."""
     known, rows = federation(N, 4000), torch.zeros(3, 4000, dtype=torch.float64)
     sent = replace(report(range(3), rows), extra={"control": rows})
     moved = []
@@ -95,8 +95,8 @@ def test_a_count_is_paid_for_beside_both():
 
 
 @pytest.mark.parametrize("name", ["scaffold", "scaffold_p", "amplified_scaffold"])
-def test_all_rules_with_control_variates_run(name):
-    """Two steps, after which what is broadcast is finite and no longer zero (of Amplified SCAFFOLD, in periods of one)."""
+def test_all_recipes_with_control_variates_run(name):
+    """After two steps the broadcast is finite and nonzero (for Amplified SCAFFOLD, with periods of one)."""
     make, pieces = (
         to.ALGORITHMS[name],
         (to.selection.Uniform(3), PrivateSum(cohort=3, control_norm=0.5), to.guard.ClipControls(0.5)),
@@ -113,7 +113,7 @@ def test_all_rules_with_control_variates_run(name):
     assert algorithm.privacy is not None
 
 
-def test_what_does_not_go_together_is_refused():
+def test_incompatible_pieces_are_refused():
     piece, clip_controls = PrivateSum(cohort=3, control_norm=0.5), to.guard.ClipControls(0.5)
     with pytest.raises(ConfigurationError, match=r"write control_norm=1\.0 and add ClipControls"):
         to.scaffold(also=(replace(piece, control_norm=None),))
@@ -132,8 +132,8 @@ def test_what_does_not_go_together_is_refused():
         to.guard.ClipControls(0.0)
 
 
-def test_a_step_with_a_bad_report_leaves_the_noise_as_one_with_zeros_does():
-    """Noise is written over in place: the step that finds NaN is taken back before it is taken with zeros in its place."""
+def test_invalid_report_gives_the_noise_of_a_report_of_zeros():
+    """Noise is overwritten in place: a step with NaN is undone, and repeated with zeros."""
     algorithm, known = private(to.privacy.BandedSquareRoot(3)), federation(N, P)
     rows = torch.from_numpy(np.random.default_rng(1).normal(size=(ROUNDS, 3, P)))
     states = [algorithm.init(torch.zeros(P, dtype=torch.float64), known) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Masks and noise at once: clients clip before they mask, and the server adds the noise that is counted to the opened sum."""
+"""Masks and noise combined: clients clip before they mask, and the server noises the opened sum."""
 
 import math
 from typing import Any
@@ -54,8 +54,8 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("recipe", [to.fedau, to.average_all])
-def test_the_model_and_epsilon_are_those_of_a_private_sum_without_masks(recipe, kind):
-    """Divided by N: whoever is there, the same noise, the same clip, and fixed point of 36 bits in between."""
+def test_model_and_epsilon_equal_those_without_masks(recipe, kind):
+    """Divided by N, with the same participants, noise and clip, and fixed point of 36 bits."""
     options = {"norm": 0.3, "noise_multiplier": 0.5, **KINDS[kind]}
     alone, both = (
         finished(run(recipe(LOCAL, also=(PrivateSum(**options, secure=secure),)))) for secure in (None, FINE)
@@ -67,7 +67,7 @@ def test_the_model_and_epsilon_are_those_of_a_private_sum_without_masks(recipe, 
     assert set(alone.history.rounds.column_names) <= {*both.history.rounds.column_names}
 
 
-def test_a_mean_over_a_whole_cohort_is_the_same_and_who_is_not_there_counts_as_zero():
+def test_mean_over_a_full_cohort_is_equal_and_absent_clients_count_as_zero():
     secure = PrivateSum(norm=0.3, noise_multiplier=0.5, cohort=8, secure=FINE)
     alone = PrivateSum(norm=0.3, noise_multiplier=0.5, cohort=8)
     one, other = (
@@ -82,7 +82,7 @@ def test_a_mean_over_a_whole_cohort_is_the_same_and_who_is_not_there_counts_as_z
     assert found.tolist() == pytest.approx([0.1 / 8, 0.2 / 8, 0.0])
 
 
-def test_a_fixed_size_sample_is_counted_as_without_masks():
+def test_fixed_size_sample_is_counted_as_without_masks():
     options: dict[str, Any] = {"norm": 0.3, "noise_multiplier": 2.0, "cohort": 4, "sampled_from": 8}
     local = to.Sgd(lr=0.1, steps=2, sampling="fresh")
     alone, both = (
@@ -98,11 +98,8 @@ def test_a_fixed_size_sample_is_counted_as_without_masks():
     assert torch.allclose(alone.state.params, both.state.params, rtol=0, atol=4e-7)
 
 
-def test_rounding_to_nearest_alone_would_exceed_the_norm():
-    """The attack: an update as long as the clip allows, of which every number is just above the middle between two codes.
-
-    Rounded, it would be 1.6 times as long as what the noise is made for.
-    """
+def test_rounding_to_nearest_would_exceed_the_norm():
+    """The attack: an update of maximal norm with every number just above the middle of two codes becomes 1.6 times as long."""
     secure = SecureSum(fraction_bits=4, largest=4.0)
     update = torch.full((1, 400), 0.6 / 16, dtype=torch.float64)  # 0.75 long
     one = torch.ones(1, dtype=torch.float64)
@@ -121,8 +118,8 @@ def test_rounding_to_nearest_alone_would_exceed_the_norm():
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_what_a_client_adds_is_never_longer_than_the_norm(data):
-    """Whatever its update and its weight, what its codes stand for is at most C long, which is what is charged."""
+def test_encoded_contribution_never_exceeds_the_norm(data):
+    """For any update and weight, the decoded contribution is at most C long."""
     bits, num_params = data.draw(st.integers(2, 12)), data.draw(st.integers(1, 40))
     norm = data.draw(st.floats(max(0.05, 1.001 * math.sqrt(num_params) / 2**bits), 7.5))
     secure = SecureSum(fraction_bits=bits, largest=8.0)
@@ -138,8 +135,8 @@ def test_what_a_client_adds_is_never_longer_than_the_norm(data):
         assert (found - weight * rows).abs().max() <= 0.5 / 2**bits  # of those that are not clipped, rounding is all
 
 
-def test_a_round_of_nobody_or_too_few_has_the_noise_of_any_other():
-    """Noise of the release, whether the sum opens or not: epsilon counts both alike."""
+def test_unopened_and_empty_rounds_have_noise():
+    """Epsilon counts them like opened ones."""
     here = to.Population(to.availability.Trace((*((c, 0, 1) for c in range(8)), (0, 1, 2), (1, 1, 2)), repeat=False))
     options: dict[str, Any] = {"norm": 0.3, "noise_multiplier": 0.5}
     secure = SecureSum(bits=54, fraction_bits=36, largest=64.0, min_clients=3)
@@ -157,8 +154,8 @@ def test_a_round_of_nobody_or_too_few_has_the_noise_of_any_other():
     )
 
 
-def test_an_update_with_nan_adds_nothing_however_reports_come_in():
-    """In one go or one by one, as a client without data would: the others weigh what they weigh with it."""
+def test_update_with_nan_adds_nothing_in_bulk_or_one_by_one():
+    """As a client without data would; the weights of the others do not change."""
     piece = PrivateSum(norm=5.0, noise_multiplier=0.0, secure=FINE)
     algorithm = to.fedau(LOCAL, also=(piece,))
     known = federation(8, 4, dtype=torch.float32)
@@ -176,8 +173,8 @@ def test_an_update_with_nan_adds_nothing_however_reports_come_in():
     assert found[0].tolist() == pytest.approx([1 / 8, 2 / 8, 0.0, 0.0])
 
 
-def test_a_client_that_may_not_take_part_yet_is_left_out_before_it_masks():
-    """By the clock clients are chosen at random among all who are there, and nobody can be taken out of a sum."""
+def test_client_within_its_separation_is_omitted_before_masking():
+    """Buffers select clients among all present ones, and no client can be removed from a sum."""
     population = to.Population(speed=to.speed.Speed(compute=to.delay.Constant(1.0), per="task"))
     piece = PrivateSum(norm=0.3, noise_multiplier=0.5, separation=2, secure=FINE, cohort=6)
     algorithm = to.average_participating(LOCAL, also=(piece, to.selection.Uniform(6)))
@@ -204,12 +201,12 @@ def test_a_client_that_may_not_take_part_yet_is_left_out_before_it_masks():
         ({"cohort": 2, "sampled_from": 8}, "secure: got min_clients=3, which a cohort of 2 never reaches"),
     ],
 )
-def test_options_that_do_not_go_with_masks_are_refused(options, message):
+def test_options_incompatible_with_masks_are_refused(options, message):
     with pytest.raises(ConfigurationError, match=message):
         PrivateSum(**{"secure": FINE, **options})
 
 
-def test_what_needs_more_than_a_sum_is_refused_and_so_is_a_divisor_that_is_not_known():
+def test_algorithms_that_need_single_updates_or_unknown_divisors_are_refused():
     piece = PrivateSum(secure=FINE, cohort=8)
     with pytest.raises(ConfigurationError, match=r"PrivateSum with secure: .* sends a code"):
         to.average_participating(also=(piece, to.guard.TopK(share=0.1)))
@@ -223,8 +220,8 @@ def test_what_needs_more_than_a_sum_is_refused_and_so_is_a_divisor_that_is_not_k
         PrivateSum(secure=SecureSum(bits=54, fraction_bits=46, largest=64.0)).init(federation(8, 3))
 
 
-def test_sampling_is_refused_where_clients_drop_out():
-    """A sum that does not open for want of one client tells that it was drawn."""
+def test_sampling_is_refused_with_drop_outs():
+    """A sum that is not opened for lack of one client reveals that it was sampled."""
     pieces = PrivateSum(cohort=4, sampled_from=8, secure=FINE), to.selection.Uniform(4)
     with pytest.raises(ConfigurationError, match=r"sampled_from: sampling hides a client only where .* no dropout"):
         run(

@@ -1,4 +1,4 @@
-"""Noise that clients add in shares: as much in the sum as a server would add, whoever drops out."""
+"""Noise in shares: the sum has the noise that a server would add, for any drop-outs."""
 
 from typing import cast
 
@@ -33,7 +33,7 @@ def sent(clients, delta=None, version=0):
 
 
 @pytest.mark.parametrize("there", [1, 3, 8, 16])
-def test_the_sum_has_the_noise_that_is_counted_whoever_drops_out(there):
+def test_sum_has_the_counted_noise_for_any_drop_outs(there):
     known = federation(20, P)
     weights = torch.full((there,), 1 / there, dtype=torch.float64)
     found, state = PIECE.apply(weights, sent(range(there)), PIECE.init(known), known)
@@ -41,7 +41,7 @@ def test_the_sum_has_the_noise_that_is_counted_whoever_drops_out(there):
     assert state["releases"] == 1
 
 
-def test_a_client_sends_its_clipped_update_and_noise_of_its_own():
+def test_client_sends_its_clipped_update_with_its_own_noise():
     delta = torch.zeros(2, P, dtype=torch.float64)
     delta[:, 0] = torch.tensor([10.0, 1.0])
     noisy, noise = noised([3, 5], delta), noised([3, 5])
@@ -53,14 +53,14 @@ def test_a_client_sends_its_clipped_update_and_noise_of_its_own():
         assert abs(torch.corrcoef(torch.stack([noise[0], other[0]]))[0, 1]) < 0.03
 
 
-def test_a_run_counts_it_and_a_budget_is_kept():
+def test_epsilon_is_recorded_and_the_budget_holds():
     algorithm = to.average_participating(to.Sgd(lr=0.1, steps=2), also=(PIECE, GUARD, to.selection.Uniform(SHARES)))
     result = to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=2).run()
     assert result.rounds["epsilon"][1].as_py() == to.privacy.epsilon(to.privacy.Release(Z), 2, 1e-5)
     assert np.isfinite(result.rounds["update_norm"].to_pylist()).all()
 
 
-def test_what_does_not_go_together_is_refused():
+def test_incompatible_pieces_are_refused():
     with pytest.raises(
         ConfigurationError, match="clients add no noise, and the sum is counted with that of NoiseShare"
     ):
@@ -98,12 +98,12 @@ def test_what_does_not_go_together_is_refused():
         ({"noise_shares": 0}, "noise_shares"),
     ],
 )
-def test_errors_of_options(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         PrivateSum(**{"cohort": 8, "noise_shares": 8, **options})
 
 
 @pytest.mark.parametrize("options", [{"norm": 0.0}, {"noise_multiplier": 0.0}, {"shares": 0}])
-def test_errors_of_shares(options):
+def test_invalid_shares_raise(options):
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         NoiseShare(**options)

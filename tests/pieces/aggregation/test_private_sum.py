@@ -1,4 +1,4 @@
-"""The sum of clipped updates with noise, its accounting within a run, and the rules that it goes with."""
+"""The sum of clipped updates with noise, its accounting in a run, and its compatibility with recipes."""
 
 from dataclasses import dataclass, field, replace
 
@@ -30,8 +30,8 @@ def direction(piece, delta, weights=None, known=None, state=None):
     return piece.apply(weights, report(range(len(delta)), delta), state or piece.init(known), known)
 
 
-def test_it_clips_weighted_updates_and_sums_them():
-    """As in a slow transcription: FedAU's weights omega / N, D = N."""
+def test_weighted_updates_are_clipped_and_summed():
+    """Compared with a transcription: FedAU's weights omega / N, D = N."""
     rng = np.random.default_rng(3)
     delta, omega = rng.normal(size=(6, 5)) * np.arange(1, 7)[:, None], rng.uniform(0.5, 4.0, 6)
     expected = np.zeros(5)
@@ -45,7 +45,7 @@ def test_it_clips_weighted_updates_and_sums_them():
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.01, 5.0), st.floats(1e-3, 1e6))
-def test_one_client_adds_at_most_the_norm_whatever_it_sends(seed, norm, size):
+def test_one_client_adds_at_most_the_norm(seed, norm, size):
     rng, piece = np.random.default_rng(seed), PrivateSum(norm=norm, noise_multiplier=0.0)
     delta = torch.from_numpy(rng.normal(size=(4, 5)))
     other = delta.clone()
@@ -56,7 +56,7 @@ def test_one_client_adds_at_most_the_norm_whatever_it_sends(seed, norm, size):
     assert moved.norm() <= norm / 20 * (1 + 1e-9)
 
 
-def test_noise_has_the_length_that_is_counted_and_differs_by_release():
+def test_noise_has_the_counted_norm_and_differs_between_releases():
     piece, known = PrivateSum(norm=2.0, noise_multiplier=3.0), federation(20, 4000)
     zero = torch.zeros(4, 4000, dtype=torch.float64)
     first, state = direction(piece, zero, known=known)
@@ -66,7 +66,7 @@ def test_noise_has_the_length_that_is_counted_and_differs_by_release():
     assert torch.equal(first, direction(piece, zero, known=known)[0])
 
 
-def test_the_norm_moves_to_the_quantile_of_lengths():
+def test_norm_converges_to_the_quantile_of_update_norms():
     lengths = torch.linspace(0.5, 8.0, 16, dtype=torch.float64)
     delta = torch.eye(16, dtype=torch.float64) * lengths[:, None]
     piece = PrivateSum(norm=0.1, noise_multiplier=0.0, cohort=16, quantile=0.5)
@@ -77,7 +77,7 @@ def test_the_norm_moves_to_the_quantile_of_lengths():
     assert state["norm"].item() == pytest.approx(4.25, abs=0.6)
 
 
-def test_updates_pay_for_the_noise_of_the_count():
+def test_quantile_count_increases_the_noise_of_updates():
     plain, adaptive = (
         PrivateSum(noise_multiplier=1.0, cohort=20, quantile=quantile, count_deviation=1.0) for quantile in (None, 0.5)
     )
@@ -93,13 +93,13 @@ def experiment(piece, algorithm="average_participating", rounds=6, **more):
     )
 
 
-def test_every_row_says_what_is_spent_and_nothing_is_spent_twice():
+def test_rows_have_the_epsilon_spent_and_nothing_is_counted_twice():
     result = experiment(PrivateSum(noise_multiplier=5.0, cohort=8)).run()
     spent = result.rounds["epsilon"].to_pylist()
     assert spent == [to.privacy.epsilon(to.privacy.Release(5.0), t, 1e-5) for t in range(1, 7)]
 
 
-def test_a_budget_is_never_exceeded():
+def test_budget_is_never_exceeded():
     with pytest.raises(
         ConfigurationError, match=r"6 rounds would spend epsilon=.* write rounds=1, or noise_multiplier=3\.\d+"
     ):
@@ -107,7 +107,7 @@ def test_a_budget_is_never_exceeded():
     experiment(PrivateSum(noise_multiplier=4.6, cohort=8, budget=2.6))
 
 
-def test_a_delta_that_one_client_in_full_would_pass_is_refused():
+def test_delta_of_at_least_one_over_n_is_refused():
     with pytest.raises(
         ConfigurationError, match=r"delta: got 0\.125 with 8 clients, needed less than 1/8.* delta=0\.01$"
     ):
@@ -115,7 +115,7 @@ def test_a_delta_that_one_client_in_full_would_pass_is_refused():
     experiment(PrivateSum(cohort=8, delta=0.12), rounds=1).run()
 
 
-def test_no_row_exceeds_the_accepted_budget():
+def test_no_row_exceeds_the_budget():
     piece = PrivateSum(noise_multiplier=0.8, sampling_rate=0.3)
     total = to.privacy.epsilon(piece.release(), 37, 1e-5)
     algorithm = to.average_all(to.Sgd(lr=0.1, steps=1), also=(replace(piece, budget=total), to.selection.Poisson(0.3)))
@@ -123,8 +123,8 @@ def test_no_row_exceeds_the_accepted_budget():
     assert max(result.rounds["epsilon"].to_pylist()) == result.rounds["epsilon"][-1].as_py() == total
 
 
-def test_a_run_ends_before_a_round_that_would_exceed_its_budget(monkeypatch, tmp_path):
-    """Whatever was refused at the start: no step releases more than the budget allows."""
+def test_run_ends_before_a_step_that_would_exceed_the_budget(monkeypatch, tmp_path):
+    """No step releases more than the budget allows, whatever was accepted at the start."""
     monkeypatch.setattr(Plan, "check", lambda *_: None)
     budget = to.privacy.epsilon(to.privacy.Release(5.0), 4, 1e-5)
     run = experiment(PrivateSum(noise_multiplier=5.0, cohort=8, budget=budget))
@@ -142,7 +142,7 @@ def test_a_run_ends_before_a_round_that_would_exceed_its_budget(monkeypatch, tmp
 
 
 @pytest.mark.parametrize("correlation", [to.privacy.BandedSquareRoot(), to.privacy.BufferedToeplitz(2)])
-def test_clients_rest_and_a_resumed_run_goes_on_bit_for_bit(correlation, tmp_path):
+def test_separation_holds_and_a_resumed_run_equals_an_uninterrupted_one(correlation, tmp_path):
     piece = PrivateSum(noise_multiplier=1.0, cohort=4, correlation=correlation, rounds=8, separation=3)
     whole = experiment(piece, rounds=8).run()
     took_part = whole.participation.to_pydict()
@@ -163,8 +163,8 @@ def test_clients_rest_and_a_resumed_run_goes_on_bit_for_bit(correlation, tmp_pat
         assert torch.equal(resumed.state_dict()[name], value)
 
 
-def test_a_resumed_run_does_not_search_its_correlation_again(tmp_path, monkeypatch):
-    """Another version of SciPy may find other coefficients; noise and epsilon are of those that the run began with."""
+def test_resumed_run_does_not_repeat_the_search_for_a_correlation(tmp_path, monkeypatch):
+    """Another version of SciPy may find other coefficients; noise and epsilon use those of the start."""
     piece = PrivateSum(cohort=4, correlation=to.privacy.BufferedToeplitz(2), rounds=6, separation=2, budget=100.0)
     whole = experiment(piece).run()
     simulation = Simulation(experiment(piece))
@@ -179,7 +179,7 @@ def test_a_resumed_run_does_not_search_its_correlation_again(tmp_path, monkeypat
         assert torch.equal(resumed.state_dict()[name], value)
 
 
-def test_a_searched_correlation_is_held_against_the_budget_when_a_run_begins(tmp_path):
+def test_searched_correlation_is_compared_with_the_budget_at_the_start(tmp_path):
     run = experiment(PrivateSum(cohort=4, correlation=to.privacy.BufferedToeplitz(2), rounds=6, budget=0.1))
     for begin in (lambda: run.run(tmp_path / "run"), lambda: planned(run)):
         with pytest.raises(ConfigurationError, match="budget: 6 rounds would spend"):
@@ -187,13 +187,13 @@ def test_a_searched_correlation_is_held_against_the_budget_when_a_run_begins(tmp
     assert not (tmp_path / "run").exists()
 
 
-def test_late_reports_of_a_client_that_should_rest_are_dropped():
+def test_reports_within_the_separation_are_dropped():
     piece = PrivateSum(noise_multiplier=1.0, cohort=2, separation=4)
     result = experiment(piece, "fedbuff", pace=to.pace.Buffered(buffer_size=2, concurrency=4), rounds=10).run()
     assert sum(result.rounds["num_too_early"].to_pylist()) > 0
 
 
-def test_sampling_counts_where_the_server_alone_samples():
+def test_sampling_is_counted_only_if_the_server_determines_participation():
     piece = PrivateSum(noise_multiplier=1.0, sampling_rate=0.5)
     algorithm = to.average_all(to.Sgd(steps=1), also=(piece, to.selection.Poisson(0.5)))
     run = to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=3)
@@ -213,7 +213,7 @@ def test_sampling_counts_where_the_server_alone_samples():
         to.average_participating(also=(PrivateSum(cohort=4, sampling_rate=0.5), to.selection.Poisson(0.5)))
 
 
-def test_samples_of_fixed_size_count_and_rows_say_which_sampling_did():
+def test_fixed_size_sampling_is_counted_and_named_in_rows():
     piece = PrivateSum(noise_multiplier=4.0, cohort=2, sampled_from=8)
     make = to.average_participating
     fresh = to.Sgd(steps=1, sampling="fresh")
@@ -243,20 +243,20 @@ def test_samples_of_fixed_size_count_and_rows_say_which_sampling_did():
     [to.weighting.Participation(), to.guard.TopK(), to.personalization.Personal(), to.Sgd()],
     ids=lambda piece: type(piece).__name__,
 )
-def test_samples_of_fixed_size_need_updates_that_do_not_depend_on_earlier_draws(remembering):
+def test_fixed_size_sampling_requires_updates_independent_of_earlier_draws(remembering):
     pieces = (to.selection.Uniform(2), to.weighting.DivideByParticipants(), PrivateSum(cohort=2, sampled_from=8))
     with pytest.raises(ConfigurationError, match=f"with {type(remembering).__name__}, what a client adds depends on"):
         to.compose(remembering, *pieces)
 
 
-def test_a_count_that_leaves_no_noise_is_refused_before_anything_is_trained():
+def test_count_that_leaves_no_noise_is_refused_at_the_start():
     """Divided by N, of which a twentieth is the noise of the count."""
     with pytest.raises(ConfigurationError, match="count_deviation: the count alone costs more"):
         experiment(PrivateSum(noise_multiplier=10.0, quantile=0.5), "fedau").run()
 
 
-def test_the_norm_follows_those_who_are_there():
-    """Where all 20 clients are divided by, and 4 are there whose updates are shorter than the norm, it falls."""
+def test_norm_adapts_to_the_available_clients():
+    """With a divisor of all 20 clients, and 4 available ones whose updates are shorter than the norm, the norm decreases."""
     piece, known = PrivateSum(norm=5.0, noise_multiplier=0.0, quantile=0.5), federation(20, 5)
     _, state = direction(
         piece, torch.ones(4, 5, dtype=torch.float64), torch.full((4,), 1 / 20, dtype=torch.float64), known
@@ -272,7 +272,7 @@ def test_other_pieces_may_have_options_of_any_kind():
     assert to.compose(Listed(), to.weighting.DivideBySum()).privacy is None
 
 
-def test_noise_that_is_made_for_other_rounds_is_refused():
+def test_correlated_noise_for_other_rounds_is_refused():
     with pytest.raises(ConfigurationError, match="got 6, and the noise of PrivateSum is correlated over 9"):
         experiment(PrivateSum(cohort=8, correlation=to.privacy.BandedSquareRoot(), rounds=9, separation=2))
 
@@ -289,7 +289,7 @@ def test_maxfl_divides_by_a_noised_sum():
 
 @pytest.mark.parametrize("q", [0.0, 0.5, 2.0])
 def test_qffl_divides_by_a_noised_sum_of_bounded_curvatures(q):
-    """As in a slow transcription, of which one client's loss would overflow and one has none."""
+    """Compared with a transcription; one client's loss would overflow, and one has none."""
     rng, known, lr = np.random.default_rng(3), federation(20, 5), 0.1
     delta, loss = rng.normal(size=(5, 5)), np.array([0.3, 2.0, 1e200, 0.0, 0.9])
     piece = to.weighting.DivideByNoisyCurvature(q=q, lr=lr, most=30.0, noise_multiplier=0.5, least=1.0)
@@ -306,7 +306,7 @@ def test_qffl_divides_by_a_noised_sum_of_bounded_curvatures(q):
     assert state["releases"] == 1
 
 
-def test_qffl_runs_and_both_noises_are_counted():
+def test_qffl_counts_both_noises():
     divisor = to.weighting.DivideByNoisyCurvature(lr=0.2, noise_multiplier=6.0)
     make = to.Sgd(lr=0.2, steps=2)
     algorithm = to.qffl(make, cohort_size=4, also=(PrivateSum(noise_multiplier=2.0, cohort=4), divisor))
@@ -368,7 +368,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_recipe_runs_or_is_refused_with_the_reason(name):
+def test_every_recipe_runs_or_is_refused_with_a_reason(name):
     own = RECIPES[name](LOCAL)
     by_clients = isinstance(own.weighting[-1], to.weighting.DivideByClients)
     piece = PrivateSum(cohort=None if by_clients else 4)
@@ -403,12 +403,12 @@ def test_every_recipe_runs_or_is_refused_with_the_reason(name):
         ({"cohort": 10, "quantile": 0.5, "noise_multiplier": 4.0}, "count_deviation: the count alone costs more"),
     ],
 )
-def test_errors_of_options(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         PrivateSum(**options)
 
 
-def test_a_divisor_is_needed_where_the_chain_has_none():
+def test_chain_without_divisor_is_refused():
     with pytest.raises(ConfigurationError, match="write cohort="):
         to.average_participating(also=(PrivateSum(),))
     with pytest.raises(ConfigurationError, match="leave cohort out"):

@@ -1,4 +1,4 @@
-"""FedFa's window: what is refused, and clients who are all there."""
+"""FedFa's window: refusals, and full participation."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from turnout.pieces.base.server_step import server_step
 from ...tiny import federation, report
 
 
-def test_the_model_waits_for_a_full_window_and_forgets_older_models():
+def test_model_waits_for_a_full_window_and_forgets_older_models():
     algorithm, known = fedfa(window=3), federation(8, 2)
     state = algorithm.init(torch.zeros(2, dtype=torch.float64), known)
     models = np.arange(12.0).reshape(6, 2)
@@ -22,7 +22,7 @@ def test_the_model_waits_for_a_full_window_and_forgets_older_models():
         np.testing.assert_allclose(state.params, expected, rtol=0, atol=1e-12)
 
 
-def test_a_model_that_overflows_leaves_the_window_as_it_is():
+def test_overflowing_model_leaves_the_window_unchanged():
     algorithm, known = fedfa(window=1), federation(8, 2, dtype=torch.float32)
     largest = torch.finfo(torch.float32).max
     state = algorithm.init(torch.full((2,), largest), known)
@@ -41,6 +41,6 @@ def test_a_model_that_overflows_leaves_the_window_as_it_is():
         (lambda: fedadam(also=(RecentModels(),)), "RecentModels determines the model after the step, and ServerAdam"),
     ],
 )
-def test_what_is_no_mean_of_models_is_refused(make, why):
+def test_weights_that_are_no_mean_of_models_are_refused(make, why):
     with pytest.raises(ConfigurationError, match=why):
         make()

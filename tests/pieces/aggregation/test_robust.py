@@ -1,4 +1,4 @@
-"""Robust aggregations: byzfl's results, the properties that robustness is, and what is refused."""
+"""Robust aggregations: results of byzfl, robustness, and refusals."""
 
 import json
 from dataclasses import replace
@@ -78,12 +78,12 @@ def estimate(rule, x, weights=None):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("name", OURS)
-def test_results_are_byzfls(name, seed):
+def test_results_equal_byzfl(name, seed):
     np.testing.assert_allclose(estimate(OURS[name], vectors(seed)), THEIRS[seed][name], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("rule", EVERY, ids=str)
-def test_weights_scale_vectors_and_order_is_irrelevant(rule):
+def test_weights_scale_updates_and_order_is_irrelevant(rule):
     rng = np.random.default_rng(4)
     x, w = rng.normal(size=(9, 5)), rng.uniform(-0.1, 0.4, size=9)
     found = estimate(rule, x, w)
@@ -94,8 +94,8 @@ def test_weights_scale_vectors_and_order_is_irrelevant(rule):
 
 
 @pytest.mark.parametrize("rule", [rule for rule in EVERY if not isinstance(rule, CentredClipping)], ids=str)
-def test_equal_honest_vectors_are_returned_whatever_the_others_send(rule):
-    """Two attackers of nine; every bucket of two that an attacker is in is lost, too."""
+def test_equal_honest_updates_are_returned_for_any_attack(rule):
+    """Two attackers of nine; a bucket of two with an attacker counts as an attacker."""
     rng = np.random.default_rng(5)
     honest = rng.normal(size=4)
     x = np.concatenate([np.tile(honest, (7, 1)), 1e3 * rng.normal(size=(2, 4))])
@@ -113,8 +113,8 @@ def test_equal_honest_vectors_are_returned_whatever_the_others_send(rule):
         (1e308, torch.float64),
     ],
 )
-def test_huge_finite_updates_move_the_estimate_no_further_than_honest_ones(rule, value, dtype):
-    """Two attackers of nine, on one side or on both, alone and in one server step with the weights of FedAU."""
+def test_huge_finite_updates_have_bounded_influence(rule, value, dtype):
+    """Two attackers of nine, on one or both sides, in the aggregation and in a server step with FedAU's weights."""
     rng, rule = np.random.default_rng(6), replace(rule, fraction=0.3)
     honest = torch.from_numpy(rng.normal(size=(7, 3))).to(dtype)
     for signs in ([1.0, 1.0], [1.0, -1.0]):
@@ -131,7 +131,7 @@ def test_huge_finite_updates_move_the_estimate_no_further_than_honest_ones(rule,
 
 @pytest.mark.parametrize("rule", EVERY, ids=str)
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_cohorts_of_a_few_are_no_exception(rule, count):
+def test_small_cohorts_are_aggregated(rule, count):
     x = np.random.default_rng(count).normal(size=(count, 3))
     found = estimate(replace(rule, fraction=0.2), x)
     if count == 1:
@@ -142,7 +142,7 @@ def test_cohorts_of_a_few_are_no_exception(rule, count):
 
 @given(st.integers(4, 9), st.integers(0, 3), st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_the_least_diameter_is_found_among_all_subsets(n, byzantine, seed):
+def test_minimum_diameter_is_found_among_all_subsets(n, byzantine, seed):
     x = np.random.default_rng(seed).integers(0, 4, size=(n, 2)).astype(float)
     squares = ((x[:, None] - x) ** 2).sum(axis=2)
     kept = closest(squares, byzantine)
@@ -151,7 +151,7 @@ def test_the_least_diameter_is_found_among_all_subsets(n, byzantine, seed):
     assert squares[np.ix_(kept, kept)].max() == least
 
 
-def test_buckets_are_others_in_every_round_and_hold_everyone_once():
+def test_buckets_differ_between_rounds_and_contain_every_client_once():
     known = federation(7, 2)
     rows = [Bucketing(3).matrix(report(range(7), version=t), 0, lambda: torch.empty(0), known) for t in range(5)]
     assert all(m.shape == (3, 7) for m in rows)
@@ -161,7 +161,7 @@ def test_buckets_are_others_in_every_round_and_hold_everyone_once():
     assert any(not torch.equal(rows[0], other) for other in rows[1:])
 
 
-def test_centred_clipping_goes_on_from_its_last_direction():
+def test_centred_clipping_starts_from_its_last_direction():
     algorithm, known = average_participating(also=(CentredClipping(radius=0.5),)), federation(4, 3)
     state = algorithm.init(torch.zeros(3).double(), known)
     one = report([0, 1], torch.tensor([[3.0, 0, 0], [3.0, 0, 0]]).double())
@@ -193,23 +193,23 @@ def test_centred_clipping_goes_on_from_its_last_direction():
         (lambda: compose(Krum(), Median()), "Krum and Median are both for the slot 'aggregation'"),
     ],
 )  # fmt: skip
-def test_refusals(make, message):
+def test_invalid_arguments_raise(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()
 
 
-def test_an_aggregation_takes_the_place_of_the_weighted_sum():
+def test_robust_aggregation_replaces_the_weighted_sum():
     algorithm = fedau(also=(Krum(0.1),))
     assert algorithm.aggregation == Krum(0.1)
     assert not algorithm.sums_early
 
 
-def test_krum_looks_at_n_minus_f_minus_2_neighbours():
-    """Five numbers of which one may lie: the sums of squared distances to the two nearest, by hand."""
+def test_krum_uses_n_minus_f_minus_2_neighbours():
+    """Five numbers with one attacker: sums of squared distances to the two nearest, by hand."""
     points = torch.tensor([[0.0], [1.0], [3.0], [7.0], [20.0]], dtype=torch.float64)
     assert scores(points @ points.T, 1).tolist() == [1 + 9, 1 + 4, 4 + 9, 16 + 36, 169 + 289]
 
 
-def test_the_median_of_an_even_number_is_between_the_two_in_the_middle():
+def test_median_of_an_even_number_is_the_mean_of_the_middle_two():
     columns = torch.tensor([[1.0, 2.0, 5.0, 90.0], [0.0, 0.0, 1.0, 1.0]], dtype=torch.float64)
     assert Median().combine(columns, 1).tolist() == [3.5, 0.5]

@@ -1,4 +1,4 @@
-"""Server steps that are taken before anybody knows whether they may be, and taken back."""
+"""Server steps that are taken before their validity is known, and undone."""
 
 from dataclasses import dataclass, replace
 
@@ -67,14 +67,14 @@ def stepped(algorithm, delta=GOOD, state=None):
 
 @pytest.mark.parametrize(("delta", "expected"), [(GOOD, [3]), (BAD, [3, 2])])
 @pytest.mark.parametrize("algorithm", [compose(), fedau(), compose(FedVarp(), DivideByParticipants())])
-def test_a_step_is_taken_again_only_if_a_report_was_bad(algorithm, delta, expected, steps):
+def test_step_is_repeated_only_after_an_invalid_report(algorithm, delta, expected, steps):
     after, info = stepped(algorithm, delta)
     assert steps == expected
     assert info["num_dropped"] == 3 - expected[-1]
     assert torch.isfinite(after.params).all()
 
 
-def test_large_numbers_whose_sum_overflows_are_looked_at_again_and_kept(steps):
+def test_large_finite_numbers_with_an_overflowing_sum_are_accepted(steps):
     algorithm, known = compose(), replace(KNOWN, dtype=torch.float32)
     state = algorithm.init(torch.zeros(P), known)
     delta = torch.full((2, P), 1e38)
@@ -84,7 +84,7 @@ def test_large_numbers_whose_sum_overflows_are_looked_at_again_and_kept(steps):
     assert torch.equal(after.params, delta[0])
 
 
-def test_a_measured_report_that_is_bad_is_noticed(steps):
+def test_invalid_measured_report_is_detected(steps):
     silent = report([5], torch.zeros(1, 0).double(), seen={"start_gradient": torch.full((1, P), torch.inf)})
     algorithm = compose()
     state = algorithm.init(torch.zeros(P, dtype=torch.float64), KNOWN)
@@ -93,22 +93,22 @@ def test_a_measured_report_that_is_bad_is_noticed(steps):
 
 
 @pytest.mark.parametrize("says", [True, False])
-def test_what_was_changed_in_place_is_put_back(says, steps):
-    """Of a piece that does not say what it changes, all of the state is copied."""
+def test_in_place_changes_are_undone(says, steps):
+    """The whole state is copied for a piece that does not declare its changes."""
     after, info = stepped(compose(Counting(says), DivideByParticipants()), BAD)
     assert after.slots["weighting.0"]["times"].tolist() == [1, 0, 0, 0, 0, 0, 1, 0]
     assert steps == [3, 2]
     assert info["num_dropped"] == 1
 
 
-def test_a_piece_need_not_cope_with_nan():
+def test_pieces_never_receive_nan():
     after, _ = stepped(compose(Counting(most=1e4), DivideByParticipants()), BAD)
     assert after.slots["weighting.0"]["times"].tolist() == [1, 0, 0, 0, 0, 0, 1, 0]
     with pytest.raises(OverflowError, match="more than that"):
         stepped(compose(Counting(most=1.0), DivideByParticipants()))
 
 
-def test_reports_that_were_looked_at_are_not_tried(steps):
+def test_checked_reports_are_not_checked_again(steps):
     algorithm = compose()
     state = algorithm.init(torch.zeros(P, dtype=torch.float64), KNOWN)
     known = replace(report([0, 3, 6], BAD), good=np.array([True, False, True]))
@@ -117,7 +117,7 @@ def test_reports_that_were_looked_at_are_not_tried(steps):
     assert steps == [2]
 
 
-def test_sums_of_what_other_processes_hold_are_not_known():
+def test_sums_held_by_other_processes_are_unknown():
     sharded = Sharded(GOOD, torch.arange(3), 3)
     assert replace(report([0, 3, 6], GOOD), delta=sharded).sums() is None
     alone = report([0, 3, 6], GOOD, seen={"loss": torch.tensor([1.0, 2.0, 4.0])}).sums()
@@ -125,14 +125,14 @@ def test_sums_of_what_other_processes_hold_are_not_known():
     assert [float(total) for total in alone] == pytest.approx([float(GOOD.sum()), 7.0])
 
 
-def test_undoing_costs_no_more_than_the_cohort():
+def test_cost_of_undoing_is_that_of_the_cohort():
     algorithm = compose(Participation(3), DivideByParticipants())
     state = algorithm.init(torch.zeros(P, dtype=torch.float64), federation(10**6, P))
     undo = Rollback.of(algorithm, state, report([0, 3, 6]))
     assert [len(rows) for *_, rows in undo._rows] == [3] * 3
 
 
-def test_what_a_subclass_changes_its_parent_does_not_know(steps):
+def test_declaration_of_a_parent_does_not_cover_its_subclass(steps):
     class Twice(Counting):
         def apply(self, weights, report, version, state, federation):
             state["other"][:] += 1
@@ -154,8 +154,8 @@ def test_what_a_subclass_changes_its_parent_does_not_know(steps):
 
 
 @pytest.mark.parametrize("says", [True, False])
-def test_a_step_that_raises_leaves_the_state_as_it_was(says):
-    """Also where reports were looked at before, as they are where their sum is all that is left of them."""
+def test_step_that_raises_leaves_the_state_unchanged(says):
+    """Also if reports were checked before, as with summed reports."""
     algorithm = compose(Counting(says, most=1.0), DivideByParticipants())
     for reports in (report([0, 3, 6], GOOD), replace(report([0, 3, 6], GOOD), good=np.ones(3, dtype=bool))):
         state = algorithm.init(torch.zeros(P, dtype=torch.float64), KNOWN)
@@ -164,8 +164,8 @@ def test_a_step_that_raises_leaves_the_state_as_it_was(says):
         assert not state.slots["weighting.0"]["times"].any()
 
 
-def test_pieces_of_the_package_name_the_rows_that_they_change():
-    """A step copies the rows of its cohort, however many clients there are."""
+def test_pieces_declare_the_rows_they_change():
+    """A step copies the rows of its cohort, for any number of clients."""
     for name, make in RECIPES.items():
         algorithm, known = make(LOCAL), replace(KNOWN_RATES, dtype=torch.float32)
         state = algorithm.init(torch.zeros(P), known)

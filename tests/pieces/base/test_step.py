@@ -1,3 +1,5 @@
+"""`client_step` and `server_step`."""
+
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,7 +38,7 @@ class Scale(Guard):
         return replace(report, delta=report.delta * self.factor + task.version)
 
 
-def test_client_trains_then_guards_in_order(tiny):
+def test_client_applies_guards_in_order_after_training(tiny):
     objective = Objective(models.Logistic(zero=True).build((16,), 4))
     clients = Clients(np.array([2]), np.array([2]), tiny.train, objective)
     task = Task(objective.initial, 3, seed=0)
@@ -50,8 +52,8 @@ def test_client_trains_then_guards_in_order(tiny):
     assert torch.equal(delta(Scale(2.0), Scale(10.0)), (delta() * 2 + 3) * 10 + 3)
 
 
-def test_what_is_measured_passes_the_guards_too(tiny):
-    """Whatever leaves a client does; a clip has nothing to shorten."""
+def test_guards_apply_to_measurements(tiny):
+    """Guards apply to everything a client sends; a clip has nothing to shorten."""
 
     @dataclass(frozen=True)
     class Seal(Guard):
@@ -72,7 +74,7 @@ def test_what_is_measured_passes_the_guards_too(tiny):
     assert torch.equal(found[0].seen["start_gradient_norm"], -found[1].seen["start_gradient_norm"])
 
 
-def test_weightings_are_not_asked_about_nobody():
+def test_weightings_are_not_called_for_an_empty_cohort():
     @dataclass(frozen=True)
     class Picky(Weighting):
         def apply(self, weights, report, version, state, federation):
@@ -84,7 +86,7 @@ def test_weightings_are_not_asked_about_nobody():
     assert len(info["weights"]) == 0
 
 
-def test_server_adds_the_mean_and_counts():
+def test_server_adds_the_mean_and_increments_the_version():
     algorithm = compose(ServerSgd(2.0))
     reports = report([1, 4], torch.tensor([[1.0] * P, [3.0] * P]).double())
     before = state_of(algorithm)
@@ -98,7 +100,7 @@ def test_server_adds_the_mean_and_counts():
     assert info["update_norm"] == pytest.approx(4 * P**0.5)
 
 
-def test_weights_are_float64_and_updates_keep_their_type():
+def test_weights_are_float64_and_updates_keep_their_dtype():
     algorithm = fedau()
     state = algorithm.init(torch.zeros(P), federation(dtype=torch.float32))
     state, info = server_step(algorithm, state, report([0], torch.ones(1, P)), federation(dtype=torch.float32))
@@ -106,7 +108,7 @@ def test_weights_are_float64_and_updates_keep_their_type():
     assert state.params.dtype == torch.float32
 
 
-def test_a_round_of_bad_reports_is_an_empty_round():
+def test_round_of_invalid_reports_is_an_empty_round():
     algorithm = compose()
     after, info = server_step(algorithm, state_of(algorithm), report([0], torch.full((1, P), torch.nan)), federation())
     assert info["num_dropped"] == 1
@@ -126,7 +128,7 @@ class Momentum(Server):
         return params + velocity, {"velocity": velocity}
 
 
-def test_an_overflow_does_not_stay_in_what_the_server_remembers():
+def test_overflow_does_not_remain_in_the_server_state():
     algorithm, known = compose(Momentum()), federation(dtype=torch.float32)
     state = algorithm.init(torch.full((P,), 3e38), known)
     for value in (1.0, 1e38, 1.0):
@@ -135,7 +137,7 @@ def test_an_overflow_does_not_stay_in_what_the_server_remembers():
     assert torch.isfinite(state.params).all()
 
 
-def test_an_overflow_is_a_round_whose_reports_were_dropped():
+def test_overflow_counts_as_a_round_of_dropped_reports():
     algorithm = compose(ServerSgd(1e10))
     state = algorithm.init(torch.ones(P), federation(dtype=torch.float32))
     after, info = server_step(
@@ -148,7 +150,7 @@ def test_an_overflow_is_a_round_whose_reports_were_dropped():
 
 
 @pytest.mark.parametrize("method", ["apply", "factors"])
-def test_weights_of_another_length_are_refused_by_the_name_of_their_piece(method):
+def test_weights_of_wrong_length_are_refused_with_the_name_of_the_piece(method):
     class OneTooMany(Weighting):
         if method == "apply":
 
@@ -167,7 +169,7 @@ def test_weights_of_another_length_are_refused_by_the_name_of_their_piece(method
         server_step(algorithm, state_of(algorithm), report([0, 1]), federation(num_params=P))
 
 
-def test_trying_before_the_choice_leaves_what_clients_keep_as_it_was(tiny):
+def test_trial_before_selection_leaves_client_memory_unchanged(tiny):
     objective = Objective(models.Logistic(zero=True).build((16,), 4))
     clients = Clients(np.array([2, 3]), np.array([2, 3]), tiny.train, objective)
     memory = {"steps_done": torch.tensor([4, 0])}
@@ -214,7 +216,7 @@ class Half(Server):
         (Half(), r"Half made parameters of \(2,\): needed a tensor of shape \(5,\)"),
     ],
 )
-def test_what_pieces_make_is_checked(piece, message):
+def test_return_values_of_pieces_are_validated(piece, message):
     also = (piece, DivideBySum()) if isinstance(piece, Weighting) else (piece,)
     algorithm = compose(*also)
     reports = report([0, 1], seen={"loss": torch.ones(2)})

@@ -1,4 +1,4 @@
-"""Clipping bounds an update's norm and changes nothing else."""
+"""Clipping bounds the norm of an update and changes nothing else."""
 
 from dataclasses import replace
 from typing import cast
@@ -19,7 +19,7 @@ NOBODY = cast("Clients", None)
 TASK = Task(torch.zeros(5, dtype=torch.float64), version=0, seed=0)
 
 
-def test_long_updates_are_shortened_and_short_ones_are_left_alone():
+def test_long_updates_are_shortened_and_short_ones_unchanged():
     delta = torch.tensor([[3.0, 4.0, 0, 0, 0], [0.3, 0.4, 0, 0, 0], [0.0] * 5], dtype=torch.float64)
     clipped = Clip(1.0).apply(report([0, 1, 2], delta), TASK, {}, NOBODY).delta
     torch.testing.assert_close(clipped[0], torch.tensor([0.6, 0.8, 0, 0, 0], dtype=torch.float64))
@@ -30,7 +30,7 @@ def test_long_updates_are_shortened_and_short_ones_are_left_alone():
     ("size", "dtype"), [(3e38, torch.float32), (1e30, torch.float32), (1e155, torch.float64), (1e308, torch.float64)]
 )
 @pytest.mark.parametrize("norm", [1e-3, 1.0, 50.0])
-def test_huge_updates_keep_their_direction_and_get_the_norm(size, dtype, norm):
+def test_huge_updates_keep_their_direction(size, dtype, norm):
     delta = torch.tensor([[0.6, 0, -0.8, 0, 0]], dtype=dtype) * size
     expected = torch.tensor([[0.6, 0, -0.8, 0, 0]], dtype=dtype) * norm
     for change in (
@@ -44,12 +44,12 @@ def test_huge_updates_keep_their_direction_and_get_the_norm(size, dtype, norm):
     torch.testing.assert_close(found, expected[0])
 
 
-def test_what_is_not_finite_is_left_for_the_server_to_drop():
+def test_non_finite_updates_are_left_for_the_server_to_drop():
     delta = torch.full((1, 5), float("nan"), dtype=torch.float64)
     assert not Clip(1.0).apply(report([0], delta), TASK, {}, NOBODY).finite().any()
 
 
-def test_a_large_enough_norm_changes_no_bit_and_a_small_one_bounds_every_step():
+def test_large_norm_changes_no_bit_and_a_small_one_bounds_every_step():
     def with_clip(*pieces: Clip) -> Simulation:
         run = experiment("average_participating")
         return trained(replace(run, algorithm=average_participating(LOCAL, also=pieces)))
@@ -60,11 +60,11 @@ def test_a_large_enough_norm_changes_no_bit_and_a_small_one_bounds_every_step():
     assert (norms <= 1e-3 * (1 + 1e-5)).all()
 
 
-def test_it_fits_into_a_recipe():
+def test_clip_combines_with_a_recipe():
     assert fedau(Sgd(), also=(Clip(2.0),)).guard == (Clip(2.0),)
 
 
 @pytest.mark.parametrize("norm", [0, -1.0, float("nan"), float("inf"), True])
-def test_refuses_a_norm_that_bounds_nothing(norm):
+def test_norm_that_bounds_nothing_is_refused(norm):
     with pytest.raises(ConfigurationError, match=r"norm: got .* needed a finite number > 0"):
         Clip(norm)

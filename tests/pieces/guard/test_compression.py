@@ -1,4 +1,4 @@
-"""Compressions: what a code stands for, what it weighs, and that nothing of what it loses is lost."""
+"""Compressions: decoded values, sizes, and error feedback."""
 
 import math
 from dataclasses import replace
@@ -45,7 +45,7 @@ def random_rows(n=4, number=P, seed=0):
 
 
 @pytest.mark.parametrize(("guard", "nbytes"), list(zip(EVERY, BYTES, strict=True)), ids=map(str, EVERY))
-def test_bytes_are_those_of_the_code(guard, nbytes):
+def test_bytes_equal_those_of_the_code(guard, nbytes):
     found, _ = sent(guard, random_rows())
     assert found.vector_bytes == nbytes
     assert found.nbytes == 24 + nbytes
@@ -55,8 +55,8 @@ def test_bytes_are_those_of_the_code(guard, nbytes):
 
 
 @pytest.mark.parametrize("guard", EVERY, ids=str)
-def test_what_is_lost_is_sent_later(guard):
-    """The sum of what arrives is the sum of the updates, but for what is remembered: exactly what was lost."""
+def test_error_feedback_sends_losses_later(guard):
+    """The sum of decoded updates equals the sum of updates, except for the remembered error."""
     guard = guard if guard.error_feedback else replace(guard, error_feedback=True)
     memory: Any = {}
     arrived, made = torch.zeros(1), torch.zeros(1)
@@ -69,7 +69,7 @@ def test_what_is_lost_is_sent_later(guard):
 
 
 @pytest.mark.parametrize("guard", EVERY, ids=str)
-def test_rows_do_not_depend_on_their_company(guard):
+def test_result_does_not_depend_on_other_clients(guard):
     rows = random_rows()
     together, alone = sent(guard, rows)[0], []
     for i in range(4):
@@ -81,8 +81,8 @@ def test_rows_do_not_depend_on_their_company(guard):
 
 
 @pytest.mark.parametrize("guard", EVERY, ids=str)
-def test_zeros_and_what_is_not_finite(guard):
-    """Zero stays zero; NaN stays NaN for the server to drop, and moves nothing that is remembered."""
+def test_zeros_stay_zero_and_nan_stays_nan(guard):
+    """NaN is left for the server to drop, and does not change the memory."""
     rows = torch.zeros(3, P)
     rows[1, 7] = float("nan")
     rows[2] = 1.0
@@ -95,7 +95,7 @@ def test_zeros_and_what_is_not_finite(guard):
     assert nothing.delta.shape == (3, 0)
 
 
-def test_top_k_sends_the_largest_and_where_they_are():
+def test_top_k_sends_the_largest_values_with_their_positions():
     rows = torch.tensor([[0.1, -3.0, 2.0, 0.2, -0.3]])
     found, memory = sent(TopK(share=0.4), rows)
     assert found.delta.tolist() == torch.tensor([[0.0, -3.0, 2.0, 0.0, 0.0]]).tolist()
@@ -103,7 +103,7 @@ def test_top_k_sends_the_largest_and_where_they_are():
     assert sent(TopK(share=0.01), rows)[0].vector_bytes == 8  # at least one
 
 
-def test_signs_have_the_mean_size():
+def test_signs_are_scaled_by_the_mean_magnitude():
     found, _ = sent(Sign(), torch.tensor([[1.0, -2.0, 3.0]]))
     assert found.delta.tolist() == [[2.0, -2.0, 2.0]]
 
@@ -111,7 +111,7 @@ def test_signs_have_the_mean_size():
 @pytest.mark.parametrize(
     "guard", [RandomK(error_feedback=False, share=0.25), Qsgd(bits=2), Qsgd(bits=4, norm="l2", bucket=7)], ids=str
 )
-def test_unbiased_ones_are_right_on_average(guard):
+def test_unbiased_codes_equal_the_update_in_expectation(guard):
     row, T = random_rows(1, 24), 3000
     keys = torch.randint(-(2**62), 2**62, (T,), generator=torch.Generator().manual_seed(1))
     code = guard.encode(row.expand(T, -1), keys)
@@ -124,8 +124,8 @@ def test_unbiased_ones_are_right_on_average(guard):
 
 
 @pytest.mark.parametrize(("norm", "size"), [("max", 1.0), ("l2", 1.0), ("max", 2e38)])
-def test_qsgd_sends_tiny_numbers_as_often_as_their_mean_needs(norm, size):
-    """Numbers of about 2^-18 of a level, of both signs, beside one of the bucket's size: 16 of 4 million."""
+def test_qsgd_is_unbiased_for_tiny_numbers(norm, size):
+    """Numbers of about 2^-18 of a level, of both signs, beside one as large as the bucket: 16 of 4 million."""
     number = 1 << 22
     row = torch.full((1, number), size * 2.0**-18)
     row[0, ::2] *= -1
@@ -140,14 +140,14 @@ def test_qsgd_sends_tiny_numbers_as_often_as_their_mean_needs(norm, size):
 
 @pytest.mark.parametrize("guard", EVERY, ids=str)
 @pytest.mark.parametrize("size", [1e-44, 1e-30, 1e18, 1e30], ids=str)
-def test_small_and_large_numbers_arrive_as_numbers(guard, size):
+def test_small_and_large_numbers_are_decoded(guard, size):
     found, _ = sent(guard, random_rows() * size)
     assert found.delta.isfinite().all()
     if size > 1e-40:
         assert (found.delta != 0).any()
 
 
-def test_random_places_are_others_in_every_round_and_for_every_client():
+def test_random_positions_differ_by_round_and_client():
     rows = torch.ones(2, 100)
     first, later = (sent(RandomK(share=0.1), rows, version=t)[0].updates.gathered() for t in (0, 1))
     assert (first.count_nonzero(dim=1) == 10).all()
@@ -155,8 +155,8 @@ def test_random_places_are_others_in_every_round_and_for_every_client():
     assert not torch.equal(first, later)
 
 
-def test_random_places_are_uniform_alone_and_in_pairs():
-    """Chi-square of where the first of 13 goes, and the second beside it, over keys."""
+def test_random_positions_are_uniform_and_pairwise_independent():
+    """Chi-square test of the first of 13 positions, and of the second given it, over keys."""
     T, n = 40_000, 13
     keys = torch.randint(-(2**62), 2**62, (T, 1), generator=torch.Generator().manual_seed(2))
     places = permuted(torch.arange(2), keys, n)
@@ -173,7 +173,7 @@ def test_random_places_are_uniform_alone_and_in_pairs():
 
 @given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 40), st.integers(0, 2**31))
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_packing_loses_nothing(bits, number, seed):
+def test_packing_is_lossless(bits, number, seed):
     codes = torch.randint(0, 2**bits, (3, number), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
     packed = pack(codes, bits)
     assert packed.shape == (3, math.ceil(number * bits / 8))
@@ -185,7 +185,7 @@ def with_guards(name, *guards, **options):
     return replace(run, algorithm=replace(run.algorithm, guard=guards))
 
 
-def test_traffic_counts_what_is_sent_both_ways():
+def test_traffic_counts_both_directions():
     everyone = Population(Everyone())
     rows = {}
     for guards in ((), (TopK(share=0.1),), (BFloat16(),), (BFloat16(down=False),)):
@@ -198,8 +198,8 @@ def test_traffic_counts_what_is_sent_both_ways():
 
 
 @pytest.mark.parametrize("guard", [TopK(share=0.2), Qsgd(), BFloat16()], ids=str)
-def test_control_variates_are_the_mean_of_what_clients_keep(guard):
-    """SCAFFOLD's invariant, with changes of control variates that are coded, too."""
+def test_control_variates_remain_the_mean_over_clients(guard):
+    """SCAFFOLD's invariant, with compressed changes of control variates."""
     run = with_guards("scaffold", guard, rounds=4)
     simulation = trained(run)
     kept = simulation.memory.gather(np.arange(8))["control"]
@@ -208,7 +208,7 @@ def test_control_variates_are_the_mean_of_what_clients_keep(guard):
     assert kept.norm() > 0
 
 
-def test_a_client_that_comes_late_brings_what_it_remembers():
+def test_late_client_keeps_its_memory():
     run = with_guards("average_participating", TopK(share=0.05), rounds=2)
     simulation = Simulation(run)
     simulation.train(np.array([3]))
@@ -226,7 +226,7 @@ def test_a_client_that_comes_late_brings_what_it_remembers():
 
 
 @pytest.mark.parametrize("guard", [TopK(share=0.1), RandomK(share=0.1), Sign(), Qsgd(bits=4)], ids=str)
-def test_learns_and_lanes_change_no_bit(guard):
+def test_compressed_training_learns_and_lanes_change_no_bit(guard):
     run = with_guards("average_participating", guard, rounds=6)
     one, other = trained(run), trained(run, lanes=3)
     assert torch.equal(one.state.params, other.state.params)
@@ -234,7 +234,7 @@ def test_learns_and_lanes_change_no_bit(guard):
     assert losses[-1] < losses[0] or len(losses) == 1
 
 
-def test_what_is_personal_is_never_coded():
+def test_personal_parameters_are_not_compressed():
     algorithm = average_participating(LOCAL, also=(Personal(), TopK(share=0.1)))
     simulation = Simulation(replace(experiment("average_participating", rounds=1), algorithm=algorithm))
     found = simulation.train(np.arange(4))
@@ -254,11 +254,11 @@ def test_what_is_personal_is_never_coded():
         (lambda: compose(TopK(), Sign()), "TopK and Sign both code the same vectors"),
     ],
 )
-def test_refusals(make, message):
+def test_invalid_arguments_raise(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()
 
 
-def test_they_fit_into_recipes():
+def test_compressions_combine_with_recipes():
     assert fedau(also=(Clip(1.0), TopK())).guard == (Clip(1.0), TopK())
     assert scaffold(also=(Sign(),)).keeps

@@ -1,4 +1,4 @@
-"""PowerSGD against a transcription of its Algorithms 1 and 2, and what it compresses of which models."""
+"""PowerSGD compared with a transcription of Algorithms 1 and 2, and the matrices that it compresses."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,8 +30,8 @@ def orthogonalized(matrix):
 
 
 @pytest.mark.parametrize("rank", [1, 2])
-def test_it_is_the_papers_algorithm(rank):
-    """Three clients, six rounds: error feedback and factors that start where the last ones ended, one client at a time."""
+def test_equals_algorithms_1_and_2(rank):
+    """Three clients, six rounds, with error feedback and warm-started factors, one client at a time."""
     guard, rng = PowerSgd(rank=rank).for_shapes(SHAPES), np.random.default_rng(0)
     memory: Any = None
     kept: Any = {}
@@ -62,7 +62,7 @@ def test_it_is_the_papers_algorithm(rank):
             np.testing.assert_allclose(memory["error"][b].numpy(), kept[b, "error"], rtol=0, atol=1e-10)
 
 
-def test_a_matrix_of_low_rank_arrives_whole():
+def test_low_rank_matrix_is_exact():
     u, v = torch.randn(3, 7, 2, dtype=torch.float64), torch.randn(3, 2, 6, dtype=torch.float64)
     rows = torch.cat([(u @ v).flatten(1), torch.randn(3, 33, dtype=torch.float64)], dim=1)
     arrived, _ = sent(PowerSgd(rank=2).for_shapes(SHAPES), rows, dtype=torch.float64)
@@ -70,8 +70,8 @@ def test_a_matrix_of_low_rank_arrives_whole():
     assert not torch.allclose(arrived.delta[:, 47:71], rows[:, 47:71])
 
 
-def test_a_matrix_of_zeros_does_not_stay_one():
-    """Of the factor of zeros nothing would ever grow: the next update of that matrix starts anew."""
+def test_zero_matrix_restarts_the_factors():
+    """A factor of zeros would never grow: the next update starts with new factors."""
     guard = replace(PowerSgd(rank=1), error_feedback=False).for_shapes(SHAPES)
     rows = torch.outer(torch.tensor([0.0] * 6 + [1.0]), torch.arange(1.0, 7.0)).flatten()
     rows = torch.cat([torch.zeros(42), torch.ones(33)])[None], torch.cat([rows, torch.ones(33)])[None]
@@ -81,7 +81,7 @@ def test_a_matrix_of_zeros_does_not_stay_one():
     torch.testing.assert_close(arrived.delta, rows[1])
 
 
-def test_zero_and_what_is_not_finite_leave_the_factors_as_they_are():
+def test_zero_and_non_finite_updates_leave_the_factors_unchanged():
     guard = PowerSgd(rank=2, error_feedback=False).for_shapes(SHAPES)
     rows = torch.randn(3, 75, generator=torch.Generator().manual_seed(3))
     _, memory = sent(guard, rows)
@@ -91,8 +91,8 @@ def test_zero_and_what_is_not_finite_leave_the_factors_as_they_are():
     assert (memory["power"] == before).all(dim=1).tolist() == [True, True, False]
 
 
-def test_what_is_sent_of_a_model_with_a_personal_head():
-    """Factors of the matrix that is shared, for the update and the control variate; its bias as it is; the head stays."""
+def test_only_shared_matrices_of_a_personal_model_are_factored():
+    """The bias is sent unchanged, and the head not at all."""
     run = experiment("average_participating", rounds=1)
     algorithm = scaffold(LOCAL, cohort_size=4, also=(Personal(), PowerSgd(rank=2)))
     run = replace(run, model=Mlp(hidden=(20,)), algorithm=algorithm, population=Population(Everyone()))
@@ -104,6 +104,6 @@ def test_what_is_sent_of_a_model_with_a_personal_head():
     assert simulation.row["bytes_up"] == 4 * (found.nbytes)
 
 
-def test_refusals():
+def test_invalid_arguments_raise():
     with pytest.raises(ConfigurationError, match="rank: got 0, needed a whole number >= 1"):
         PowerSgd(rank=0)

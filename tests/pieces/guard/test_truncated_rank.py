@@ -1,4 +1,4 @@
-"""Ranks of clients from tables: by client, and by the kind of its device."""
+"""Ranks of clients from tables, by client or by kind of device."""
 
 import pytest
 
@@ -41,6 +41,6 @@ def test_other_tables_are_refused(tmp_path, text, arguments, why):
 
 
 @pytest.mark.parametrize("ranks", [(), (0,), (2, 1.5), (True,)])
-def test_ranks_are_whole_numbers(ranks):
+def test_non_integer_ranks_are_refused(ranks):
     with pytest.raises(ConfigurationError, match=r"ranks: got .*needed whole numbers from 1 on"):
         TruncatedRank(ranks)

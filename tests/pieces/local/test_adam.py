@@ -1,4 +1,4 @@
-"""Adam, AdamW, and what all solvers share: equal to torch's optimizers, client by client."""
+"""Adam, AdamW and shared options of solvers, compared with torch's optimizers for each client."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -110,29 +110,29 @@ SOLVERS = {
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
 @pytest.mark.parametrize("name", SOLVERS)
-def test_equals_torchs_optimizer_client_by_client(name, engine):
+def test_equals_torchs_optimizer_for_each_client(name, engine):
     local, clients = SOLVERS[name], clients_of(engine)
     found = deltas_of(local, clients, 2)
     for row in range(len(IDS)):
         torch.testing.assert_close(found[:, row], by_torch(local, clients, row, 2), rtol=0, atol=1e-12)
 
 
-def test_without_an_operation_for_the_whole_step_it_is_the_same(monkeypatch):
-    """As on devices that have none."""
+def test_result_is_equal_without_the_fused_operation(monkeypatch):
+    """As on devices without it."""
     local, clients = AdamW(lr=0.02, beta1=0.8, weight_decay=0.3), clients_of()
     whole = deltas_of(local, clients, 2)
     monkeypatch.setattr(fused, "has_adamw", lambda _: False)
     torch.testing.assert_close(deltas_of(local, clients, 2), whole, rtol=0, atol=1e-12)
 
 
-def test_a_proximal_term_is_part_of_the_gradient_that_the_moments_see():
+def test_moments_include_the_proximal_gradient():
     local, clients = AdamW(lr=0.02, max_norm=0.05), clients_of()
     found = deltas_of(local, clients, 1, Prox(mu=0.5))
     for row in range(len(IDS)):
         torch.testing.assert_close(found[:, row], by_torch(local, clients, row, 1, mu=0.5), rtol=0, atol=1e-12)
 
 
-def test_accumulated_minibatches_are_one_large_one():
+def test_accumulated_minibatches_equal_one_large_minibatch():
     clients = clients_of()
     small = replace(AdamW(lr=0.02, steps=2), batch_size=4, accumulate=4)
     large = replace(small, batch_size=16, accumulate=1)
@@ -141,7 +141,7 @@ def test_accumulated_minibatches_are_one_large_one():
     torch.testing.assert_close(*both, rtol=0, atol=1e-12)
 
 
-def test_a_trace_gives_the_same_bits(monkeypatch, by_python):
+def test_trace_gives_the_same_bits(monkeypatch, by_python):
     local = AdamW(lr=ByStep(LinearWarmup(0.02, 1)), steps=3, batch_size=4, accumulate=2, max_norm=0.5, keep_state=True)
     expected = by_python(deltas_of, local, clients_of(), 3, Scaffold())
     monkeypatch.setattr(replay, "_CALLS", 0)
@@ -150,7 +150,7 @@ def test_a_trace_gives_the_same_bits(monkeypatch, by_python):
     assert {"plain", "torchscript"} & clients.objective.backends.keys()
 
 
-def test_a_report_that_the_server_drops_leaves_the_state_as_it_was():
+def test_dropped_report_leaves_the_client_state_unchanged():
     algorithm, clients = compose(AdamW(keep_state=True)), clients_of()
     first = memory_of(algorithm, clients)
     start = clients.objective.initial.expand(len(IDS), -1).clone()
@@ -162,7 +162,7 @@ def test_a_report_that_the_server_drops_leaves_the_state_as_it_was():
         assert (memory[name][[0, 2]] != first[name][[0, 2]]).any(dim=1).all()
 
 
-def test_gradients_before_the_first_round_are_those_at_the_first_model_whatever_the_decay():
+def test_initial_gradients_are_at_the_first_model_for_any_weight_decay():
     decaying, resting = (
         compose(AdamW(weight_decay=decay, keep_state=True), Scaffold(initial="gradients")) for decay in (0.5, 0.0)
     )
@@ -177,8 +177,8 @@ def test_gradients_before_the_first_round_are_those_at_the_first_model_whatever_
     assert found[0].abs().sum() > 0
 
 
-def test_with_control_variates_a_common_optimum_stays_one():
-    """Where ``c_k = grad F_k(x*)`` and ``c = 0``, no client leaves x*, as it does without them."""
+def test_common_optimum_is_stationary_with_control_variates():
+    """With ``c_k = grad F_k(x*)`` and ``c = 0``, no client leaves x*; without them it does."""
     # Adam enlarges gradients that are smaller than epsilon, those of rounding included.
     local, clients = Adam(lr=0.1, steps=3, batch_size=64, epsilon=0.01), clients_of()
     algorithm, task = compose(local, Scaffold()), Task(clients.objective.initial, 0, seed=1)
@@ -190,7 +190,7 @@ def test_with_control_variates_a_common_optimum_stays_one():
     assert plain.abs().max() > 0.1
 
 
-def test_memory_is_of_all_that_a_client_trains():
+def test_memory_covers_all_trained_parameters():
     algorithm = compose(AdamW(keep_state=True), Personal("head"))
     row = algorithm.memory(Federation(3, 10, dtype=torch.float32), torch.zeros(4))
     assert {name: tuple(value.shape) for name, value in row.items()} == {
@@ -200,7 +200,7 @@ def test_memory_is_of_all_that_a_client_trains():
 
 
 @pytest.mark.parametrize("solver", [Sgd, Adam, AdamW])
-def test_options_that_all_solvers_have(solver):
+def test_solvers_share_options(solver):
     assert {field.name for field in fields(Solver)} <= {field.name for field in fields(solver)}
     alone = solver(epochs=2, steps=None, keep_state=solver is not Sgd).alone(3)
     assert (alone.steps, alone.epochs, alone.sampling, alone.keep_state) == (3, None, "fresh", False)
@@ -219,7 +219,7 @@ def test_options_that_all_solvers_have(solver):
         ({"steps": None}, r"write AdamW\(steps=None, epochs=1\)"),
     ],
 )
-def test_refusals(options, message):
+def test_invalid_arguments_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         AdamW(**options)
 
@@ -242,6 +242,6 @@ def test_refusals(options, message):
         (lambda: ALGORITHMS["perfedavg"](AdamW()), "Per-FedAvg's steps are those of Sgd, got AdamW"),
     ],
 )
-def test_what_does_not_go_together(make, message):
+def test_incompatible_pieces_are_refused(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()

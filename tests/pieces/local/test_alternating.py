@@ -1,4 +1,4 @@
-"""Low-rank factors that average exactly, and those that do not: ``s mean(B) mean(A)`` against ``s mean(B_i A_i)``."""
+"""Low-rank factors whose mean is exact, and others: ``s mean(B) mean(A)`` compared with ``s mean(B_i A_i)``."""
 
 from typing import Any
 
@@ -60,20 +60,20 @@ def products(frozen=(), also: tuple[Any, ...] = (), version=0, engine: Any = "ve
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
 @pytest.mark.parametrize("version", [0, 1])
-def test_factors_that_are_trained_in_turns_average_exactly(version, engine):
+def test_alternating_factors_average_exactly(version, engine):
     of_means, mean, head = products(also=(Alternating(("lora_B", "lora_A")),), version=version, engine=engine)
     torch.testing.assert_close(of_means, mean, rtol=0, atol=1e-10)
     assert head > 1e-2
 
 
-def test_a_frozen_factor_averages_exactly_and_two_that_move_do_not():
+def test_one_frozen_factor_averages_exactly_and_two_trained_ones_do_not():
     of_means, mean, _ = products(frozen=("lora_A",))
     torch.testing.assert_close(of_means, mean, rtol=0, atol=1e-10)
     of_means, mean, _ = products()
     assert (of_means - mean).abs().max() > 1e-3
 
 
-def test_it_goes_with_momentum_and_a_proximal_term():
+def test_combines_with_momentum_and_a_proximal_term():
     local = Sgd(lr=0.1, steps=6, momentum=0.5, weight_decay=0.1, sampling="fresh")
     of_means, mean, _ = products(also=(Prox(0.1), Alternating(("lora_B", "lora_A"))), local=local)
     torch.testing.assert_close(of_means, mean, rtol=0, atol=1e-10)
@@ -94,6 +94,6 @@ def test_it_goes_with_momentum_and_a_proximal_term():
         (lambda: products(also=(Alternating(("lora_*", "lora_A")),)), "parts: 'lora_A' is in two of"),
     ],
 )
-def test_refusals(make, message):
+def test_invalid_arguments_raise(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()

@@ -1,4 +1,4 @@
-"""Corrections are given the final parameters: FedDyn, written as one, against plain torch."""
+"""Corrections receive the final parameters: FedDyn as a correction, compared with plain torch."""
 
 from dataclasses import dataclass
 from itertools import islice
@@ -114,7 +114,7 @@ class Came(Correction):
         return {"came": delta.clone()}
 
 
-def test_what_is_remembered_goes_by_the_final_parameters_of_clients_of_unequal_steps():
+def test_memory_uses_final_parameters_for_unequal_numbers_of_steps():
     data = classification(features=4, classes=3, dtype=torch.float64)
     algorithm = compose(Sgd(lr=LR, steps=UniformWork(1, 5), batch_size=BATCH), Came())
     run = Simulation(Experiment(data, model(), algorithm, rounds=1, engine="vectorised"))

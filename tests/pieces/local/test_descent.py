@@ -1,3 +1,5 @@
+"""Inputs of local steps: padding of minibatches, and a known first step."""
+
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,7 @@ def stretches(whole, row, alone=True) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("row", "numbers", "widths"), [(0, [2, 1, 2, 1], [4, 2, 4, 2]), (1, [2, 1], [4, 1])])
-def test_one_client_s_minibatches_have_no_padding(row, numbers, widths):
+def test_minibatches_of_one_client_have_no_padding(row, numbers, widths):
     whole = descent(COUNTS)
     found = stretches(whole, row)
     assert [number for number, *_ in found] == numbers
@@ -43,13 +45,13 @@ def test_one_client_s_minibatches_have_no_padding(row, numbers, widths):
     assert rows == [whole.examples[i, 0, row, : COUNTS[row, i]].tolist() for i in range(whole.num_steps[row])]
 
 
-def test_those_of_clients_who_train_together_have():
+def test_minibatches_of_several_clients_are_padded():
     ((number, _, mask, _),) = stretches(descent(COUNTS), 0, alone=False)
     assert number == 6
     assert mask.sum(dim=(1, 2, 3)).tolist() == [4, 4, 2, 4, 4, 2]
 
 
-def test_minibatches_of_one_step_that_differ_keep_their_padding():
+def test_unequal_minibatches_of_one_step_are_padded():
     whole = descent(COUNTS, parts=2)
     assert [number for number, *_ in stretches(whole, 0)] == [2, 1, 2, 1]
     whole.counts[0, 0, 1] = 3
@@ -58,7 +60,7 @@ def test_minibatches_of_one_step_that_differ_keep_their_padding():
 
 
 @pytest.mark.parametrize("num_steps", [6, 1])
-def test_a_first_step_that_is_known_is_taken_once(num_steps):
+def test_known_first_step_is_computed_once(num_steps):
     whole = descent(COUNTS, known=True)
     whole.num_steps[:] = num_steps
     found = stretches(whole, 0)

@@ -1,3 +1,5 @@
+"""Traced local steps with corrections."""
+
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,13 +42,13 @@ def model_after(run):
         (to.local.Meta(steps=2, hessian="difference", **plain), ()),
     ],
 )
-def test_steps_without_their_python_are_the_same_steps(monkeypatch, by_python, local, also):
+def test_traced_steps_equal_python_steps(monkeypatch, by_python, local, also):
     expected = by_python(model_after, simulation(local, also))
     monkeypatch.setattr(replay, "_CALLS", 0)
     assert torch.equal(model_after(simulation(local, also)), expected)
 
 
-def test_a_correction_without_memory_of_a_round_is_replayed_with_the_step(monkeypatch):
+def test_stateless_correction_is_replayed_with_the_step(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     counted = []
 
@@ -120,9 +122,7 @@ class Free(Correction):
 @pytest.mark.parametrize(
     ("kind", "is_replayed"), [(OfTensors, True), (Checked, False), (Unhashable, False), (Free, False)]
 )
-def test_a_correction_of_a_round_is_replayed_if_tensors_are_all_that_changes_in_it(
-    monkeypatch, by_python, kind, is_replayed
-):
+def test_correction_is_replayed_if_only_its_tensors_change(monkeypatch, by_python, kind, is_replayed):
     local, also = to.Sgd(steps=4, **plain), (Growing(kind),)
     expected = by_python(model_after, simulation(local, also))
     monkeypatch.setattr(replay, "_CALLS", 0)
@@ -135,7 +135,7 @@ def test_a_correction_of_a_round_is_replayed_if_tensors_are_all_that_changes_in_
     assert torch.equal(run.state.params, expected)
 
 
-def test_a_correction_that_is_another_one_in_every_round_is_told_of(monkeypatch):
+def test_correction_that_differs_in_every_round_causes_a_warning(monkeypatch):
     monkeypatch.setattr(objective, "_MOST_COMPILED", 2)
     run = simulation(to.Sgd(steps=2, **plain), (Growing(Tuned),))
     run.round()

@@ -1,3 +1,5 @@
+"""Measurements of the received model: loss, gradient, norm, inexactness."""
+
 from types import SimpleNamespace
 
 import numpy as np
@@ -38,7 +40,7 @@ def gradient_of(module, x, y):
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_what_is_told_is_the_loss_the_gradient_and_its_norm(tiny, engine):
+def test_measurements_equal_loss_gradient_and_norm(tiny, engine):
     ids = [7, 1, 0]
     seen = stepped(tiny, ids, *ALL, engine=engine).seen
     for row, k in enumerate(ids):
@@ -53,8 +55,8 @@ def test_what_is_told_is_the_loss_the_gradient_and_its_norm(tiny, engine):
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.7])
-def test_inexactness_is_the_ratio_of_the_gradients_of_the_local_problem(tiny, mu):
-    """At the end of training over that at its start; the proximal term has no gradient at the start."""
+def test_inexactness_is_the_ratio_of_local_gradient_norms(tiny, mu):
+    """At the end of training relative to its start, where the proximal term has no gradient."""
     ids, pieces = [7, 1, 0], (Prox(mu),) if mu else ()
     report = stepped(tiny, ids, Inexactness(), *pieces, local=Sgd(lr=0.3, steps=6))
     for row, k in enumerate(ids):
@@ -68,14 +70,14 @@ def test_inexactness_is_the_ratio_of_the_gradients_of_the_local_problem(tiny, mu
         assert 0 < report.seen["inexactness"][row] < 1.5
 
 
-def test_measurements_change_nothing_of_training(tiny):
+def test_measurements_do_not_change_training(tiny):
     plain, measured = stepped(tiny, [0, 1, 7]), stepped(tiny, [0, 1, 7], *ALL)
     assert torch.equal(plain.updates.gathered(), measured.updates.gathered())
     assert torch.equal(plain.seen["loss"], measured.seen["loss"])
     assert set(measured.seen) - set(plain.seen) == {name for piece in ALL for name in piece.gives}
 
 
-def test_asked_for_measurements_alone_a_client_sends_nothing_else(tiny):
+def test_measuring_phase_sends_only_measurements(tiny):
     measured = stepped(tiny, [0, 1, 7], ByAlignmentAndInexactness(), phase="measure")
     trained = stepped(tiny, [0, 1, 7], StartGradient(), Inexactness())
     assert measured.delta.shape == (3, 0)
@@ -86,7 +88,7 @@ def test_asked_for_measurements_alone_a_client_sends_nothing_else(tiny):
         assert torch.equal(value, trained.seen[name])
 
 
-def test_dropout_and_the_round_play_no_part(tiny):
+def test_measurements_do_not_depend_on_dropout_or_round(tiny):
     model, local = models.Mlp(hidden=(7,), dropout=0.5), Sgd(sampling="fresh")
     one, other = (stepped(tiny, [0, 7], *ALL, model=model, local=local, version=v) for v in (0, 9))
     for name in ("start_loss", "start_gradient", "start_gradient_norm"):
@@ -94,7 +96,7 @@ def test_dropout_and_the_round_play_no_part(tiny):
     assert not torch.equal(one.updates.gathered(), other.updates.gathered())
 
 
-def test_the_squares_of_small_gradients_do_not_vanish():
+def test_squares_of_small_gradients_do_not_underflow():
     rows = torch.tensor([[3e-30, 4e-30], [0.0, 0.0], [3e30, 4e30]])
     np.testing.assert_allclose(_norms(rows).numpy(), [5e-30, 0.0, 5e30], rtol=1e-6)
 
@@ -112,7 +114,7 @@ def test_the_squares_of_small_gradients_do_not_vanish():
         ([1.0, 0.0], [torch.inf, 0.0], torch.inf),
     ],
 )
-def test_ratios_at_the_edge(before, after, ratio, monkeypatch):
+def test_inexactness_of_zero_and_infinite_gradients(before, after, ratio, monkeypatch):
     monkeypatch.setattr("turnout.pieces.local.measurements.full_gradient", lambda *_: (None, torch.tensor([after])))
     start = SimpleNamespace(params=torch.zeros(2), clients=None, gradient=torch.tensor([before]))
     found = Inexactness().measure(start, torch.ones(1, 2), ())["inexactness"]  # type: ignore[arg-type]
@@ -136,7 +138,7 @@ def test_lanes_may_start_from_different_models(tiny):
             torch.testing.assert_close(value[0], together.seen[name][row], rtol=1e-6, atol=1e-7)
 
 
-def test_a_start_computes_each_thing_once(tiny, monkeypatch):
+def test_shared_quantities_are_computed_once(tiny, monkeypatch):
     calls = []
     monkeypatch.setattr(
         "turnout.engine.cohort.full_gradient", lambda *_: calls.append(1) or (torch.zeros(1), torch.ones(1, 3))

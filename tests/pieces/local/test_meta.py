@@ -1,4 +1,4 @@
-"""Per-FedAvg's local steps: limits, minibatches and refusals; the rule itself is compared in tests/oracles."""
+"""Per-FedAvg's local steps: limits, minibatches and refusals. `tests/oracles` compares the rule itself."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def everyone(simulation):
     return simulation.train(torch.arange(8).numpy())
 
 
-def test_options_are_those_of_sgd():
+def test_options_equal_those_of_sgd():
     local = Sgd(lr=Halving(0.3, 1, 1), steps=None, epochs=2, batch_size=7, momentum=0.5, weight_decay=0.1)
     meta = Meta.of(local, alpha=0.2, hessian="difference", delta=0.01)
     assert (meta.alpha, meta.hessian, meta.delta) == (0.2, "difference", 0.01)
@@ -32,7 +32,7 @@ def test_options_are_those_of_sgd():
         assert getattr(meta, name) == getattr(local, name)
 
 
-def test_a_steps_minibatches_are_used_once_and_counted_as_one_step():
+def test_minibatches_of_a_step_are_disjoint_and_count_as_one_step():
     for meta, per_step in ((Meta.of(LOCAL, 0.1, "none"), 2), (Meta.of(LOCAL, 0.1, "difference"), 3)):
         simulation = trained(meta)
         report = everyone(simulation)
@@ -40,8 +40,8 @@ def test_a_steps_minibatches_are_used_once_and_counted_as_one_step():
         assert simulation.memory.state()["table.steps_done"].tolist() == [2 * per_step] * 8
 
 
-def test_without_adaptation_it_is_sgd_on_every_other_minibatch():
-    """alpha -> 0: the gradient at the model itself on D', so with one minibatch of all data, plain steps."""
+def test_zero_alpha_is_sgd_on_every_other_minibatch():
+    """alpha -> 0: the gradient at the model itself on D', so plain steps if one minibatch has all data."""
     whole = Sgd(lr=0.3, steps=3, batch_size=64)
     plain, meta = everyone(trained(whole)), everyone(trained(Meta.of(whole, 1e-12, "none")))
     torch.testing.assert_close(meta.delta, plain.delta, rtol=1e-4, atol=1e-6)
@@ -49,7 +49,7 @@ def test_without_adaptation_it_is_sgd_on_every_other_minibatch():
 
 
 @pytest.mark.parametrize("hessian", ["none", "difference"])
-def test_momentum_and_dropout_come_with_sgd(hessian):
+def test_supports_momentum_and_dropout(hessian):
     rough = Sgd(lr=0.1, steps=3, batch_size=8, momentum=0.9, weight_decay=0.1)
     model = models.Mlp(hidden=(8,), dropout=0.3)
     algorithm = average_participating(Meta.of(rough, 0.1, hessian))
@@ -63,7 +63,7 @@ def test_momentum_and_dropout_come_with_sgd(hessian):
 
 @pytest.mark.skipif(torchscript.lacking() is not None, reason="only traces of TorchScript are shared")
 @pytest.mark.parametrize("other", [{}, {"alpha": 0.2}])
-def test_what_one_run_has_traced_serves_those_with_the_same_options(other, monkeypatch):
+def test_runs_with_equal_options_share_traces(other, monkeypatch):
     traced, trace = [], replay.trace
     monkeypatch.setattr(replay, "trace", lambda *given: traced.append(given) or trace(*given))
     local, options = Sgd(lr=0.3, steps=4, batch_size=8), {"alpha": 0.1, "hessian": "none"}
@@ -76,7 +76,7 @@ def test_what_one_run_has_traced_serves_those_with_the_same_options(other, monke
     assert (len(traced) > of_first) == bool(other)
 
 
-def test_own_models_are_trained_plainly_and_received_ones_are_adapted():
+def test_personal_models_train_plainly_and_received_models_adapt():
     meta = Meta.of(LOCAL, 0.05, "none")
     assert meta.alone(9) == Sgd(lr=0.3, steps=9, batch_size=8, sampling="fresh")
     assert meta.tuning(9) == Sgd(lr=0.05, steps=9, batch_size=8, sampling="fresh")
@@ -92,6 +92,6 @@ def test_own_models_are_trained_plainly_and_received_ones_are_adapted():
         ({"momentum": 1.0}, r"momentum: got 1\.0"),
     ],
 )
-def test_bad_options(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         Meta(**options)

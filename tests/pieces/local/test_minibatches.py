@@ -1,3 +1,5 @@
+"""Plans of minibatches."""
+
 from itertools import islice
 
 import numpy as np
@@ -40,7 +42,7 @@ cohorts = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 60), st.integers
 
 @settings(max_examples=80, deadline=None)
 @given(cohorts, st.integers(1, 20), st.sampled_from(["pass", "fresh"]), st.booleans(), st.integers(0, 2**40))
-def test_equals_drawing_one_minibatch_after_the_other(cohort, batch_size, sampling, drop_last, seed):
+def test_plan_equals_drawing_one_minibatch_at_a_time(cohort, batch_size, sampling, drop_last, seed):
     sizes, done, num_steps = zip(*cohort, strict=True)
     clients = list(range(len(sizes)))
     planned, offsets = plan_for(sizes, clients, done, num_steps, batch_size, sampling, drop_last, seed)
@@ -54,7 +56,7 @@ def test_equals_drawing_one_minibatch_after_the_other(cohort, batch_size, sampli
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 50), st.integers(1, 20), st.booleans())
-def test_a_pass_uses_every_example_at_most_once(size, batch_size, drop_last):
+def test_pass_uses_every_example_at_most_once(size, batch_size, drop_last):
     in_pass = int(batches_per_pass(np.array([size]), batch_size, drop_last)[0])
     planned, offsets = plan_for([size], [0], [2 * in_pass], [in_pass], batch_size, drop_last=drop_last)
     used = [i for batch in batches_of(planned, offsets, 0) for i in batch]
@@ -63,7 +65,7 @@ def test_a_pass_uses_every_example_at_most_once(size, batch_size, drop_last):
     assert len(used) == size - left_out
 
 
-def test_rounds_go_on_where_the_last_one_stopped():
+def test_rounds_continue_the_pass_of_the_previous_round():
     sizes = [50, 7, 33]
     whole, offsets = plan_for(sizes, [0, 1, 2], [0, 0, 0], [24, 24, 24], 8)
     parts = [plan_for(sizes, [0, 1, 2], [done] * 3, [4] * 3, 8, version=done)[0] for done in range(0, 24, 4)]
@@ -73,7 +75,7 @@ def test_rounds_go_on_where_the_last_one_stopped():
 
 
 @pytest.mark.parametrize("sampling", ["pass", "fresh", "replacement"])
-def test_company_changes_nothing(sampling):
+def test_results_do_not_depend_on_other_clients(sampling):
     sizes = [50, 7, 33, 18]
     together, offsets = plan_for(sizes, [0, 1, 2, 3], [5, 0, 9, 2], [3, 6, 1, 4], 8, sampling)
     for k, (done, steps) in enumerate([(5, 3), (0, 6), (9, 1), (2, 4)]):
@@ -81,7 +83,7 @@ def test_company_changes_nothing(sampling):
         assert batches_of(alone, own, 0) == batches_of(together, offsets, k)
 
 
-def test_passes_clients_seeds_and_rounds_are_shuffled_differently():
+def test_shuffles_differ_by_pass_client_seed_and_round():
     def order(client=0, done=0, seed=0, version=0, sampling: Sampling = "pass"):
         planned, offsets = plan_for([40, 40], [client], [done], [1], 40, sampling, seed=seed, version=version)
         return tuple(batches_of(planned, offsets, 0)[0])
@@ -109,7 +111,7 @@ def test_replacement_draws_independently_and_uniformly():
     assert len(np.unique(large[0])) < 1000
 
 
-def test_many_segments_are_shuffled_in_several_turns(monkeypatch):
+def test_many_segments_are_shuffled_in_several_sorts(monkeypatch):
     sizes = [6] * 9
     once, _ = plan_for(sizes, list(range(9)), [0] * 9, [5] * 9, 4)
     monkeypatch.setattr("turnout.pieces.local.minibatches._SEGMENT_BITS", 2)
@@ -117,7 +119,7 @@ def test_many_segments_are_shuffled_in_several_turns(monkeypatch):
     np.testing.assert_array_equal(in_turns.examples, once.examples)
 
 
-def test_clients_with_fewer_steps_have_finished():
+def test_clients_with_fewer_steps_finish_early():
     planned, offsets = plan_for([30, 30], [0, 1], [0, 0], [5, 2], 8)
     assert list(planned.counts[1]) == [8, 8, 0, 0, 0]
     assert (planned.examples[1, 2:] == offsets[1]).all()  # padding is the client's own first example
@@ -135,7 +137,7 @@ def test_too_many_examples_to_shuffle_are_refused():
 
 
 @pytest.mark.parametrize("sampling", ["pass", "fresh", "replacement"])
-def test_a_cohort_that_does_no_step_has_no_minibatch(sampling):
+def test_cohort_without_steps_has_no_minibatch(sampling):
     planned, _ = plan_for([5, 20], [0, 1], [3, 0], [0, 0], 4, sampling)
     assert planned.examples.shape == (2, 0, 4)
     assert planned.counts.shape == (2, 0)

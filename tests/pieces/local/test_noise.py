@@ -1,3 +1,5 @@
+"""Synthetic gradient noise."""
+
 import math
 
 import numpy as np
@@ -30,7 +32,7 @@ def noise_of(simulation):
     return sent, kept[0] - kept[1]
 
 
-def test_it_is_normal_with_the_variance_that_theory_gives_each_part(tiny):
+def test_noise_is_normal_with_the_expected_variance_per_part(tiny):
     shared, personal = noise_of(simulation_of(tiny, GradientNoise(shared=3.0, personal=0.5)))
     for noise, sigma, size in ((shared, 3.0, SHARED), (personal, 0.5, HEAD)):
         assert noise.shape == (N, size)
@@ -42,7 +44,7 @@ def test_it_is_normal_with_the_variance_that_theory_gives_each_part(tiny):
     assert shared.square().sum(dim=1).mean() == pytest.approx(9.0, rel=0.1)  # the variance of the whole part
 
 
-def test_zero_is_exact(tiny):
+def test_zero_noise_changes_no_bit(tiny):
     for options, exact in (({"shared": 1.0}, 1), ({"personal": 1.0}, 0)):
         parts = noise_of(simulation_of(tiny, GradientNoise(**options)))
         assert not parts[exact].any()
@@ -51,7 +53,7 @@ def test_zero_is_exact(tiny):
     assert torch.equal(quiet, simulation_of(tiny).train(EVERYONE).updates.gathered())
 
 
-def test_every_client_step_round_and_seed_has_its_own(tiny):
+def test_noise_differs_by_client_step_round_and_seed(tiny):
     simulation = simulation_of(tiny, GradientNoise(shared=1.0))
     first, _ = noise_of(simulation)
     simulation.round()
@@ -63,8 +65,8 @@ def test_every_client_step_round_and_seed_has_its_own(tiny):
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_company_changes_nothing(tiny, engine):
-    """Also where clients do unequal numbers of steps."""
+def test_noise_does_not_depend_on_other_clients(tiny, engine):
+    """Also for unequal numbers of steps."""
     local = Sgd(lr=0.1, steps=UniformWork(1, 5), batch_size=8)
     together = simulation_of(tiny, GradientNoise(1.0, 1.0), local=local, engine=engine).train(EVERYONE)
     alone = simulation_of(tiny, GradientNoise(1.0, 1.0), local=local, engine=engine)
@@ -72,8 +74,8 @@ def test_company_changes_nothing(tiny, engine):
         assert torch.equal(alone.train(np.array([k])).delta[0], together.delta[k])
 
 
-def test_control_variates_see_it_if_they_come_later(tiny):
-    """The mean gradient of the steps is the noisy one, or the exact one."""
+def test_later_control_variates_include_the_noise(tiny):
+    """The mean gradient of the steps is noisy or exact, depending on the order."""
     before, after = (GradientNoise(shared=1.0), Scaffold()), (Scaffold(), GradientNoise(shared=1.0))
     sent, controls = [], []
     for pieces in ((Scaffold(),), before, after):
@@ -86,14 +88,14 @@ def test_control_variates_see_it_if_they_come_later(tiny):
     assert (controls[1] - controls[0]).norm() > 1.0
 
 
-def test_the_local_problem_has_none(tiny):
-    """Of a client that did not move, nothing is left undone and nothing done: the ratio of the two norms is one."""
+def test_inexactness_ignores_the_noise(tiny):
+    """For a client that did not move, the ratio of the two norms is one."""
     local = Sgd(lr=1e-12, steps=1, batch_size=64)
     report = simulation_of(tiny, GradientNoise(5.0), Inexactness(), local=local).train(EVERYONE)
     torch.testing.assert_close(report.seen["inexactness"], torch.ones(N, dtype=torch.float64), rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("name", ["shared", "personal"])
-def test_negative_numbers_are_refused(name):
+def test_negative_noise_is_refused(name):
     with pytest.raises(ConfigurationError, match=f"{name}: got -1"):
         GradientNoise(**{name: -1.0})

@@ -1,3 +1,5 @@
+"""SCAFFOLD's control variates."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -37,8 +39,8 @@ def gradients_at(simulation, params):
     return full_gradient(clients, params)[1]
 
 
-def test_option_two_is_the_mean_gradient_of_the_steps_as_in_the_papers_line_10(tiny):
-    """``c_k - c + (w^t - y_K) / (K lr)``, the second form of the same."""
+def test_option_two_equals_line_10_of_the_paper(tiny):
+    """``c_k - c + (w^t - y_K) / (K lr)``."""
     simulation = simulation_of(tiny, Scaffold())
     for _ in range(3):
         simulation.round()
@@ -49,7 +51,7 @@ def test_option_two_is_the_mean_gradient_of_the_steps_as_in_the_papers_line_10(t
     assert (expected - own).norm() > 0.1
 
 
-def test_option_one_is_the_gradient_of_all_examples_at_the_received_model(tiny):
+def test_option_one_is_the_full_gradient_at_the_received_model(tiny):
     simulation = simulation_of(tiny, Scaffold("I"))
     for _ in range(3):
         before = simulation.state.params
@@ -58,8 +60,8 @@ def test_option_one_is_the_gradient_of_all_examples_at_the_received_model(tiny):
         simulation.round()
 
 
-def test_gradients_at_first_are_those_of_all_clients_at_the_first_model(tiny):
-    """With minibatches that hold all data, one gradient; and the model does not move."""
+def test_initial_gradients_are_of_all_clients_at_the_first_model(tiny):
+    """With full-batch minibatches, one gradient; the model does not move."""
     simulation = simulation_of(tiny, Scaffold(initial="gradients"), local=Sgd(batch_size=64, steps=3))
     first = simulation.state.params.clone()
     gather = simulation.driver.advance()
@@ -76,7 +78,7 @@ def test_gradients_at_first_are_those_of_all_clients_at_the_first_model(tiny):
     assert isinstance(simulation_of(tiny, Scaffold()).driver.advance(), Step)
 
 
-def test_gradients_at_first_cost_a_message_each_way_from_everyone(tiny):
+def test_initial_gradients_cost_one_message_each_way_per_client(tiny):
     with_gradients, without = (simulation_of(tiny, Scaffold(initial=i)) for i in ("gradients", "zeros"))
     for simulation in (with_gradients, without):
         simulation.round()
@@ -102,7 +104,7 @@ CHAINS = {
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
 @pytest.mark.parametrize("name", CHAINS)
-def test_c_is_the_mean_of_all_c_k_after_every_round(tiny, name, engine):
+def test_c_equals_the_mean_of_all_c_k_after_every_round(tiny, name, engine):
     local = Sgd(lr=0.2, steps=UniformWork(1, 6), batch_size=8, momentum=0.3)
     simulation = simulation_of(tiny, *CHAINS[name], local=local, engine=engine, rounds=12)
     own = mean = torch.zeros(())
@@ -121,7 +123,7 @@ def broken(data, client):
 
 
 @pytest.mark.parametrize("initial", ["zeros", "gradients"])
-def test_c_is_their_mean_also_when_reports_are_dropped(tiny, initial):
+def test_c_stays_the_mean_if_reports_are_dropped(tiny, initial):
     simulation = simulation_of(broken(tiny, 4), Scaffold(initial=initial))
     own = mean = torch.zeros(())
     for _ in range(10):
@@ -133,8 +135,8 @@ def test_c_is_their_mean_also_when_reports_are_dropped(tiny, initial):
     assert mean.norm() > 0.01
 
 
-def test_c_is_their_mean_also_when_the_servers_step_overflows(tiny):
-    """The clients have moved on by then, so the server moves c all the same."""
+def test_c_stays_the_mean_if_the_server_step_overflows(tiny):
+    """The clients have changed c_k by then, so the server changes c as well."""
     simulation = simulation_of(tiny, Scaffold(), ServerSgd(3e38), local=Sgd(lr=50.0, steps=1))
     start = simulation.state.params
     simulation.round()
@@ -144,7 +146,7 @@ def test_c_is_their_mean_also_when_the_servers_step_overflows(tiny):
     torch.testing.assert_close(mean, own.mean(dim=0), rtol=0, atol=1e-6)
 
 
-def test_a_client_that_is_drawn_twice_sends_its_change_once(tiny):
+def test_client_drawn_twice_sends_its_change_once(tiny):
     simulation = simulation_of(tiny, Scaffold())
     once = simulation_of(tiny, Scaffold()).train(np.array([1, 5]))
     report = simulation.train(np.array([1, 1, 5, 5, 5]))
@@ -153,7 +155,7 @@ def test_a_client_that_is_drawn_twice_sends_its_change_once(tiny):
     assert torch.equal(report.extra["control"].sum(dim=0), once.extra["control"].sum(dim=0))
 
 
-def test_clients_who_do_not_take_part_do_not_change(tiny):
+def test_absent_clients_keep_their_control_variate(tiny):
     simulation = simulation_of(tiny, Scaffold())
     simulation.train(EVERYONE)
     before = controls(simulation)[0]
@@ -162,7 +164,7 @@ def test_clients_who_do_not_take_part_do_not_change(tiny):
     assert changed.tolist() == [k in (2, 3) for k in range(N)]
 
 
-def test_asking_before_the_choice_changes_nothing(tiny):
+def test_measuring_before_selection_changes_no_control_variate(tiny):
     simulation = simulation_of(tiny, Scaffold())
     simulation.train(EVERYONE)
     before = simulation.memory.state()
@@ -171,8 +173,8 @@ def test_asking_before_the_choice_changes_nothing(tiny):
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_the_local_problem_that_inexactness_measures_has_the_control_variates(tiny):
-    """``h_k(w) = F_k(w) + <c - c_k, w>``: with c_k the gradient of k, everyone's is c at the start."""
+def test_inexactness_includes_the_control_variates(tiny):
+    """``h_k(w) = F_k(w) + <c - c_k, w>``: with c_k the gradient of k, all gradients are c at the start."""
     local = Sgd(lr=0.1, steps=1, batch_size=64)
     simulation = simulation_of(tiny, Scaffold("I"), Inexactness(), local=local)
     simulation.train(EVERYONE)  # every c_k is the gradient at the model now
@@ -185,8 +187,8 @@ def test_the_local_problem_that_inexactness_measures_has_the_control_variates(ti
     torch.testing.assert_close(report.seen["inexactness"], expected, rtol=1e-4, atol=0)
 
 
-def test_an_older_mean_for_each_lane_is_taken_as_it_comes(tiny):
-    """In a buffer clients start from different versions, each with its own c."""
+def test_lanes_use_the_c_of_their_own_version(tiny):
+    """In a buffer, clients start from different versions."""
     from turnout.core.types import Task
     from turnout.pieces.base.client_step import client_step
 
@@ -216,14 +218,14 @@ class NoTime(Work):
         return np.where(clients.ids % 2 == 1, 0, 2)
 
 
-def test_who_does_no_step_changes_nothing_of_its_own(tiny):
+def test_client_without_steps_keeps_its_control_variate(tiny):
     simulation = simulation_of(tiny, Scaffold(), local=Sgd(lr=0.2, steps=NoTime(), batch_size=8))
     change = simulation.train(EVERYONE).extra["control"]
     assert (change[1::2] == 0).all()
     assert (change[::2].norm(dim=1) > 0).all()
 
 
-def test_two_of_them_are_refused():
+def test_two_scaffold_corrections_are_refused():
     with pytest.raises(ConfigurationError, match="Scaffold and Scaffold both keep 'control' at every client"):
         compose(Scaffold(), Scaffold("I"))
 
@@ -235,6 +237,6 @@ def test_two_of_them_are_refused():
         ({"initial": "ones"}, "unknown initial control variate 'ones'"),
     ],
 )
-def test_bad_options_are_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         Scaffold(**options)

@@ -1,3 +1,5 @@
+"""Local SGD."""
+
 import numpy as np
 import pytest
 import torch
@@ -79,7 +81,7 @@ def test_equals_torchs_sgd(tiny, options, engine):
         assert float(report.seen["loss"][row]) == pytest.approx(loss, rel=1e-5)
 
 
-def test_report_says_who_from_what_and_how_much(tiny):
+def test_report_has_client_version_examples_and_steps(tiny):
     report, memory = trained(Sgd(steps=3), tiny, [2, 5], version=9)
     assert list(report.client) == [2, 5]
     assert list(report.version) == [9, 9]
@@ -98,7 +100,7 @@ def test_epochs_give_large_clients_more_steps(tiny):
     assert list(dropping.num_steps) == [4, 2, 8]
 
 
-def test_a_pass_goes_on_where_it_stopped(tiny):
+def test_next_round_continues_the_pass(tiny):
     memory = {"steps_done": torch.tensor([5])}
     report, memory = trained(Sgd(lr=0.1, steps=2), tiny, [7], memory=memory, version=3)
     torch.testing.assert_close(report.delta[0], by_torch(Sgd(), tiny, 7, 0.1, 2, done=5)[0], rtol=1e-5, atol=1e-6)
@@ -109,7 +111,7 @@ def test_a_pass_goes_on_where_it_stopped(tiny):
 
 @pytest.mark.parametrize("work", [{"steps": 2}, {"steps": None, "epochs": 1}], ids=["equal", "unequal"])
 def test_lanes_may_start_from_different_versions(tiny, work):
-    """As in a buffer of reports: each lane has its own parameters and its own step size, however much work it has."""
+    """In a buffer, each lane has its own parameters and step size, for any number of steps."""
     local = Sgd(lr=Halving(0.4, start=3, every=100), sampling="fresh", **work)
     starts = torch.stack([MODEL_START, MODEL_START + 0.1, MODEL_START - 0.1])
     versions = np.array([4, 0, 2])
@@ -121,7 +123,7 @@ def test_lanes_may_start_from_different_versions(tiny, work):
     assert list(together.version) == [4, 0, 2]
 
 
-def test_transforms_have_a_key_for_each_minibatch_of_each_client(tiny):
+def test_transforms_have_a_key_per_minibatch_and_client(tiny):
     seen = []
 
     class Seen(Transform):
@@ -139,14 +141,14 @@ def test_transforms_have_a_key_for_each_minibatch_of_each_client(tiny):
     assert len(keys) == len(keys.unique()) == 16
 
 
-def test_the_task_is_not_changed(tiny):
+def test_task_is_not_modified(tiny):
     start = MODEL_START.clone()
     trained(Sgd(momentum=0.9), tiny, [0, 1], task=Task(start, 0, seed=1))
     assert torch.equal(start, MODEL_START)
 
 
-def test_a_plain_module_of_the_users_own(tiny):
-    """An ordinary class with a residual connection and a frozen layer, as one would write it for one machine."""
+def test_user_module_with_residual_and_frozen_layer_trains(tiny):
+    """An ordinary class, as written for one machine."""
 
     class Net(nn.Module):
         def __init__(self):
@@ -188,7 +190,7 @@ def test_a_plain_module_of_the_users_own(tiny):
         ({"sampling": "pas"}, "unknown sampling 'pas': did you mean 'pass'"),
     ],
 )
-def test_refusals(options, message):
+def test_invalid_arguments_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         Sgd(**options)
 

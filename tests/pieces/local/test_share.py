@@ -1,4 +1,4 @@
-"""Work by share: what the server tells each client, times what everybody would do."""
+"""Work by share: the server's share times the common amount of work."""
 
 import numpy as np
 import pytest
@@ -15,26 +15,26 @@ def amounts(work, share, clients=None):
     return work.amount(task, clients).tolist()
 
 
-def test_it_is_the_share_rounded_and_at_least_one():
+def test_amount_is_the_rounded_share_of_at_least_one_step():
     assert amounts(ShareOfWork(5), [1.0, 0.5, 0.0, 3.3, 0.29]) == [5, 2, 1, 16, 1]
     assert amounts(ShareOfWork(5, most=2), [1.0, 3.3, 100.0]) == [5, 10, 10]
 
 
-def test_it_multiplies_other_work():
+def test_share_multiplies_other_work():
     simulation = trained(experiment("fedavg", rounds=1))
     clients = simulation.workspace.clients(np.arange(4))
     drawn = UniformWork(1, 20).amount(Task(torch.zeros(1), 3, 0), clients)
     assert amounts(ShareOfWork(UniformWork(1, 20)), [2.0] * 4, clients) == (2 * drawn).tolist()
 
 
-def test_epochs_are_shared_as_well():
+def test_share_multiplies_epochs():
     local = mw_fed(Sgd(steps=None, epochs=2)).local
     assert isinstance(local, Sgd)
     assert local.epochs == ShareOfWork(2)
     assert local.steps is None
 
 
-def test_somebody_must_tell_the_share():
+def test_share_without_a_sender_is_refused():
     run = experiment("fedavg", rounds=1)
     alone = type(run)(**{**vars(run), "algorithm": average_participating(Sgd(steps=ShareOfWork(5)))})
     with pytest.raises(ConfigurationError, match=r"nobody tells clients their share of the work: add MultiplicativeWe"):
@@ -45,6 +45,6 @@ def test_somebody_must_tell_the_share():
     ("options", "message"),
     [({"of": 0}, "of: got 0, needed a whole number >= 1"), ({"most": 0}, "most: got 0, needed a finite number > 0")],
 )
-def test_bad_options(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         ShareOfWork(**options)

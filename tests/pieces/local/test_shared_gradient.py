@@ -1,4 +1,4 @@
-"""Where the first minibatch is all of a client's data, the gradient that was measured is the first step's."""
+"""If the first minibatch is all of a client's data, the measured gradient is reused for the first step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ def assert_equal_but_for_rounding(one, other):
      {"momentum": 0.8, "weight_decay": 0.3, "steps": 3}],
     ids=str,
 )  # fmt: skip
-def test_one_call_is_saved_and_nothing_else_changes(options, measured, engine):
+def test_one_gradient_call_is_saved_with_equal_results(options, measured, engine):
     local = Sgd(**{"lr": 0.2, "batch_size": 64, **options})
     plain, needed = run(local, Prox(0.3), engine=engine)
     shared, calls = run(local, Prox(0.3), measured, engine=engine)
@@ -74,8 +74,8 @@ def test_one_call_is_saved_and_nothing_else_changes(options, measured, engine):
     assert calls == [False] * 8 + [True] * (len(needed) - 8)  # the measurement is the first step
 
 
-def test_so_it_is_in_the_middle_of_a_life():
-    """Every pass is one minibatch, so each round begins with all the data."""
+def test_saved_in_later_rounds():
+    """Every pass is one minibatch, so each round begins with all data."""
     local = Sgd(lr=0.2, steps=2, batch_size=64)
     plain, _ = run(local, done=5)
     shared, calls = run(local, StartGradient(), done=5)
@@ -93,14 +93,14 @@ def test_so_it_is_in_the_middle_of_a_life():
     ],
     ids=["minibatches", "with replacement", "dropout", "augmentation"],
 )
-def test_a_first_step_that_is_another_gradient_is_computed(local, options):
+def test_different_first_step_is_computed(local, options):
     plain, needed = run(local, **options)
     measured, calls = run(local, StartGradient(), **options)
     assert torch.equal(plain.updates.gathered(), measured.updates.gathered())
     assert sum(calls) == len(needed)
 
 
-def test_a_loss_alone_has_no_gradient_to_share():
+def test_measured_loss_has_no_gradient_to_reuse():
     local = Sgd(batch_size=64, steps=2)
     plain, needed = run(local)
     measured, calls = run(local, StartLoss())
@@ -108,8 +108,8 @@ def test_a_loss_alone_has_no_gradient_to_share():
     assert calls == needed == [True] * 16
 
 
-def test_whether_it_is_shared_depends_on_no_cohort():
-    """Clients of a federation in which one is too large do alike whether that one is there or not."""
+def test_reuse_does_not_depend_on_the_cohort():
+    """Clients of a federation with one larger client behave equally with and without it in the cohort."""
     local = Sgd(batch_size=48, lr=0.3, steps=2)  # enough for all but client 7
     together, _ = run(local, StartGradient())
     some, calls = run(local, StartGradient(), ids=[0, 1, 4])
@@ -122,7 +122,7 @@ def test_whether_it_is_shared_depends_on_no_cohort():
     assert torch.equal(some.updates.gathered(), together.updates.gathered()[[0, 1, 4]])
 
 
-def test_several_blocks_are_shared_too():
+def test_gradients_over_several_blocks_are_reused():
     local, sizes = Sgd(batch_size=300, lr=0.3, steps=2), (300, 1, 129, 128)
     plain, _ = run(local, sizes=sizes, ids=range(4))
     shared, calls = run(local, StartGradient(), sizes=sizes, ids=range(4))

@@ -1,3 +1,5 @@
+"""Numbers of local steps that fit a time budget."""
+
 import math
 
 import numpy as np
@@ -16,14 +18,14 @@ def steps(budget: TimeBudget, speed: Speed, num_clients: int = 1, **sizes: int) 
     return found.tolist()
 
 
-def test_steps_fit_between_the_messages():
+def test_steps_fit_between_download_and_upload():
     speed = Speed(Constant(0.5), upload=Exponential(2))
     left = 30 - 2 * math.log(100)  # T_k^c is the 99th percentile of the exponential distribution
     assert steps(TimeBudget(30), speed) == [math.floor(left / 0.5)]
     assert steps(TimeBudget(30, quantile=0.5), speed) == [math.floor((30 - 2 * math.log(2)) / 0.5)]
 
 
-def test_clients_who_cannot_report_in_time_have_no_step_unless_told():
+def test_clients_that_cannot_report_in_time_take_no_step_by_default():
     speed = Speed(
         Constant(1), groups=(Group(upload=Constant(3)), Group(upload=Constant(10)), Group(upload=Constant(12)))
     )
@@ -32,27 +34,27 @@ def test_clients_who_cannot_report_in_time_have_no_step_unless_told():
     assert steps(TimeBudget(10, least=1, most=4), speed, 3) == [4, 1, 1]
 
 
-def test_a_step_that_fits_exactly_is_not_lost_to_rounding():
+def test_exactly_fitting_step_survives_rounding():
     assert steps(TimeBudget(1.0), Speed(Constant(0.1), upload=Constant(0.9))) == [1]
     assert steps(TimeBudget(0.3), Speed(Constant(0.1))) == [3]
     assert steps(TimeBudget(0.3), Speed(Constant(0.1001))) == [2]
 
 
-def test_sizes_of_messages_count():
+def test_message_sizes_reduce_the_steps():
     speed = Speed(Constant(1), upload_bandwidth=100, download_bandwidth=1000)
     assert steps(TimeBudget(10), speed, bytes_up=200, bytes_down=3000) == [5]
 
 
-def test_unequal_clients():
+def test_steps_follow_the_speeds_of_clients():
     bound = Speed(Constant(0.2), spread=1.0).bind(100)
     np.testing.assert_array_equal(TimeBudget(5).steps(bound), np.floor(5 / bound.seconds_per_step))
 
 
-def test_a_step_that_takes_infinitely_long_on_average_never_fits():
+def test_step_of_infinite_mean_duration_never_fits():
     assert steps(TimeBudget(10), Speed(Pareto(1, 0.9))) == [0]
 
 
-def test_steps_that_take_no_time():
+def test_steps_of_zero_duration_are_limited():
     speed = Speed(Constant(0), upload=Constant(1))
     assert steps(TimeBudget(10, most=20), speed) == [20]
     assert steps(TimeBudget(1, most=20), speed) == [0]
@@ -60,12 +62,12 @@ def test_steps_that_take_no_time():
         steps(TimeBudget(10), speed)
 
 
-def test_recorded_speeds():
+def test_recorded_speeds_determine_steps():
     bound = RecordedSpeed(((0, 1.0, 2.0, 3.0), (0, 1.0, 4.0, 1.0)), per="step").bind(1)
     assert TimeBudget(13).steps(bound).tolist() == [3]
 
 
-def test_times_per_task_are_refused():
+def test_speeds_with_times_per_task_are_refused():
     with pytest.raises(ValueError, match=r"the time of a local step is not known"):
         TimeBudget().steps(Speed(per="task").bind(1))
 
@@ -81,14 +83,14 @@ def test_times_per_task_are_refused():
         ({"most": 0}, r"most: got 0, needed a whole number >= 1"),
     ],
 )
-def test_options_are_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         TimeBudget(**options)
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
 @pytest.mark.parametrize("name", ["fedavg", "folb", "scaffold", "mifa"])
-def test_a_round_in_which_nobody_has_time_for_a_step_leaves_the_model_as_it_is(name, engine, tiny):
+def test_round_without_steps_leaves_the_model_unchanged(name, engine, tiny):
     local = to.Sgd(steps=TimeBudget(seconds=1.0))
     experiment = to.Experiment(
         data=tiny, model=to.models.Logistic(), algorithm=recipe(name, local), rounds=2, engine=engine,

@@ -1,3 +1,5 @@
+"""Random numbers of local steps or epochs."""
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,7 @@ def amounts(work, ids, version: int | np.ndarray = 0, seed=0):
     return work.amount(Task(torch.zeros(1), version, seed), Clients(ids, ids, None, None))  # type: ignore[arg-type]
 
 
-def test_every_amount_is_equally_likely():
+def test_amounts_are_uniform():
     draws = np.concatenate([amounts(UniformWork(1, 20), np.arange(500), t) for t in range(40)])
     seen = np.bincount(draws, minlength=21)
     assert seen[0] == 0
@@ -26,8 +28,8 @@ def test_every_amount_is_equally_likely():
     assert abs(((seen[1:] - expected) ** 2 / expected).sum() - 19) < 4.5 * np.sqrt(2 * 19)
 
 
-def test_clients_and_rounds_are_independent():
-    """No correlation between neighbours, be they clients or rounds."""
+def test_amounts_are_independent_over_clients_and_rounds():
+    """No correlation between neighbouring clients or rounds."""
     draws = np.array([amounts(UniformWork(1, 20), np.arange(200), t) for t in range(200)], dtype=float)
     draws -= draws.mean()
     for one, other in ((draws[1:], draws[:-1]), (draws[:, 1:], draws[:, :-1])):
@@ -42,7 +44,7 @@ def test_amounts_stay_within_their_bounds(least, more, version, seed):
     assert least <= draws.min() <= draws.max() <= least + more
 
 
-def test_a_draw_depends_on_seed_round_and_client_alone():
+def test_draw_depends_only_on_seed_round_and_client():
     work = UniformWork()
     together = amounts(work, np.arange(50), version=3, seed=5)
     assert amounts(work, [7, 31], version=3, seed=5).tolist() == together[[7, 31]].tolist()
@@ -52,7 +54,7 @@ def test_a_draw_depends_on_seed_round_and_client_alone():
     assert not np.array_equal(together, amounts(work, np.arange(50), version=3, seed=6))
 
 
-def test_all_algorithms_of_a_comparison_see_the_same_draws(tiny):
+def test_all_algorithms_see_the_same_draws(tiny):
     local = Sgd(steps=UniformWork(1, 9))
     found = []
     for algorithm in (fedavg(local), fedprox(local, cohort_size=8), folb(local, cohort_size=8)):
@@ -66,7 +68,7 @@ def test_all_algorithms_of_a_comparison_see_the_same_draws(tiny):
     assert len(set(map(tuple, found[0]))) == 3
 
 
-def test_in_epochs_an_amount_is_passes_over_the_clients_own_data(tiny):
+def test_amount_in_epochs_counts_passes_over_own_data(tiny):
     ids = np.array([0, 1, 7])  # 40, 5 and 64 examples
     objective = Objective(models.Logistic().build((16,), 4))
     task = Task(objective.initial, 2, seed=1)
@@ -78,7 +80,7 @@ def test_in_epochs_an_amount_is_passes_over_the_clients_own_data(tiny):
     assert memory["steps_done"].tolist() == report.num_steps.tolist()
 
 
-def test_the_same_work_is_the_same_training(tiny):
+def test_equal_amounts_give_equal_training(tiny):
     """What varies is the number of steps, and nothing else."""
     ids = np.arange(8)
     clients = Clients(ids, ids, tiny.train, Objective(models.Logistic().build((16,), 4)))
@@ -107,12 +109,12 @@ def test_the_same_work_is_the_same_training(tiny):
         ({"least": 5, "most": 4}, "most: got 4, needed a whole number >= least = 5"),
     ],
 )
-def test_refusals(options, message):
+def test_invalid_arguments_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         UniformWork(**options)
 
 
-def test_work_is_steps_or_epochs_and_not_both():
+def test_steps_and_epochs_together_are_refused():
     with pytest.raises(ConfigurationError, match="needed one of them, and None for the other"):
         Sgd(epochs=UniformWork())
     assert Sgd(steps=None, epochs=UniformWork()).epochs == UniformWork(1, 20)

@@ -1,4 +1,4 @@
-"""Ditto: everyone's own model beside the shared one, and that neither changes the other's report."""
+"""Ditto: a personal model beside the shared one, independent of its report."""
 
 from dataclasses import replace
 
@@ -58,19 +58,19 @@ def own(simulation):
     ("options", "message"),
     [({"proximal": -1.0}, "proximal: got -1.0"), ({"adaptation_steps": 0}, "adaptation_steps: got 0")],
 )
-def test_bad_options_are_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         Ditto(**options)
 
 
-def test_a_model_of_ones_own_has_no_shared_part():
+def test_personal_model_has_no_shared_part():
     with pytest.raises(ConfigurationError, match="Personal and Ditto are both for the slot 'personal'"):
         compose(Personal(), Ditto())
 
 
 @pytest.mark.parametrize("local", [LOCAL, replace(LOCAL, momentum=0.5), replace(LOCAL, sampling="replacement")])
-def test_what_is_shared_is_federated_averaging_and_what_is_not_held_near_it_is_local_sgd(tiny, local):
-    """To the bit, at lambda = 0: the two know nothing of each other."""
+def test_zero_lambda_gives_fedavg_and_local_sgd(tiny, local):
+    """Bit for bit: the two trainings are independent."""
     both = trained(tiny, ditto(local, proximal=0.0, cohort_size=3))
     shared = trained(tiny, average_participating(local, also=(Uniform(3),)))
     alone = trained(tiny, fedavg_p(local, personal="all", cohort_size=3))
@@ -79,13 +79,13 @@ def test_what_is_shared_is_federated_averaging_and_what_is_not_held_near_it_is_l
     assert (own(both) - both.objective.initial).norm() > 0.1
 
 
-def test_the_larger_lambda_the_nearer_to_the_shared_model(tiny):
+def test_larger_lambda_keeps_personal_models_closer(tiny):
     runs = [trained(tiny, ditto(LOCAL, proximal=factor, cohort_size=8)) for factor in (0.0, 0.5, 4.0)]
     away = [float((own(run) - run.state.params).norm(dim=1).mean()) for run in runs]
     assert away[0] > away[1] > away[2] > 0
 
 
-def test_a_report_shows_nothing_of_the_own_model(tiny, tmp_path):
+def test_report_is_independent_of_the_personal_model(tiny, tmp_path):
     one, other = (simulation_of(tiny, ditto(LOCAL, cohort_size=8)) for _ in range(2))
     other.memory.scatter(EVERYONE, other.memory.gather(EVERYONE) | {"personal": torch.ones(8, P)})
     sent, same = one.train(EVERYONE), other.train(EVERYONE)
@@ -97,7 +97,7 @@ def test_a_report_shows_nothing_of_the_own_model(tiny, tmp_path):
     assert [name for name in saved if "personal" in name] == ["memory/table.personal"]
 
 
-def test_a_dropped_client_keeps_its_model(tiny):
+def test_dropped_client_keeps_its_personal_model(tiny):
     data = replace(tiny, train=replace(tiny.train, x=tiny.train.x.clone()))
     data.train.client(4)[0].fill_(3e38)
     simulation = simulation_of(data, ditto(LOCAL, cohort_size=8))
@@ -111,7 +111,7 @@ def loss_of(simulation, params, x, y):
     return float(nn.functional.cross_entropy(module(x), y).detach())
 
 
-def test_clients_are_judged_with_their_own_models_and_theory_with_the_shared_one(tiny):
+def test_clients_are_evaluated_with_personal_models_and_gradients_with_the_shared_one(tiny):
     simulation = trained(tiny, ditto(LOCAL, cohort_size=4), gradients=GradientMetrics())
     losses = [loss_of(simulation, own(simulation)[k], *tiny.train.client(k)) for k in range(8)]
     np.testing.assert_allclose(simulation.history.clients["train_loss"].to_numpy(), losses, rtol=1e-5)
@@ -122,8 +122,8 @@ def test_clients_are_judged_with_their_own_models_and_theory_with_the_shared_one
     assert "squared_personal_gradient_norm" not in row
 
 
-def test_unseen_clients_begin_with_the_shared_model_and_stay_near_it(tiny):
-    """Two steps over all examples, so the outcome is known."""
+def test_unseen_clients_fine_tune_from_the_shared_model(tiny):
+    """Two full-batch steps, so the result is known."""
     others = classification(sizes=(12, 30, 7), seed=5).train
     data, local = replace(tiny, unseen_train=others), replace(LOCAL, batch_size=64)
     pieces = (local, Ditto(proximal=3.0, adaptation_steps=2), Uniform(4))
@@ -142,7 +142,7 @@ def test_unseen_clients_begin_with_the_shared_model_and_stay_near_it(tiny):
     assert row["unseen_train_loss"] == pytest.approx(np.average(expected, weights=[12, 30, 7]), rel=1e-5)
 
 
-def test_tests_of_others_do_not_judge_own_models(tiny):
+def test_test_examples_of_others_do_not_evaluate_personal_models(tiny):
     assert trained(tiny, ditto(LOCAL, cohort_size=4)).history.rounds.to_pylist()[-1]["test_accuracy"] is None
     tests = Shards(tiny.train.x, tiny.train.y, tiny.train.offsets)
     run = trained(replace(tiny, client_test=tests), ditto(LOCAL, cohort_size=4)).history.rounds.to_pylist()[-1]
@@ -150,8 +150,8 @@ def test_tests_of_others_do_not_judge_own_models(tiny):
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_in_a_buffer_each_is_held_near_the_version_it_received(tiny, lanes):
-    """Side by side or one after the other; a buffer mixes versions."""
+def test_personal_models_are_pulled_to_their_own_version(tiny, lanes):
+    """In parallel or in sequence; a buffer mixes versions."""
     algorithm, options = compose(LOCAL, Ditto(1.0)), {"population": STALE, "pace": Buffered(4), "rounds": 12}
     some, all_at_once = trained(tiny, algorithm, lanes=lanes, **options), trained(tiny, algorithm, **options)
     assert max(row["staleness_max"] for row in all_at_once.history.rounds.to_pylist()) > 0

@@ -1,4 +1,4 @@
-"""FedBABU's head stays as it was drawn, and is fine-tuned by clients who never trained."""
+"""FedBABU's head keeps its initial values, and new clients fine-tune it."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def run(algorithm, rounds=10):
 
 
 @pytest.mark.parametrize("local", [Sgd(lr=0.2, momentum=0.5, weight_decay=0.1), AdamW(lr=0.01, weight_decay=0.0)])
-def test_the_head_stays_and_the_body_moves(local):
+def test_head_stays_fixed_and_body_moves(local):
     simulation = run(fedbabu(local, cohort_size=6))
     own = simulation.memory.gather(np.arange(8))["personal"]
     first = simulation.objective.initial[len(simulation.state.params) :]
@@ -29,7 +29,7 @@ def test_the_head_stays_and_the_body_moves(local):
 
 
 @pytest.mark.parametrize("tunes", ["all", "head"])
-def test_fine_tuning_helps_those_who_never_trained(tunes):
+def test_fine_tuning_helps_new_clients(tunes):
     history = run(compose(Frozen(adaptation_steps=(1, 50), tunes=tunes), Sgd(lr=0.2))).history
     after = {k: history.column(f"unseen_after_{k}_train_loss")[1][-1] for k in (1, 50)}
     assert after[50] < 0.8 * after[1]
@@ -42,12 +42,12 @@ def test_fine_tuning_helps_those_who_never_trained(tunes):
         (lambda: fedbabu(AdamW(weight_decay=0.1)), "Frozen freezes the head by a gradient of zero"),
     ],
 )
-def test_what_freezes_nothing_is_refused(make, why):
+def test_pattern_that_freezes_nothing_is_refused(make, why):
     with pytest.raises(ConfigurationError, match=why):
         make()
 
 
-def test_nothing_of_the_head_is_sent():
+def test_head_is_not_sent():
     assert fedbabu().personal == Frozen()
     report = run(fedbabu(cohort_size=6), rounds=1).train(np.arange(3))
     whole = run(fedper(cohort_size=6), rounds=1).train(np.arange(3))

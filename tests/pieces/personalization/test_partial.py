@@ -1,4 +1,4 @@
-"""Which parameters are personal, how they move, and that nothing of them is ever sent."""
+"""Personal parameters: selection, updates, and confidentiality."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -67,7 +67,7 @@ class Mixed(nn.Module):
          | {"classifier.weight", "classifier.bias"}),
     ],
 )  # fmt: skip
-def test_which_parameters_are_personal(parameters, names):
+def test_personal_parameters_by_pattern(parameters, names):
     module = Mixed()
     chosen = Personal(parameters).chosen(module)
     assert chosen == names
@@ -77,7 +77,7 @@ def test_which_parameters_are_personal(parameters, names):
 
 
 @pytest.mark.parametrize(("model", "name"), [(MODEL, "output"), (models.CharLstm(2, 3, 1), "output")])
-def test_the_head_of_our_models_is_their_output(model, name):
+def test_head_of_built_in_models_is_the_output_layer(model, name):
     module = model.build((16,), 4)
     assert Personal().chosen(module) == {f"{name}.weight", f"{name}.bias"}
 
@@ -90,12 +90,12 @@ def test_the_head_of_our_models_is_their_output(model, name):
         ("*", "are all that Mixed has .*write 'all' if that is meant"),
     ],
 )
-def test_patterns_that_mean_nothing_are_refused(parameters, message):
+def test_patterns_without_match_are_refused(parameters, message):
     with pytest.raises(ConfigurationError, match=message):
         Personal(parameters).chosen(Mixed())
 
 
-def test_a_model_without_the_kind_of_layer_is_refused():
+def test_model_without_the_kind_of_layer_is_refused():
     with pytest.raises(ConfigurationError, match="'norms' match nothing of Linear: it has no such layer"):
         Personal("norms").chosen(nn.Linear(2, 2))
     with pytest.raises(ConfigurationError, match=r"'head' are all that Linear has \(weight, bias\)"):
@@ -113,12 +113,12 @@ def test_a_model_without_the_kind_of_layer_is_refused():
         ({"adaptation_steps": 0}, "adaptation_steps: got 0"),
     ],
 )
-def test_bad_options_are_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         Personal(**options)
 
 
-def test_rules_about_updates_are_refused_where_there_are_none():
+def test_update_rules_without_personal_parameters_are_refused():
     for pieces, idle in (
         ((Participation(), DivideByClients()), "Participation"),
         ((Mifa(), DivideByClients()), "Mifa"),
@@ -129,12 +129,12 @@ def test_rules_about_updates_are_refused_where_there_are_none():
     compose(Personal("all"), ByExamples(), DivideBySum(), ServerSgd(2.0), Scaffold())
 
 
-def test_momentum_is_refused_where_parts_take_turns():
+def test_momentum_is_refused_with_alternating_parts():
     with pytest.raises(ConfigurationError, match="with momentum the velocity of one part would move it on"):
         compose(Sgd(momentum=0.9), Personal(alternate=0.5))
 
 
-def test_two_of_them_are_refused():
+def test_two_personalizations_are_refused():
     with pytest.raises(ConfigurationError, match="Personal and Personal are both for the slot 'personal'"):
         compose(Personal(), Personal("first"))
 
@@ -153,7 +153,7 @@ class Wiretap(Guard):
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
 def test_personal_parameters_never_leave_their_client(tiny, tmp_path, engine):
-    """Not on the wire, in either direction; not in the server's state; not in what it saves of it."""
+    """Neither in messages of either direction nor in the state or checkpoint of the server."""
     Wiretap.seen.clear()
     pieces = (Personal(), StartGradient(), StartLoss(), Scaffold(initial="gradients"), Wiretap())
     simulation = simulation_of(tiny, *pieces, engine=engine)
@@ -182,7 +182,7 @@ def test_personal_parameters_never_leave_their_client(tiny, tmp_path, engine):
     assert [name for name in saved if "personal" in name] == ["memory/table.personal"]
 
 
-def test_what_a_client_sends_depends_on_its_own_part_and_no_one_elses(tiny):
+def test_report_depends_only_on_the_clients_own_personal_part(tiny):
     one, other = simulation_of(tiny, Personal()), simulation_of(tiny, Personal())
     for simulation in (one, other):
         simulation.train(EVERYONE)
@@ -192,7 +192,7 @@ def test_what_a_client_sends_depends_on_its_own_part_and_no_one_elses(tiny):
     assert changed.tolist() == [k == 3 for k in range(N)]
 
 
-def test_starts_from_the_models_first_parameters_and_moves_with_the_client(tiny):
+def test_personal_part_starts_from_the_first_model_and_persists(tiny):
     simulation = simulation_of(tiny, Personal())
     first = simulation.objective.initial[SHARED:]
     assert torch.equal(own(simulation), first.expand(N, -1))
@@ -203,8 +203,8 @@ def test_starts_from_the_models_first_parameters_and_moves_with_the_client(tiny)
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_local_steps_are_those_of_the_whole_model(tiny, engine):
-    """One client and one round: what is sent and what is kept are the two parts of an ordinary update."""
+def test_shared_and_personal_parts_form_one_ordinary_update(tiny, engine):
+    """One client, one round."""
     personal, whole = simulation_of(tiny, Personal(), engine=engine), simulation_of(tiny, engine=engine)
     sent, update = personal.train(EVERYONE), whole.train(EVERYONE).delta
     torch.testing.assert_close(sent.delta, update[:, :SHARED])
@@ -213,14 +213,14 @@ def test_local_steps_are_those_of_the_whole_model(tiny, engine):
     assert kept.norm() > 0.1
 
 
-def test_outer_lr_scales_what_is_kept_and_not_what_is_sent(tiny):
+def test_outer_lr_scales_only_the_personal_update(tiny):
     plain, half = simulation_of(tiny, Personal()), simulation_of(tiny, Personal(outer_lr=0.5))
     first = plain.objective.initial[SHARED:]
     assert torch.equal(plain.train(EVERYONE).updates.gathered(), half.train(EVERYONE).updates.gathered())
     torch.testing.assert_close(own(half) - first, 0.5 * (own(plain) - first), rtol=1e-4, atol=1e-6)
 
 
-def test_lr_factor_scales_the_personal_steps_alone(tiny):
+def test_lr_factor_scales_only_personal_steps(tiny):
     """With one step there is one gradient, so both parts are known."""
     local = Sgd(lr=0.2, steps=1, batch_size=8, weight_decay=0.1)
     plain, scaled = (simulation_of(tiny, Personal(lr_factor=f), local=local) for f in (1.0, 2.5))
@@ -229,8 +229,8 @@ def test_lr_factor_scales_the_personal_steps_alone(tiny):
     torch.testing.assert_close(own(scaled) - first, 2.5 * (own(plain) - first), rtol=1e-4, atol=1e-6)
 
 
-def test_parts_take_turns(tiny):
-    """3 of 5 steps on the personal part, then 2 on the shared one from there."""
+def test_parts_alternate(tiny):
+    """3 of 5 steps on the personal part, then 2 on the shared one."""
     simulation = simulation_of(tiny, Personal(alternate=0.6), local=Sgd(lr=0.2, steps=5, batch_size=8))
     sent = simulation.train(EVERYONE).updates.gathered()
     by_hand = simulation_of(tiny, local=Sgd(lr=0.2, steps=1, batch_size=8))
@@ -245,8 +245,8 @@ def test_parts_take_turns(tiny):
     torch.testing.assert_close(own(simulation), params[:, SHARED:], rtol=1e-4, atol=1e-6)
 
 
-def test_turns_go_by_each_clients_own_number_of_steps(tiny):
-    """A client with one step is still at its first, shared one; another with many has personal ones before it."""
+def test_alternation_uses_each_clients_number_of_steps(tiny):
+    """A client with one step trains the shared part; one with many begins with the personal part."""
     local = Sgd(lr=0.2, steps=UniformWork(1, 3), batch_size=8)
     simulation = simulation_of(tiny, Personal(alternate=0.5), local=local)
     report = simulation.train(EVERYONE)
@@ -256,8 +256,8 @@ def test_turns_go_by_each_clients_own_number_of_steps(tiny):
     assert report.delta.norm(dim=1).min() > 0
 
 
-def test_a_dropped_client_keeps_what_it_had(tiny):
-    """Its training overflows, so the server drops what it sends; its own part is as it was, and finite."""
+def test_dropped_client_keeps_its_personal_part(tiny):
+    """Its training overflows, so the server drops its report."""
     data = replace(tiny, train=replace(tiny.train, x=tiny.train.x.clone()))
     data.train.client(4)[0].fill_(3e38)
     simulation = simulation_of(data, Personal())
@@ -266,15 +266,15 @@ def test_a_dropped_client_keeps_what_it_had(tiny):
     assert moved.tolist() == [k != 4 for k in range(N)]
 
 
-def test_a_fully_personal_model_that_diverges_stays_what_it_was(tiny):
-    """Nothing is sent that could show it."""
+def test_diverged_fully_personal_model_is_restored(tiny):
+    """Nothing is sent that could show the divergence."""
     simulation = simulation_of(tiny, Personal("all"), local=Sgd(lr=1e38, steps=1, batch_size=8))
     for _ in range(3):
         simulation.train(EVERYONE)
     assert torch.isfinite(own(simulation)).all()
 
 
-def test_asking_before_the_choice_changes_nothing(tiny):
+def test_measuring_before_selection_changes_no_personal_part(tiny):
     simulation = simulation_of(tiny, Personal())
     simulation.ask(EVERYONE, "measure")
     assert len(simulation.memory.state()["clients"]) == 0

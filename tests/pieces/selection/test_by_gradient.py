@@ -1,3 +1,5 @@
+"""Selection by inner products of gradients."""
+
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -57,7 +59,7 @@ def expected(kind, psi=0.0):
     ],
     ids=["eq. 7", "norms", "eq. 16", "psi = 0"],
 )
-def test_draws_are_as_frequent_as_they_are_likely(selection, probability):
+def test_draw_frequencies_equal_probabilities(selection, probability):
     clients = np.array([4, 7, 11, 30, 31, 99])
     cohort = select(selection, measured(GRADIENTS, clients=clients))
     assert len(cohort) == 100_000
@@ -72,8 +74,8 @@ def test_draws_are_as_frequent_as_they_are_likely(selection, probability):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_draws_of_a_round_and_of_different_rounds_are_independent(kind):
-    """Pairs of draws by chi-square, over rounds of two draws each."""
+def test_draws_are_independent_within_and_across_rounds(kind):
+    """Chi-square test of pairs, over rounds of two draws each."""
     rounds, probability = 1500, np.array([0.5, 0.3, 0.2])
     reports = measured([[0.5], [0.3], [0.2]], gamma=[0.0])
     seen = {}
@@ -89,7 +91,7 @@ def test_draws_of_a_round_and_of_different_rounds_are_independent(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("gradient", [np.zeros((4, 3)), [[1.0, 2.0], [-1.0, -2.0]]], ids=["zero", "opposite"])
-def test_where_nobody_promises_anything_it_is_uniform(kind, gradient):
+def test_zero_scores_give_a_uniform_draw(kind, gradient):
     if kind is ByGradientNorm:
         gradient = np.zeros_like(gradient)
     cohort = select(kind(cohort_size=8000), measured(gradient))
@@ -102,7 +104,7 @@ def test_where_nobody_promises_anything_it_is_uniform(kind, gradient):
     st.lists(st.sampled_from([0.0, 1e-320, 1e-200, 1e-30, 1.0, 1e30, 1e150]), min_size=1, max_size=12),
     st.integers(0, 1000),
 )
-def test_who_has_no_score_is_never_drawn_however_far_apart_scores_are(sizes, round):
+def test_client_with_zero_score_is_never_drawn(sizes, round):
     norms = torch.tensor(sizes, dtype=torch.float64)
     reports = report(range(len(sizes)), torch.zeros(len(sizes), 0), seen={"start_gradient_norm": norms})
     cohort = select(ByGradientNorm(200), reports, round)
@@ -111,8 +113,8 @@ def test_who_has_no_score_is_never_drawn_however_far_apart_scores_are(sizes, rou
         assert all(sizes[k] > 0 for k in cohort)
 
 
-def test_scores_that_overflow_count_for_nothing():
-    """A float64 model whose gradients are finite, and their inner products are not."""
+def test_overflowing_scores_count_as_zero():
+    """A float64 model with finite gradients and infinite inner products."""
     for gradient, drawn in (
         ([[1e200, 0.0], [1e-50, 3.0], [0.0, -1.0]], {1}),  # of finite ones, 1e150, and 1e-200 that nothing is left of
         ([[1e200, 0.0], [-1e199, 0.0], [1e200, 5.0]], {0, 1, 2}),
@@ -127,7 +129,7 @@ def test_scores_that_overflow_count_for_nothing():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_reports_with_nan_or_infinity_are_left_out(kind, bad):
+def test_non_finite_reports_are_omitted(kind, bad):
     spoiled = GRADIENTS.copy()
     spoiled[3, 1] = bad
     kept = [0, 1, 2, 4, 5]
@@ -138,7 +140,7 @@ def test_reports_with_nan_or_infinity_are_left_out(kind, bad):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nobody_there_and_nobody_sane(kind):
+def test_no_available_or_no_valid_client(kind):
     for reports in (measured(GRADIENTS[:0]), measured(np.full((3, 2), np.nan))):
         cohort = select(kind(cohort_size=5), reports)
         assert cohort.dtype == np.int64
@@ -146,26 +148,26 @@ def test_nobody_there_and_nobody_sane(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_everyone_who_is_there_is_asked(kind):
+def test_all_available_clients_are_measured(kind):
     here = np.array([1, 0, 0, 1, 1], dtype=bool)
     asked = kind().measuring(Candidates(lambda clients: here[clients], 5, 0, 0))
     assert asked.tolist() == [0, 3, 4]
 
 
-def test_they_are_asked_for_what_the_score_needs_and_no_more():
+def test_only_required_measurements_are_requested():
     assert ByAlignment.measurements == (StartGradient(),)
     assert ByGradientNorm.measurements == (GradientNorm(),)
     assert ByAlignmentAndInexactness.measurements == (StartGradient(), Inexactness())
 
 
-def test_small_gradients_of_float32_do_not_vanish():
+def test_small_float32_gradients_do_not_underflow():
     reports = measured(torch.tensor([[3e-30], [1e-30]]), gamma=[0.0])
     for kind in KINDS:
         share = (select(kind(cohort_size=4000), reports) == 0).mean()
         assert share == pytest.approx(0.75, abs=0.04)
 
 
-def test_the_draw_depends_on_round_and_seed_alone():
+def test_draw_depends_only_on_round_and_seed():
     reports = measured(GRADIENTS)
     one = select(ByAlignment(20), reports, 3, 4).tolist()
     assert one == select(ByAlignment(20), replace(reports, delta=torch.ones(6, 0)), 3, 4).tolist()
@@ -182,6 +184,6 @@ def test_the_draw_depends_on_round_and_seed_alone():
         (lambda: ByAlignmentAndInexactness(psi=float("nan")), "psi: got nan"),
     ],
 )
-def test_refusals(make, message):
+def test_invalid_arguments_raise(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()

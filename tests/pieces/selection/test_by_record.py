@@ -1,4 +1,4 @@
-"""Cohorts by the record of past rounds, in federations so large that not everyone is asked."""
+"""Selections by past participation, in federations too large to examine every client."""
 
 import numpy as np
 import pytest
@@ -35,8 +35,8 @@ def rounds(selection, availability, num, num_clients=N):
     [LeastServed(K), LeastServed(K, beta=1.0), LeastServed(K, shares=tuple(np.full(N, 1 / N))), LongestAbsent(K)],
 )
 @pytest.mark.parametrize("availability", [Everyone(), Bernoulli(0.3)])
-def test_nobody_who_is_there_comes_before_those_who_are_chosen(selection, availability):
-    """From rounds in which hardly anyone has taken part to those in which everybody has."""
+def test_selected_clients_have_the_lowest_order(selection, availability):
+    """From rounds in which few clients have participated to rounds in which all have."""
     for cohort, there, rank, _ in rounds(selection, availability, 40):
         assert there[cohort].all()
         assert len(cohort) == min(K, there.sum())
@@ -48,13 +48,13 @@ def test_nobody_who_is_there_comes_before_those_who_are_chosen(selection, availa
 
 
 @pytest.mark.parametrize("selection", [LeastServed(10), LongestAbsent(10)])
-def test_of_a_million_clients_a_few_are_asked(selection):
+def test_few_of_a_million_clients_are_examined(selection):
     asked = [number for *_, number in rounds(selection, Bernoulli(0.1), 5, num_clients=1_000_000)]
     assert max(asked) < 1000
 
 
 @pytest.mark.parametrize("selection", [LeastServed(100), LongestAbsent(100)])
-def test_those_who_never_took_part_are_drawn_evenly(selection):
+def test_clients_without_participation_are_drawn_uniformly(selection):
     """First cohorts of many seeds, by chi-square over groups of clients."""
     state, seen = selection.init(Federation(N, 1)), np.zeros(N)
     bound = Bernoulli(0.5).bind(N)

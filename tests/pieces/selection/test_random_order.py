@@ -1,3 +1,5 @@
+"""Random orders of clients, generated lazily."""
+
 import itertools
 from collections.abc import Sequence
 
@@ -29,7 +31,7 @@ def whole(order: RandomOrder, num_clients: int, sizes: Sequence[int] = (10**9,))
     key=st.integers(-(2**63), 2**63 - 1),
     sizes=st.lists(st.integers(1, 700), min_size=1, max_size=5),
 )
-def test_each_client_once_however_the_order_is_cut(num_clients, key, sizes):
+def test_each_client_occurs_once_for_any_chunking(num_clients, key, sizes):
     order = whole(RandomOrder(key, num_clients), num_clients)
     np.testing.assert_array_equal(np.sort(order), np.arange(num_clients))
     np.testing.assert_array_equal(whole(RandomOrder(key, num_clients), num_clients, sizes), order)
@@ -37,7 +39,7 @@ def test_each_client_once_however_the_order_is_cut(num_clients, key, sizes):
 
 @pytest.mark.parametrize("small", [0, 1024], ids=["drawn and shuffled", "shuffled"])
 @pytest.mark.parametrize(("num_clients", "front"), [(4, 4), (5, 4), (9, 3), (16, 2)])
-def test_every_front_is_equally_likely(monkeypatch, small, num_clients, front):
+def test_prefixes_are_uniform(monkeypatch, small, num_clients, front):
     monkeypatch.setattr(random_order, "_SMALL", small)
     cells = {order: i for i, order in enumerate(itertools.permutations(range(num_clients), front))}
     num_trials = 3000
@@ -50,7 +52,7 @@ def test_every_front_is_equally_likely(monkeypatch, small, num_clients, front):
     assert abs(chi_square - freedom) < 4.5 * np.sqrt(2 * freedom)
 
 
-def test_the_front_costs_its_length(monkeypatch):
+def test_cost_is_that_of_the_prefix(monkeypatch):
     drawn = []
     fold = random_order.fold
 

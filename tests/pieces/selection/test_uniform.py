@@ -1,3 +1,5 @@
+"""Uniform cohorts without replacement."""
+
 from collections.abc import Callable
 
 import numpy as np
@@ -36,7 +38,7 @@ class Asked:
     round=st.integers(0, 10**6),
     seed=st.integers(0, 100),
 )
-def test_the_first_available_of_a_random_order(num_clients, cohort_size, mean, round, seed):
+def test_selects_the_first_available_of_a_random_order(num_clients, cohort_size, mean, round, seed):
     bound = Bernoulli(mean=mean).bind(num_clients, None, seed)
     cohort = Uniform(cohort_size).select(Candidates(lambda ids: bound.available(ids, round), num_clients, round, seed))
     here = np.flatnonzero(bound.available(np.arange(num_clients), round))
@@ -72,7 +74,7 @@ def test_clients_and_pairs_are_included_equally_often(num_clients):
         assert square.max() < 6**2
 
 
-def test_rounds_and_seeds_choose_differently_and_repeatably():
+def test_cohorts_differ_by_round_and_seed_reproducibly():
     def cohort(round: int, seed: int) -> list[int]:
         return Uniform(5).select(Candidates(lambda ids: np.ones(len(ids), dtype=bool), 1000, round, seed)).tolist()
 
@@ -80,14 +82,14 @@ def test_rounds_and_seeds_choose_differently_and_repeatably():
     assert len({tuple(cohort(t, s)) for t in range(20) for s in range(5)}) == 100
 
 
-def test_nobody_there():
+def test_no_available_client():
     cohort = Uniform(5).select(Candidates(lambda ids: np.zeros(len(ids), dtype=bool), 3000, 0, 0))
     assert cohort.dtype == np.int64
     assert len(cohort) == 0
 
 
 @pytest.mark.parametrize("num_clients", [200, 10**5, 10**7])
-def test_one_question_is_enough_if_everyone_is_there(num_clients):
+def test_one_query_suffices_under_full_availability(num_clients):
     asked = Asked(Everyone(), num_clients)
     for t in range(20):
         assert len(Uniform(20).select(Candidates(asked.at(t), num_clients, t, 0))) == 20
@@ -95,7 +97,7 @@ def test_one_question_is_enough_if_everyone_is_there(num_clients):
     assert asked.clients <= 20 * 40
 
 
-def test_the_number_of_clients_asked_does_not_grow_with_the_population():
+def test_number_of_queried_clients_does_not_grow_with_the_population():
     num_rounds, cohort_size = 30, 100
     mean_asked = {}
     for num_clients in (10**3, 10**4, 10**5, 10**6, 10**7):
@@ -110,13 +112,13 @@ def test_the_number_of_clients_asked_does_not_grow_with_the_population():
     assert max(mean_asked.values()) < 1400
 
 
-def test_a_cohort_larger_than_the_federation_is_refused():
+def test_cohort_larger_than_the_federation_is_refused():
     with pytest.raises(ValueError, match=r"cohort_size: got 11, needed at most the number of clients, 10\. Write"):
         Uniform(11).check(10)
     Uniform(10).check(10)
 
 
 @pytest.mark.parametrize("cohort_size", [0, -1, 2.5, True])
-def test_an_empty_cohort_is_refused(cohort_size):
+def test_empty_cohort_is_refused(cohort_size):
     with pytest.raises(ValueError, match=r"cohort_size: got .* needed a whole number >= 1"):
         Uniform(cohort_size)

@@ -1,3 +1,5 @@
+"""Uniform cohorts with replacement."""
+
 from itertools import combinations_with_replacement
 from math import factorial, prod
 
@@ -46,8 +48,8 @@ def assert_frequencies(seen, likely, total):
     ids=["three", "four", "half", "few", "two of many"],
 )
 @pytest.mark.parametrize("which", ["select", "measuring"])
-def test_every_draw_is_uniform_and_independent(here, size, which):
-    """The multisets are as frequent as they are likely."""
+def test_draws_are_uniform_and_independent(here, size, which):
+    """By the frequencies of multisets."""
     rounds, seen = 3000, {}
     draw = getattr(TwoCohorts(size), which)
     for t in range(rounds):
@@ -64,7 +66,7 @@ def test_every_draw_is_uniform_and_independent(here, size, which):
     round=st.integers(0, 10**6),
     seed=st.integers(0, 100),
 )
-def test_so_many_draws_of_those_who_are_there_ascending(num_clients, cohort_size, mean, round, seed):
+def test_returns_the_requested_draws_in_ascending_order(num_clients, cohort_size, mean, round, seed):
     bound = Bernoulli(mean=mean).bind(num_clients, None, seed)
     here = np.flatnonzero(bound.available(np.arange(num_clients), round))
     some = Candidates(lambda ids: bound.available(ids, round), num_clients, round, seed)
@@ -75,7 +77,7 @@ def test_so_many_draws_of_those_who_are_there_ascending(num_clients, cohort_size
         assert np.isin(cohort, here).all()
 
 
-def test_two_cohorts_select_as_one_does_and_the_second_is_another():
+def test_second_cohort_is_independent_of_the_first():
     rows = [candidates([1] * 50, t) for t in range(20)]
     for one in rows:
         assert TwoCohorts(6).select(one).tolist() == WithReplacement(6).select(one).tolist()
@@ -83,12 +85,12 @@ def test_two_cohorts_select_as_one_does_and_the_second_is_another():
     assert TwoCohorts.measurements == (StartGradient(),)
 
 
-def test_a_uniform_selection_asks_nobody_first():
+def test_uniform_selection_needs_no_measurement():
     assert WithReplacement.measurements == ()
     assert len(WithReplacement(4).measuring(candidates([1, 1]))) == 0
 
 
-def test_rounds_and_seeds_draw_differently_and_repeatably():
+def test_draws_differ_by_round_and_seed_reproducibly():
     def cohort(round, seed):
         return tuple(WithReplacement(5).select(candidates([1] * 1000, round, seed)).tolist())
 
@@ -96,14 +98,14 @@ def test_rounds_and_seeds_draw_differently_and_repeatably():
     assert len({cohort(t, s) for t in range(20) for s in range(5)}) == 100
 
 
-def test_more_draws_than_clients():
+def test_more_draws_than_clients_are_possible():
     cohort = WithReplacement(1000).select(candidates([1, 1, 1]))
     assert len(cohort) == 1000
     assert (np.bincount(cohort) > 250).all()
     WithReplacement(1000).check(3)
 
 
-def test_the_number_of_clients_asked_does_not_grow_with_the_population():
+def test_number_of_queried_clients_does_not_grow_with_the_population():
     asked = {}
     for num_clients in (10**4, 10**7):
         bound, counted = Markov(mean=0.1).bind(num_clients, None, 0), []
@@ -121,6 +123,6 @@ def test_the_number_of_clients_asked_does_not_grow_with_the_population():
 
 @pytest.mark.parametrize("kind", [WithReplacement, TwoCohorts])
 @pytest.mark.parametrize("cohort_size", [0, -1, 2.5, True])
-def test_an_empty_cohort_is_refused(kind, cohort_size):
+def test_empty_cohort_is_refused(kind, cohort_size):
     with pytest.raises(ConfigurationError, match=r"cohort_size: got .*, needed a whole number >= 1"):
         kind(cohort_size)

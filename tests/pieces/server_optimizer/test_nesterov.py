@@ -1,3 +1,5 @@
+"""Nesterov momentum on the server."""
+
 import pytest
 import torch
 from tests.tiny import federation
@@ -28,8 +30,8 @@ def test_equals_torchs_sgd():
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 1 / 3])
-def test_the_delayed_one_as_its_paper_writes_it(share):
-    """Algorithm 3 of Liu et al., with c for the share: all N of a period have c of the momentum, the last what is left."""
+def test_delayed_nesterov_equals_algorithm_3(share):
+    """Algorithm 3 of Liu et al., with share c: all N of a period have c of the momentum, the last one the remainder."""
     n, eps, beta = 3, 0.7, 0.9
     x, m, total = (torch.zeros(5, dtype=torch.float64) for _ in range(3))
     expected = []
@@ -46,7 +48,7 @@ def test_the_delayed_one_as_its_paper_writes_it(share):
     torch.testing.assert_close(found, torch.stack(expected), rtol=0, atol=1e-12)
 
 
-def test_delayed_by_nothing_it_is_nesterovs_and_n_steps_are_one_of_their_mean():
+def test_delayed_nesterov_without_delay_is_nesterov_and_n_steps_equal_one_of_their_mean():
     assert torch.equal(after(ServerNesterov(every=1)), after(ServerNesterov()))
     means = DIRECTIONS.view(3, 4, 5).mean(dim=1)
     torch.testing.assert_close(after(ServerNesterov(every=4))[3::4], after(ServerNesterov(), means), rtol=0, atol=1e-12)
@@ -61,6 +63,6 @@ def test_delayed_by_nothing_it_is_nesterovs_and_n_steps_are_one_of_their_mean():
         ({"every": 4, "share": 0.3}, "share: got 0.3, needed a number from 0 to 1/every = 0.25"),
     ],
 )
-def test_refusals(options, message):
+def test_invalid_arguments_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         ServerNesterov(**options)

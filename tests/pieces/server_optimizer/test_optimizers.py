@@ -1,3 +1,5 @@
+"""Adaptive server optimizers."""
+
 import pytest
 import torch
 from tests.tiny import federation
@@ -15,7 +17,7 @@ KINDS = (ServerAdagrad, ServerAdam, ServerMomentum, ServerYogi)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_schedule_goes_by_the_round_and_nothing_changes_in_place(kind):
+def test_schedule_follows_the_round_and_nothing_changes_in_place(kind):
     params, direction = torch.zeros(3, dtype=torch.float64), torch.tensor([1.0, -2.0, 0.0], dtype=torch.float64)
     state = kind().init(federation(4, 3))
     before = {name: value.clone() for name, value in state.items()}
@@ -27,8 +29,8 @@ def test_schedule_goes_by_the_round_and_nothing_changes_in_place(kind):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, FedExP])
-def test_a_state_that_is_not_finite_is_not_kept(kind):
-    """A direction that overflows leaves the optimiser as it was: the server's step is taken back."""
+def test_non_finite_state_is_undone(kind):
+    """A direction that overflows leaves the optimizer unchanged."""
     from tests.tiny import report
 
     from turnout.pieces.base.server_step import server_step
@@ -59,12 +61,12 @@ def test_a_state_that_is_not_finite_is_not_kept(kind):
         (lambda: fedadam(also=(ServerYogi(),)), "fedadam is what it is by ServerAdam, and ServerYogi would go in its place"),
     ],
 )  # fmt: skip
-def test_refusals(make, message):
+def test_invalid_arguments_raise(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()
 
 
-def test_an_optimiser_takes_the_place_of_the_plain_step():
+def test_server_optimizer_replaces_the_plain_step():
     assert fedau(also=(ServerAdam(0.3),)).server == ServerAdam(0.3)
     assert fedadam(server_lr=0.2, tau=0.1).server == ServerAdam(0.2, tau=0.1)
     assert fedasync(alpha=1.0, also=(ServerMomentum(0.6),)).server == ServerMomentum(0.6)

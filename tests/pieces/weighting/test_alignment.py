@@ -1,3 +1,5 @@
+"""FOLB's weights by inner products of gradients."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -32,13 +34,13 @@ def applied(piece, reports, weights=None):
 THREE = [[3.0, 1.0], [-1.0, 1.0], [1.0, -2.0]]  # their mean is (1, 0)
 
 
-def test_alignment_by_hand():
+def test_alignment_equals_a_hand_computed_example():
     assert applied(Alignment(), of(THREE)) == [3.0, -1.0, 1.0]
     assert applied(Alignment(psi=2.0), of(THREE, gamma=[0.5, 0.0, 2.0])) == [2.0, -1.0, -3.0]
     assert applied(Alignment(psi=2.0), of([[2.0, 0.0], [0.0, 0.0]], gamma=[0.5, 1.0])) == [1.0, -2.0]
 
 
-def test_weights_that_come_in_count_in_the_estimate_and_are_kept():
+def test_earlier_weights_enter_the_mean_gradient_and_the_result():
     """Weights 1, 0 and 3: the mean is ((3, 1) + 3 (1, -2)) / 4 = (1.5, -1.25)."""
     assert applied(Alignment(), of(THREE), [1.0, 0.0, 3.0]) == [3.25, 0.0, 12.0]
     twice = applied(Alignment(), of(THREE), [2.0, 0.0, 6.0])
@@ -46,7 +48,7 @@ def test_weights_that_come_in_count_in_the_estimate_and_are_kept():
     assert applied(Alignment(), of(THREE), [0.0, 0.0, 0.0]) == [0.0, 0.0, 0.0]
 
 
-def test_signs_by_hand():
+def test_signs_equal_a_hand_computed_example():
     measured = of([[1.0, 0.0], [3.0, 0.0]])
     reports = replace(of([[2.0, 0.0], [-1e-30, 9.0], [0.0, 5.0]]), measured=measured)
     assert applied(SignOfAlignment(), reports) == [1.0, -1.0, 0.0]
@@ -55,7 +57,7 @@ def test_signs_by_hand():
     assert applied(SignOfAlignment(), replace(reports, measured=of([[1.0, 0.0], [-1.0, 0.0]]))) == [0.0, 0.0, 0.0]
 
 
-def test_the_second_cohort_by_hand():
+def test_two_cohorts_equal_a_hand_computed_example():
     """Three reports, and a second mean of (2, 0): divided by 3 times 4."""
     reports = replace(of(THREE), measured=of([[1.0, 1.0], [3.0, -1.0], [2.0, 0.0]]))
     assert applied(DivideBySecondCohort(), reports, [12.0, -24.0, 0.0]) == [1.0, -2.0, 0.0]
@@ -67,14 +69,14 @@ def test_the_second_cohort_by_hand():
         ]
 
 
-def test_the_second_cohort_by_examples_by_hand():
+def test_two_cohorts_by_examples_equal_a_hand_computed_example():
     """10 + 20 + 70 examples at first; a second mean of (1 (5, 0) + 4 (0, 5)) / 5 = (1, 4), squared 17."""
     first, second = of(THREE, sizes=[10, 20, 70]), of([[5.0, 0.0], [0.0, 5.0]], sizes=[1, 4])
     found = applied(DivideBySecondCohort(by_examples=True), replace(first, measured=second), [1700.0, 0.0, -3400.0])
     assert found == [1.0, 0.0, -2.0]
 
 
-def test_the_mean_gradient():
+def test_mean_gradient_is_weighted():
     assert mean_gradient(of(THREE)).tolist() == [1.0, 0.0]
     assert mean_gradient(of(THREE), torch.tensor([0.0, 1.0, 1.0]).double()).tolist() == [0.0, -0.5]
     assert mean_gradient(of(THREE), torch.zeros(3).double()).tolist() == [0.0, 0.0]
@@ -82,26 +84,26 @@ def test_the_mean_gradient():
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(-(2**20), 2**20), min_size=1, max_size=9), st.integers(-30, 30))
-def test_gradients_of_float32_that_cancel_cancel_exactly(some, exponent):
+def test_cancelling_float32_gradients_cancel_exactly(some, exponent):
     gradient = np.array([*some, -sum(some)], dtype=np.float32)[:, None] * np.float32(2.0) ** exponent
     assert mean_gradient(of(gradient, dtype=torch.float32)).tolist() == [0.0]
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-5, 1e18, 1e30])
-def test_products_of_float32_neither_vanish_nor_overflow(scale):
+def test_float32_products_neither_underflow_nor_overflow(scale):
     gradient = torch.tensor(THREE) * scale
     expected = np.array([3.0, -1.0, 1.0]) * float(np.float32(scale)) ** 2
     np.testing.assert_allclose(applied(Alignment(), of(gradient, dtype=torch.float32)), expected, rtol=1e-6)
 
 
-def test_wide_models_are_gone_through_in_blocks(monkeypatch):
+def test_wide_models_are_processed_in_blocks(monkeypatch):
     monkeypatch.setattr("turnout.core.updates._BLOCK", 1)
     monkeypatch.setattr("turnout.core.updates._COLUMNS", 3)
     gradient = np.random.default_rng(0).normal(size=(4, 10))
     np.testing.assert_allclose(applied(Alignment(), of(gradient)), gradient @ gradient.mean(axis=0), rtol=1e-12)
 
 
-def test_needs():
+def test_missing_measurement_is_refused():
     assert Alignment().needs == ("start_gradient",)
     assert Alignment(psi=0.1).needs == ("start_gradient", "inexactness")
     assert SignOfAlignment().needs == ("start_gradient",)
@@ -109,6 +111,6 @@ def test_needs():
 
 
 @pytest.mark.parametrize("psi", [-0.1, float("inf"), "1", None])
-def test_refusals(psi):
+def test_invalid_arguments_raise(psi):
     with pytest.raises(ConfigurationError, match=r"psi: got .*, needed a finite number >= 0"):
         Alignment(psi)

@@ -1,4 +1,4 @@
-"""q-FFL's step: its limits, and what no loss may do to it; the rule itself is compared in tests/oracles."""
+"""q-FFL's step: limits and extreme losses. `tests/oracles` compares the rule itself."""
 
 import pytest
 import torch
@@ -22,17 +22,17 @@ def weights_of(loss, delta, q, lr=0.1, weights=None):
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=6), st.floats(-5, 5))
-def test_at_q_0_it_is_the_mean(loss, value):
+def test_q_zero_is_the_mean(loss, value):
     assert weights_of(loss, [[value]] * len(loss), 0.0).tolist() == pytest.approx([1 / len(loss)] * len(loss))
 
 
-def test_large_q_leaves_the_worst_served_alone():
+def test_large_q_uses_only_the_worst_served_client():
     weights = weights_of([1.0, 2.0, 1.9], [[1.0]] * 3, 500.0)
     assert weights[1] > 1e9 * weights[2] > 0
     assert weights[0] < 1e-100
 
 
-def test_the_worse_served_count_more_and_a_larger_q_makes_smaller_steps():
+def test_higher_loss_has_higher_weight_and_larger_q_has_smaller_steps():
     for q in (0.5, 1.0, 2.0, 10.0):
         weights = weights_of([1.0, 2.0], [[1.0], [1.0]], q)
         assert weights[1] / weights[0] == pytest.approx(2.0**q)
@@ -45,20 +45,20 @@ def test_the_worse_served_count_more_and_a_larger_q_makes_smaller_steps():
     st.sampled_from([0.0, 0.1, 1.0, 10.0, 1000.0]),
     st.sampled_from([0.0, 1e-200, 1.0, 1e30, 1e160]),
 )
-def test_no_loss_and_no_update_makes_nan(loss, q, value):
+def test_no_loss_or_update_gives_nan(loss, q, value):
     weights = weights_of(loss, [[value]] * len(loss), q)
     assert torch.isfinite(weights).all()
     assert (weights >= 0).all()
     assert weights.sum() <= 1 + 1e-12
 
 
-def test_earlier_weights_count_in_both_sums():
+def test_earlier_weights_enter_both_sums():
     twice = weights_of([1.0, 2.0], [[1.0], [3.0]], 1.0, weights=torch.tensor([2.0, 1.0], dtype=torch.float64))
     thrice = weights_of([1.0, 1.0, 2.0], [[1.0], [1.0], [3.0]], 1.0)
     assert twice.tolist() == pytest.approx([float(thrice[:2].sum()), float(thrice[2])])
 
 
-def test_the_step_size_is_that_of_the_round():
+def test_step_size_is_that_of_the_round():
     lr = Halving(0.4, start=1, every=1, most=1)
     old = report([0, 1], version=0, seen={"start_loss": torch.ones(2)})
     new = report([0, 1], version=1, seen={"start_loss": torch.ones(2)})
@@ -69,7 +69,7 @@ def test_the_step_size_is_that_of_the_round():
     assert qffl(Sgd(lr=lr)).weighting == (DivideByCurvature(1.0, lr),)
 
 
-def test_the_step_size_must_be_that_of_the_local_rule():
+def test_different_local_step_size_is_refused():
     with pytest.raises(
         ConfigurationError, match=r"step size, 0\.2 here, .*lr=0\.1: write DivideByCurvature\(lr=0\.2\)"
     ):
@@ -82,6 +82,6 @@ def test_the_step_size_must_be_that_of_the_local_rule():
     ("options", "message"),
     [({"q": -1.0}, r"q: got -1\.0, needed a finite number >= 0"), ({"lr": 0.0}, r"lr: got 0\.0, needed")],
 )
-def test_bad_options(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         DivideByCurvature(**options)

@@ -1,3 +1,5 @@
+"""Weights by known participation rates."""
+
 import numpy as np
 import pytest
 import torch
@@ -38,17 +40,17 @@ def test_divides_by_the_rates(piece, known):
         (KnownRates(), (0.5, 0.5, 0.5, 0.0), "rate of client 3 is 0.0"),
     ],
 )
-def test_refusals(piece, known, message):
+def test_invalid_arguments_raise(piece, known, message):
     with pytest.raises(ConfigurationError, match=message):
         piece.init(federation(4, rates=known))
 
 
-def test_a_selection_that_takes_only_some_makes_rates_unknown(tiny):
+def test_partial_selection_makes_rates_unknown(tiny):
     with pytest.raises(ConfigurationError, match="a selection that takes only some of the available clients"):
         Simulation(Experiment(tiny, models.Logistic(), known_statistics(also=(Uniform(2),))))
 
 
-def test_a_trace_knows_its_rates(tiny):
+def test_trace_provides_its_rates(tiny):
     rows = tuple((k, 0, k + 1) for k in range(8))
     simulation = Simulation(Experiment(tiny, models.Logistic(), known_statistics(), Population(Trace(rows))))
     inverse = simulation.state.slots["weighting.0"]["inverse"]

@@ -1,4 +1,4 @@
-"""MW-Fed's weights: who counts more, by how much, and that nothing overflows."""
+"""MW-Fed's weights."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def weights(state, piece=None):
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, N - 1), st.floats(-1, 1)), max_size=N), max_size=30), st.floats(1.1, 9)
 )
-def test_equals_multiplying_and_dividing_by_the_sum(rounds, factor):
+def test_equals_direct_multiplication_and_normalisation(rounds, factor):
     piece, v = MultiplicativeWeights(factor), np.full(N, 1 / N)
     rounds = [tuple(zip(*dict(pairs).items(), strict=True)) for pairs in rounds if pairs]
     for clients, gaps in rounds:
@@ -42,12 +42,12 @@ def test_equals_multiplying_and_dividing_by_the_sum(rounds, factor):
     np.testing.assert_allclose(weights(after(rounds, piece), piece), v, rtol=1e-9)
 
 
-def test_who_is_content_keeps_its_place_and_a_gap_of_zero_is_not_content():
+def test_content_client_keeps_its_weight_and_zero_gap_is_not_content():
     state = after([((0, 1, 2), (-0.1, 0.0, 2.0))])
     assert state["times"].tolist() == [0, 1, 1, 0, 0, 0]
 
 
-def test_after_a_thousand_rounds_weights_are_still_numbers_that_sum_to_one():
+def test_weights_stay_finite_and_normalised_after_a_thousand_rounds():
     state = after([((0, 1), (1.0, 1.0))] * 1000 + [((0,), (1.0,))])
     found = weights(state)
     np.testing.assert_allclose(found[:2], [0.8, 0.2], rtol=1e-9)
@@ -55,7 +55,7 @@ def test_after_a_thousand_rounds_weights_are_still_numbers_that_sum_to_one():
     assert (found >= 0).all()
 
 
-def test_a_round_uses_what_earlier_rounds_have_led_to():
+def test_round_uses_weights_of_earlier_rounds():
     piece = MultiplicativeWeights()
     one = report([1, 4], seen={"appeal_gap": torch.ones(2)})
     ones = torch.ones(2, dtype=torch.float64)
@@ -65,26 +65,26 @@ def test_a_round_uses_what_earlier_rounds_have_led_to():
     assert second.tolist() == pytest.approx([4 / 12] * 2)
 
 
-def test_shares_are_one_on_average():
+def test_shares_have_mean_one():
     state = after([((1, 4), (1.0, 1.0))])
     share = MultiplicativeWeights().per_client_inputs(np.arange(N), state, KNOWN)["share"]
     assert share.mean() == pytest.approx(1.0)
     assert share.tolist() == pytest.approx([0.5, 2.0, 0.5, 0.5, 2.0, 0.5])
 
 
-def test_who_sends_two_reports_counts_once():
+def test_two_reports_of_a_client_count_once():
     twice = after([((1, 1, 2), (1.0, 1.0, 1.0))])
     assert twice["times"].tolist() == [0, 1, 1, 0, 0, 0]
     np.testing.assert_allclose(weights(twice), weights(after([((1, 2), (1.0, 1.0))])))
 
 
-def test_the_recipe_says_how_much_anyone_works_at_most():
+def test_recipe_declares_the_maximum_work():
     local = mw_fed(Sgd(steps=7), most=3.0).local
     assert isinstance(local, Sgd)
     assert local.steps.most == 3.0  # type: ignore[union-attr]
 
 
-def test_bad_options_and_what_it_needs():
+def test_invalid_options_and_missing_measurements_raise():
     with pytest.raises(ConfigurationError, match=r"factor: got 1\.0, needed a number > 1"):
         MultiplicativeWeights(1.0)
     with pytest.raises(ConfigurationError, match=r"factor: got nan, needed a finite number > 0"):

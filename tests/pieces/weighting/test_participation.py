@@ -1,3 +1,5 @@
+"""FedAU's participation weights."""
+
 import numpy as np
 import pytest
 import torch
@@ -20,33 +22,33 @@ def run(piece, there, at_the_end=False):
     return np.array([*rows, piece.client_weights(state.version, state.slots["weighting.0"], known)])
 
 
-def test_an_example_by_hand():
-    """K = 3; there in rounds 1, 2 and 8: intervals 2, 1, then 3 and 3 cut off, of which the visit ends the last."""
+def test_equals_a_hand_computed_example():
+    """K = 3; available in rounds 1, 2 and 8: intervals 2, 1, then 3 and 3 cut off, of which the visit ends the last."""
     there = np.zeros((10, 1), dtype=bool)
     there[[1, 2, 8], 0] = True
     expected = [1, 1, 2, 1.5, 1.5, 1.5, 2, 2, 2, 2.25, 2.25]
     np.testing.assert_array_equal(run(Participation(3), there)[:, 0], expected)
 
 
-def test_who_never_comes_weighs_k_after_k_rounds():
+def test_absent_client_has_weight_k_after_k_rounds():
     weights = run(Participation(7), np.zeros((30, 2), dtype=bool))
     assert (weights[:7] == 1).all()
     assert (weights[7:] == 7).all()
     assert (run(Participation(None), np.zeros((30, 2), dtype=bool)) == 1).all()
 
 
-def test_who_always_comes_weighs_1():
+def test_always_available_client_has_weight_1():
     for piece in (Participation(5), Participation(None), Participation(5, average="exponential")):
         assert (run(piece, np.ones((30, 2), dtype=bool)) == 1).all()
 
 
-def test_cutoff_1_weighs_everyone_1():
+def test_cutoff_1_gives_weight_1():
     there = np.random.default_rng(0).random((50, 8)) < 0.3
     assert (run(Participation(1), there) == 1).all()
 
 
 @pytest.mark.parametrize("cutoff", [2, 5, 20, None])
-def test_weights_lie_between_1_and_the_cutoff(cutoff):
+def test_weights_are_between_1_and_the_cutoff(cutoff):
     there = np.random.default_rng(1).random((300, 40)) < np.linspace(0.01, 0.99, 40)
     weights = run(Participation(cutoff), there)
     assert (weights >= 1).all()
@@ -55,7 +57,7 @@ def test_weights_lie_between_1_and_the_cutoff(cutoff):
 
 @pytest.mark.parametrize("cutoff", [1, 5, 50, None])
 @pytest.mark.parametrize("p", [0.1, 0.4, 0.9])
-def test_long_run_mean_of_independent_rounds(p, cutoff):
+def test_mean_interval_converges_to_its_expectation(p, cutoff):
     """E[S] = (1 - (1 - p)^K) / p; the mean of n such intervals is within 5 standard errors, Var[S] < 1 / p^2."""
     N, T = 200, 600
     weights = run(Participation(cutoff), np.random.default_rng(2).random((T, N)) < p, at_the_end=True)[-1]
@@ -65,7 +67,7 @@ def test_long_run_mean_of_independent_rounds(p, cutoff):
     assert abs(weights.mean() - expected) < 5 / p / np.sqrt(intervals) + 2 * expected**2 / T * (cutoff != 1)
 
 
-def test_the_first_weight_is_1_and_no_round_weighs_by_itself():
+def test_first_weight_is_1_and_a_round_does_not_affect_its_own_weight():
     piece, known = Participation(50), federation(4, 1)
     state = piece.init(known)
     ones = torch.ones(2, dtype=torch.float64)
@@ -75,7 +77,7 @@ def test_the_first_weight_is_1_and_no_round_weighs_by_itself():
     assert weights.tolist() == [10.0, 1.0]
 
 
-def test_weights_multiply_what_comes_before_them():
+def test_earlier_weights_are_multiplied():
     piece, known = Participation(None), federation(2, 1)
     state = piece.init(known)
     piece.apply(torch.ones(1).double(), report([0]), 3, state, known)
@@ -84,7 +86,7 @@ def test_weights_multiply_what_comes_before_them():
 
 
 @pytest.mark.parametrize("piece", [Participation(3), Participation(3, average="exponential")])
-def test_two_reports_of_one_client_in_a_round_are_one_visit(piece):
+def test_two_reports_of_a_client_in_a_round_count_once(piece):
     known = federation(2, 1)
     once, twice = piece.init(known), piece.init(known)
     for version in (0, 4, 5):
@@ -95,7 +97,7 @@ def test_two_reports_of_one_client_in_a_round_are_one_visit(piece):
         assert torch.equal(once[name], twice[name])
 
 
-def test_state_is_three_numbers_a_client():
+def test_state_has_three_numbers_per_client():
     assert {k: v.shape for k, v in Participation().init(federation(9)).items()} == {
         "intervals": (9,),
         "last": (9,),
@@ -126,11 +128,11 @@ def test_state_is_three_numbers_a_client():
         ({"groups": (0, 0.5)}, r"groups: got \(0, 0.5\)"),
     ],
 )
-def test_refusals(options, message):
+def test_invalid_arguments_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         Participation(**options)
 
 
-def test_groups_must_name_every_client():
+def test_groups_that_omit_clients_are_refused():
     with pytest.raises(ConfigurationError, match="groups names a group for 3 clients, but there are 8"):
         Participation(groups=(0, 1, 0)).init(federation(8))

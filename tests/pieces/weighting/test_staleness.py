@@ -29,30 +29,30 @@ def weights(piece, *buffers, num_clients=8):
     return found.numpy()
 
 
-def test_equation_8_of_first_reports():
+def test_first_reports_follow_equation_8():
     np.testing.assert_allclose(weights(ExpectedStaleness(), ([3, 5], [4, 0])), [9 / 8, 1 / 8])
 
 
-def test_a_window_forgets_the_oldest_first():
+def test_window_forgets_the_oldest_first():
     buffers = [([2], [tau]) for tau in (50, 1, 2, 3, 4, 5)]
     np.testing.assert_allclose(weights(ExpectedStaleness(), *buffers) * 8, [3.0 + 1])
     np.testing.assert_allclose(weights(ExpectedStaleness(average="cumulative"), *buffers) * 8, [65 / 6 + 1])
     np.testing.assert_allclose(weights(ExpectedStaleness(average="authors_window"), *buffers) * 8, [(50 + 11) / 5 + 1])
 
 
-def test_both_reports_of_a_client_are_recorded_and_weigh_the_same():
+def test_both_reports_of_a_client_are_recorded_with_equal_weight():
     found = weights(ExpectedStaleness(), ([1, 1, 4], [6, 2, 0]))
     np.testing.assert_allclose(found * 8, [4 * 3 + 1, 4 * 3 + 1, 1])
 
 
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=12))
-def test_without_staleness_all_weigh_alike(clients):
+def test_zero_staleness_gives_equal_weights(clients):
     found = weights(ExpectedStaleness(), (clients, np.zeros(len(clients), dtype=int)))
     assert (found == found[0]).all()
     assert found[0] > 0
 
 
-def test_the_authors_code_leaves_the_model_where_all_are_fresh():
+def test_authors_variant_leaves_the_model_unchanged_if_all_reports_are_fresh():
     algorithm, known = compose(ExpectedStaleness("authors_code"), DivideBySum()), federation()
     state = algorithm.init(torch.ones(5, dtype=torch.float64), known)
     state, info = server_step(algorithm, state, buffer([0, 1], [0, 0], 0), known)
@@ -61,8 +61,8 @@ def test_the_authors_code_leaves_the_model_where_all_are_fresh():
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=8), st.sampled_from(["window", "cumulative", "exponential"]))
-def test_weight_times_share_of_reports_is_the_same_for_everyone_where_staleness_is_as_expected(taus, average):
-    """Equations (6) to (8): with the share ``p = 1 / (E[tau] B + 1)`` of all reports, ``w p`` is 1 / N for everyone."""
+def test_weight_times_share_of_reports_is_equal_for_expected_staleness(taus, average):
+    """Equations (6) to (8): with the share ``p = 1 / (E[tau] B + 1)`` of all reports, ``w p`` is 1 / N for every client."""
     buffer = (list(range(len(taus))), taus)
     share = 1 / (np.array(taus) * len(taus) + 1)
     found = weights(ExpectedStaleness(average=average), *[buffer] * 7)
@@ -70,21 +70,21 @@ def test_weight_times_share_of_reports_is_the_same_for_everyone_where_staleness_
 
 
 @given(st.integers(0, 10_000), st.sampled_from(["constant", "polynomial", "exponential", "hinge"]))
-def test_discounts_are_one_for_the_fresh_and_never_grow(tau, rule):
+def test_discounts_are_one_at_zero_and_never_increase(tau, rule):
     piece = ByStaleness(rule)
     fresh, some, more = piece.of(np.array([0, tau, tau + 1]))
     assert fresh == 1
     assert 0 <= more <= some <= 1
 
 
-def test_discounts_at_known_places():
+def test_discounts_equal_known_values():
     taus = np.array([0, 3, 4, 6])
     np.testing.assert_allclose(ByStaleness().of(taus), [1, 0.5, 5**-0.5, 7**-0.5])
     np.testing.assert_allclose(ByStaleness("hinge").of(taus), [1, 1, 1, 1 / 21])
     np.testing.assert_allclose(ByStaleness("exponential", base=2.0).of(taus), [1, 8, 16, 64])
 
 
-def test_a_reverse_exponential_survives_any_staleness():
+def test_reverse_exponential_is_finite_for_any_staleness():
     piece = compose(ByStaleness("exponential", base=2.0), DivideBySum())
     state = piece.init(torch.zeros(5, dtype=torch.float64), federation())
     _, info = server_step(piece, state, buffer([0, 1], [5000, 0], 0), federation())
@@ -111,6 +111,6 @@ def test_a_reverse_exponential_survives_any_staleness():
         ),
     ],
 )
-def test_refusals(make, message):
+def test_invalid_arguments_raise(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()

@@ -1,4 +1,4 @@
-"""What weightings and servers declare of whose participation changes a client's report, and who may be sampled with them."""
+"""Declared dependence of reports on the participation of other clients, and the samplings that it permits."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def weight_of_the_last(piece, draws):
 
 
 @pytest.mark.parametrize("name", WEIGHTINGS)
-def test_participation_of_others_changes_weights_only_where_that_is_declared(name):
+def test_only_declared_weightings_depend_on_others_participation(name):
     piece = WEIGHTINGS[name]
     found = {weight_of_the_last(piece, draws) for draws in (([7], [], [7]), ([1, 7], [3], [7]), ([7], [], [1, 3, 7]))}
     assert (len(found) > 1) == (piece.participation == "others")
@@ -57,7 +57,7 @@ def test_participation_of_others_changes_weights_only_where_that_is_declared(nam
 
 
 @pytest.mark.parametrize("name", WEIGHTINGS)
-def test_what_shares_participation_is_refused_with_coins(name):
+def test_weightings_with_shared_participation_are_refused_with_poisson(name):
     piece = WEIGHTINGS[name]
     ends = () if isinstance(piece, to.weighting.DivideByClients) else (to.weighting.DivideByClients(),)
     if hasattr(piece, "divisor_is_public"):
@@ -72,7 +72,7 @@ def test_what_shares_participation_is_refused_with_coins(name):
         to.compose(*pieces)
 
 
-def test_the_refusals_say_why():
+def test_refusals_give_the_reason():
     pieces = (to.weighting.DivideByClients(), to.selection.Poisson(0.1), PrivateSum(sampling_rate=0.1))
     with pytest.raises(ConfigurationError, match="Participation treats a client's report by which other clients were"):
         to.compose(to.weighting.Participation(groups=GROUPS), *pieces)
@@ -98,8 +98,8 @@ def test_the_refusals_say_why():
         to.compose(Unknown(), *pieces)
 
 
-def test_a_client_that_is_not_drawn_leaves_no_trace_in_what_others_add():
-    """The attack: what a round without client 0 moves the model by, with and without it in an earlier round."""
+def test_unsampled_client_leaves_no_trace_in_contributions_of_others():
+    """The attack: the change of the model in a round without client 0, with and without it in an earlier round."""
     known, moves = federation(N, P), []
     algorithm = to.compose(
         to.weighting.Participation(),
