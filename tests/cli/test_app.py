@@ -1,3 +1,5 @@
+"""The command line as a whole: help, examples, version."""
+
 from __future__ import annotations
 
 import re
@@ -43,13 +45,13 @@ Turnout = Callable[..., Any]
         (("data", "show"), "turnout data show digits"),
     ],
 )
-def test_help_teaches_by_example(command: tuple[str, ...], example: str, turnout: Turnout) -> None:
+def test_help_shows_examples(command: tuple[str, ...], example: str, turnout: Turnout) -> None:
     result = turnout(*command, "--help")
     assert result.exit_code == 0
     assert example in result.stdout
 
 
-def test_help_names_defaults(turnout: Turnout) -> None:
+def test_help_shows_defaults(turnout: Turnout) -> None:
     shown = " ".join(turnout("run", "--help").stdout.split())
     for text in ("(default: fedau)", "(default: 100)", "(default: 10)", "(default: runs/ALGORITHM-DATA-SEED)"):
         assert text in shown
@@ -59,7 +61,7 @@ def examples(epilog: str) -> list[list[str]]:
     return [shlex.split(line) for line in epilog.splitlines() if line.startswith("turnout ")]
 
 
-def test_the_settings_in_the_examples_are_sound() -> None:
+def test_example_settings_are_valid() -> None:
     for words in examples(run.EPILOG):
         Settings.of(*(layers.override(word) for word in words if re.match(r"[a-z_.]+=", word)))
     for words in examples(compare.EPILOG):
@@ -68,7 +70,7 @@ def test_the_settings_in_the_examples_are_sound() -> None:
         assert [found.settings(name).name for name in names] == names
 
 
-def test_the_reproductions_in_the_examples_can_be_run() -> None:
+def test_example_reproductions_exist() -> None:
     named = [words for words in examples(reproduce.EPILOG) if words[2:]]
     assert named
     for words in named:
@@ -79,16 +81,16 @@ def test_the_reproductions_in_the_examples_can_be_run() -> None:
         assert panels.plans(made, only, over, Path("runs"))
 
 
-def test_the_grids_in_the_examples_are_sound() -> None:
+def test_example_grids_are_valid() -> None:
     for words in examples(sweep.EPILOG):
         axes = [words[i + 1] for i, word in enumerate(words) if word == "--grid"]
         found = grid_of([], axes)
         assert corners(space_of(found)) if "--trials" in words else points(found)
 
 
-def test_the_version_is_that_of_the_package(turnout: Turnout) -> None:
+def test_version_is_that_of_the_package(turnout: Turnout) -> None:
     assert turnout("--version").stdout == f"turnout {package.__version__}\n"
 
 
-def test_without_a_command_help_is_shown(turnout: Turnout) -> None:
+def test_no_command_shows_help(turnout: Turnout) -> None:
     assert "Usage: turnout" in turnout().output

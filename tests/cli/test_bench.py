@@ -1,3 +1,5 @@
+"""``turnout bench``."""
+
 from __future__ import annotations
 
 import json
@@ -24,7 +26,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "WORKLOADS", small)
 
 
-def test_a_workload_takes_the_settings_that_are_given(turnout: Turnout) -> None:
+def test_workload_uses_the_given_settings(turnout: Turnout) -> None:
     result = turnout("bench", "W3", "--rounds", 2, "--json", "local.steps=4", "--threads", torch.get_num_threads())
     assert result.exit_code == 0, result.exception
     found = json.loads(result.stdout)
@@ -34,14 +36,14 @@ def test_a_workload_takes_the_settings_that_are_given(turnout: Turnout) -> None:
     assert found["matrix_gflops"] > 0
 
 
-def test_threads_are_those_that_share_the_clients(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reported_threads_are_those_of_clients(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "num_processors", lambda: 2)
     for given, used in ((1, 1), (2, 2), (4, 2)):
         result = turnout("bench", "W2", "--rounds", 2, "--no-rates", "--json", "--threads", given)
         assert json.loads(result.stdout)["threads"] == used
 
 
-def test_a_cohort_may_be_larger_than_the_workloads_population(turnout: Turnout) -> None:
+def test_cohort_may_exceed_the_workloads_population(turnout: Turnout) -> None:
     found = json.loads(turnout("bench", "W2", "--rounds", 2, "--cohort", 15, "--no-rates", "--json").stdout)
     assert found["cohort"] == 15
     assert found["data_mb"] == pytest.approx(15 * 60 * (784 * 4 + 8) / 2**20, abs=0.1)
@@ -62,7 +64,7 @@ def test_any_experiment_can_be_timed(turnout: Turnout, small: tuple[str, ...]) -
     assert "fedvarp" in result.stdout
 
 
-def test_several_workloads_have_a_process_each(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_workloads_run_in_separate_processes(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     class Ended:
@@ -92,7 +94,7 @@ def test_several_workloads_have_a_process_each(turnout: Turnout, monkeypatch: py
         (("--config", "no.toml"), "no.toml: no such file"),
     ],
 )
-def test_bad_usage_is_refused(turnout: Turnout, arguments: tuple[str, ...], message: str) -> None:
+def test_invalid_usage_is_refused(turnout: Turnout, arguments: tuple[str, ...], message: str) -> None:
     result = turnout("bench", *arguments)
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())

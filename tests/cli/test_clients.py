@@ -1,4 +1,4 @@
-"""``turnout clients``, ``evaluate`` and ``query`` as an administrator types them, at a server that runs."""
+"""``turnout clients``, ``evaluate`` and ``query`` with a running server."""
 
 import json
 import re
@@ -22,7 +22,7 @@ RUN = (
 )
 
 
-def test_an_administrator_watches_judges_and_bans_while_a_run_goes_on(turnout, tmp_path, monkeypatch):
+def test_administrator_lists_evaluates_and_bans_during_a_run(turnout, tmp_path, monkeypatch):
     (tmp_path / "own.py").write_text(OWN)
     serve = command_line(tmp_path, "serve", *RUN, "--port", 0, "--min-clients", 2, "--folder", "run")
     serve.wait_for(lambda: "serving at" in serve.output)
@@ -73,12 +73,12 @@ def _number(folder):
         (("codes", "add", "0"), "codes add: got 0"),
     ],
 )
-def test_other_words_are_refused_with_what_to_write(words, said):
+def test_unknown_words_are_refused_with_a_correction(words, said):
     with pytest.raises(ConfigurationError, match=said):
         request_of(words)
 
 
-def test_a_folder_without_a_server_is_refused(turnout, tmp_path):
+def test_folder_without_a_server_is_refused(turnout, tmp_path):
     for command in (("clients",), ("evaluate",), ("query",)):
         words = ("label_histogram",) if command == ("query",) else ()
         result = turnout(*command, tmp_path, *words)

@@ -1,3 +1,5 @@
+"""``turnout compare``."""
+
 from __future__ import annotations
 
 import csv
@@ -31,7 +33,7 @@ server_lr = 10
 """
 
 
-def test_a_file_is_compared_and_the_table_and_the_report_come_last(turnout: Turnout) -> None:
+def test_settings_file_is_compared_with_table_and_report(turnout: Turnout) -> None:
     Path("small.toml").write_text(FILE)
     result = turnout("compare", "--config", "small.toml", "--jobs", 2)
     assert result.exit_code == 0, result.output
@@ -52,7 +54,7 @@ def test_a_file_is_compared_and_the_table_and_the_report_come_last(turnout: Turn
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_rounds_to_an_accuracy_are_told(turnout: Turnout, small: Sequence[str]) -> None:
+def test_rounds_to_a_target_accuracy_are_shown(turnout: Turnout, small: Sequence[str]) -> None:
     Path("small.toml").write_text("to_accuracy = 0.99\nrounds = 4\nseeds = 2\nevaluate_every = 1\n[algorithms.fedavg]")
     command = ("compare", "--config", "small.toml", "--jobs", 1, "--folder", "c", *small)
     result = turnout(*command)
@@ -71,7 +73,7 @@ def test_rounds_to_an_accuracy_are_told(turnout: Turnout, small: Sequence[str]) 
     assert float(row["bytes_to_target_median"]) == sum(reached.bytes for reached in first) / 2  # type: ignore[union-attr]
 
 
-def test_seeds_share_data_and_participation_between_algorithms(turnout: Turnout, small: Sequence[str]) -> None:
+def test_algorithms_share_data_and_participation_of_a_seed(turnout: Turnout, small: Sequence[str]) -> None:
     result = turnout("compare", "fedau", "mifa", "--seeds", 2, "--rounds", 6, "--jobs", 1, "--no-report", *small)
     assert result.exit_code == 0, result.output
     assert result.stdout.endswith("runs and tables: runs/compare-digits\n")
@@ -83,7 +85,7 @@ def test_seeds_share_data_and_participation_between_algorithms(turnout: Turnout,
     assert histories["mifa", 0].participation != histories["mifa", 1].participation
 
 
-def test_what_is_finished_is_not_repeated_and_what_is_not_goes_on(turnout: Turnout, small: Sequence[str]) -> None:
+def test_finished_runs_are_reused_and_unfinished_ones_resumed(turnout: Turnout, small: Sequence[str]) -> None:
     command = ("compare", "fedau", "fedavg", "--jobs", 1, "--no-report", "--folder", "c", *small)
     turnout(*command, "--seeds", 1, "--rounds", 3)
     before = Path("c/fedau/seed-0/rounds.parquet").stat().st_mtime_ns
@@ -97,21 +99,21 @@ def test_what_is_finished_is_not_repeated_and_what_is_not_goes_on(turnout: Turno
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_every_run_has_so_many_threads(jobs: int, turnout: Turnout, small: Sequence[str]) -> None:
+def test_threads_apply_to_every_run(jobs: int, turnout: Turnout, small: Sequence[str]) -> None:
     command = ("compare", "fedau", "mifa", "--seeds", 1, "--rounds", 2, "--no-report", "--jobs", jobs, *small)
     assert turnout(*command, "--threads", 2).exit_code == 0
     found = [json.loads(path.read_text())["threads"] for path in Path("runs").rglob("environment.json")]
     assert found == [2, 2]
 
 
-def test_a_run_of_a_comparison_is_a_run_like_any_other(turnout: Turnout, small: Sequence[str]) -> None:
+def test_run_of_a_comparison_can_be_read_like_any_other(turnout: Turnout, small: Sequence[str]) -> None:
     turnout("compare", "mifa", "--seeds", "3,", "--rounds", 3, "--jobs", 1, "--no-report", "--folder", "c", *small)
     result = turnout("run", "--resume", "c/mifa/seed-3", "--rounds", 4)
     assert result.exit_code == 0, result.output
     assert result.stdout.endswith("after 4 rounds\n")
 
 
-def test_settings_of_one_algorithm_are_its_own(turnout: Turnout, small: Sequence[str]) -> None:
+def test_settings_of_one_algorithm_do_not_affect_others(turnout: Turnout, small: Sequence[str]) -> None:
     turnout(
         "compare", "fedau", "average_all", "--seeds", 1, "--rounds", 1, "--jobs", 1, "--no-report", "--folder", "c",
         *small, "average_all.server_lr=10", "local.lr=0.5", "fedau.local.lr=0.25",
@@ -122,9 +124,7 @@ def test_settings_of_one_algorithm_are_its_own(turnout: Turnout, small: Sequence
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_failing_run_is_named_the_others_finish_and_the_exit_code_is_1(
-    turnout: Turnout, small: Sequence[str]
-) -> None:
+def test_failing_run_is_named_and_exit_code_is_1(turnout: Turnout, small: Sequence[str]) -> None:
     result = turnout(
         "compare", "fedau", "fedavg", "--seeds", 1, "--rounds", 6, "--jobs", 1, "--folder", "c", *small,
         "--availability", "everyone", "fedau.local.lr=3e38",
@@ -135,7 +135,7 @@ def test_a_failing_run_is_named_the_others_finish_and_the_exit_code_is_1(
     assert Path("c/report.html").exists()
 
 
-def test_ctrl_c_says_how_to_go_on(turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_explains_how_to_resume(turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object, **__: object) -> None:
         raise Interrupted("stopped after round 1 of 2")
 
@@ -146,7 +146,7 @@ def test_ctrl_c_says_how_to_go_on(turnout: Turnout, small: Sequence[str], monkey
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_without_the_libraries_for_a_report_the_comparison_stands(
+def test_missing_report_packages_do_not_fail_the_comparison(
     turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import sys
@@ -180,14 +180,14 @@ def test_without_the_libraries_for_a_report_the_comparison_stands(
         (("fedau", "fedau.cutof=1"), "unknown option 'algorithm.cutof' of fedau: did you mean 'cutoff'?"),
     ],
 )
-def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:
+def test_invalid_usage_prints_one_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:
     result = turnout("compare", "--rounds", 1, *arguments)
     assert result.exit_code == 2
     assert f"Error: {message}" in result.stderr
     assert not Path("runs").exists()
 
 
-def test_a_folder_with_other_runs_is_refused_before_anything_runs(turnout: Turnout, small: Sequence[str]) -> None:
+def test_folder_with_other_runs_is_refused_at_the_start(turnout: Turnout, small: Sequence[str]) -> None:
     command = ("compare", "fedau", "--jobs", 1, "--no-report", "--folder", "c", "--rounds", 2, *small)
     turnout(*command, "--seeds", "1,")
     result = turnout(*command, "--seeds", 2, "local.lr=0.5")
@@ -204,7 +204,7 @@ def test_a_folder_with_other_runs_is_refused_before_anything_runs(turnout: Turno
         ("sweep", "--grid", "local.lr=0.1..0.2", "--trials", "2", "selection.name=uniform", "selection.cohort_size=99"),
     ],
 )
-def test_a_refused_comparison_leaves_no_folder(command: Sequence[str], turnout: Turnout, small: Sequence[str]) -> None:
+def test_refused_comparison_creates_no_folder(command: Sequence[str], turnout: Turnout, small: Sequence[str]) -> None:
     result = turnout(*command, "--seeds", 1, "--rounds", 1, "--jobs", 1, *small)
     assert result.exit_code == 2
     assert "cohort_size: got 99" in result.stderr

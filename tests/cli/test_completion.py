@@ -1,4 +1,4 @@
-"""Help and completion answer before PyTorch could have been imported."""
+"""Help and completion do not import PyTorch."""
 
 import subprocess
 import sys
@@ -38,11 +38,11 @@ def test_help_and_completion_import_nothing_heavy() -> None:
     assert shown.endswith(2 * "fedavg\nfedavg_p\nfedavgm\n" + "heavy: []\n")
 
 
-def test_every_kind_that_is_completed_can_be_listed() -> None:
+def test_every_completed_kind_can_be_listed() -> None:
     assert list(USAGE) == [*LISTED, "settings"]
 
 
-def test_the_package_has_what_it_names_and_nothing_else() -> None:
+def test_package_exports_exactly_its_names() -> None:
     assert set(to.__all__) == {name for name in vars(exports) if not name.startswith("__")} | {"__version__"}
     assert all(hasattr(to, name) for name in to.__all__)
     assert set(to.__all__) <= set(dir(to))

@@ -1,4 +1,4 @@
-"""``turnout conform``, on the JavaScript client, and on copies of it that break a rule each."""
+"""``turnout conform`` with the JavaScript client, and with copies that break one rule each."""
 
 import json
 import os
@@ -43,8 +43,8 @@ def trial(module, scenarios):
 
 
 @needs_node
-def test_the_javascript_client_conforms():
-    """In each scenario but those that take a second."""
+def test_javascript_client_conforms():
+    """In each scenario except those that take a second."""
     slow = [each for each in SCENARIOS if each.fault.headers]
     found = trial(MODULE, [each for each in SCENARIOS if ALL or each not in slow])
     assert {rule: wrong for rule, wrong in found.items() if wrong is not None} == {}
@@ -80,7 +80,7 @@ BROKEN = {
 
 @needs_node
 @pytest.mark.parametrize("name", BROKEN if ALL else ["a report whose answer is lost"])
-def test_violations_are_found(tmp_path, name):
+def test_violations_are_detected(tmp_path, name):
     rule, text, other, why = BROKEN[name]
     source = MODULE.read_text("utf-8")
     assert text in source
@@ -141,7 +141,7 @@ WORK = {"task": {"task": 3, "heartbeat": 2.0}}
         ),
     ],
 )
-def test_rules_that_hold_at_any_time(rule, log, why):
+def test_each_rule_is_violated_only_by_its_own_log(rule, log, why):
     """Each rule is violated by a log that is made for it, and the others are not."""
     found = {name: wrong for name, wrong in judge.in_general(log).items() if wrong is not None}
     assert list(found) == [rule]
@@ -154,8 +154,8 @@ def test_rules_that_hold_at_any_time(rule, log, why):
     assert set(judge.in_general(quiet).values()) == {None}
 
 
-def test_wrong_answers_to_queries_are_found():
-    """A count that is off by one, and an answer to what no client can know; the right one and none at all are fine."""
+def test_wrong_answers_to_queries_are_detected():
+    """A count that is off by one, and an answer about an unknown function; correct and declined answers pass."""
     worker = Worker(Computer(trial_of()[0]))
     told = {"question": question_tensor(Question("count").table())[None]}
     task = Assignment(FIRST_TASK, 0, "query", 0, "0" * 64, 0, 9.0, wire_told(told, 0))
@@ -172,7 +172,7 @@ def test_wrong_answers_to_queries_are_found():
     assert "a function that the client cannot have" in (judge.of_queries(worker, log(unknown, 18)) or "")
 
 
-def test_commands_that_cannot_be_tried_are_refused():
+def test_commands_that_cannot_be_tested_are_refused():
     def conform(*arguments):
         result = CliRunner().invoke(app, ["conform", *arguments])
         return " ".join(result.output.split()), result.exit_code

@@ -1,3 +1,5 @@
+"""``turnout data``."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -10,14 +12,14 @@ import pytest
 Turnout = Callable[..., Any]
 
 
-def test_data_sets_are_listed_with_their_place(turnout: Turnout) -> None:
+def test_data_sets_are_listed_with_their_directory(turnout: Turnout) -> None:
     result = turnout("data", "list", "--directory", ".")
     assert result.exit_code == 0, result.output
     assert "turnout data fetch mnist" in result.stdout
     assert "1,797 scanned digits" in result.stdout
 
 
-def test_who_would_hold_what_is_shown(turnout: Turnout) -> None:
+def test_partition_is_shown_by_client(turnout: Turnout) -> None:
     result = turnout("data", "show", "digits", "num_clients=7", "data.partition=classes_per_client", "k=2")
     assert result.exit_code == 0, result.output
     row = next(line.split() for line in result.stdout.splitlines() if line.strip().startswith("training"))
@@ -29,7 +31,7 @@ def test_who_would_hold_what_is_shown(turnout: Turnout) -> None:
     assert Path("runs/digits-clients.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_picture_goes_where_it_should(turnout: Turnout) -> None:
+def test_figure_is_written_to_the_requested_path(turnout: Turnout) -> None:
     result = turnout("data", "show", "digits", "client_test_fraction=0.2", "unseen_clients=5", "-o", "who.svg")
     assert "<svg" in Path("who.svg").read_text()
     for part in ("client test", "unseen, training", "unseen, test"):
@@ -38,7 +40,7 @@ def test_the_picture_goes_where_it_should(turnout: Turnout) -> None:
     assert "needed a file that ends in .pdf, .svg, .png" in turnout("data", "show", "digits", "-o", "who.xyz").stderr
 
 
-def test_the_seed_is_that_of_the_partition(turnout: Turnout) -> None:
+def test_seed_determines_the_partition(turnout: Turnout) -> None:
     one, same, other = (
         turnout("data", "show", "digits", "num_clients=10", "--seed", seed).stdout for seed in (1, 1, 2)
     )
@@ -46,7 +48,7 @@ def test_the_seed_is_that_of_the_partition(turnout: Turnout) -> None:
     assert one != other
 
 
-def test_fetching_passes_on_what_was_asked(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_passes_its_options(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {}
 
     def fetch(name: str, directory: Path | None = None, *, force: bool = False) -> Path:
@@ -73,13 +75,13 @@ def test_fetching_passes_on_what_was_asked(turnout: Turnout, monkeypatch: pytest
         (("show", "mnist", "--directory", "nowhere"), "or set TURNOUT_DATA=FOLDER (or data.directory=) to a folder"),
     ],
 )
-def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:
+def test_invalid_usage_prints_one_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:
     result = turnout("data", *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
 
 
-def test_a_table_of_ones_own_is_data(turnout, tmp_path):
+def test_table_file_is_a_data_set(turnout, tmp_path):
     rows = [f"{i % 7},{i % 3},clinic {i % 4},{'yes' if i % 2 else 'no'}" for i in range(80)]
     (tmp_path / "patients.csv").write_text("\n".join(["age,dose,clinic,ill", *rows]))
     where = ("--data", "table", f"data.path={tmp_path / 'patients.csv'}", "data.label=ill", "data.client=clinic")

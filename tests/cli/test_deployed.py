@@ -1,4 +1,4 @@
-"""A client builds from what a server tells it the algorithm that the server runs."""
+"""A client constructs the server's algorithm from the server's settings."""
 
 import json
 from types import SimpleNamespace
@@ -107,8 +107,8 @@ def sent(settings, experiment, engine=None):
 
 
 @pytest.mark.parametrize("number", range(len(CHANGES)), ids=lambda number: str(CHANGES[number]))
-def test_a_client_needs_nothing_but_its_data(number, data, mine):
-    """Every aggregation, guard, correction, selection, pace and server optimizer, with recipes that it goes with."""
+def test_client_needs_only_its_data(number, data, mine):
+    """Every aggregation, guard, correction, selection, pace and server optimizer, in compatible recipes."""
     change, tried = CHANGES[number], 0
     for name in (*DEPLOYED[number:], *DEPLOYED[:number]):
         if change and tried == MOST:
@@ -129,8 +129,8 @@ def test_a_client_needs_nothing_but_its_data(number, data, mine):
 
 
 @pytest.mark.parametrize("name", DEPLOYED)
-def test_a_client_speaks_the_servers_messages(name, data, mine):
-    """What comes with a task, and what a client keeps, has the same form where the client knows nothing of the others."""
+def test_client_and_server_agree_on_messages(name, data, mine):
+    """Tasks and client memory have the same form, although the client has only its own data."""
     settings = Settings.of(BASE | {"algorithm": {"name": name, **OPTIONS.get(name, {})}})
     there = Computer(settings.experiment(data))
     try_model(there.clients(0, 0), 16)
@@ -140,8 +140,8 @@ def test_a_client_speaks_the_servers_messages(name, data, mine):
     assert {n: v.shape for n, v in client.memory.items()} == {n: v.shape for n, v in there.memory.items()}
 
 
-def test_files_of_the_server_are_not_sent(tmp_path):
-    """A server reads its data from files; clients with data of their own need no such files, and are not told of them."""
+def test_paths_of_the_server_are_not_sent(tmp_path):
+    """A server reads its data from files that clients do not need."""
     rows = "\n".join(f"{i % 3},{i}.5,{i * i % 7},{'ab'[i % 2]}" for i in range(40))
     (tmp_path / "rows.csv").write_text(f"who,p,q,label\n{rows}\n")
     table = {"name": "table", "path": str(tmp_path / "rows.csv"), "label": "label", "client": "who"}
@@ -168,7 +168,7 @@ def test_files_of_the_server_are_not_sent(tmp_path):
         clients_experiment(told, "table", None, 0, "cpu")
 
 
-def test_functions_for_queries_have_names_of_their_own(tmp_path):
+def test_query_functions_have_distinct_names(tmp_path):
     (tmp_path / "mine.py").write_text(
         "def income(x, y):\n    return x[:, 0]\ndef targets(x, y):\n    return y\nTEN = 10\n"
     )
@@ -183,7 +183,7 @@ def test_functions_for_queries_have_names_of_their_own(tmp_path):
             functions_of([f"{tmp_path}/mine.py:{name}" for name in names])
 
 
-def test_another_loss_is_another_run(data, mine):
+def test_different_loss_is_a_different_run(data, mine):
     settings = Settings.of(BASE)
     told = sent(settings, settings.experiment(data))
     told["describes"]["loss"] = "squared_error"
@@ -191,7 +191,7 @@ def test_another_loss_is_another_run(data, mine):
         clients_experiment(told, mine, None, None, "cpu")
 
 
-def test_limits_of_a_server(turnout, monkeypatch):
+def test_server_limits_reach_the_options(turnout, monkeypatch):
     options = []
 
     def stop(*given):

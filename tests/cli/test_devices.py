@@ -1,4 +1,4 @@
-"""GPUs on the command line, which no machine of the tests has: faked as far as one can tell without using them."""
+"""GPUs on the command line, simulated."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def settings(device: str) -> Any:
         ("cpu", None, None, ()),
     ],
 )
-def test_runs_share_gpus(
+def test_runs_are_distributed_over_gpus(
     device: str, jobs: int | None, at_once: int | None, devices: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All GPUs, or those that were listed; every experiment names the one that its process has for its own."""
+    """All GPUs, or the listed ones; every experiment names the one of its process."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     options = CompareOptions(device=device, jobs=jobs)
     named = options.device_of_runs()
@@ -44,7 +44,7 @@ def test_runs_share_gpus(
         options.resources([settings("cuda")], "cuda:0,cuda:3")
 
 
-def test_one_run_has_one_device(turnout: Turnout) -> None:
+def test_single_run_has_one_device(turnout: Turnout) -> None:
     result = turnout("run", "--device", "cuda:0,cuda:1")
     assert result.exit_code == 2
     assert "device: got 'cuda:0,cuda:1', needed one device; torchrun has one run use several" in result.stderr

@@ -1,4 +1,4 @@
-"""The files of settings in the repository are sound; declarations of reproductions have tests of their own."""
+"""Settings files in the repository are valid."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ CLAIMS = {ROOT / "reproductions" / "papers.toml"}
 FILES = sorted({*ROOT.glob("examples/*.toml"), *ROOT.glob("reproductions/**/*.toml")} - DECLARATIONS - CLAIMS)
 
 
-def test_there_are_files() -> None:
+def test_examples_exist() -> None:
     assert {"demo.toml", "late.toml", "run.toml"} <= {path.name for path in FILES}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_file_has_settings_that_can_be_run(path: Path) -> None:
+def test_every_example_has_runnable_settings(path: Path) -> None:
     layer = layers.read(path)
     layer.pop("grid", None)  # which turnout sweep takes out
     found = Layers.of([layer])
@@ -31,7 +31,7 @@ def test_every_file_has_settings_that_can_be_run(path: Path) -> None:
     assert all(settings.algorithm().name == settings.name for settings in made)
 
 
-def test_the_demo_compares_what_it_should() -> None:
+def test_demo_compares_the_documented_algorithms() -> None:
     found = Layers.of([layers.read(ROOT / "examples" / "demo.toml")])
     assert set(found.names) == {
         "average_participating", "average_all", "fedau", "known_statistics", "fedvarp", "mifa",

@@ -1,3 +1,5 @@
+"""``turnout export``."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -11,7 +13,7 @@ import turnout as to
 Turnout = Callable[..., Any]
 
 
-def test_a_run_becomes_named_tensors(turnout: Turnout, small: Sequence[str]) -> None:
+def test_run_is_exported_as_named_tensors(turnout: Turnout, small: Sequence[str]) -> None:
     turnout(
         "run", "--algorithm", "fedavg_p", "--rounds", 1, "--folder", "run", *small, "--model", "mlp", "model.hidden=4"
     )
@@ -24,7 +26,7 @@ def test_a_run_becomes_named_tensors(turnout: Turnout, small: Sequence[str]) -> 
         assert all(torch.equal(load_file(file)[name], value) for name, value in result.state_dict(client).items())
 
 
-def test_what_cannot_be_exported_is_refused(turnout: Turnout, small: Sequence[str]) -> None:
+def test_runs_without_model_are_refused(turnout: Turnout, small: Sequence[str]) -> None:
     turnout("run", "--algorithm", "fedavg", "--rounds", 1, "--folder", "run", *small)
     found = turnout("export", "run", "model.safetensors", "--client", 0)
     assert found.exit_code == 2
@@ -32,5 +34,5 @@ def test_what_cannot_be_exported_is_refused(turnout: Turnout, small: Sequence[st
     assert turnout("export", "nowhere", "model.safetensors").exit_code == 2
 
 
-def test_help_shows_how_torch_loads_it(turnout: Turnout) -> None:
+def test_help_shows_loading_with_torch(turnout: Turnout) -> None:
     assert "load_state_dict(load_file(" in turnout("export", "--help").stdout

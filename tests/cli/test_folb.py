@@ -1,4 +1,4 @@
-"""FOLB and its company on the command line, and work that varies."""
+"""FOLB and related algorithms on the command line, and random amounts of work."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def settings(*overrides: str) -> Settings:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_name_runs_with_its_defaults_and_learns(name: str, turnout: Turnout, small: Sequence[str]) -> None:
-    """10 of 10 clients if they are there, on the built-in data."""
+def test_recipes_learn_with_their_defaults(name: str, turnout: Turnout, small: Sequence[str]) -> None:
+    """10 of 10 available clients, on the built-in data."""
     result = turnout("run", "--algorithm", name, "--availability", "everyone", "--rounds", 15, *small)
     assert result.exit_code == 0, result.output
     history = History.load(f"runs/{name}-digits-0")
@@ -38,7 +38,7 @@ def test_each_name_runs_with_its_defaults_and_learns(name: str, turnout: Turnout
 
 
 @pytest.mark.parametrize("name", ["folb_two_set", "fednu"])
-def test_a_run_that_measures_first_goes_on_where_it_stopped(name: str, turnout: Turnout, small: Sequence[str]) -> None:
+def test_interrupted_run_with_measurements_resumes(name: str, turnout: Turnout, small: Sequence[str]) -> None:
     turnout("run", "--algorithm", name, "--rounds", 6, "--folder", "whole", *small)
     turnout("run", "--algorithm", name, "--rounds", 3, "--folder", "cut", *small)
     assert turnout("run", "--resume", "cut", "--rounds", 6).exit_code == 0
@@ -67,7 +67,7 @@ def test_options_reach_the_pieces() -> None:
 
 
 @pytest.mark.parametrize("unit", ["epochs", "steps"])
-def test_work_that_varies_can_be_written_on_the_command_line_and_in_a_file(unit: str, tmp_path: Path) -> None:
+def test_random_work_is_written_on_the_command_line_and_in_a_file(unit: str, tmp_path: Path) -> None:
     none = ["local.steps=none"] if unit == "epochs" else []
     local = settings(f"local.{unit}={WORK}", *none).algorithm().local
     assert local == Sgd(**{"steps": None, unit: UniformWork(1, 20)})
@@ -78,7 +78,7 @@ def test_work_that_varies_can_be_written_on_the_command_line_and_in_a_file(unit:
     assert Settings.of(read(path)).algorithm().local == local
 
 
-def test_work_that_varies_runs_and_is_in_what_is_saved(turnout: Turnout, small: Sequence[str]) -> None:
+def test_random_work_runs_and_is_saved(turnout: Turnout, small: Sequence[str]) -> None:
     arguments = (f"local.epochs={WORK.replace('20', '3')}", "local.steps=none", "local.batch_size=10")
     for name in ("fednova", "folb"):
         result = turnout("run", "--algorithm", name, "--rounds", 2, "--folder", name, *arguments, *small)
@@ -124,13 +124,13 @@ def test_work_that_varies_runs_and_is_in_what_is_saved(turnout: Turnout, small: 
         (("algorithm=fednova", "also.prox.mu=0.1"), "with Prox the gradients of a round do not count alike"),
     ],
 )
-def test_what_cannot_be_run_is_refused(overrides: tuple[str, ...], message: str) -> None:
+def test_invalid_settings_are_refused(overrides: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         settings(*overrides)
     assert message in str(caught.value)
 
 
-def test_a_cohort_larger_than_the_federation_is_refused_before_training(turnout: Turnout) -> None:
+def test_cohort_larger_than_the_federation_is_refused_at_the_start(turnout: Turnout) -> None:
     result = turnout("run", "--algorithm", "folb", "--rounds", 1, "data.num_clients=5", "data.alpha=1")
     assert result.exit_code == 2
     assert "cohort_size: got 10, needed at most the number of clients, 5" in result.stderr

@@ -1,4 +1,4 @@
-"""Whatever is written for an option, a run is one round long or refused in a sentence."""
+"""Any value of an option gives a run of one round or an error of one sentence."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ SLOW_CHECKS = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.da
 @example({"algorithm": {"name": "fedavg", "server_lr": 1e308}})
 @example({"local": {"lr": {"kind": "cosine", "initial": 1e308, "rounds": 3}}})
 @example({**BUFFERED, "population": {"speed": {"kind": "delays", "compute": {"kind": "lognormal", "sigma": 1e20}}}})
-def test_extreme_options_run_or_are_refused_in_a_sentence(layer: dict[str, Any]) -> None:
+def test_extreme_options_run_or_are_refused_in_one_sentence(layer: dict[str, Any]) -> None:
     one_round(layer)
 
 

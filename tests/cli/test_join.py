@@ -1,4 +1,4 @@
-"""``turnout serve`` and ``turnout join`` as people type them, each in a process of its own."""
+"""``turnout serve`` and ``turnout join`` as separate processes."""
 
 import json
 import re
@@ -26,8 +26,8 @@ MODEL = ("data.num_clients=4", "data.partition=iid", "model=logistic", "rounds=2
     ],
     ids=lambda value: value[1] if isinstance(value, tuple) else None,
 )  # fmt: skip
-def test_two_commands_are_enough(number, settings, tmp_path):
-    """Clients know the server's address and their own data, and nothing of what it runs."""
+def test_serve_and_join_suffice(number, settings, tmp_path):
+    """Clients have the server's address and their own data, and no settings."""
     (tmp_path / "own.py").write_text(OWN)
     serve = command_line(
         tmp_path, "serve", *MODEL, *settings, "--port", 0, "--min-clients", number, "--folder", "run", "--linger", 60
@@ -52,7 +52,7 @@ def test_two_commands_are_enough(number, settings, tmp_path):
         assert [line["what"] for line in read_log(tmp_path / f"sent-{k}")].count("report") >= 2
 
 
-def test_a_log_is_shown(turnout, tmp_path):
+def test_client_log_is_shown(turnout, tmp_path):
     lines = [
         {"time": "2026-01-01T00:00:00.000+00:00", "what": "enrolment", "bytes": 20, "name": "mine", "code": True},
         {"time": "2026-01-01T00:00:01.000+00:00", "what": "report", "task": 3, "phase": "train", "version": 7, "bytes": 4000,
@@ -79,7 +79,7 @@ def test_a_log_is_shown(turnout, tmp_path):
         (("--inspect", "missing"), "cannot be read (No such file or directory): give the file of join --log"),
     ],
 )
-def test_what_is_missing_is_said(arguments, message, turnout):
+def test_missing_requirements_are_named(arguments, message, turnout):
     result = turnout("join", *arguments)
     assert result.exit_code == 2
     assert message in result.output.replace("\n", " ")

@@ -1,3 +1,5 @@
+"""Layers of settings."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -9,13 +11,13 @@ from turnout.cli.layers import merge, override, read
 from turnout.core.checks import ConfigurationError
 
 
-def test_the_upper_layer_goes_first_table_by_table() -> None:
+def test_upper_layer_has_priority_per_table() -> None:
     under = {"rounds": 10, "local": {"lr": 0.1, "steps": 5}}
     assert merge(under, {"rounds": 20, "local": {"lr": 0.2}}) == {"rounds": 20, "local": {"lr": 0.2, "steps": 5}}
     assert under == {"rounds": 10, "local": {"lr": 0.1, "steps": 5}}
 
 
-def test_another_name_begins_with_its_own_options() -> None:
+def test_another_name_discards_options_of_the_previous_one() -> None:
     fedau = {"algorithm": {"name": "fedau", "cutoff": 10}}
     assert merge(fedau, {"algorithm": {"name": "mifa"}}) == {"algorithm": {"name": "mifa"}}
     assert merge(fedau, {"algorithm": {"name": "fedau"}}) == fedau
@@ -56,7 +58,7 @@ def test_a_file_is_a_layer(tmp_path: Path) -> None:
     assert read(path) == {"rounds": 3, "data": {"name": "mnist"}}
 
 
-def test_a_file_that_is_missing_or_no_toml_is_refused(tmp_path: Path) -> None:
+def test_missing_or_invalid_toml_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"a.toml: no such file; needed a TOML file"):
         read(tmp_path / "a.toml")
     with pytest.raises(ConfigurationError, match=r"cannot be read"):
@@ -66,7 +68,7 @@ def test_a_file_that_is_missing_or_no_toml_is_refused(tmp_path: Path) -> None:
         read(tmp_path / "b.toml")
 
 
-def test_settings_of_a_run_are_read_as_they_are_saved(tmp_path: Path) -> None:
+def test_settings_of_a_run_are_read_as_saved(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text('{"rounds": 3}')
     assert read(tmp_path / "settings.json") == {"rounds": 3}
     (tmp_path / "b.json").write_text("rounds = 3")
@@ -101,18 +103,18 @@ def test_malformed_settings_are_refused(tmp_path, name, content, message):
         read(path)
 
 
-def test_a_folder_is_no_file_of_settings(tmp_path):
+def test_folder_as_settings_file_is_refused(tmp_path):
     with pytest.raises(ConfigurationError, match=r"cannot be read: .*Is a directory"):
         read(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["local.lr=" + "[" * 5000, "rounds=" + "9" * 5000])
-def test_values_that_are_no_toml_are_texts(text):
+def test_non_toml_values_are_texts(text):
     (value,) = override(text.partition(".")[2] or text).values()
     assert value == text.partition("=")[2]
 
 
-def test_overrides_are_nested_only_so_deep():
+def test_nesting_of_overrides_is_limited():
     with pytest.raises(ConfigurationError, match=r"override 'a\.a\..*needed key=value"):
         override("a." * 3000 + "b=1")
     with pytest.raises(ConfigurationError, match="override: got settings that are nested more than 20 levels deep"):

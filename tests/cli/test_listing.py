@@ -1,3 +1,5 @@
+"""``turnout list``."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -30,7 +32,7 @@ def test_options_and_their_defaults_are_listed(turnout: Turnout) -> None:
     assert "evaluate_every=10" in turnout("list", "settings").stdout
 
 
-def test_everything_is_listed_without_a_kind(turnout: Turnout) -> None:
+def test_all_kinds_are_listed_by_default(turnout: Turnout) -> None:
     shown = turnout("list").stdout
     for kind in (*LISTED, "settings"):
         assert f"{kind}: " in shown
@@ -59,7 +61,7 @@ class Scaled(Guard, name="{name}"):
 '''
 
 
-def test_a_new_recipe_is_listed_at_once_and_runs(turnout: Turnout, built_in: Any, small: tuple[str, ...]) -> None:
+def test_new_recipe_is_listed_and_runs(turnout: Turnout, built_in: Any, small: tuple[str, ...]) -> None:
     built_in("turnout.algorithms", "fresh_in_listing", RECIPE.format(name="fresh_in_listing"))
     shown = turnout("list", "algorithms").stdout
     assert "Bends more than others." in shown
@@ -68,7 +70,7 @@ def test_a_new_recipe_is_listed_at_once_and_runs(turnout: Turnout, built_in: Any
     assert result.exit_code == 0, result.output
 
 
-def test_a_new_guard_is_listed_at_once_and_runs(turnout: Turnout, built_in: Any, small: tuple[str, ...]) -> None:
+def test_new_guard_is_listed_and_runs(turnout: Turnout, built_in: Any, small: tuple[str, ...]) -> None:
     built_in("turnout.pieces.guard", "scaled_in_listing", GUARD.format(name="scaled_in_listing"))
     shown = turnout("list", "guards").stdout
     assert "Scales updates in the test." in shown

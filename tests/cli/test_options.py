@@ -1,3 +1,5 @@
+"""Options of pieces from their signatures, and conversion of values."""
+
 from __future__ import annotations
 
 import os
@@ -57,7 +59,7 @@ from turnout.population import Cyclic
         (Sgd | None, {"lr": 0.3, "steps": "2"}, Sgd(lr=0.3, steps=2)),
     ],
 )
-def test_plain_values_become_the_type_that_is_asked_for(hint: Any, given: Any, expected: Any) -> None:
+def test_values_are_converted_to_the_annotated_type(hint: Any, given: Any, expected: Any) -> None:
     made = convert(hint, given, "place")
     assert made == expected
     assert type(made) is type(expected)
@@ -94,18 +96,18 @@ def test_plain_values_become_the_type_that_is_asked_for(hint: Any, given: Any, e
         (Sgd | None, {"lrr": 1}, "unknown option 'place.lrr' of Sgd: did you mean 'lr'"),
     ],
 )
-def test_a_value_of_another_type_is_refused(hint: Any, given: Any, message: str) -> None:
+def test_value_of_wrong_type_is_refused(hint: Any, given: Any, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         convert(hint, given, "place")
     assert message in str(caught.value)
 
 
 @given(st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False)))
-def test_text_and_number_are_the_same_option(number: float) -> None:
+def test_text_and_number_give_the_same_option(number: float) -> None:
     assert convert(float, str(number), "x") == convert(float, number, "x")
 
 
-def test_options_are_those_of_the_signature() -> None:
+def test_options_are_the_parameters_of_the_signature() -> None:
     assert {name: option.default for name, option in options_of(ALGORITHMS["known_statistics"]).items()} == {
         "local": None,
         "rates": None,
@@ -119,23 +121,23 @@ def test_options_are_those_of_the_signature() -> None:
     assert options_of(AVAILABILITY["trace"])["table"].default is REQUIRED
 
 
-def test_what_may_also_be_a_function_is_an_option() -> None:
+def test_parameter_that_accepts_a_function_is_an_option() -> None:
     assert "parameters" in options_of(Personal)
     assert build(Personal, {"parameters": "first"}, "also.personal") == Personal("first")
 
 
-def test_options_that_a_dataclass_inherits_are_found() -> None:
+def test_inherited_dataclass_fields_are_options() -> None:
     assert {"mean", "floor", "period"} <= set(options_of(Cyclic))
 
 
 @pytest.mark.parametrize("piece", [*AVAILABILITY.values(), *PARTITIONS.values()])
-def test_every_option_of_a_piece_can_be_written(piece: Any) -> None:
+def test_every_option_of_every_piece_can_be_written(piece: Any) -> None:
     import inspect
 
     assert set(options_of(piece)) == set(inspect.signature(piece).parameters)
 
 
-def test_a_new_recipe_needs_nothing_but_its_signature() -> None:
+def test_new_recipe_needs_only_its_signature() -> None:
     @dataclass(frozen=True)
     class Part:
         size: int = 1
@@ -149,12 +151,12 @@ def test_a_new_recipe_needs_nothing_but_its_signature() -> None:
     assert made == (Part(3), 2.0, ())
 
 
-def test_an_unknown_option_names_the_nearest() -> None:
+def test_unknown_option_suggests_the_nearest() -> None:
     with pytest.raises(ConfigurationError, match=r"unknown option 'a.cutof' of fedau: did you mean 'cutoff'\?"):
         build(ALGORITHMS["fedau"], {"cutof": 1}, "a")
 
 
-def test_an_unknown_option_of_what_has_none_is_refused() -> None:
+def test_unknown_option_of_a_piece_without_options_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"unknown option 'a.x' of Everyone: it has no options"):
         build(AVAILABILITY["everyone"], {"x": 1}, "a")
 
@@ -164,7 +166,7 @@ def test_a_missing_option_is_refused() -> None:
         build(AVAILABILITY["trace"], {}, "availability")
 
 
-def test_errors_of_a_piece_say_where_the_option_was_written() -> None:
+def test_errors_of_a_piece_name_the_setting() -> None:
     with pytest.raises(ConfigurationError, match=r"^local.lr: got -1.0, needed a finite number > 0"):
         build(Sgd, {"lr": -1}, "local")
     with pytest.raises(
@@ -173,7 +175,7 @@ def test_errors_of_a_piece_say_where_the_option_was_written() -> None:
         build(Sgd, {"epochs": 1}, "local")
 
 
-def test_errors_keep_their_kind() -> None:
+def test_errors_keep_their_type() -> None:
     def piece(size: int) -> None:
         raise DataError(f"size: got {size}")
 
@@ -181,7 +183,7 @@ def test_errors_keep_their_kind() -> None:
         build(piece, {"size": 3}, "data")
 
 
-def test_errors_at_the_top_have_no_place() -> None:
+def test_top_level_errors_name_no_section() -> None:
     def piece(size: int) -> None:
         raise refuse("size", given=size, needed="more")
 
@@ -189,6 +191,6 @@ def test_errors_at_the_top_have_no_place() -> None:
         build(piece, {"size": 3}, "")
 
 
-def test_types_in_words() -> None:
+def test_types_are_described_in_words() -> None:
     assert needed(int | float | None) == "a whole number, a number, or none"
     assert needed(tuple[tuple[int, int], ...]) == "a list, each a list of whole numbers"

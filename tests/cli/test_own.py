@@ -1,4 +1,4 @@
-"""Algorithms of one's own, from a file of the user's."""
+"""Recipes from user files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from turnout.record import storage
 EXAMPLE = f"{Path(__file__).parents[2] / 'examples' / 'patient.py'}:patient"
 
 
-def test_a_recipe_from_a_file_has_its_options_and_a_short_name() -> None:
+def test_recipe_from_a_file_has_options_and_a_short_name() -> None:
     made = Settings.of({"algorithm": {"name": EXAMPLE, "power": 2, "local": {"lr": 0.3}}})
     algorithm = made.algorithm()
     assert made.name == algorithm.name == "patient"
@@ -34,7 +34,7 @@ def test_a_recipe_from_a_file_has_its_options_and_a_short_name() -> None:
         Settings.of({"algorithm": {"name": EXAMPLE, "powr": 2}})
 
 
-def test_it_is_compared_with_the_others_by_one_command(
+def test_recipe_from_a_file_is_compared_with_built_in_ones(
     turnout: Callable[..., Any], small: tuple[str, ...], tmp_path: Path
 ) -> None:
     call = ("compare", EXAMPLE, "fedbuff", "patient.power=3", *small, "--seeds", "1", "--rounds", "8", "--jobs", "1")
@@ -51,10 +51,10 @@ def test_it_is_compared_with_the_others_by_one_command(
     assert again.stdout == result.stdout
 
 
-def test_a_file_that_changes_the_working_directory_moves_no_run(
+def test_file_that_changes_the_working_directory_does_not_move_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The attack: a script that goes to its own folder when it is imported, as many do."""
+    """The attack: a script that changes to its own folder when it is imported."""
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "own.py").write_text("import os\nos.chdir(os.path.dirname(__file__))\nmine = None\n")
     monkeypatch.chdir(tmp_path)
@@ -62,7 +62,9 @@ def test_a_file_that_changes_the_working_directory_moves_no_run(
     assert Path.cwd() == tmp_path
 
 
-def test_a_run_of_it_goes_on(turnout: Callable[..., Any], small: tuple[str, ...], tmp_path: Path) -> None:
+def test_run_with_a_recipe_from_a_file_resumes(
+    turnout: Callable[..., Any], small: tuple[str, ...], tmp_path: Path
+) -> None:
     options = ("--algorithm", EXAMPLE, "--pace", "buffered", "pace.buffer_size=3", *small, "--quiet")
     result = turnout("run", *options, "--rounds", "3", "--folder", tmp_path / "half")
     assert result.exit_code == 0, result.output
@@ -104,7 +106,7 @@ def sent(request: pytest.FixtureRequest, turnout: Callable[..., Any], small: tup
         ("table", "sent"),
     ],
 )
-def test_nothing_in_a_folder_runs_code(door: tuple[str, ...], sent: Path, turnout: Callable[..., Any]) -> None:
+def test_reading_a_folder_runs_no_code(door: tuple[str, ...], sent: Path, turnout: Callable[..., Any]) -> None:
     result = turnout(*door)
     assert not sent.with_name("mark").exists()
     if door[0] in ("run", "replay"):
@@ -121,7 +123,7 @@ def test_nothing_in_a_folder_runs_code(door: tuple[str, ...], sent: Path, turnou
     assert not sent.with_name("mark").exists()
 
 
-def test_the_folder_of_a_server_runs_no_code_either(sent: Path, turnout: Callable[..., Any]) -> None:
+def test_reading_a_server_folder_runs_no_code(sent: Path, turnout: Callable[..., Any]) -> None:
     (sent / "experiment.txt").write_text(f"{sent / 'evil.py'}:recipe\n")
     assert "names code" in turnout("replay", sent).stderr
     (sent / "experiment.txt").write_text(f"{sent / 'evil.toml'}\n")
@@ -131,7 +133,7 @@ def test_the_folder_of_a_server_runs_no_code_either(sent: Path, turnout: Callabl
 
 
 @pytest.mark.parametrize("answer", [True, False])
-def test_on_a_terminal_it_is_asked_whether_to_run_code(answer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_asks_before_running_code(answer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def confirm(question: str, **_: Any) -> bool:
@@ -147,7 +149,7 @@ def test_on_a_terminal_it_is_asked_whether_to_run_code(answer: bool, monkeypatch
     assert asked == ["runs/x names code: run a.py?"]
 
 
-def test_all_of_a_comparison_with_late_reports_go_by_the_clock() -> None:
+def test_comparison_with_an_asynchronous_recipe_uses_a_clock() -> None:
     names, layer = user_code.named([EXAMPLE, "fedbuff"])
     assert names == ["patient", "fedbuff"]
     assert layer == {"algorithms": {"patient": {"algorithm": EXAMPLE}}}
@@ -173,7 +175,7 @@ def test_all_of_a_comparison_with_late_reports_go_by_the_clock() -> None:
         ),
     ],
 )
-def test_what_is_no_recipe(
+def test_invalid_recipe_is_refused(
     text: str | None, name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -183,7 +185,7 @@ def test_what_is_no_recipe(
         Settings.of({"algorithm": name}).algorithm()
 
 
-def test_short_names_are_different() -> None:
+def test_short_names_are_distinct() -> None:
     with pytest.raises(ConfigurationError, match=r"a\.py:fedbuff: there is another algorithm called fedbuff"):
         user_code.named(["a.py:fedbuff"])
     with pytest.raises(ConfigurationError, match=r"b\.py:mine: there is another algorithm called mine"):

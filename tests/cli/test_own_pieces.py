@@ -1,4 +1,4 @@
-"""``FILE.py:NAME`` names a piece of every family on the command line, and only there."""
+"""``FILE.py:NAME`` for pieces of every family, on the command line only."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ids=lambda arguments: arguments[0],
 )
 @pytest.mark.usefixtures("mine")
-def test_a_piece_of_a_file_runs_and_goes_on(arguments: tuple[str, ...], turnout: Turnout, tmp_path: Path) -> None:
+def test_piece_from_a_file_runs_and_resumes(arguments: tuple[str, ...], turnout: Turnout, tmp_path: Path) -> None:
     small = () if "data.num_clients=5" in arguments else ("--model", "logistic", "data.num_clients=10", "data.alpha=1")
     result = turnout("run", *small, *arguments, "--rounds", "2", "--quiet", "--folder", tmp_path / "a")
     assert result.exit_code == 0, result.output
@@ -156,7 +156,7 @@ def test_a_piece_of_a_file_runs_and_goes_on(arguments: tuple[str, ...], turnout:
 
 
 @pytest.mark.usefixtures("mine")
-def test_a_tracker_of_a_file_needs_no_package(turnout: Turnout, small: tuple[str, ...]) -> None:
+def test_tracker_from_a_file_needs_no_package(turnout: Turnout, small: tuple[str, ...]) -> None:
     result = turnout("run", *small, "--rounds", "1", "--quiet", "--track", "mine.py:Lines")
     assert result.exit_code == 0, result.output
     for line in ("tracker begins 1", "tracker logs 1", "tracker ends finished"):
@@ -165,7 +165,7 @@ def test_a_tracker_of_a_file_needs_no_package(turnout: Turnout, small: tuple[str
 
 @pytest.mark.usefixtures("mine")
 @pytest.mark.parametrize("loss", ["squared_error", "mine.py:absolute_error"])
-def test_regression_on_a_data_set_of_a_file(loss: str, turnout: Turnout, tmp_path: Path) -> None:
+def test_regression_on_a_data_set_from_a_file(loss: str, turnout: Turnout, tmp_path: Path) -> None:
     call = ("run", "--data", "mine.py:regression", "data.partition=iid", "data.num_clients=4", "--model", "logistic")
     result = turnout(*call, "--loss", loss, "--rounds", "2", "--quiet", "--folder", tmp_path / "a")
     assert result.exit_code == 0, result.output
@@ -173,7 +173,7 @@ def test_regression_on_a_data_set_of_a_file(loss: str, turnout: Turnout, tmp_pat
 
 
 @pytest.mark.usefixtures("mine")
-def test_a_data_set_of_a_file_has_no_default_model() -> None:
+def test_data_set_from_a_file_has_no_default_model() -> None:
     with pytest.raises(
         ConfigurationError, match=r"model: there is no default one for mine.py:regression: write --model"
     ):
@@ -181,7 +181,7 @@ def test_a_data_set_of_a_file_has_no_default_model() -> None:
 
 
 @pytest.mark.usefixtures("mine")
-def test_all_settings_of_pieces_of_a_file_are_printed(turnout: Turnout) -> None:
+def test_settings_of_pieces_from_a_file_are_printed(turnout: Turnout) -> None:
     result = turnout("run", "--availability", "mine.py:Workdays", "--model", "mine.py:Network", "--print-config")
     assert result.exit_code == 0, result.output
     assert 'name = "mine.py:Workdays"\nshifted = false' in result.stdout
@@ -189,7 +189,7 @@ def test_all_settings_of_pieces_of_a_file_are_printed(turnout: Turnout) -> None:
 
 
 @pytest.mark.usefixtures("mine")
-def test_weights_of_a_module_of_a_file_depend_on_the_seed_alone() -> None:
+def test_weights_of_a_module_from_a_file_depend_only_on_the_seed() -> None:
     def weights(seed: int) -> torch.Tensor:
         model = Settings.of({"model": "mine.py:Network", "seed": seed}).model()
         assert isinstance(model, torch.nn.Module)
@@ -227,12 +227,12 @@ def test_weights_of_a_module_of_a_file_depend_on_the_seed_alone() -> None:
         ("loss=squared_eror", "did you mean 'squared_error'"),
     ],
 )
-def test_what_is_of_another_family_is_refused(text: str, message: str) -> None:
+def test_object_of_another_family_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Settings.of(override(text))
 
 
-def test_a_file_of_another_text_is_run_again(mine: Path) -> None:
+def test_changed_file_is_executed_again(mine: Path) -> None:
     assert Settings.of(override("server=mine.py:Stepped")).algorithm().server.lr == 0.5  # type: ignore[attr-defined]
     mine.write_text(FILE.replace("lr: float = 0.5", "lr: float = 0.125"), encoding="utf-8")
     assert Settings.of(override("server=mine.py:Stepped")).algorithm().server.lr == 0.125  # type: ignore[attr-defined]
@@ -246,12 +246,12 @@ def test_a_file_of_another_text_is_run_again(mine: Path) -> None:
         ("selection=mine.py:First", {"selection": "mine.py:First"}),
     ],
 )
-def test_names_of_files_in_settings_are_written_whole(text: str, layer: dict[str, Any]) -> None:
+def test_file_names_in_settings_are_absolute(text: str, layer: dict[str, Any]) -> None:
     assert override(text) == layer
 
 
 @pytest.mark.parametrize("settings", [{"also": {"mine.py:Halved": {}}}, {"selection": {"name": "mine.py:First"}}])
-def test_a_server_cannot_name_code_that_its_clients_would_run(settings: dict[str, Any]) -> None:
+def test_server_cannot_name_code_for_its_clients(settings: dict[str, Any]) -> None:
     with pytest.raises(
         ConfigurationError, match=r"the server's settings name a file .*mine.py:.* is not read for a server"
     ):

@@ -1,4 +1,4 @@
-"""What is personal is judged by clients' own test examples, and then so is everything that is compared with it."""
+"""With personal models, all compared algorithms are evaluated on clients' own test examples."""
 
 import pytest
 
@@ -30,40 +30,40 @@ def shares(settings):
 
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
-def test_algorithms_with_a_personal_part_have_tests_at_clients(name):
+def test_personalized_algorithms_have_client_tests(name):
     settings = Settings.of({"algorithm": name})
     assert (settings.algorithm().personal is not None) == (name in PERSONAL)
     assert shares(settings) == ((0.0, 0.2) if name in PERSONAL else (None, None))
 
 
-def test_an_official_test_split_stays_beside_them():
+def test_official_test_is_kept_beside_client_tests():
     assert shares(Settings.of({"algorithm": "fedsim", "data": "cifar10"})) == (None, 0.2)
     assert shares(Settings.of({"algorithm": "fedsim", "data": "shakespeare"})) == (None, None)
 
 
-def test_what_is_written_goes_before():
+def test_explicit_settings_have_priority():
     layer = {"algorithm": "fedsim", "data": {"client_test_fraction": 0.4, "test_fraction": 0.1}}
     assert shares(Settings.of(layer)) == (0.1, 0.4)
 
 
-def test_any_algorithm_gets_them_with_a_personal_part():
+def test_personal_parameters_add_client_tests():
     settings = Settings.of({"algorithm": "fedau", "also": {"personal": {"parameters": "first"}}})
     assert shares(settings) == (0.0, 0.2)
 
 
-def test_what_is_compared_is_judged_alike():
+def test_compared_algorithms_share_the_evaluation():
     layers = Layers.of([{}], ["fedavg", "scaffold_p"])
     assert {shares(settings) for settings in layers.plan(["fedavg", "scaffold_p"]).values()} == {(0.0, 0.2)}
     assert shares(layers.plan(["fedavg"])["fedavg"]) == (None, None)
 
 
 @pytest.mark.parametrize("name", PERSONAL)
-def test_the_model_in_two_parts_says_which_is_personal(name):
+def test_split_model_determines_its_personal_part(name):
     algorithm = Settings.of({"algorithm": name, "data": "digits_binary"}).algorithm()
     assert getattr(algorithm.personal, "parameters", None) == (None if name in WHOLE else "personal")
 
 
-def test_what_is_written_of_the_model_in_two_parts_goes_before():
+def test_explicit_settings_of_the_split_model_have_priority():
     personal = {"algorithm": {"name": "fedsim", "personal": "shared"}, "data": "digits_binary"}
     assert Settings.of(personal).algorithm().personal == Personal("shared")
     assert (

@@ -1,4 +1,4 @@
-"""The pace in settings, and what goes with it where nothing is written."""
+"""The pace in settings, and its defaults."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def settings(*overrides: str) -> Settings:
     return Settings.of(*map(override, overrides))
 
 
-def test_rounds_unless_something_says_otherwise() -> None:
+def test_default_pace_is_rounds() -> None:
     assert settings().pace() == Rounds()
     assert settings().population().speed is None
     assert settings("pace.over_selection=1.3", "pace.deadline=5").pace() == Rounds(5.0, 1.3)
 
 
 @pytest.mark.parametrize("name", ["fedstaleweight", "fedbuff", "fedasync"])
-def test_algorithms_for_late_reports_bring_a_buffer_and_unequal_delays(name: str) -> None:
+def test_asynchronous_algorithms_default_to_a_buffer_and_unequal_delays(name: str) -> None:
     made = settings(f"algorithm={name}")
     speed = made.population().speed
     assert made.pace() == Buffered()
@@ -57,19 +57,19 @@ def test_algorithms_for_late_reports_bring_a_buffer_and_unequal_delays(name: str
         ("ringmaster", Buffered(1, max_staleness=9)),
     ],
 )
-def test_algorithms_that_are_what_they_are_by_their_buffer_bring_it(name: str, pace: Buffered) -> None:
+def test_algorithms_defined_by_a_buffer_have_it(name: str, pace: Buffered) -> None:
     assert settings(f"algorithm={name}").pace() == pace
     assert settings(f"algorithm={name}", "pace=rounds").pace() == Rounds()
     assert settings(f"algorithm={name}", "pace.buffer_size=7").pace() == replace(pace, buffer_size=7)
 
 
-def test_a_buffer_for_any_algorithm() -> None:
+def test_buffer_works_for_any_algorithm() -> None:
     made = settings("pace=buffered", "pace.buffer_size=5", "pace.waits=if_current", "pace.concurrency=none")
     assert made.pace() == Buffered(5, waits="if_current")
     assert isinstance(made.population().speed, Speed)
 
 
-def test_what_is_written_goes_before() -> None:
+def test_explicit_settings_have_priority() -> None:
     assert settings("algorithm=fedbuff", "pace=rounds").pace() == Rounds()
     assert settings("algorithm=fedbuff", "pace=rounds").population().speed is None
     made = settings("algorithm=fedbuff", "population.speed={kind='delays', compute={kind='constant', seconds=2}}")
@@ -82,7 +82,7 @@ def test_what_is_written_goes_before() -> None:
         settings("algorithm=fedbuff", "availability=diurnal", "population.seconds_per_round=60").population()
 
 
-def test_one_option_of_speeds_changes_nothing_else_about_them() -> None:
+def test_one_option_of_speeds_keeps_the_other_defaults() -> None:
     speed, default = (settings("algorithm=fedbuff", *over).population().speed for over in (
         ("population.speed.spread=0.5",), ()
     ))  # fmt: skip
@@ -93,7 +93,7 @@ def test_one_option_of_speeds_changes_nothing_else_about_them() -> None:
         settings("algorithm=fedbuff", "population.speed.sprad=0.5").population()
 
 
-def test_groups_of_clients_as_a_list_of_tables() -> None:
+def test_groups_of_clients_are_a_list_of_tables() -> None:
     groups = "[{share=10, compute={kind='uniform', low=1, high=2}}, {share=5, upload_bandwidth=100}]"
     made = settings("algorithm=fedbuff", f"population.speed={{kind='delays', groups={groups}}}")
     assert made.population().speed == Speed(
@@ -103,12 +103,12 @@ def test_groups_of_clients_as_a_list_of_tables() -> None:
         settings("population.speed={kind='delays', groups=[{shar=10}]}")
 
 
-def test_saved_settings_are_the_same_settings() -> None:
+def test_saved_settings_are_equal() -> None:
     for made in (settings("algorithm=fedasync"), settings("pace=buffered"), settings()):
         assert Settings.of(made.table).table == made.table
 
 
-def test_all_of_a_comparison_have_one_pace() -> None:
+def test_all_algorithms_of_a_comparison_share_one_pace() -> None:
     names = ["fedavg", "fedstaleweight"]
     plan = Layers.of([{}], names).plan(names)
     assert all(made.pace() == Buffered() for made in plan.values())
@@ -118,7 +118,7 @@ def test_all_of_a_comparison_have_one_pace() -> None:
 
 
 @pytest.mark.parametrize("names", [["fedavg", "fedbuff"], ["fedbuff", "fedavg"], ["fedavg", "late"]])
-def test_options_of_the_pace_that_an_algorithm_brings_to_a_comparison_are_options_of_all(names: list[str]) -> None:
+def test_options_of_a_default_pace_apply_to_all_algorithms(names: list[str]) -> None:
     layers = [{"algorithms": {"late": {"algorithm": "fedbuff"}}}, override("pace.buffer_size=3")]
     plan = Layers.of(layers, names).plan(names)
     assert [made.pace() for made in plan.values()] == [Buffered(3)] * 2
@@ -129,7 +129,7 @@ def test_options_of_the_pace_that_an_algorithm_brings_to_a_comparison_are_option
 
 
 @pytest.mark.parametrize("names", [["fedavg", "fedbuff"], ["fedbuff", "fedavg"]])
-def test_synchronous_rounds_beside_a_buffer_have_the_same_clients(names: list[str]) -> None:
+def test_synchronous_and_buffered_runs_have_the_same_clients(names: list[str]) -> None:
     layers = [override("fedavg.pace=rounds"), override("pace.buffer_size=3"), override("population.speed.spread=0.5")]
     plan = Layers.of(layers, names).plan(names)
     assert plan["fedavg"].pace() == Rounds()
@@ -147,7 +147,7 @@ def test_synchronous_rounds_beside_a_buffer_have_the_same_clients(names: list[st
         Layers.of([override("fedavg.pace.deadline=4")], names).plan(names)
 
 
-def test_a_comparison_of_both_tells_simulated_seconds(
+def test_comparison_of_both_shows_simulated_seconds(
     turnout: Callable[..., Any], small: tuple[str, ...], tmp_path: Path
 ) -> None:
     call = (
@@ -191,12 +191,12 @@ def test_a_comparison_of_both_tells_simulated_seconds(
         ("pace={name='buffered', waits='sometimes'}", "pace.waits: got 'sometimes'"),
     ],
 )
-def test_what_is_no_pace(override: str, message: str) -> None:
+def test_invalid_pace_is_refused(override: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         settings(override)
 
 
-def test_a_run_by_the_clock_can_be_resumed(turnout: Callable[..., Any], tmp_path: Path) -> None:
+def test_run_with_a_clock_resumes(turnout: Callable[..., Any], tmp_path: Path) -> None:
     options = ("--pace", "buffered", "pace.buffer_size=3", "data.num_clients=6", "--quiet")
     for folder, rounds in (("whole", "6"), ("half", "3")):
         assert turnout("run", *options, "--rounds", rounds, "--folder", tmp_path / folder).exit_code == 0
@@ -209,7 +209,7 @@ def test_a_run_by_the_clock_can_be_resumed(turnout: Callable[..., Any], tmp_path
 
 
 @pytest.mark.parametrize("others", [[], ["pace=rounds"]])
-def test_a_buffer_of_ones_own_beside_rounds_is_refused(others):
+def test_buffer_for_one_algorithm_beside_rounds_is_refused(others):
     layers = Layers.of([override(text) for text in ("fedavg.pace=buffered", *others)], ["fedavg", "fedau"])
     with pytest.raises(
         ConfigurationError, match=r"fedavg\.pace: got buffered.* write pace=buffered, and NAME.pace=rounds"
@@ -217,7 +217,7 @@ def test_a_buffer_of_ones_own_beside_rounds_is_refused(others):
         layers.plan(["fedavg", "fedau"])
 
 
-def test_an_algorithm_that_is_no_name_is_told_so():
+def test_unnamed_algorithm_is_refused():
     with pytest.raises(ConfigurationError, match=r"algorithm\.name: got \[1\], needed a text"):
         Layers.of([override("late.algorithm=[1]")], ["late"]).plan(["late"])
 
@@ -237,7 +237,7 @@ REFUSED = {
 }
 
 
-def test_all_algorithms_go_by_the_clock_with_their_defaults_but_those_that_cannot() -> None:
+def test_all_compatible_algorithms_run_with_a_clock() -> None:
     guide = (Path(__file__).parents[2] / "docs/guides/asynchronous.md").read_text("utf-8")
     refused = guide.partition("## Which algorithms can run asynchronously")[2].partition("These support synchronous")[0]
     loaded: dict[str, Any] = {}
@@ -253,22 +253,22 @@ def test_all_algorithms_go_by_the_clock_with_their_defaults_but_those_that_canno
         assert f"`{name}`" in refused, "the guide says so"
 
 
-def test_a_cohort_of_a_size_that_was_asked_for_is_refused_by_the_clock() -> None:
+def test_explicit_cohort_size_is_refused_with_a_buffer() -> None:
     made = Settings.of({"algorithm": {"name": "folb", "cohort_size": 3}, "pace": "buffered"})
     with pytest.raises(ConfigurationError, match="Uniform chooses the cohort of a round"):
         Simulation(made.experiment())
 
 
-def test_the_default_speed_is_that_of_python() -> None:
+def test_default_speed_equals_that_of_python() -> None:
     assert Settings.of({"algorithm": "fedbuff"}).population().speed == UNEQUAL
 
 
-def test_a_pace_of_its_own_brings_back_the_cohort_of_the_recipe() -> None:
+def test_explicit_rounds_restore_the_cohort_of_the_recipe() -> None:
     plan = Layers.of([{"fedprox": {"pace": "rounds"}}], ["fedprox", "fedbuff"]).plan(["fedprox", "fedbuff"])
     assert "selection" not in plan["fedprox"].table
 
 
-def test_late_algorithms_are_compared_at_the_step_sizes_that_were_searched_for_them() -> None:
+def test_asynchronous_algorithms_use_their_tuned_step_sizes() -> None:
     names = ["fedstaleweight", "fedbuff", "fedasync"]
 
     def step_sizes(*layers, algorithms=names):

@@ -1,4 +1,4 @@
-"""What settings say of clients beside when they are there."""
+"""Settings of the population other than availability."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_setting_reaches_the_population() -> None:
     )
 
 
-def test_a_number_for_each_client_and_other_attacks() -> None:
+def test_values_per_client_and_other_attacks() -> None:
     found = settings(
         "population.requirement={kind='given', table=[0.5, 1.0]}", "population.behaviour={kind='sign_flipping'}"
     ).population()
@@ -42,7 +42,7 @@ def test_a_number_for_each_client_and_other_attacks() -> None:
     assert found.behaviour == sign_flipping()
 
 
-def test_columns_about_appeal() -> None:
+def test_columns_about_appeal_are_recorded() -> None:
     assert settings().numbers().get("appeal") is None
     assert settings("appeal={}").numbers()["appeal"] == AppealMetrics()
     assert settings("appeal.tuning_steps=5").numbers()["appeal"] == AppealMetrics(5)
@@ -61,7 +61,7 @@ def test_columns_about_appeal() -> None:
         ("population=many", "population: got 'many', needed a table of options"),
     ],
 )
-def test_what_is_no_population(override: str, message: str) -> None:
+def test_invalid_population_is_refused(override: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         settings(override)
 

@@ -1,4 +1,4 @@
-"""All settings as a file, which gives the same run, files in YAML, and what a run would be."""
+"""Printed settings, YAML files and dry runs."""
 
 import json
 import sys
@@ -28,12 +28,12 @@ VALUES = st.recursive(
 
 @settings(max_examples=40)
 @given(st.dictionaries(TEXT, VALUES, max_size=4))
-def test_what_is_written_is_read(table) -> None:
+def test_written_settings_are_read_back(table) -> None:
     assert tomllib.loads(toml(table)) == table
 
 
 @pytest.mark.parametrize("algorithm", ["fedau", "fedstaleweight", "scaffold_p", "ditto", "maxfl"])
-def test_printed_settings_are_those_of_the_same_run(algorithm: str, turnout) -> None:
+def test_printed_settings_equal_those_of_the_run(algorithm: str, turnout) -> None:
     schedule = 'local.lr={kind="halving", initial=0.1, start=200, every=100}'
     asked = ("run", "--algorithm", algorithm, "--rounds", 3, "data.num_clients=20", "model.hidden=8,8")
     asked = asked if algorithm in ("scaffold_p", "ditto") else (*asked, schedule)
@@ -44,7 +44,7 @@ def test_printed_settings_are_those_of_the_same_run(algorithm: str, turnout) -> 
     assert not Path("runs").exists()
 
 
-def test_a_run_of_printed_settings_is_the_same_run(turnout, small) -> None:
+def test_run_of_printed_settings_is_the_same_run(turnout, small) -> None:
     turnout("run", "--rounds", 2, "--folder", "one", "--pace", "buffered", *small)
     Path("all.toml").write_text(toml(json.loads(Path("one/settings.json").read_text())))
     assert turnout("run", "--config", "all.toml", "--folder", "other").exit_code == 0
@@ -54,7 +54,7 @@ def test_a_run_of_printed_settings_is_the_same_run(turnout, small) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_defaults_that_are_written_out_change_nothing(algorithm: str) -> None:
+def test_explicit_defaults_change_nothing(algorithm: str) -> None:
     for layer in (
         {},
         {"availability": {"name": "diurnal"}, "model": {"name": "logistic"}, "local": {"steps": None, "epochs": 2}},
@@ -73,7 +73,7 @@ def test_defaults_that_are_written_out_change_nothing(algorithm: str) -> None:
         assert toml(completed(again.table)) == toml(table)
 
 
-def test_a_comparison_is_printed_as_a_file_that_gives_it_again(turnout) -> None:
+def test_printed_comparison_reproduces_it(turnout) -> None:
     asked = (
         "compare", "fedau", "short", "short.algorithm=fedau", "short.cutoff=5", "short.local.lr=0.3", "fedstaleweight",
         "fedavg", "fedavg.pace=rounds", "--seeds", "0,3", "--to-accuracy", 0.5,
@@ -104,7 +104,7 @@ def test_a_comparison_is_printed_as_a_file_that_gives_it_again(turnout) -> None:
         ("-g", "algorithm=fedau,fedvarp", "-g", "local.steps=1..5", "--rounds", 7),
     ],
 )
-def test_a_sweep_is_printed_as_a_file_that_gives_it_again(asked, turnout) -> None:
+def test_printed_sweep_reproduces_it(asked, turnout) -> None:
     printed = turnout("sweep", *asked, "--print-config")
     assert printed.exit_code == 0, printed.output
     Path("all.toml").write_text(printed.stdout)
@@ -115,7 +115,7 @@ def test_a_sweep_is_printed_as_a_file_that_gives_it_again(asked, turnout) -> Non
     assert "runs" in shown[0]
 
 
-def test_a_dry_run_of_many_tells_what_they_share_and_where_they_differ(turnout, small) -> None:
+def test_dry_run_of_several_runs_shows_common_and_different_settings(turnout, small) -> None:
     shown = turnout("compare", "fedau", "fedvarp", "scaffold", "--seeds", 2, "--dry-run", *small).stdout
     common, _, each = shown.partition("algorithm ")
     assert _row(common, "runs") == "6"
@@ -151,7 +151,7 @@ def test_settings_may_be_in_yaml(suffix: str, tmp_path: Path) -> None:
     assert made.table["model"]["hidden"] == [8, 8]
 
 
-def test_what_is_no_yaml_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_yaml_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("rounds: [3\n")
     with pytest.raises(ConfigurationError, match=r"run.yaml is no YAML file: .* line 2"):
@@ -165,7 +165,7 @@ def test_what_is_no_yaml_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("algorithm", ["fedau", "scaffold", "ditto"])
-def test_a_dry_run_foresees_the_messages_of_a_run_and_leaves_nothing(algorithm: str, turnout, small) -> None:
+def test_dry_run_predicts_messages_and_leaves_no_files(algorithm: str, turnout, small) -> None:
     asked = ("run", "--algorithm", algorithm, "--rounds", 1, "--availability", "everyone", *small)
     shown = turnout(*asked, "--dry-run")
     assert shown.exit_code == 0, shown.output

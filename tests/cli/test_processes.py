@@ -1,4 +1,4 @@
-"""One run in several processes, as torchrun starts them: one speaks and writes, and a lost one is no lost run."""
+"""One run in several processes of torchrun."""
 
 import signal
 import socket
@@ -43,7 +43,7 @@ def begun(running: list[Child], folder: Path, rounds: int = 1) -> None:
     running[0].wait_for(lambda: saved(folder) >= rounds)
 
 
-def test_one_speaks_all_stop_together_and_a_lost_one_is_no_lost_run(turnout: Turnout, tmp_path):
+def test_one_process_prints_and_a_lost_process_costs_no_run(turnout: Turnout, tmp_path):
     running = start(tmp_path, *SETTINGS, "--rounds", "100000", "--folder", "run")
     begun(running, tmp_path / "run")
     running[1].signal(signal.SIGTERM)
@@ -76,7 +76,7 @@ def test_one_speaks_all_stop_together_and_a_lost_one_is_no_lost_run(turnout: Tur
         (["compare", "fedau"], "torchrun is for turnout run"),
     ],
 )
-def test_bad_usage_is_told_once(arguments, message, turnout: Turnout, monkeypatch):
+def test_invalid_usage_is_printed_once(arguments, message, turnout: Turnout, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
     first = turnout(*arguments)

@@ -1,3 +1,5 @@
+"""``turnout report``, ``table`` and ``plot``."""
+
 from __future__ import annotations
 
 import json
@@ -20,7 +22,7 @@ def runs(turnout: Turnout, small: Sequence[str]) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_runs_become_one_page(turnout: Turnout) -> None:
+def test_runs_are_reported_on_one_page(turnout: Turnout) -> None:
     result = turnout("report", "runs/mifa-digits-0", "runs/fedau-digits-0", "-o", "page.html", "--title", "Two of them")
     assert result.exit_code == 0, result.output
     assert result.stdout.endswith("report: page.html\n")
@@ -32,7 +34,7 @@ def test_runs_become_one_page(turnout: Turnout) -> None:
 
 
 @pytest.mark.usefixtures("runs", "undrawn")
-def test_runs_can_be_given_names(turnout: Turnout) -> None:
+def test_runs_can_be_renamed(turnout: Turnout) -> None:
     result = turnout("report", "slow=runs/fedau-digits-0", "fast=runs/fedau-digits-0-2")
     assert result.exit_code == 0, result.output
     assert result.stdout.endswith("report: runs/fedau-digits-0/report.html\n")
@@ -41,7 +43,7 @@ def test_runs_can_be_given_names(turnout: Turnout) -> None:
 
 
 @pytest.mark.usefixtures("runs", "undrawn")
-def test_a_report_of_runs_whose_data_are_gone_goes_without_their_picture(turnout: Turnout) -> None:
+def test_report_omits_the_partition_figure_if_data_are_missing(turnout: Turnout) -> None:
     Path("runs/mifa-digits-0/settings.json").unlink()
     result = turnout("report", "runs/mifa-digits-0")
     assert result.exit_code == 0
@@ -50,7 +52,7 @@ def test_a_report_of_runs_whose_data_are_gone_goes_without_their_picture(turnout
 
 
 @pytest.mark.usefixtures("runs")
-def test_what_cannot_be_reported_is_refused(turnout: Turnout) -> None:
+def test_unreadable_runs_are_refused(turnout: Turnout) -> None:
     for arguments, message in {
         ("nowhere",): "nowhere holds no run: give the folder of a run or of a comparison",
         ("runs/fedau-digits-0", "runs/fedau-digits-0-2"): "two runs of 'fedau' have seed 0: give them different names",
@@ -71,7 +73,7 @@ def test_an_unfinished_run_is_refused(turnout: Turnout) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_tables_leave_in_every_format(turnout: Turnout) -> None:
+def test_tables_are_written_in_every_format(turnout: Turnout) -> None:
     both = ("slow=runs/fedau-digits-0", "fast=runs/fedau-digits-0-2")
     starts = {"latex": r"\begin{tabular}", "csv": "algorithm,seeds,", "markdown": "| algorithm |", "html": "<table>"}
     for kind, start in starts.items():
@@ -86,7 +88,7 @@ def test_tables_leave_in_every_format(turnout: Turnout) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_tables_that_cannot_be_written_are_refused(turnout: Turnout) -> None:
+def test_unsupported_tables_are_refused(turnout: Turnout) -> None:
     for arguments, message in {
         ("--format", "word"): "unknown format 'word'",
         ("--spread", "range"): "unknown spread 'range'",
@@ -98,7 +100,7 @@ def test_tables_that_cannot_be_written_are_refused(turnout: Turnout) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_figures_leave_in_every_format(turnout: Turnout) -> None:
+def test_figures_are_written_in_every_format(turnout: Turnout) -> None:
     begins = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}
     for kind, begin in begins.items():
         result = turnout("plot", "runs/fedau-digits-0", "runs/mifa-digits-0", "-o", f"figures/accuracy.{kind}")
@@ -108,7 +110,7 @@ def test_figures_leave_in_every_format(turnout: Turnout) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_figures_say_what_they_leave_out_and_refuse_other_formats(turnout: Turnout) -> None:
+def test_figures_report_omissions_and_refuse_other_formats(turnout: Turnout) -> None:
     two = ("runs/fedau-digits-0", "runs/mifa-digits-0")
     result = turnout("plot", *two, "--what", "participation", "-o", "who.png")
     assert "the plot of participation leaves out mifa (seed 0): it shows one run" in " ".join(result.stderr.split())
@@ -118,8 +120,8 @@ def test_figures_say_what_they_leave_out_and_refuse_other_formats(turnout: Turno
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_names_in_folders_do_not_reach_the_terminal_as_commands(turnout: Turnout, small: Sequence[str]) -> None:
-    """Somebody who sends a folder can write any name into it: no escape sequence of it is written, nor markup obeyed."""
+def test_names_from_folders_are_escaped_on_the_terminal(turnout: Turnout, small: Sequence[str]) -> None:
+    """A folder from another source can contain any name; neither escape sequences nor markup take effect."""
     assert turnout("run", "--rounds", 2, *small, "--folder", "sent").exit_code == 0
     config = json.loads(Path("sent/config.json").read_text())
     config["algorithm"]["name"] = "a\x1b[2J\x1b]0;owned\x07[red]no markup[/red]"

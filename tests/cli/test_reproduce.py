@@ -1,3 +1,5 @@
+"""``turnout reproduce``."""
+
 from __future__ import annotations
 
 import csv
@@ -73,7 +75,7 @@ def made(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> Turnout:
     return lambda *arguments: turnout("reproduce", "made.toml", "--jobs", 1, *arguments)
 
 
-def test_figures_findings_and_files(made: Turnout) -> None:
+def test_writes_figures_findings_and_files(made: Turnout) -> None:
     result = made("--jobs", 2)
     assert result.exit_code == 0, result.output
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
@@ -97,14 +99,14 @@ def test_figures_findings_and_files(made: Turnout) -> None:
     ]
 
 
-def test_every_run_has_so_many_threads(made: Turnout) -> None:
+def test_threads_apply_to_every_run(made: Turnout) -> None:
     assert made("--panels", "short", "--threads", 2, "--no-report").exit_code == 0
     found = [json.loads(path.read_text())["threads"] for path in Path("runs").rglob("environment.json")]
     assert found == [2, 2]
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_some_algorithms_alone(made: Turnout) -> None:
+def test_subset_of_algorithms(made: Turnout) -> None:
     result = made("--algorithms", "small", "--rounds", 1)
     assert result.exit_code == 0, result.output
     assert sorted(path.parent.name for path in Path("runs/made").glob("*/*/seed-0")) == ["small", "small"]
@@ -118,7 +120,7 @@ def test_some_algorithms_alone(made: Turnout) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_panels_without_the_algorithms_that_are_wanted(made: Turnout) -> None:
+def test_panels_without_selected_algorithms_are_omitted(made: Turnout) -> None:
     Path("made.toml").write_text(FILE.replace('title = "short"', 'title = "short"\nonly = ["large"]'))
     assert made("--algorithms", "small", "--rounds", 1).exit_code == 0
     assert not Path("runs/made/short").exists()
@@ -127,7 +129,7 @@ def test_panels_without_the_algorithms_that_are_wanted(made: Turnout) -> None:
     assert "panels: got ['short'], needed some of those with these algorithms: plain, missing" in result.stderr
 
 
-def test_an_algorithm_that_only_an_optional_panel_has(made: Turnout) -> None:
+def test_algorithm_of_an_optional_panel(made: Turnout) -> None:
     others = FILE.replace('"plain"', '"plain"\nonly = ["large"]').replace('"short"', '"short"\nonly = ["large"]')
     Path("made.toml").write_text(others.replace('data = "cifar10"', 'only = ["small"]'))
     result = made("--algorithms", "small", "--panels", "missing", "--rounds", 1, "--seeds", 1, "--no-report")
@@ -136,7 +138,7 @@ def test_an_algorithm_that_only_an_optional_panel_has(made: Turnout) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_what_is_not_as_declared_is_said_everywhere(made: Turnout) -> None:
+def test_deviations_from_the_declaration_are_reported_everywhere(made: Turnout) -> None:
     result = made("--seeds", "0,5", "--rounds", 3, "--panels", "short", "local.steps=2", "to_accuracy=0.2")
     assert result.exit_code == 0, result.output
     said = "seeds 0,5 instead of 1 seed; 3 rounds instead of 2; local.steps=2; to_accuracy=0.2; without plain"
@@ -148,13 +150,13 @@ def test_what_is_not_as_declared_is_said_everywhere(made: Turnout) -> None:
     assert (settings["rounds"], settings["seed"], settings["local"]) == (3, 5, {"lr": 0.0001, "steps": 2})
 
 
-def test_a_setting_of_one_algorithm_is_its_own(made: Turnout) -> None:
+def test_settings_of_one_algorithm_do_not_affect_others(made: Turnout) -> None:
     made("--panels", "short", "--no-report", "--rounds", 1, "small.local.lr=0.5", "--folder", "f")
     large, small = (json.loads(Path(f"f/short/{n}/seed-0/settings.json").read_text()) for n in ("large", "small"))
     assert ("local" in large, small["local"]) == (False, {"lr": 0.5})
 
 
-def test_what_is_finished_is_not_repeated_and_a_run_can_go_on(made: Turnout, turnout: Turnout) -> None:
+def test_finished_runs_are_reused_and_unfinished_ones_resumed(made: Turnout, turnout: Turnout) -> None:
     made("--panels", "short", "--no-report")
     result = made("--panels", "short", "--no-report", "--rounds", 3, "--seeds", 2)
     assert result.exit_code == 0, result.output
@@ -165,7 +167,7 @@ def test_what_is_finished_is_not_repeated_and_a_run_can_go_on(made: Turnout, tur
     assert result.exit_code == 0, result.output
 
 
-def test_one_panel_alone_needs_no_folder_of_its_own(made: Turnout) -> None:
+def test_single_panel_has_no_subfolder(made: Turnout) -> None:
     start, end = FILE.index("[panels.short]"), FILE.index("[[claims]]")
     Path("made.toml").write_text(FILE[:start] + FILE[end:])
     result = made("--seeds", 1, "--rounds", 1, "--no-report")
@@ -175,7 +177,7 @@ def test_one_panel_alone_needs_no_folder_of_its_own(made: Turnout) -> None:
     assert "\nlarge, seed 0: done" in result.stderr
 
 
-def test_missing_data_are_told_before_anything_runs_with_what_can_run(made: Turnout) -> None:
+def test_missing_data_are_reported_at_the_start(made: Turnout) -> None:
     result = made("--panels", "missing,short")
     assert result.exit_code == 2
     told = " ".join(result.stderr.split())
@@ -185,13 +187,13 @@ def test_missing_data_are_told_before_anything_runs_with_what_can_run(made: Turn
     assert not Path("runs").exists()
 
 
-def test_where_the_data_lie_can_be_given(made: Turnout) -> None:
+def test_data_directory_can_be_given(made: Turnout) -> None:
     result = made("--panels", "missing", "--data-dir", "elsewhere")
     assert "looked in elsewhere/" in " ".join(result.stderr.split())
     assert os.environ["TURNOUT_DATA"] == "elsewhere", "processes that are started read it there"
 
 
-def test_a_failing_run_is_named_and_the_others_are_told(made: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_run_is_named_and_the_others_reported(made: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Experiment.run
 
     def fail(experiment: Experiment, *arguments: Any, **options: Any) -> Any:
@@ -207,7 +209,7 @@ def test_a_failing_run_is_named_and_the_others_are_told(made: Turnout, monkeypat
     assert Path("runs/made/report.html").exists()
 
 
-def test_ctrl_c_says_how_to_go_on(made: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_explains_how_to_resume(made: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object, **__: object) -> None:
         raise Interrupted("stopped after round 1 of 2")
 
@@ -217,7 +219,7 @@ def test_ctrl_c_says_how_to_go_on(made: Turnout, monkeypatch: pytest.MonkeyPatch
     assert "stopped with 0 of 2 runs finished, all saved in runs/made. Resume with the same command" in result.stderr
 
 
-def test_without_the_libraries_for_a_report_the_figures_stand(made: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_report_packages_do_not_fail_the_reproduction(made: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "jinja2", None)
@@ -227,7 +229,7 @@ def test_without_the_libraries_for_a_report_the_figures_stand(made: Turnout, mon
     assert Path("runs/made/findings.json").exists()
 
 
-def test_without_a_name_there_is_a_list_with_what_is_missing(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_name_lists_reproductions_with_missing_data(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNOUT_DATA", "nowhere")
     result = turnout("reproduce")
     assert result.exit_code == 0
@@ -257,14 +259,14 @@ def test_without_a_name_there_is_a_list_with_what_is_missing(turnout: Turnout, m
         (("fedau/digits", "--threads", "0"), "threads: got 0, needed a whole number >= 1"),
     ],
 )
-def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:
+def test_invalid_usage_prints_one_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:
     result = turnout("reproduce", *arguments)
     assert result.exit_code == 2
     assert f"Error: {message}" in result.stderr
     assert not Path("runs").exists()
 
 
-def test_a_figure_without_runs_is_drawn_at_once(turnout: Turnout) -> None:
+def test_figure_without_runs_is_drawn_immediately(turnout: Turnout) -> None:
     result = turnout("reproduce", "maxfl/figure-6")
     assert result.exit_code == 0, result.output
     assert "clients within 0.5 of the model" in result.stdout
@@ -280,13 +282,13 @@ def test_a_figure_without_runs_is_drawn_at_once(turnout: Turnout) -> None:
         assert "maxfl/figure-6 is computed without runs and has no settings: leave " in said
 
 
-def test_the_list_has_figures_that_share_runs_and_figures_without_any(turnout: Turnout) -> None:
+def test_list_includes_figures_with_shared_runs_and_without_runs(turnout: Turnout) -> None:
     listed = turnout("reproduce").stdout
     assert "maxfl/figure-3, figure-4" in listed
     assert "maxfl/figure-5" in listed
 
 
-def test_a_folder_without_declarations(turnout: Turnout) -> None:
+def test_folder_without_declarations_is_refused(turnout: Turnout) -> None:
     Path("reproductions").unlink()
     result = turnout("reproduce", "fedau/digits")
     assert result.exit_code == 2

@@ -1,3 +1,5 @@
+"""``turnout run``."""
+
 from __future__ import annotations
 
 import errno
@@ -52,7 +54,7 @@ def test_threads_change_no_result(turnout: Turnout, small: Sequence[str]) -> Non
 
 
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in LOW_RANK][::3])
-def test_algorithms_run_with_their_defaults_and_end_with_their_accuracy(algorithm: str, turnout: Turnout) -> None:
+def test_algorithms_run_with_defaults_and_print_their_accuracy(algorithm: str, turnout: Turnout) -> None:
     result = turnout("run", "--algorithm", algorithm, "--data", "digits", "--rounds", 3, "--seed", 0)
     assert result.exit_code == 0, result.output
     last = result.stdout.splitlines()[-1]
@@ -66,12 +68,12 @@ def test_algorithms_run_with_their_defaults_and_end_with_their_accuracy(algorith
     assert f"100 clients, {held} training examples, model mlp, availability {when}" in result.stderr
 
 
-def test_learning_shows(turnout: Turnout, small: Sequence[str]) -> None:
+def test_accuracy_improves(turnout: Turnout, small: Sequence[str]) -> None:
     result = turnout("run", "--availability", "everyone", "--rounds", 30, *small)
     assert float(result.stdout.splitlines()[-1].split()[2].rstrip("%")) > 80
 
 
-def test_a_run_folder_says_what_was_run(turnout: Turnout, small: Sequence[str]) -> None:
+def test_run_folder_has_the_settings(turnout: Turnout, small: Sequence[str]) -> None:
     result = turnout("run", "--rounds", 3, "--every", 2, *small, "algorithm.cutoff=7", "name=seven")
     assert "tables and checkpoint: runs/seven-digits-0" in result.stdout
     settings = json.loads(Path("runs/seven-digits-0/settings.json").read_text())
@@ -80,7 +82,7 @@ def test_a_run_folder_says_what_was_run(turnout: Turnout, small: Sequence[str]) 
     assert json.loads(Path("runs/seven-digits-0/config.json").read_text())["algorithm"]["weighting.0"]["cutoff"] == 7
 
 
-def test_another_run_gets_a_folder_with_a_number_and_the_same_goes_on(turnout: Turnout, small: Sequence[str]) -> None:
+def test_second_run_gets_a_numbered_folder_and_the_same_run_resumes(turnout: Turnout, small: Sequence[str]) -> None:
     for folder, lr in (("fedau-digits-0", 0.1), ("fedau-digits-0-2", 0.2)):
         assert f"runs/{folder}\n" in turnout("run", "--rounds", 1, *small, f"local.lr={lr}").stdout
     again = turnout("run", "--rounds", 1, *small, "local.lr=0.2")
@@ -91,7 +93,7 @@ def test_another_run_gets_a_folder_with_a_number_and_the_same_goes_on(turnout: T
     assert History.load(Path("runs/fedau-digits-0-2")).last_round == 2
 
 
-def test_flags_go_before_the_file_and_overrides_before_flags(turnout: Turnout, small: Sequence[str]) -> None:
+def test_flags_precede_files_and_overrides_precede_flags(turnout: Turnout, small: Sequence[str]) -> None:
     Path("a.toml").write_text('rounds = 5\nseed = 5\nevaluate_every = 5\n[algorithm]\nname = "fedau"\ncutoff = 5\n')
     turnout("run", "-c", "a.toml", "--rounds", 4, "--seed", 4, *small, "seed=3", "--folder", "a")
     made = json.loads(Path("a/settings.json").read_text())
@@ -100,7 +102,7 @@ def test_flags_go_before_the_file_and_overrides_before_flags(turnout: Turnout, s
     assert json.loads(Path("b/settings.json").read_text())["algorithm"] == {"name": "mifa"}
 
 
-def test_a_file_for_comparisons_has_the_settings_of_each_of_its_runs(turnout: Turnout, small: Sequence[str]) -> None:
+def test_comparison_file_provides_settings_of_one_run(turnout: Turnout, small: Sequence[str]) -> None:
     Path("a.toml").write_text('rounds = 1\nseeds = 3\n[algorithms.inf]\nalgorithm = "fedau"\ncutoff = "none"\n')
     assert turnout("run", "-c", "a.toml", "--algorithm", "inf", *small).exit_code == 0
     made = json.loads(Path("runs/inf-digits-0/settings.json").read_text())
@@ -110,17 +112,17 @@ def test_a_file_for_comparisons_has_the_settings_of_each_of_its_runs(turnout: Tu
     assert "Error: the settings are for several algorithms: add --algorithm inf" in result.stderr
 
 
-def test_quiet_leaves_only_the_result(turnout: Turnout, small: Sequence[str]) -> None:
+def test_quiet_prints_only_the_result(turnout: Turnout, small: Sequence[str]) -> None:
     assert "round 1 of 1, test accuracy" in turnout("run", "--rounds", 1, *small).stderr
     assert turnout("run", "--rounds", 1, "--quiet", *small).stderr == ""
 
 
-def test_clients_that_were_dropped_are_told(turnout: Turnout) -> None:
+def test_dropped_clients_are_reported(turnout: Turnout) -> None:
     result = turnout("run", "--rounds", 1, "--model", "logistic", "data.num_clients=1400", "data.alpha=0.01")
     assert "more have no examples and are left out; data.empty=refuse makes this an error" in result.stderr
 
 
-def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, turnout: Turnout, small: Sequence[str]) -> None:
+def test_killed_run_resumes_bit_for_bit(tmp_path: Path, turnout: Turnout, small: Sequence[str]) -> None:
     settings = ("--checkpoint-every", "5", "--every", "10", "--algorithm", "fedvarp", *small)
     killed = tmp_path / "killed"
     process = command_line(tmp_path, "run", "--folder", killed, "--rounds", "100000", *settings)
@@ -133,7 +135,7 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, turnout: Turnout, smal
     assert bits(killed) == bits(tmp_path / "whole")
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, turnout: Turnout, small: Sequence[str]) -> None:
+def test_ctrl_c_saves_and_explains_how_to_resume(tmp_path: Path, turnout: Turnout, small: Sequence[str]) -> None:
     folder = tmp_path / "stopped"
     process = command_line(tmp_path, "run", "--folder", folder, "--rounds", "100000", "--checkpoint-every", "1", *small)
     process.wait_for((folder / checkpoint.FILE).exists)  # so it is in the midst of its rounds
@@ -159,8 +161,8 @@ def on_terminal(terminal: str, arguments: Sequence[str]) -> None:
     turnout_cli.main()
 
 
-def test_a_closed_terminal_saves(tmp_path: Path, turnout: Turnout, small: Sequence[str]) -> None:
-    """The system says so by SIGHUP, and whoever writes to the terminal from then on gets an error."""
+def test_closed_terminal_saves(tmp_path: Path, turnout: Turnout, small: Sequence[str]) -> None:
+    """SIGHUP is sent, and later writes to the terminal fail."""
     folder, (near, far) = tmp_path / "stopped", pty.openpty()
     arguments = ["run", "--folder", str(folder), "--rounds", "100000", "--checkpoint-every", "1", *small]
     process = Child(tmp_path, on_terminal, os.ttyname(far), arguments)
@@ -183,7 +185,7 @@ def test_more_rounds_extend_a_finished_run(tmp_path: Path, turnout: Turnout, sma
     assert json.loads(Path("a/settings.json").read_text())["rounds"] == 20
 
 
-def test_a_finished_run_is_not_run_again(turnout: Turnout, small: Sequence[str]) -> None:
+def test_finished_run_is_not_repeated(turnout: Turnout, small: Sequence[str]) -> None:
     first = turnout("run", "--rounds", 3, "--folder", "a", *small)
     again = turnout("run", "--resume", "a")
     assert "all 3 rounds are done already; --rounds adds more" in again.stderr
@@ -207,7 +209,7 @@ def test_a_finished_run_is_not_run_again(turnout: Turnout, small: Sequence[str])
         (("--roundz", "3"), "No such option: --roundz"),
     ],
 )
-def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:
+def test_invalid_usage_prints_one_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:
     result = turnout("run", *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
@@ -215,14 +217,14 @@ def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, t
     assert not Path("runs").exists()
 
 
-def test_debug_shows_where_an_error_comes_from(turnout: Turnout) -> None:
+def test_debug_shows_the_traceback(turnout: Turnout) -> None:
     result = turnout("--debug", "run", "--algorithm", "fedauu")
     assert result.exit_code == 2
     assert "Traceback" in result.stderr
     assert "Traceback" not in turnout("run", "--algorithm", "fedauu").stderr
 
 
-def test_a_folder_with_another_run_is_refused_and_left_alone(turnout: Turnout, small: Sequence[str]) -> None:
+def test_folder_of_another_run_is_refused_and_unchanged(turnout: Turnout, small: Sequence[str]) -> None:
     turnout("run", "--rounds", 4, "--folder", "a", *small)
     before = {path: path.read_bytes() for path in Path("a").iterdir()}
     for arguments, message in {
@@ -246,7 +248,7 @@ def test_a_damaged_settings_file_is_refused(turnout: Turnout) -> None:
     assert "settings.json is damaged" in turnout("run", "--resume", "a").stderr
 
 
-def test_a_folder_that_cannot_be_written_is_refused(turnout: Turnout, small: Sequence[str]) -> None:
+def test_unwritable_folder_is_refused(turnout: Turnout, small: Sequence[str]) -> None:
     Path("file").write_text("")
     result = turnout("run", "--rounds", 1, "--folder", "file/run", *small)
     assert result.exit_code == 2
@@ -263,7 +265,7 @@ def test_a_folder_that_cannot_be_written_is_refused(turnout: Turnout, small: Seq
         ("local.batch_size=0",),
     ],
 )
-def test_a_refused_run_leaves_no_folder(refused: Sequence[str], turnout: Turnout, small: Sequence[str]) -> None:
+def test_refused_run_creates_no_folder(refused: Sequence[str], turnout: Turnout, small: Sequence[str]) -> None:
     result = turnout("run", "--rounds", 1, *small, *refused)
     assert result.exit_code == 2, result.output
     assert not list(Path().iterdir())
@@ -302,7 +304,7 @@ LONG, DECLARATIONS = "x" * 300, str(Path(__file__).parents[2] / "reproductions")
         ),
     ],
 )
-def test_a_path_that_is_too_long_is_told_in_a_line(arguments: Sequence[str], turnout: Turnout) -> None:
+def test_too_long_path_prints_one_line(arguments: Sequence[str], turnout: Turnout) -> None:
     result = turnout(*arguments)
     assert result.exit_code == 2, result.output
     assert isinstance(result.exception, SystemExit), result.exception
@@ -311,7 +313,7 @@ def test_a_path_that_is_too_long_is_told_in_a_line(arguments: Sequence[str], tur
     assert not list(Path().iterdir())
 
 
-def test_a_run_whose_last_checkpoint_was_not_saved_is_not_finished(
+def test_run_without_final_checkpoint_is_unfinished(
     turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_file, saved = checkpoint.save_file, []
@@ -337,9 +339,7 @@ def test_a_run_whose_last_checkpoint_was_not_saved_is_not_finished(
     assert bits(Path("full")) == bits(Path("whole"))
 
 
-def test_a_run_that_fails_on_the_way_exits_with_1(
-    turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_run_exits_with_1(turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from turnout.core.checks import CheckpointError
     from turnout.simulation.simulation import Simulation
 
@@ -353,7 +353,7 @@ def test_a_run_that_fails_on_the_way_exits_with_1(
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_run_that_is_good_enough_ends_is_reported_and_may_go_on(turnout: Turnout) -> None:
+def test_run_that_reaches_its_target_stops_and_can_continue(turnout: Turnout) -> None:
     given = ["--algorithm", "average_participating", "--data", "digits", "--rounds", "30", "--every", "5"]
     result = turnout("run", *given, "--stop-at", "0.2", "--folder", "good")
     assert result.exit_code == 0, result.stderr

@@ -1,3 +1,5 @@
+"""Experiments from settings."""
+
 from __future__ import annotations
 
 import json
@@ -29,7 +31,7 @@ def settings(*overrides: str) -> Settings:
     return Settings.of(*map(override, overrides))
 
 
-def test_without_settings_it_is_fedau_on_digits() -> None:
+def test_default_is_fedau_on_digits() -> None:
     experiment = settings().experiment()
     assert experiment.data.name == "digits"
     assert experiment.data.recipe["num_clients"] == 100
@@ -69,28 +71,28 @@ def test_sections_can_be_names_or_tables() -> None:
     assert short == long
 
 
-def test_later_layers_go_first() -> None:
+def test_later_layers_have_priority() -> None:
     layers: list[dict[str, Any]] = [{"local": {"lr": 0.1, "steps": 3}, "rounds": 5}, {"local": {"lr": 0.2}}]
     made = Settings.of(*layers, override("local.lr=0.3"))
     assert made.algorithm().local == Sgd(lr=0.3, steps=3)
     assert made.numbers() == {"rounds": 5}
 
 
-def test_flat_and_nested_options_of_a_partition_are_the_same_and_later_ones_go_first() -> None:
+def test_flat_and_nested_partition_options_are_equivalent() -> None:
     assert settings("data.alpha=0.3") == settings("data.partition.alpha=0.3")
     both = settings("data.alpha=0.3", "data.partition.alpha=0.7")
     assert both.table["data"]["partition"] == {"name": "dirichlet", "alpha": 0.7}
     assert settings("data.alpha=0.3", "data.partition=iid").table["data"]["partition"] == {"name": "iid"}
 
 
-def test_an_option_that_data_and_partition_share_is_taken_by_the_data_that_have_it() -> None:
+def test_option_of_both_data_and_partition_goes_to_the_data() -> None:
     with pytest.raises(ConfigurationError, match=r"data.partition.min_examples: got -1"):
         settings("data.min_examples=-1")
     with pytest.raises(ConfigurationError, match=r"data.min_examples: got 'x'"):
         settings("data=shakespeare", "data.min_examples=x")
 
 
-def test_the_data_bring_their_own_defaults() -> None:
+def test_data_sets_have_their_own_defaults() -> None:
     made = settings("data=cifar10")
     assert made.model() == Cnn.cifar10()
     assert made.table["data"] == {
@@ -114,7 +116,7 @@ MEASURED = {"oort": ("also.loss_rms={}",)}
 """What a selection needs clients to measure."""
 
 
-def test_every_name_has_defaults_that_can_be_built() -> None:
+def test_every_name_has_valid_defaults() -> None:
     for name in ALGORITHMS:
         assert settings(f"algorithm={name}").algorithm().name == name
     for name in MODELS:
@@ -130,18 +132,18 @@ def test_every_name_has_defaults_that_can_be_built() -> None:
         settings(f"data.partition={name}")
 
 
-def test_rates_that_are_given_are_not_drawn() -> None:
+def test_given_rates_are_not_drawn() -> None:
     made = settings("availability.rates=0.5,0.25")
     assert made.availability() == Markov(rates=(0.5, 0.25))
 
 
-def test_participation_depends_on_labels_but_for_text() -> None:
+def test_participation_depends_on_labels_except_for_text() -> None:
     assert settings("availability=cyclic").availability() == Cyclic(correlated_with_labels=0.1)
     assert settings("availability.correlated_with_labels=none").availability() == Markov()
     assert settings("data=shakespeare").availability() == Markov()
 
 
-def test_a_seed_seeds_the_partition_too_unless_the_data_have_their_own() -> None:
+def test_seed_applies_to_the_partition_by_default() -> None:
     def sizes(*overrides: str) -> np.ndarray:
         return settings("data.num_clients=10", *overrides).data().train.sizes
 
@@ -149,7 +151,7 @@ def test_a_seed_seeds_the_partition_too_unless_the_data_have_their_own() -> None
     assert np.array_equal(sizes("seed=1"), sizes("seed=2", "data.seed=1"))
 
 
-def test_a_seed_seeds_what_the_source_draws_too() -> None:
+def test_seed_applies_to_random_sources() -> None:
     def draw(*overrides: str) -> np.ndarray:
         data = settings("data=synthetic_iid", *overrides).data()
         assert data.client_test is not None
@@ -162,7 +164,7 @@ def test_a_seed_seeds_what_the_source_draws_too() -> None:
         settings("data=synthetic", "data.seed=x")
 
 
-def test_alpha_belongs_to_the_data_that_have_it_and_else_to_the_partition() -> None:
+def test_alpha_belongs_to_the_data_if_they_have_it() -> None:
     made = settings("data=synthetic", "data.alpha=0.5", "data.beta=2")
     assert made.data().name == "synthetic_0.5_2"
     assert settings("data.alpha=0.5").table["data"]["partition"] == {"name": "dirichlet", "alpha": 0.5}
@@ -173,14 +175,14 @@ def test_alpha_belongs_to_the_data_that_have_it_and_else_to_the_partition() -> N
         settings("data.beta=2")
 
 
-def test_clients_without_examples_are_dropped_unless_they_are_refused() -> None:
+def test_clients_without_examples_are_dropped_by_default() -> None:
     crowded = ("data.num_clients=1400", "data.alpha=0.01")
     assert settings(*crowded).data().num_clients < 1400
     with pytest.raises(ConfigurationError, match=r"have no training examples"):
         settings(*crowded, "data.empty=refuse").data()
 
 
-def test_saved_settings_make_the_same_experiment() -> None:
+def test_saved_settings_give_the_same_experiment() -> None:
     made = settings("algorithm.cutoff=inf", "model.hidden=8,4", "local.lr={kind='cosine', initial=1, rounds=7}")
     again = Settings.of(json.loads(json.dumps(made.table)))
     assert again == made
@@ -241,18 +243,18 @@ def test_settings_are_a_function_of_the_seed() -> None:
         ("name=a/b", "name: got 'a/b', needed letters, digits"),
     ],
 )
-def test_what_cannot_be_run_is_refused(text: str, message: str) -> None:
+def test_invalid_settings_are_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         settings(text)
     assert message in str(caught.value)
 
 
-def test_what_only_the_data_can_tell_is_refused_with_its_place() -> None:
+def test_data_dependent_errors_name_the_setting() -> None:
     with pytest.raises(ConfigurationError, match=r"^data.num_clients: got 5000, needed at most"):
         settings("data.num_clients=5000").data()
 
 
-def test_a_solver_is_named_and_leaves_step_sizes_of_sgd_behind() -> None:
+def test_named_solver_does_not_inherit_sgd_step_sizes() -> None:
     assert settings("local.lr=0.2").algorithm().local == Sgd(lr=0.2)
     chosen = settings("local.solver=adamw", "local.beta1=0.8", "local.keep_state=true").algorithm()
     assert chosen.local == AdamW(beta1=0.8, keep_state=True)
@@ -262,7 +264,7 @@ def test_a_solver_is_named_and_leaves_step_sizes_of_sgd_behind() -> None:
     assert settings(warm).algorithm().local == Sgd(lr=ByStep(LinearWarmup(0.1, 2.0)))
 
 
-def test_an_algorithm_may_bring_its_own_solver() -> None:
+def test_algorithm_may_have_a_default_solver() -> None:
     inner = settings("algorithm=diloco", "local.steps=50").algorithm()
     assert inner.local == AdamW(steps=50, weight_decay=0.1, keep_state=True)
     assert inner.server == ServerNesterov(0.7, 0.9)
@@ -271,7 +273,7 @@ def test_an_algorithm_may_bring_its_own_solver() -> None:
     assert settings("server=nesterov", "server.beta=0.5").algorithm().server == ServerNesterov(beta=0.5)
 
 
-def test_a_solver_is_refused_where_the_recipe_is_about_sgd() -> None:
+def test_solver_is_refused_if_the_recipe_requires_sgd() -> None:
     with pytest.raises(
         ConfigurationError, match=r"local.solver: got 'adamw', needed sgd, for perfedavg is about steps of"
     ):
@@ -288,7 +290,7 @@ def bare(also=()):
 """
 
 
-def test_a_local_rule_is_refused_where_the_recipe_has_none(built_in: Any) -> None:
+def test_local_rule_is_refused_if_the_recipe_has_none(built_in: Any) -> None:
     built_in("turnout.algorithms", "bare_in_settings", BARE)
     with pytest.raises(ConfigurationError, match=r"local: .* has no local rule with options: leave it out"):
         settings("algorithm=bare", "local.lr=1")
@@ -307,13 +309,13 @@ HUGE = "9" * 400
     ],
     ids=lambda text: text[:20],
 )
-def test_numbers_beyond_all_bounds_are_refused(text):
+def test_out_of_range_numbers_are_refused(text):
     with pytest.raises(ConfigurationError) as caught:
         Settings.of({"data": {"num_clients": 10}}, override(text)).experiment()
     assert len(str(caught.value)) < 700
 
 
-def test_a_recipe_of_ones_own_brings_the_settings_that_suit_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_recipe_declares_its_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(
         "import turnout as to\nfrom turnout.algorithms.defaults import Defaults\n"

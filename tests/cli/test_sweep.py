@@ -1,3 +1,5 @@
+"""``turnout sweep``."""
+
 from __future__ import annotations
 
 import csv
@@ -19,7 +21,7 @@ Turnout = Callable[..., Any]
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_every_point_is_run_and_the_best_is_told_last(turnout: Turnout, small: Sequence[str]) -> None:
+def test_every_point_runs_and_the_best_is_printed(turnout: Turnout, small: Sequence[str]) -> None:
     result = turnout(
         "sweep", "--algorithm", "fedavg", "--grid", "local.lr=0.0001,0.1", "-g", "also.prox.mu=0,1", "--seeds", 2,
         "--rounds", 3, "--every", 1, "--jobs", 2, *small,
@@ -43,7 +45,7 @@ def test_every_point_is_run_and_the_best_is_told_last(turnout: Turnout, small: S
     assert settings["algorithm"] == {"name": "fedavg"}
 
 
-def test_every_run_has_so_many_threads(turnout: Turnout, small: Sequence[str]) -> None:
+def test_threads_apply_to_every_run(turnout: Turnout, small: Sequence[str]) -> None:
     command = ("sweep", "--grid", "local.lr=0.01,0.1", "--seeds", 1, "--rounds", 2, "--jobs", 1, "--no-report", *small)
     assert turnout(*command, "--threads", 2).exit_code == 0
     found = [json.loads(path.read_text())["threads"] for path in Path("runs").rglob("environment.json")]
@@ -57,7 +59,7 @@ def test_points_share_data_and_participation(turnout: Turnout, small: Sequence[s
     assert one.history.clients["num_examples"] == other.history.clients["num_examples"]
 
 
-def test_a_file_may_hold_the_grid_and_the_command_line_goes_before_it(turnout: Turnout, small: Sequence[str]) -> None:
+def test_command_line_precedes_the_grid_of_a_file(turnout: Turnout, small: Sequence[str]) -> None:
     Path("mine.toml").write_text(
         "seeds = 1\nrounds = 3\nto_accuracy = 0.05\nevaluate_every = 1\n[grid]\nlocal.lr = [0.1, 0.2]\n"
         '"model.name" = ["logistic", "mlp"]\n'
@@ -74,7 +76,7 @@ def test_a_file_may_hold_the_grid_and_the_command_line_goes_before_it(turnout: T
     assert again.stderr.count("was finished") == 2
 
 
-def test_lists_are_values_in_brackets(turnout: Turnout) -> None:
+def test_lists_are_written_in_brackets(turnout: Turnout) -> None:
     result = turnout(
         "sweep", "--grid", "model.hidden=[4],[8,4]", "--seeds", 1, "--rounds", 1, "--jobs", 1, "--no-report",
         "data.num_clients=10", "data.alpha=1",
@@ -84,7 +86,7 @@ def test_lists_are_values_in_brackets(turnout: Turnout) -> None:
     assert sizes == [[4], [8, 4]]
 
 
-def test_algorithms_can_be_an_axis_and_each_has_its_best(turnout: Turnout, small: Sequence[str]) -> None:
+def test_algorithms_as_an_axis_have_one_best_point_each(turnout: Turnout, small: Sequence[str]) -> None:
     result = turnout(
         "sweep", "--grid", "algorithm=fedavg,mifa", "--grid", "local.lr=0.0001,0.1", "--metric", "train_loss", "--seeds", 1,
         "--rounds", 3, "--jobs", 1, "--no-report", *small,
@@ -98,7 +100,7 @@ def test_algorithms_can_be_an_axis_and_each_has_its_best(turnout: Turnout, small
     assert ["Mifa" in kind for kind in kinds] == [False, False, True, True]
 
 
-def test_a_failing_run_is_named_and_the_rest_is_told(
+def test_failing_run_is_named_and_the_others_reported(
     turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Experiment.run
@@ -115,7 +117,7 @@ def test_a_failing_run_is_named_and_the_rest_is_told(
     assert "best: local.lr=0.1" in result.stdout
 
 
-def test_ctrl_c_says_how_to_go_on(turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_explains_how_to_resume(turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object, **__: object) -> None:
         raise Interrupted("stopped")
 
@@ -125,7 +127,7 @@ def test_ctrl_c_says_how_to_go_on(turnout: Turnout, small: Sequence[str], monkey
     assert "stopped with 0 of 2 runs finished, all saved in runs/sweep-digits. Resume with the same" in result.stderr
 
 
-def test_an_accuracy_that_nobody_reached_leaves_no_best(turnout: Turnout, small: Sequence[str]) -> None:
+def test_unreached_target_has_no_best_point(turnout: Turnout, small: Sequence[str]) -> None:
     result = turnout(
         "sweep", "--grid", "local.lr=0.1,0.2", "--seeds", 1, "--rounds", 1, "--jobs", 1, "--to-accuracy", 1, *small
     )
@@ -170,7 +172,7 @@ def test_axes_are_read_from_text_and_tables() -> None:
         (("--grid", "local.lr=1", "--seeds", "x"), "seeds: got 'x', needed how many"),
     ],
 )
-def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:
+def test_invalid_usage_prints_one_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:
     result = turnout("sweep", "--rounds", 1, *arguments)
     assert result.exit_code == 2
     assert f"Error: {message}" in result.stderr
@@ -178,7 +180,7 @@ def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, t
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_search_tells_its_best_trials_and_goes_on(turnout: Turnout, small: Sequence[str]) -> None:
+def test_search_prints_best_trials_and_resumes(turnout: Turnout, small: Sequence[str]) -> None:
     command = (
         "sweep", "--algorithm", "fedavg", "-g", "local.lr=0.0001..1:log", "-g", "local.steps=1..3", "-g",
         "also.prox.mu=0,0.1", "--sampler", "random", "--trials-at-once", 2, "--seeds", 1, "--rounds", 2, "--jobs", 1, *small,
@@ -210,7 +212,7 @@ def test_a_search_tells_its_best_trials_and_goes_on(turnout: Turnout, small: Seq
         ("local.lr=0.1..1", ["--trials", 3, "--sampler", "best"], "sampler: got 'best', needed 'tpe' or 'random'"),
     ],
 )
-def test_bad_searches_are_refused_before_anything_runs(turnout: Turnout, grid: str, flags: list, message: str) -> None:
+def test_invalid_searches_are_refused_at_the_start(turnout: Turnout, grid: str, flags: list, message: str) -> None:
     result = turnout("sweep", "--grid", grid, *flags, "data.num_clients=10", "data.alpha=1")
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
@@ -227,7 +229,7 @@ def test_bad_searches_are_refused_before_anything_runs(turnout: Turnout, grid: s
         (("--metric", "train_loss"), None, False),
     ],
 )
-def test_choosing_leaves_the_test_alone_unless_asked_otherwise(
+def test_selection_uses_validation_by_default(
     turnout: Turnout, small: Sequence[str], options: tuple[str, ...], fraction: float | None, by_test: bool
 ) -> None:
     command = ("sweep", "--grid", "local.lr=0.1,0.2", "--seeds", 1, "--rounds", 1, "--jobs", 1, "--no-report")

@@ -1,4 +1,4 @@
-"""What a terminal, a pipe and a log file get to see."""
+"""Output on a terminal, in a pipe and in a log file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def written(console: Console) -> list[str]:
     return console.file.getvalue().splitlines()
 
 
-def test_without_a_terminal_a_line_comes_with_every_tenth_of_the_rounds_or_minute(monkeypatch) -> None:
+def test_without_a_terminal_progress_is_printed_by_tenths_or_minutes(monkeypatch) -> None:
     now, console = [0.0], plain()
     monkeypatch.setattr("turnout.reporting.progress.time.monotonic", lambda: now[0])
     progress = Progress(console)
@@ -42,7 +42,7 @@ def test_without_a_terminal_a_line_comes_with_every_tenth_of_the_rounds_or_minut
     assert lines[-1] == "round 100 of 100, test accuracy 100.0%, 71 s"
 
 
-def test_a_long_comparison_without_a_terminal_tells_every_minute(monkeypatch) -> None:
+def test_long_comparison_without_a_terminal_prints_every_minute(monkeypatch) -> None:
     now, console = [0.0], plain()
     monkeypatch.setattr("turnout.comparison.display.time.monotonic", lambda: now[0])
     with display(2, True, console) as tell:
@@ -58,14 +58,14 @@ def test_a_long_comparison_without_a_terminal_tells_every_minute(monkeypatch) ->
     ]
 
 
-def test_notes_count_what_was_dropped() -> None:
+def test_notes_count_drops() -> None:
     notes = Notes()
     assert notes({"num_dropped": 0, "test_accuracy": 0.5}) == "test accuracy 50.0%"
     notes({"num_dropped": 3})
     assert notes({"num_dropped": 4}) == "test accuracy 50.0%, 7 updates dropped in 2 rounds"
 
 
-def test_dropped_updates_are_told_during_and_after_a_run(turnout: Turnout) -> None:
+def test_dropped_updates_are_reported_during_and_after_a_run(turnout: Turnout) -> None:
     result = turnout("run", *BROKEN, "--rounds", 3, "--folder", "a")
     assert result.exit_code == 0, result.output
     assert "round 3 of 3, test accuracy" in result.stderr
@@ -78,13 +78,13 @@ def test_dropped_updates_are_told_during_and_after_a_run(turnout: Turnout) -> No
     assert "1 algorithm, 1 seed on digits: 4 clients" in result.stderr
 
 
-def test_a_run_whose_updates_are_all_dropped_ends_with_the_reason(turnout: Turnout) -> None:
+def test_run_of_dropped_updates_only_stops_with_the_reason(turnout: Turnout) -> None:
     result = turnout("run", *BROKEN, "--rounds", 50, "--folder", "a")
     assert result.exit_code == 1
     assert "all updates of the last 5 steps with any, up to round 5, were dropped" in result.stderr
 
 
-def test_single_broken_steps_and_steps_without_updates_end_nothing() -> None:
+def test_isolated_invalid_or_empty_steps_do_not_stop_a_run() -> None:
     from turnout.simulation.divergence import check_updates
 
     lost = 0
@@ -97,20 +97,20 @@ def test_single_broken_steps_and_steps_without_updates_end_nothing() -> None:
         check_updates(4, 3, 3, 9)
 
 
-def test_in_python_it_is_the_same_error(tiny) -> None:
+def test_python_raises_the_same_error(tiny) -> None:
     experiment = to.Experiment(tiny, to.models.Logistic(), to.fedavg(local=to.Sgd(lr=1e38, momentum=0.9)), rounds=50)
     with pytest.raises(to.Diverged, match=r"Write a smaller step size, such as Sgd\(lr=0.01\)"):
         experiment.run()
 
 
-def test_text_in_brackets_and_between_colons_is_shown_as_it_is(turnout: Turnout, small: Sequence[str]) -> None:
+def test_markup_characters_are_printed_literally(turnout: Turnout, small: Sequence[str]) -> None:
     result = turnout("run", "--rounds", 1, "--folder", "a:x:[b]", *small, "--quiet")
     assert f"tables and checkpoint: {Path('a:x:[b]')}" in result.stdout
     result = turnout("run", "--resume", "no:smile:[red]x", *small)
     assert "no:smile:[red]x holds no settings.json" in result.stderr
 
 
-def test_nothing_is_wrapped_in_a_pipe(turnout: Turnout) -> None:
+def test_pipes_do_not_wrap_lines(turnout: Turnout) -> None:
     result = turnout("list", "algorithms")
     assert any(len(line) > 200 for line in result.stdout.splitlines())
     names = [line.split()[0] for line in result.stdout.splitlines()[3:] if line.strip()]

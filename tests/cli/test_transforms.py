@@ -1,4 +1,4 @@
-"""Transforms of tables and images, and metrics, on the command line: by name, and by FILE.py:NAME."""
+"""Transforms and metrics on the command line, by name and by ``FILE.py:NAME``."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def inputs(*texts: str) -> torch.Tensor:
         ('data.transform={kind="mine.py:made", shift=5.0}', 5.0),
     ],
 )
-def test_a_transform_of_a_file_makes_the_inputs(text: str, shift: float, patients: np.ndarray) -> None:
+def test_transform_from_a_file_makes_the_inputs(text: str, shift: float, patients: np.ndarray) -> None:
     made = settings(text, "data.test_fraction=0.0").data()
     assert made.input_shape == (1,)
     np.testing.assert_allclose(made.train.x.mean().item(), shift, atol=1e-5)
@@ -87,7 +87,7 @@ def test_a_transform_of_a_file_makes_the_inputs(text: str, shift: float, patient
 
 
 @pytest.mark.usefixtures("patients")
-def test_a_transform_by_name_takes_numbers_dates_and_categories() -> None:
+def test_named_transform_handles_numbers_dates_and_categories() -> None:
     pytest.importorskip("sklearn")
     data = settings("data.transform=mixed", "data.test_fraction=0.0").data()
     assert data.input_shape == (5,)  # age, day and three wards
@@ -100,7 +100,7 @@ def test_a_transform_by_name_takes_numbers_dates_and_categories() -> None:
 
 
 @pytest.mark.usefixtures("patients")
-def test_a_run_with_a_transform_goes_on_from_its_folder(turnout: Any) -> None:
+def test_run_with_a_transform_resumes(turnout: Any) -> None:
     words = (
         "run", "--data", "table", "--model", "logistic", "data.path=patients.csv", "data.label=ill", "--rounds", 2,
         "data.client=hospital", "data.transform=mine.py:made", "--folder", "run", "--availability", "everyone",
@@ -123,13 +123,13 @@ def test_a_run_with_a_transform_goes_on_from_its_folder(turnout: Any) -> None:
     ],
 )
 @pytest.mark.usefixtures("patients")
-def test_what_is_no_transform_is_refused(text: str, message: str) -> None:
+def test_invalid_transform_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         settings(text).data()
 
 
 @pytest.mark.usefixtures("patients")
-def test_metrics_are_names_and_functions_of_a_file() -> None:
+def test_metrics_are_names_or_functions_from_a_file() -> None:
     auc, sharpness = settings("metrics=auc,mine.py:sharpness").numbers()["metrics"]
     assert auc == "auc"
     assert sharpness(torch.zeros(3, 2), torch.zeros(3)).tolist() == [0.5, 0.5, 0.5]
@@ -138,7 +138,7 @@ def test_metrics_are_names_and_functions_of_a_file() -> None:
 
 
 @pytest.mark.usefixtures("patients")
-def test_an_augmentation_of_a_file_goes_in_place_of_the_datas_own() -> None:
+def test_augmentation_from_a_file_replaces_the_default() -> None:
     made = Settings.of(override("data=digits"), override("data.augmentation=mine.py:flipped"))
     assert made._augmentation() is not None
     assert made._augmentation()() == (to.data.RandomHorizontalFlip(),)  # type: ignore[misc]

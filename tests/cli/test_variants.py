@@ -1,3 +1,5 @@
+"""Variants of recipes, and seeds."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -31,7 +33,7 @@ def test_a_variant_is_a_recipe_under_a_name_of_its_own() -> None:
     assert made.local == Sgd(lr=0.2)
 
 
-def test_what_is_said_of_one_goes_before_what_the_same_layer_says_of_all() -> None:
+def test_settings_of_one_algorithm_precede_those_of_all_in_a_layer() -> None:
     made = Layers.of([FILE]).settings("average_all").algorithm()
     assert made.server == ServerSgd(10.0)
     assert made.local == Sgd(lr=0.5)
@@ -40,7 +42,7 @@ def test_what_is_said_of_one_goes_before_what_the_same_layer_says_of_all() -> No
     assert Layers.of([FILE]).settings("average_all").numbers() == {"rounds": 9}
 
 
-def test_later_layers_go_first_for_one_as_for_all() -> None:
+def test_later_layers_have_priority_for_one_and_all() -> None:
     layers = Layers.of([FILE, override("local.lr=0.7"), override("fedau.local.lr=0.9"), override("rounds=3")])
     assert layers.settings("average_all").algorithm().local == Sgd(lr=0.7)
     assert layers.settings("fedau").algorithm().local == Sgd(lr=0.9)
@@ -54,18 +56,18 @@ def test_a_variant_can_be_written_on_the_command_line() -> None:
     assert Layers.of(layers, ["fedau", "fedau_3"]).settings("fedau").algorithm().weighting[0] == Participation()
 
 
-def test_names_come_in_the_order_of_the_layers() -> None:
+def test_names_follow_the_order_of_layers() -> None:
     assert Layers.of([FILE]).names == ["fedau", "fedau_inf", "average_all"]
     assert Layers.of([{"algorithms": ["mifa", "fedavg"]}]).names == ["mifa", "fedavg"]
 
 
-def test_an_algorithm_in_a_file_for_one_run_gives_way() -> None:
+def test_algorithms_on_the_command_line_replace_that_of_a_file() -> None:
     file = {"algorithm": {"name": "fedau", "cutoff": 10}}
     assert Layers.of([file], ["fedau"]).settings("fedau").algorithm().weighting[0] == Participation(cutoff=10)
     assert Layers.of([file], ["mifa"]).settings("mifa").algorithm().name == "mifa"
 
 
-def test_the_last_layer_says_which_seeds() -> None:
+def test_last_layer_determines_the_seeds() -> None:
     assert Layers.of([FILE]).seeds == 4
     assert Layers.of([FILE, {"seeds": "1,2"}, {}]).seeds == "1,2"
     assert Layers.of([{}]).seeds is None
@@ -74,7 +76,7 @@ def test_the_last_layer_says_which_seeds() -> None:
 
 
 @pytest.mark.parametrize("many", [100_000_000, "100000000", "9" * 30])
-def test_seeds_without_end_are_refused_at_once(many: Any) -> None:
+def test_too_many_seeds_are_refused_immediately(many: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"seeds: got .*, needed at most 10,000"):
         seeds_of(many)
 
@@ -82,17 +84,17 @@ def test_seeds_without_end_are_refused_at_once(many: Any) -> None:
 @pytest.mark.parametrize(
     ("written", "seeds"), [(3, [0, 1, 2]), ("3", [0, 1, 2]), ("0,7", [0, 7]), ([4], [4]), ("5,", [5])]
 )
-def test_seeds_are_how_many_or_which(written: Any, seeds: list[int]) -> None:
+def test_seeds_are_a_number_or_a_list(written: Any, seeds: list[int]) -> None:
     assert seeds_of(written) == seeds
 
 
 @pytest.mark.parametrize("written", ["three", 0, -1, "1,1", [], [1.5], "1,-2", None])
-def test_bad_seeds_are_refused(written: Any) -> None:
+def test_invalid_seeds_are_refused(written: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"needed how many, as in 5, or which, as in 0,3,7"):
         seeds_of(written)
 
 
-def test_bad_tables_are_refused() -> None:
+def test_invalid_tables_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"algorithms: got 3, needed a list of names, or a table"):
         Layers.of([{"algorithms": 3}])
     with pytest.raises(ConfigurationError, match=r"fedau: got 3, needed a table of options, or one of them"):

@@ -1,3 +1,5 @@
+"""Data sets from arrays and data sets of torch."""
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,7 @@ ids = st.lists(st.integers(-50, 50), min_size=1, max_size=30)
 
 
 @given(train=ids, test=ids, text=st.booleans())
-def test_numbering_keeps_who_is_who(train, test, text):
+def test_client_numbering_preserves_identities(train, test, text):
     if text:
         train, test = [f"client {i}" for i in train], [f"client {i}" for i in test]
     numbers, test_numbers, names = number_clients(train, test)
@@ -39,7 +41,7 @@ def test_arrays_tensors_and_lists_give_the_same_source(kind):
     assert source.client_names == ("3", "7")
 
 
-def test_whole_number_inputs_keep_their_type():
+def test_integer_inputs_keep_their_dtype():
     assert from_arrays(np.zeros((2, 3), np.uint8), [0, 1]).x.dtype == torch.uint8
     assert from_arrays(np.zeros((2, 3), np.int64), [0, 1]).x.dtype == torch.int64
     assert from_arrays(np.zeros((2, 3), bool), [0, 1]).x.dtype == torch.float32
@@ -64,7 +66,7 @@ def test_read_only_and_reversed_arrays_are_copied():
         (torch.tensor([1j, 2j]), "targets must be real numbers, got torch.complex64"),
     ],
 )
-def test_bad_targets_are_refused(y, message):
+def test_invalid_targets_are_refused(y, message):
     with pytest.raises(DataError, match=message):
         from_arrays(np.zeros((2, 3)), y)
 
@@ -75,7 +77,7 @@ def test_labels_beyond_the_number_of_classes_are_refused():
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_every_floating_type_is_kept(kind):
+def test_floating_dtypes_are_kept(kind):
     source = from_arrays(torch.rand(4, 2, dtype=kind), torch.rand(4, dtype=kind), test_x=torch.rand(1, 2, dtype=kind),
                          test_y=torch.rand(1, dtype=kind))  # fmt: skip
     data = source.split(Iid(), 2)
@@ -84,28 +86,28 @@ def test_every_floating_type_is_kept(kind):
     assert (source.num_classes, data.num_outputs, data.has_labels) == (None, 1, False)
 
 
-def test_floats_without_a_type_get_that_of_the_inputs():
+def test_untyped_targets_take_the_dtype_of_inputs():
     third = 1 / 3
     assert from_arrays(np.zeros((1, 2)), [third]).y.item() == third
     assert from_arrays(np.zeros((1, 2), np.float32), [third]).y.dtype == torch.float32
     assert from_dataset([(np.zeros(2), third)]).y.item() == third
 
 
-def test_classes_of_numbers_are_refused():
+def test_num_classes_with_numeric_targets_is_refused():
     with pytest.raises(
         ConfigurationError, match="num_classes: got 1, needed None, because the targets are floating-point"
     ):
         from_arrays(np.zeros((2, 3)), [0.5, 1.5], num_classes=1)
 
 
-def test_test_targets_are_like_those_of_the_training():
+def test_test_targets_must_have_the_form_of_training_targets():
     with pytest.raises(
         DataError, match=r"test targets are torch.float32 of shape \[2\] for each example, training targets"
     ):
         from_arrays([[0.0]], [0.5], test_x=[[0.0]], test_y=[[0.5, 1.0]])
 
 
-def test_a_column_of_labels_is_a_vector():
+def test_column_of_labels_becomes_a_vector():
     assert from_arrays(np.zeros((3, 2)), np.array([[1], [0], [2]])).y.tolist() == [1, 0, 2]
 
 
@@ -115,12 +117,12 @@ def test_nan_is_refused():
 
 
 @pytest.mark.parametrize("client_ids", [[0.5, 1.0], [[0, 1], [1, 0]]])
-def test_client_ids_are_whole_numbers_or_strings(client_ids):
+def test_client_ids_are_integers_or_strings(client_ids):
     with pytest.raises(DataError, match=r"client_ids must be whole numbers or strings of shape \[n\]"):
         from_arrays(np.zeros((2, 3)), [0, 1], client_ids=client_ids)
 
 
-def test_test_clients_need_training_clients():
+def test_test_clients_require_training_clients():
     with pytest.raises(ConfigurationError, match="test_client_ids need client_ids"):
         from_arrays([[0.0]], [0], test_x=[[1.0]], test_y=[0], test_client_ids=["a"])
 
@@ -138,7 +140,7 @@ class Squares(Dataset):
         return torch.tensor([float(i), float(i * i)]), i % 3
 
 
-def test_a_dataset_is_read_in_order():
+def test_dataset_is_read_in_order():
     source = from_dataset(Squares(5), client_id=lambda i: f"owner {i % 2}", test=Squares(4))
     assert source.x.tolist() == [[0, 0], [1, 1], [2, 4], [3, 9], [4, 16]]
     assert source.y.tolist() == [0, 1, 2, 0, 1]
@@ -151,25 +153,25 @@ def test_a_dataset_is_read_in_order():
 
 
 @pytest.mark.parametrize("kind", [float, np.float32, np.float64, torch.tensor], ids=lambda kind: kind.__name__)
-def test_numbers_to_predict_in_a_dataset_are_no_classes(kind):
+def test_numeric_targets_of_a_dataset_are_not_classes(kind):
     pairs = [(torch.zeros(2), kind(value)) for value in (0.25, 0.75, 1.5)]
     source = from_dataset(pairs)
     assert source.y.tolist() == [0.25, 0.75, 1.5]
     assert source.num_classes is None
 
 
-def test_several_numbers_may_be_predicted():
+def test_several_numeric_targets_per_example():
     source = from_dataset([(torch.zeros(2), [0.5, -1.0, 2.0]), (torch.zeros(2), [1.5, 0.0, 0.0])])
     assert source.y.tolist() == [[0.5, -1.0, 2.0], [1.5, 0.0, 0.0]]
     assert source.split(Iid(), 2, test_fraction=0).num_outputs == 3
 
 
-def test_a_tensor_dataset_is_taken_as_it_is():
+def test_tensor_dataset_is_used_without_copy():
     x, y = torch.rand(4, 2), torch.tensor([0, 1, 1, 0])
     assert from_dataset(TensorDataset(x, y)).x.data_ptr() == x.data_ptr()
 
 
-def test_pictures_become_scaled_planes():
+def test_pil_images_become_scaled_channels():
     image = pytest.importorskip("PIL.Image")
     pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
     colour = from_dataset([(image.fromarray(pixels), 0)])
@@ -178,7 +180,7 @@ def test_pictures_become_scaled_planes():
     assert grey.x.shape == (1, 1, 2, 4)
 
 
-def test_examples_of_different_shape_are_refused_with_their_number():
+def test_example_of_different_shape_is_refused_with_its_index():
     with pytest.raises(DataError, match=r"example 2 has shape \[3\] and torch.float32, example 0 has \[2\]"):
         from_dataset([(torch.zeros(2), 0), (torch.zeros(2), 0), (torch.zeros(3), 0)])
 
@@ -188,7 +190,7 @@ class Stream(IterableDataset):
         yield torch.zeros(2), 0
 
 
-def test_a_stream_is_refused():
+def test_iterable_dataset_is_refused():
     with pytest.raises(ConfigurationError, match="Stream has no length or cannot be indexed"):
         from_dataset(Stream())
 

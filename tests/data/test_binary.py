@@ -1,3 +1,5 @@
+"""Binary digits, grouped by digit."""
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from .test_idx import write
 pytest.importorskip("sklearn")
 
 
-def test_classes_are_halves_and_groups_are_sorted_by_digit():
+def test_classes_are_halves_of_the_digits_sorted_by_digit():
     source, digits = digits_binary(), data.digits()
     assert source.num_classes == 2
     assert source.y.tolist() == (digits.y >= 5).long().tolist()
@@ -23,7 +25,7 @@ def test_classes_are_halves_and_groups_are_sorted_by_digit():
     assert sorted(np.unique(digits.y[owner == 0])) == [0, 1]
 
 
-def test_splits_by_group_or_in_any_other_way():
+def test_supports_group_and_other_partitions():
     federated = digits_binary(groups=4).split(ById(), test_fraction=0.0)
     assert federated.num_clients == 4
     assert federated.label_counts()[0, 1] == 0  # the lowest quarter
@@ -31,7 +33,7 @@ def test_splits_by_group_or_in_any_other_way():
     assert (mixed.label_counts() > 50).all()
 
 
-def test_a_few_examples_are_evenly_spaced():
+def test_subset_of_examples_is_evenly_spaced():
     source = in_two_classes(data.digits(), groups=5, examples=100)
     assert len(source.y) == 100
     assert source.client_ids is not None
@@ -39,7 +41,7 @@ def test_a_few_examples_are_evenly_spaced():
     assert len(in_two_classes(data.digits(), groups=5, examples=10_000).y) == 1797
 
 
-def test_mnist_is_read_and_cut_alike(tmp_path):
+def test_mnist_is_grouped_like_digits(tmp_path):
     for part, n in (("train", 30), ("t10k", 4)):
         write(tmp_path / f"{part}-images-idx3-ubyte.gz", np.full((n, 28, 28), 51, dtype=np.uint8))
         write(tmp_path / f"{part}-labels-idx1-ubyte.gz", np.arange(n, dtype=np.uint8) % 10)
@@ -56,11 +58,11 @@ def test_mnist_is_read_and_cut_alike(tmp_path):
     ("options", "message"),
     [({"groups": 0}, "groups: got 0"), ({"groups": 1798}, "groups: got 1798, needed at most one for each of 1797")],
 )
-def test_what_cannot_be_is_refused(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(ConfigurationError, match=message):
         digits_binary(**options)
 
 
-def test_a_number_of_examples_that_cannot_be_is_refused():
+def test_invalid_number_of_examples_is_refused():
     with pytest.raises(ConfigurationError, match="examples: got 0"):
         in_two_classes(data.digits(), groups=2, examples=0)

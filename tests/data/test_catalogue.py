@@ -1,3 +1,5 @@
+"""Data sets by name."""
+
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ from turnout.data.cifar import CIFAR10
 from turnout.data.directory import REMOTE
 
 
-def test_names_load_with_options_of_their_function():
+def test_names_accept_the_options_of_their_function():
     pytest.importorskip("sklearn")
     assert load("digits").name == "digits"
     assert load("digits", directory="anywhere").name == "digits"
@@ -24,19 +26,19 @@ def test_the_directory_reaches_the_function(tmp_path):
         load("mnist", tmp_path)
 
 
-def test_an_unknown_name_is_refused_with_the_nearest():
+def test_unknown_name_suggests_the_nearest():
     with pytest.raises(ConfigurationError, match="unknown data set 'fashionmnist': did you mean 'fashion_mnist'"):
         load("fashionmnist")
 
 
-def test_an_unknown_option_is_refused_with_the_nearest():
+def test_unknown_option_suggests_the_nearest():
     with pytest.raises(ConfigurationError, match=r"unknown option 'strides' of data set 'shakespeare': .* 'stride'"):
         load("shakespeare", strides=2)
     with pytest.raises(ConfigurationError, match="unknown option 'stride' of data set 'cifar10': it has none"):
         load("cifar10", stride=2)
 
 
-def test_the_inventory_says_what_is_here(tmp_path, monkeypatch):
+def test_inventory_lists_available_data_sets(tmp_path, monkeypatch):
     monkeypatch.setenv("TURNOUT_DATA", str(tmp_path))
     folder = tmp_path / "cifar-10-batches-bin"
     folder.mkdir()
@@ -49,7 +51,7 @@ def test_the_inventory_says_what_is_here(tmp_path, monkeypatch):
     assert found["mnist_by_writer"] is None
 
 
-def test_mnist_by_writer_is_here_only_with_both_of_its_parts(tmp_path):
+def test_mnist_by_writer_requires_both_of_its_parts(tmp_path):
     for name, missing in (("mnist", True), ("qmnist", False)):
         for file in REMOTE[name]:
             path = tmp_path / file.path
@@ -60,12 +62,12 @@ def test_mnist_by_writer_is_here_only_with_both_of_its_parts(tmp_path):
         assert (here["mnist_by_writer"] is None) == missing
 
 
-def test_digits_are_where_scikit_learn_is():
+def test_digits_are_available_with_scikit_learn():
     sklearn = pytest.importorskip("sklearn")
     assert {entry.name: entry.path for entry in inventory()}["digits"] == Path(sklearn.__file__).parent
 
 
-def test_the_inventory_says_how_to_get_what_is_not_here(tmp_path):
+def test_inventory_explains_how_to_obtain_missing_data_sets(tmp_path):
     remedies = {entry.name: entry.remedy for entry in inventory(tmp_path)}
     assert remedies["mnist"] == "turnout data fetch mnist"
     assert remedies["digits"] == "inside scikit-learn: pip install 'turnout[digits]'"

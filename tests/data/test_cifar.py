@@ -1,3 +1,5 @@
+"""CIFAR-10 and CIFAR-100."""
+
 import pickle
 
 import numpy as np
@@ -19,7 +21,7 @@ def batches(tmp_path):
     return folder
 
 
-def test_batches_follow_each_other_and_planes_are_red_green_blue(batches):
+def test_batches_are_concatenated_with_channels_in_rgb_order(batches):
     source = cifar10(batches.parent)
     assert source.x.shape == (15, 3, 32, 32)
     assert source.test_x is not None
@@ -59,7 +61,7 @@ def as_pickles(batches):
     return folder
 
 
-def test_the_folder_of_torchvision_holds_the_same(batches):
+def test_torchvision_folder_has_the_same_data(batches):
     binary = cifar10(batches.parent)
     folder = as_pickles(batches)
     for place in (batches.parent, folder):
@@ -69,12 +71,12 @@ def test_the_folder_of_torchvision_holds_the_same(batches):
     assert CIFAR10.find(batches.parent) == folder
 
 
-def test_where_it_was_looked_for_is_said_of_both_forms(tmp_path):
+def test_error_lists_the_searched_paths_of_both_forms(tmp_path):
     with pytest.raises(DataError, match=r"cifar-10-batches-bin.*cifar-10-batches-py"):
         cifar10(tmp_path)
 
 
-def test_a_pickle_that_would_run_something_is_refused(batches):
+def test_pickle_that_runs_code_is_refused(batches):
     folder = as_pickles(batches)
     (folder / "data_batch_2").write_bytes(b"cos\nsystem\n(S'echo ran > ran'\ntR.")
     with pytest.raises(
@@ -93,7 +95,7 @@ def test_a_pickle_that_would_run_something_is_refused(batches):
         (b"nothing", "is not a pickle that can be read"),
     ],
 )
-def test_damaged_pickles_are_named(batches, content, message):
+def test_damaged_pickle_is_named(batches, content, message):
     (as_pickles(batches) / "data_batch_3").write_bytes(content)
     with pytest.raises(DataError, match=f"data_batch_3.*{message}"):
         cifar10(batches.parent)
@@ -107,7 +109,7 @@ def test_damaged_pickles_are_named(batches, content, message):
         (bytes(3073) + b"\x0c" + bytes(3072), "found the label 12, expected labels from 0 to 9"),
     ],
 )
-def test_damaged_batches_are_named_with_the_remedy(batches, content, message):
+def test_damaged_batch_is_named_with_the_remedy(batches, content, message):
     (batches / "data_batch_3.bin").write_bytes(content)
     with pytest.raises(DataError, match=message) as error:
         cifar10(batches.parent)
@@ -116,7 +118,7 @@ def test_damaged_batches_are_named_with_the_remedy(batches, content, message):
 
 
 @pytest.mark.skipif(CIFAR10.find() is None, reason="CIFAR-10 is not here in its binary version: set TURNOUT_DATA")
-def test_the_real_cifar10():
+def test_downloaded_cifar10_loads():
     source = cifar10()
     assert source.test_y is not None
     assert torch.bincount(source.y).tolist() == [5000] * 10

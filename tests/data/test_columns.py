@@ -1,4 +1,4 @@
-"""Columns are fitted to the rows on which clients train alone, as a pipeline of scikit-learn fitted to these has them."""
+"""Columns are fitted to training rows only, like a pipeline of scikit-learn."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def source_of(kind: str, data: dict[str, Any]) -> to.data.Source:
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
-def test_inputs_are_those_of_a_pipeline_fitted_to_the_rows_that_train(kind: str) -> None:
+def test_inputs_equal_a_pipeline_fitted_to_training_rows(kind: str) -> None:
     pandas = pytest.importorskip("pandas")
     data, by_row = split(source_of(kind, table())), numbered()
     frame = pandas.DataFrame(table())[list(FEATURES)]
@@ -85,8 +85,8 @@ def test_inputs_are_those_of_a_pipeline_fitted_to_the_rows_that_train(kind: str)
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
-def test_nothing_of_held_out_rows_leaks_into_the_inputs_of_those_that_train(kind: str) -> None:
-    """With other values in all rows that are held out, training inputs keep every bit; with one of training, they do not."""
+def test_held_out_rows_do_not_affect_training_inputs(kind: str) -> None:
+    """Other values in all held-out rows change no bit of training inputs; another value in one training row does."""
     by_row = numbered()
     train = rows_of(by_row.train)
     other, one = table(), table()
@@ -98,7 +98,7 @@ def test_nothing_of_held_out_rows_leaks_into_the_inputs_of_those_that_train(kind
     assert not torch.equal(before.x, changed.x)
 
 
-def test_filling_alone_has_the_means_of_the_rows_that_train() -> None:
+def test_imputation_uses_the_means_of_training_rows() -> None:
     data = split(from_table(table(), label="ill", client="hospital", features=("age", "row"), missing="fill"))
     train = data.train.x[:, 1].numpy().astype(int)
     age = np.array([np.nan if each is None else each for each in table()["age"]])
@@ -109,7 +109,7 @@ def test_filling_alone_has_the_means_of_the_rows_that_train() -> None:
         np.testing.assert_allclose(shards.x[missing, 0].numpy(), np.nanmean(age[train]), rtol=1e-6)
 
 
-def test_an_official_test_is_prepared_as_the_rows_that_train() -> None:
+def test_official_test_is_transformed_like_training_rows() -> None:
     test = {name: values[:20] for name, values in table().items()}
     options: dict[str, Any] = {"features": ("income",), "scale": True}
     source = from_table(table(), label="ill", client="hospital", test=test, **options)
@@ -124,7 +124,7 @@ def test_an_official_test_is_prepared_as_the_rows_that_train() -> None:
     np.testing.assert_allclose(pooled.train.x.mean().item(), 0.0, atol=1e-6)
 
 
-def test_the_transform_of_the_user_stays_unfitted_and_the_split_is_that_without_it() -> None:
+def test_user_transform_stays_unfitted_and_does_not_change_the_split() -> None:
     pytest.importorskip("pandas")
     made = transformer()
     data = split(from_table(table(), label="ill", client="hospital", features=FEATURES, transform=made))
@@ -134,19 +134,19 @@ def test_the_transform_of_the_user_stays_unfitted_and_the_split_is_that_without_
     assert np.array_equal(data.train.offsets, plain.train.offsets)
 
 
-def test_dates_and_times_are_days() -> None:
+def test_dates_and_times_become_days() -> None:
     days = [datetime.date(1970, 1, 2), datetime.date(2000, 1, 1), datetime.date(1969, 12, 31)]
     times = [datetime.datetime(1970, 1, 1, 12), datetime.datetime(1970, 1, 3), datetime.datetime(1970, 1, 1)]
     source = from_table({"day": days, "time": times, "y": [0, 1, 0]}, label="y")
     assert source.x.tolist() == [[1.0, 0.5], [10957.0, 2.0], [-1.0, 0.0]]
 
 
-def test_a_constant_column_becomes_zero() -> None:
+def test_constant_column_becomes_zero() -> None:
     source = from_table({"a": [3.0, 3.0], "b": [0.0, 2.0], "y": [0, 1]}, label="y", scale=True)
     assert source.x.tolist() == [[0.0, -1.0], [0.0, 1.0]]
 
 
-def test_what_cannot_be_prepared_is_refused() -> None:
+def test_unsupported_columns_are_refused() -> None:
     pytest.importorskip("pandas")
     with pytest.raises(ConfigurationError, match=r"transform: got .*, needed an object with fit\(frame, y\)"):
         from_table(table(), label="ill", transform="scale")  # type: ignore[arg-type]
@@ -177,7 +177,7 @@ def test_what_cannot_be_prepared_is_refused() -> None:
         from_table(table(), label="ill", transform=Gaps())
 
 
-def test_a_column_without_values_among_those_that_train_is_named_by_the_split() -> None:
+def test_column_without_training_values_is_named() -> None:
     columns = {"a": [None, None, 1.0, 2.0], "b": [1.0, 2.0, 3.0, 4.0], "who": [0, 0, 1, 1], "y": [0, 1, 0, 1]}
     source = from_table(columns, label="y", client="who", missing="fill")
 

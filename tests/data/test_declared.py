@@ -1,4 +1,4 @@
-"""Data that are declared by their shape."""
+"""Data sets declared by shape."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from turnout.data import SOURCES, declared
 SHAPE = {"inputs": 64, "classes": 10}
 
 
-def test_shapes_and_types():
+def test_declared_shapes_and_dtypes():
     assert (declared(64, classes=10).input_shape, declared(64, classes=10).num_outputs) == ((64,), 10)
     images = declared((3, 8, 8), 5, num_clients=4)
     assert (images.input_shape, images.num_clients, images.has_labels) == ((3, 8, 8), 4, True)
@@ -38,19 +38,19 @@ def test_shapes_and_types():
         ({"inputs": 4, "classes": 2, "num_clients": 0}, "num_clients: got 0"),
     ],
 )
-def test_what_is_no_shape_is_refused(arguments, message):
+def test_invalid_shape_is_refused(arguments, message):
     with pytest.raises(ConfigurationError, match=message):
         declared(**arguments)
 
 
-def test_a_simulation_of_declared_data_is_refused():
+def test_simulation_of_declared_data_is_refused():
     experiment = to.Experiment(declared(4, 2), to.models.Logistic(), to.fedau(), rounds=1)
     with pytest.raises(ConfigurationError, match="data: only the shape is declared, as for a server"):
         experiment.run()
 
 
 def test_settings_declare_a_shape(monkeypatch):
-    """Without a name, and beside the name of a data set, which is not loaded then."""
+    """With and without the name of a data set, which is not loaded."""
     assert Settings.of({"data": SHAPE}).data().name == "declared"
     assert Settings.of({"data": {**SHAPE, "inputs": "1,8,8"}}).data().input_shape == (1, 8, 8)
     beside = Settings.of({"data": {"name": "digits", "num_clients": 7, **SHAPE}})
@@ -77,6 +77,6 @@ def test_settings_declare_a_shape(monkeypatch):
         ({"name": "digits", "inputs": 64, "classes": 1}, r"got \[64\] and 1 output, but digits has .* and 10 outputs"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(data, message):
+def test_contradictory_settings_are_refused(data, message):
     with pytest.raises(ConfigurationError, match=message):
         Settings.of({"data": data}).data()

@@ -1,3 +1,5 @@
+"""Scanned digits of scikit-learn."""
+
 import importlib.util
 import sys
 from importlib.machinery import ModuleSpec
@@ -20,14 +22,14 @@ def test_digits_are_flat_scaled_and_complete():
     assert source.client_ids is None
 
 
-def test_digits_are_those_that_scikit_learn_gives():
+def test_equal_those_of_scikit_learn():
     pixels, labels = pytest.importorskip("sklearn.datasets").load_digits(return_X_y=True)
     source = digits()
     assert torch.equal(source.x, torch.tensor(pixels / 16.0, dtype=torch.float32))
     assert source.y.tolist() == labels.tolist()
 
 
-def test_scikit_learn_is_not_imported_for_them(monkeypatch):
+def test_loading_does_not_import_scikit_learn(monkeypatch):
     if importlib.util.find_spec("sklearn") is None:
         pytest.skip("scikit-learn is not installed")
     for name in [name for name in sys.modules if name.partition(".")[0] == "sklearn"]:
@@ -36,13 +38,13 @@ def test_scikit_learn_is_not_imported_for_them(monkeypatch):
     assert "sklearn" not in sys.modules
 
 
-def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
+def test_missing_scikit_learn_names_the_package_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ConfigurationError, match=r"pip install 'turnout\[digits\]'"):
         digits()
 
 
-def test_without_the_file_it_says_where_it_should_be(monkeypatch, tmp_path):
+def test_missing_file_is_named(monkeypatch, tmp_path):
     spec = ModuleSpec("sklearn", None, origin=str(tmp_path / "__init__.py"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
     with pytest.raises(DataError, match=rf"scikit-learn is in {tmp_path}, but datasets.data.digits.csv.gz is not"):

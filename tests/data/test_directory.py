@@ -1,3 +1,5 @@
+"""Directories of data sets."""
+
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ def put(folder: Path, *files: str) -> Path:
     return folder
 
 
-def test_an_argument_goes_before_the_variable_and_that_before_the_cache(monkeypatch, tmp_path):
+def test_argument_precedes_variable_and_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("TURNOUT_DATA", str(tmp_path / "variable"))
     assert data_directory(tmp_path / "argument") == tmp_path / "argument"
     assert data_directory() == tmp_path / "variable"
@@ -27,7 +29,7 @@ def test_home_is_expanded():
     assert data_directory("~/data") == Path.home() / "data"
 
 
-def test_the_first_folder_with_all_files_is_taken(tmp_path):
+def test_first_folder_with_all_files_is_used(tmp_path):
     put(tmp_path / "Thing" / "raw", "a.bin")
     complete = put(tmp_path / "thing", "a.bin", "b.bin")
     assert PLACE.locate(tmp_path) == complete
@@ -36,14 +38,14 @@ def test_the_first_folder_with_all_files_is_taken(tmp_path):
 
 
 @pytest.mark.parametrize("bare", ["raw", "."])
-def test_nameless_folders_count_only_under_a_directory_that_was_given(monkeypatch, tmp_path, bare):
+def test_unnamed_folders_are_found_only_below_an_explicit_directory(monkeypatch, tmp_path, bare):
     put(tmp_path / bare, "a.bin", "b.bin")
     assert PLACE.find(tmp_path) == tmp_path / bare
     monkeypatch.setenv("TURNOUT_DATA", str(tmp_path))
     assert PLACE.find() is None
 
 
-def test_what_is_missing_is_said_with_where_it_was_looked_for_and_what_to_write(monkeypatch, tmp_path):
+def test_error_lists_missing_files_searched_paths_and_remedy(monkeypatch, tmp_path):
     monkeypatch.setenv("TURNOUT_DATA", str(tmp_path))
     put(tmp_path / "thing", "a.bin")
     with pytest.raises(DataError) as error:
@@ -54,12 +56,12 @@ def test_what_is_missing_is_said_with_where_it_was_looked_for_and_what_to_write(
     assert "TURNOUT_DATA=FOLDER" in message
 
 
-def test_long_lists_of_files_are_cut_short(tmp_path):
+def test_long_lists_of_files_are_truncated(tmp_path):
     with pytest.raises(DataError, match=r"holds f0, f1, f2, f3 and 33 more; looked in"):
         Place("many", tuple(f"f{i}" for i in range(37)), ("many",)).locate(tmp_path)
 
 
-def test_a_pattern_stands_for_one_file_or_more(tmp_path):
+def test_pattern_matches_one_or_more_files(tmp_path):
     place = Place("many", ("train/*.json",), ("Many",), remedy="Run the script")
     (tmp_path / "Many" / "train").mkdir(parents=True)
     (tmp_path / "Many" / "train" / "folder.json").mkdir()
@@ -68,7 +70,7 @@ def test_a_pattern_stands_for_one_file_or_more(tmp_path):
     assert place.find(tmp_path) == tmp_path / "Many"
 
 
-def test_a_place_has_its_own_remedy(tmp_path):
+def test_data_set_specific_remedy_is_shown(tmp_path):
     place = Place("many", ("train/*.json",), ("Many",), remedy="Run the script")
     with pytest.raises(DataError, match=r"holds train/\*.json; looked in .*Many. Run the script, or set TURNOUT_DATA"):
         place.locate(tmp_path)

@@ -1,3 +1,5 @@
+"""EMNIST."""
+
 import numpy as np
 import pytest
 import torch
@@ -33,7 +35,7 @@ def make(tmp_path):
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_images_are_put_upright_and_labels_count_from_zero(make, tmp_path, split):
+def test_images_are_upright_and_labels_start_at_zero(make, tmp_path, split):
     train, test = make(split, first=int(split == "letters"))
     source = emnist(tmp_path, split=split)
     assert source.num_classes == SPLITS[split]
@@ -46,7 +48,7 @@ def test_images_are_put_upright_and_labels_count_from_zero(make, tmp_path, split
     assert source.recipe == {"source": "emnist", "split": split}
 
 
-def test_it_is_normalised_by_its_training_pixels(make, tmp_path):
+def test_pixels_are_normalised_by_training_images(make, tmp_path):
     train, _ = make("balanced")
     (normalise,) = emnist(tmp_path, split="balanced").transforms
     assert isinstance(normalise, Normalise)
@@ -54,7 +56,7 @@ def test_it_is_normalised_by_its_training_pixels(make, tmp_path):
     assert normalise.std == (pytest.approx((train / 255).std(), abs=5e-5),)
 
 
-def test_clients_can_be_made_of_it(make, tmp_path):
+def test_partitions_into_clients(make, tmp_path):
     make("byclass")
     source = load("emnist", tmp_path)
     data = source.split(Iid(), num_clients=2, official_test="pool", test_fraction=0, client_test_fraction=0.4)
@@ -62,7 +64,7 @@ def test_clients_can_be_made_of_it(make, tmp_path):
     assert data.num_classes == 62
 
 
-def test_its_files_are_found_by_split(make, tmp_path):
+def test_files_are_found_by_split(make, tmp_path):
     make("letters", first=1)
     with pytest.raises(DataError, match=r"emnist: no folder holds emnist-byclass-.*`turnout data fetch emnist`"):
         emnist(tmp_path)
@@ -87,7 +89,7 @@ def test_every_split_comes_with_the_archive():
     ]
 
 
-def test_an_image_lies_in_the_file_mirrored_at_its_diagonal(make, tmp_path):
+def test_stored_images_are_transposed(make, tmp_path):
     make("mnist")
     raw = read_idx(tmp_path / "EMNIST" / "raw" / files_of("mnist")[0], MNIST, ndim=3)
     assert emnist(tmp_path, split="mnist").x[4, 0, 2, 20] == raw[4, 20, 2]

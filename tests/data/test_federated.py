@@ -1,4 +1,4 @@
-"""Shards refuse inputs that are no numbers."""
+"""Validation of inputs of `Shards`."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from turnout.data.federated import Shards
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_inputs_that_are_not_finite_are_refused_with_the_first_example(value: float) -> None:
+def test_non_finite_inputs_are_refused_with_the_first_example(value: float) -> None:
     x = torch.zeros(6, 2, 3)
     x[4, 1, 2] = value
     with pytest.raises(DataError, match="inputs hold NaN or infinity, first in example 4: clean or impute them"):
@@ -17,5 +17,5 @@ def test_inputs_that_are_not_finite_are_refused_with_the_first_example(value: fl
 
 
 @pytest.mark.parametrize("x", [torch.full((6, 2), 3e38), torch.full((6, 2), 2**62), torch.zeros(6, 0)])
-def test_inputs_that_are_large_whole_or_empty_are_taken(x: torch.Tensor) -> None:
+def test_large_integer_and_empty_inputs_are_accepted(x: torch.Tensor) -> None:
     assert Shards(x, torch.zeros(6, dtype=torch.int64), np.array([0, 2, 6])).num_clients == 2

@@ -1,4 +1,4 @@
-"""Other people's federations, as objects with what is used of them; and as they are, where their packages are installed."""
+"""Federations of Flower Datasets and pfl-research, as stubs and, if installed, as the packages."""
 
 from types import SimpleNamespace
 
@@ -45,7 +45,7 @@ class Federation(Partitioner):
 
 
 @pytest.mark.parametrize("federation", [Partitioner(), Federation()], ids=["partitioner", "federation"])
-def test_partitions_of_flower_are_clients(federation):
+def test_flower_partitions_become_clients(federation):
     source = from_flower(federation)
     assert source.x.tolist() == [[0, 0], [1, 0], [1, 0], [2, 0], [2, 0], [2, 0]]
     assert source.client_ids is not None
@@ -53,7 +53,7 @@ def test_partitions_of_flower_are_clients(federation):
     assert source.split(test_fraction=0.0).train.sizes.tolist() == [1, 2, 3]
 
 
-def test_a_split_of_flower_that_is_not_partitioned_is_the_test():
+def test_unpartitioned_flower_split_is_the_test_set():
     source = from_flower(Federation(), test="test")
     data = source.split()
     assert data.test is not None
@@ -61,7 +61,7 @@ def test_a_split_of_flower_that_is_not_partitioned_is_the_test():
     assert data.client_test is None
 
 
-def test_texts_of_flower():
+def test_flower_texts_become_tokens():
     source = from_flower(Federation(), input="input_ids", label=None, test="test")
     assert source.test_y is not None
     assert (source.x[0].tolist(), source.test_y.tolist()) == ([0, 1, -100], [[6, 7, 8]])
@@ -78,7 +78,7 @@ def test_texts_of_flower():
         (Partitioner(), {"input": "img"}, "unknown column 'img': did you mean 'image'"),
     ],
 )
-def test_what_is_no_federation_of_flower_is_refused(federation, options, message):
+def test_invalid_flower_federation_is_refused(federation, options, message):
     with pytest.raises(ConfigurationError, match=message):
         from_flower(federation, **options)
 
@@ -88,7 +88,7 @@ def users(**changes):
     return SimpleNamespace(make_dataset_fn=lambda user: SimpleNamespace(raw_data=data[user]))
 
 
-def test_users_of_pfl_are_clients():
+def test_pfl_users_become_clients():
     source = from_pfl(users(), ["bob", "ann"])
     assert (source.x.shape, source.y.tolist(), source.num_classes) == ((4, 2), [2, 0, 1, 1], 3)
     assert source.split(test_fraction=0.0).client_names == ("ann", "bob")
@@ -104,12 +104,12 @@ def test_users_of_pfl_are_clients():
         (users(bob=([[1.0]], [0])), ["ann", "bob"], DataError, "the users' data differ in shape"),
     ],
 )
-def test_what_is_no_federation_of_pfl_is_refused(federation, ids, error, message):
+def test_invalid_pfl_federation_is_refused(federation, ids, error, message):
     with pytest.raises(error, match=message):
         from_pfl(federation, ids)
 
 
-def test_the_real_flower_datasets():
+def test_installed_flower_datasets_load():
     partitioner = pytest.importorskip("flwr_datasets.partitioner", reason="pip install flwr-datasets")
     datasets = pytest.importorskip("datasets")
     part = partitioner.NaturalIdPartitioner(partition_by="who")
@@ -122,7 +122,7 @@ def test_the_real_flower_datasets():
     assert torch.equal(source.x.sum(dim=0), torch.tensor([9.0, 12.0]))
 
 
-def test_the_real_pfl():
+def test_installed_pfl_research_loads():
     data = pytest.importorskip("pfl.data.federated_dataset", reason="pip install pfl")
     given = {user: (np.full((user + 1, 2), user, np.float32), np.zeros(user + 1, np.int64)) for user in range(3)}
     federation = data.FederatedDataset.from_slices(given, iter(range(3)).__next__)

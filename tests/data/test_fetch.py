@@ -1,3 +1,5 @@
+"""Downloads of data sets."""
+
 import errno
 import hashlib
 import importlib
@@ -92,14 +94,14 @@ def files(root: Path) -> set[str]:
     return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
 
 
-def test_a_file_arrives_whole_and_alone(offer, tmp_path):
+def test_downloaded_file_is_complete_without_leftovers(offer, tmp_path):
     offer()
     assert fetch("toy", tmp_path) == tmp_path / "Toy" / "raw"
     assert (tmp_path / "Toy/raw/toy.bin").read_bytes() == CONTENT
     assert files(tmp_path) == {"Toy/raw/toy.bin"}
 
 
-def test_what_is_here_is_not_downloaded_again(offer, server, tmp_path):
+def test_existing_files_are_not_downloaded_again(offer, server, tmp_path):
     offer()
     fetch("toy", tmp_path)
     fetch("toy", tmp_path)
@@ -133,7 +135,7 @@ def test_a_download_that_broke_off_goes_on_where_it_stopped(offer, server, tmp_p
     assert files(tmp_path) == {"Toy/raw/toy.bin"}
 
 
-def test_a_break_is_retried_at_once(offer, server, tmp_path, monkeypatch):
+def test_interrupted_download_is_retried(offer, server, tmp_path, monkeypatch):
     monkeypatch.setattr(fetch_module, "RETRIES", 1)
     monkeypatch.setattr("time.sleep", lambda _: None)
     offer()
@@ -143,7 +145,7 @@ def test_a_break_is_retried_at_once(offer, server, tmp_path, monkeypatch):
     assert (tmp_path / "Toy/raw/toy.bin").read_bytes() == CONTENT
 
 
-def test_a_server_without_ranges_makes_it_start_over(offer, server, tmp_path):
+def test_download_restarts_if_the_server_lacks_ranges(offer, server, tmp_path):
     offer()
     server.breaks, server.ranges = 1, False
     with pytest.raises(DataError, match="stopped"):
@@ -152,7 +154,7 @@ def test_a_server_without_ranges_makes_it_start_over(offer, server, tmp_path):
     assert (tmp_path / "Toy/raw/toy.bin").read_bytes() == CONTENT
 
 
-def test_a_part_that_is_complete_only_needs_its_name(offer, tmp_path):
+def test_complete_part_is_only_renamed(offer, tmp_path):
     offer()
     (tmp_path / "Toy/raw").mkdir(parents=True)
     (tmp_path / "Toy/raw/toy.bin.part").write_bytes(CONTENT)
@@ -160,7 +162,7 @@ def test_a_part_that_is_complete_only_needs_its_name(offer, tmp_path):
     assert (tmp_path / "Toy/raw/toy.bin").read_bytes() == CONTENT
 
 
-def test_force_forgets_what_arrived(offer, server, tmp_path):
+def test_force_discards_partial_files(offer, server, tmp_path):
     offer()
     (tmp_path / "Toy/raw").mkdir(parents=True)
     (tmp_path / "Toy/raw/toy.bin.part").write_bytes(b"another version")
@@ -168,14 +170,14 @@ def test_force_forgets_what_arrived(offer, server, tmp_path):
     assert server.log == [("/toy.bin", None)]
 
 
-def test_a_wrong_checksum_is_refused_and_nothing_is_kept(offer, tmp_path):
+def test_wrong_checksum_is_refused_and_the_file_deleted(offer, tmp_path):
     offer(checksum="0" * 64)
     with pytest.raises(DataError, match=r"does not have its checksum, 000.*, so it was thrown away.*fetch toy`"):
         fetch("toy", tmp_path)
     assert files(tmp_path) == set()
 
 
-def test_the_rest_of_another_version_is_not_joined(offer, tmp_path):
+def test_part_of_another_version_is_not_resumed(offer, tmp_path):
     offer()
     (tmp_path / "Toy/raw").mkdir(parents=True)
     (tmp_path / "Toy/raw/toy.bin.part").write_bytes(b"?" * 1000)
@@ -185,14 +187,14 @@ def test_the_rest_of_another_version_is_not_joined(offer, tmp_path):
     assert (tmp_path / "Toy/raw/toy.bin").read_bytes() == CONTENT
 
 
-def test_a_file_that_the_server_lacks_is_reported(offer, server, tmp_path):
+def test_missing_file_on_the_server_is_reported(offer, server, tmp_path):
     offer()
     server.files.clear()
     with pytest.raises(DataError, match="stopped: HTTPError: 404"):
         fetch("toy", tmp_path)
 
 
-def test_a_full_disk_keeps_what_arrived(offer, tmp_path, monkeypatch):
+def test_full_disk_keeps_the_partial_file(offer, tmp_path, monkeypatch):
     offer()
 
     def full(self, *_):
@@ -217,7 +219,7 @@ def archive(**members: bytes) -> bytes:
     return buffer.getvalue()
 
 
-def test_only_the_named_members_leave_an_archive(offer, server, tmp_path):
+def test_only_named_members_are_extracted(offer, server, tmp_path):
     content = archive(**{"toy/one.bin": b"one", "../evil": b"evil", "toy/other": b"other", "toy/two.bin": b"two"})
     members = [(f"toy/{name}.bin", hashlib.md5(name.encode()).hexdigest()) for name in ("one", "two")]
     offer(content, members=members)
@@ -231,7 +233,7 @@ def test_only_the_named_members_leave_an_archive(offer, server, tmp_path):
     assert (root / "toy/two.bin").read_bytes() == b"two"
 
 
-def test_a_zip_archive_gives_its_members_to_another_folder(server, monkeypatch, tmp_path):
+def test_zip_members_are_extracted_to_another_folder(server, monkeypatch, tmp_path):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as zipped:
         for name in ("gzip/one.gz", "gzip/two.gz", "../evil"):
@@ -259,14 +261,14 @@ def test_unknown_names_are_refused():
         fetch("digits")
 
 
-def test_without_the_libraries_it_says_what_to_install(monkeypatch, tmp_path):
+def test_missing_packages_are_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pooch", None)
     with pytest.raises(ConfigurationError, match=r"fetching data needs pooch: pip install 'turnout\[fetch\]'"):
         fetch("mnist", tmp_path)
 
 
 @pytest.mark.parametrize("name", [name for name in PLACES if name in REMOTE])
-def test_what_is_fetched_is_found_by_its_loader(name, tmp_path):
+def test_downloaded_files_are_found_by_the_loader(name, tmp_path):
     for file in REMOTE[name]:
         for path in [path for path, _ in file.members] or [file.path]:
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -275,7 +277,7 @@ def test_what_is_fetched_is_found_by_its_loader(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", REMOTE)
-def test_files_that_are_here_have_the_checksums_of_the_registry(name):
+def test_local_files_match_registered_checksums(name):
     from turnout.data.directory import data_directory
 
     here = [file for file in REMOTE[name] if (data_directory() / file.path).is_file()]

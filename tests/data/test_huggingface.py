@@ -1,3 +1,5 @@
+"""Data sets of Hugging Face."""
+
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,12 +39,12 @@ def test_columns_become_inputs_labels_and_clients():
     assert source.num_classes == 2
 
 
-def test_the_label_column_may_know_the_number_of_classes():
+def test_label_column_may_define_the_number_of_classes():
     features = {"image": SimpleNamespace(), "label": SimpleNamespace(num_classes=62)}
     assert from_huggingface(Split(features, image=[[0.5]], label=[3])).num_classes == 62
 
 
-def test_pictures_become_scaled_planes():
+def test_images_become_scaled_channels():
     image = pytest.importorskip("PIL.Image")
     pixels = np.arange(8, dtype=np.uint8).reshape(2, 4)
     source = from_huggingface(Split(image=[image.fromarray(pixels)] * 2, label=[0, 1]))
@@ -50,17 +52,17 @@ def test_pictures_become_scaled_planes():
     assert torch.equal((source.x[1, 0] * 255).round().to(torch.uint8), torch.from_numpy(pixels))
 
 
-def test_an_unknown_column_is_refused_with_the_nearest():
+def test_unknown_column_suggests_the_nearest():
     with pytest.raises(ConfigurationError, match="unknown column 'writer': did you mean 'writer_id'"):
         from_huggingface(Split(image=[[0.5]], label=[0], writer_id=[1]), client_id="writer")
 
 
-def test_a_dictionary_of_splits_is_refused():
+def test_dictionary_of_splits_is_refused():
     with pytest.raises(ConfigurationError, match=r"splits \('train', 'test'\): give one, e.g. dataset\['train'\]"):
         from_huggingface({"train": Split(image=[[0.5]], label=[0]), "test": None})
 
 
-def test_a_stream_is_refused():
+def test_streaming_data_set_is_refused():
     with pytest.raises(ConfigurationError, match=r"generator is no Hugging Face dataset .*streaming=False"):
         from_huggingface(row for row in [])
 
@@ -76,12 +78,12 @@ def test_a_stream_is_refused():
         ({"image": [[1, 2], [1]], "label": [0, 1]}, r"example 1 has shape \[1\]"),
     ],
 )
-def test_columns_that_are_no_numbers_are_refused(columns, message):
+def test_non_numeric_columns_are_refused(columns, message):
     with pytest.raises(DataError, match=message):
         from_huggingface(Split(**columns))
 
 
-def test_numbers_to_predict_keep_the_type_that_the_columns_declare():
+def test_numeric_targets_keep_the_declared_dtype():
     declared = {
         "image": SimpleNamespace(feature=SimpleNamespace(dtype="float64")),
         "label": SimpleNamespace(dtype="float64"),
@@ -95,7 +97,7 @@ def test_numbers_to_predict_keep_the_type_that_the_columns_declare():
     assert plain.num_classes is None
 
 
-def test_the_library_itself():
+def test_installed_datasets_library_works():
     datasets = pytest.importorskip("datasets")
     image = pytest.importorskip("PIL.Image")
     pixels = np.arange(16, dtype=np.uint8).reshape(4, 4)

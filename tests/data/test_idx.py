@@ -1,3 +1,5 @@
+"""MNIST and Fashion-MNIST in the idx format."""
+
 import gzip
 from pathlib import Path
 
@@ -46,12 +48,12 @@ def test_pixels_are_scaled_and_keep_their_order(folder, tmp_path):
     assert source.name == "mnist"
 
 
-def test_the_folder_itself_can_be_given(folder):
+def test_folder_itself_can_be_given(folder):
     assert torch.equal(mnist(folder).x, mnist(folder.parent).x)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int32"])
-def test_any_shape_reads_back(tmp_path, dtype):
+def test_arrays_of_any_shape_round_trip(tmp_path, dtype):
     array = np.random.default_rng(1).integers(0, 200, (4, 3, 2)).astype(dtype)
     (tmp_path / "plain").write_bytes(idx(array))
     write(tmp_path / "zipped.gz", array)
@@ -83,7 +85,7 @@ def images(n: int) -> bytes:
         (3, zipped(idx(np.array([1, 10, 2], np.uint8))), "found the label 10, expected labels from 0 to 9"),
     ],
 )
-def test_damaged_files_are_named_with_the_remedy(folder, tmp_path, file, content, message):
+def test_damaged_file_is_named_with_the_remedy(folder, tmp_path, file, content, message):
     path = folder / MNIST.files[file]
     path.write_bytes(content)
     with pytest.raises(DataError, match=message) as error:
@@ -92,19 +94,19 @@ def test_damaged_files_are_named_with_the_remedy(folder, tmp_path, file, content
     assert "`turnout data fetch mnist --force`" in str(error.value)
 
 
-def test_a_missing_file_is_named(folder, tmp_path):
+def test_missing_file_is_named(folder, tmp_path):
     (folder / MNIST.files[2]).unlink()
     with pytest.raises(DataError, match=r"\(lacks t10k-images-idx3-ubyte.gz\).*`turnout data fetch mnist`"):
         mnist(tmp_path)
 
 
-def test_mnist_is_not_taken_for_fashion_mnist(folder, monkeypatch):
+def test_mnist_is_not_mistaken_for_fashion_mnist(folder, monkeypatch):
     monkeypatch.setenv("TURNOUT_DATA", str(folder.parent))
     with pytest.raises(DataError, match="turnout data fetch fashion_mnist"):
         fashion_mnist()
 
 
-def test_pixels_are_standardised_by_grey_levels_of_all_images(folder, tmp_path):
+def test_pixels_are_standardised_over_all_images(folder, tmp_path):
     grey = np.concatenate([read_idx(folder / MNIST.files[i], MNIST, ndim=3) for i in (0, 2)]).astype(np.float64)
     expected = (grey - grey.mean(axis=0)) / (grey.std(axis=0) + 0.001)
     source = mnist(tmp_path, standardise=True)
@@ -119,7 +121,7 @@ real_mnist = pytest.mark.skipif(MNIST.find() is None, reason="MNIST is not here:
 
 
 @real_mnist
-def test_the_federation_of_fedprox_and_folb():
+def test_federation_of_fedprox_and_folb():
     source = mnist(standardise=True)
     data = source.split(PowerLaw(), 1000, seed=1, official_test="pool", test_fraction=0, client_test_fraction=0.1)
     assert data.client_test is not None
@@ -137,7 +139,7 @@ def test_the_federation_of_fedprox_and_folb():
 
 
 @real_mnist
-def test_the_real_mnist():
+def test_downloaded_mnist_loads():
     source = mnist()
     assert source.test_y is not None
     assert torch.bincount(source.y).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
@@ -147,7 +149,7 @@ def test_the_real_mnist():
 
 
 @pytest.mark.skipif(FASHION_MNIST.find() is None, reason="Fashion-MNIST is not here: set TURNOUT_DATA")
-def test_the_real_fashion_mnist():
+def test_downloaded_fashion_mnist_loads():
     source = fashion_mnist()
     assert source.test_y is not None
     assert torch.bincount(source.y).tolist() == [6000] * 10

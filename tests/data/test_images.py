@@ -1,4 +1,4 @@
-"""Folders of images become federations, a client at a time."""
+"""Folders of images, read one client at a time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_clients_are_decoded_in_order_and_stored(photos: Path, tmp_path: Path) -
     assert tuple(grey.shape[1:]) == (1, 4, 4)
 
 
-def test_only_the_next_client_is_decoded_ahead(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_client_is_decoded_ahead(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded, lock = [], threading.Lock()
     original = ImageFolder._decoded
 
@@ -65,7 +65,7 @@ def test_only_the_next_client_is_decoded_ahead(photos: Path, monkeypatch: pytest
     assert len(decoded) == 2 * (2 + 3 + 4)
 
 
-def test_what_holds_no_images_is_refused(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_without_images_is_refused(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match=r"holds no images: needed files such as CLIENT/CLASS/1.png"):
         ImageFolder(tmp_path / "nowhere", size=4)
     with pytest.raises(ConfigurationError, match="colours: got 4, needed 3, or 1 for grey"):

@@ -1,3 +1,5 @@
+"""Instructions for language models."""
+
 import json
 from typing import Any
 
@@ -24,7 +26,7 @@ def source(records: Any = RECORDS, tokenizer: Any = letters, **options):
     return to.data.from_instructions(records, tokenizer, **{"template": "{instruction}?", "end": 0, **options})
 
 
-def test_answers_and_their_end_count_and_prompts_do_not():
+def test_loss_covers_answers_and_end_tokens_only():
     made = source()
     assert made.x[0].tolist() == letters("ab?cd")
     assert made.y[0].tolist() == [-100, -100, *letters("cd"), 0]
@@ -32,7 +34,7 @@ def test_answers_and_their_end_count_and_prompts_do_not():
     assert made.client_names == ("x", "y")
 
 
-def test_files_of_both_kinds(tmp_path):
+def test_json_and_json_lines_are_read(tmp_path):
     whole, lines = tmp_path / "data.json", tmp_path / "data.jsonl"
     whole.write_text(json.dumps(RECORDS))
     lines.write_text("\n".join(map(json.dumps, RECORDS)) + "\n\n")
@@ -41,19 +43,19 @@ def test_files_of_both_kinds(tmp_path):
     assert torch.equal(source(test=lines).test_y, source().y)  # type: ignore[arg-type]
 
 
-def test_prompts_that_leave_no_room_are_left_out_and_answers_are_cut():
+def test_prompts_without_room_for_answers_are_omitted_and_answers_truncated():
     made = source(max_length=4)
     assert made.y.tolist() == [[-100, -100, ord("c")], [-100, ord("c"), 0]]
 
 
-def test_columns_of_a_table_are_fields(tmp_path):
+def test_table_columns_fill_the_template(tmp_path):
     path = tmp_path / "data.parquet"
     pq.write_table(pa.Table.from_pylist(RECORDS), path)
     assert source(path).y.tolist() == source().y.tolist()
     assert source(path).client_names == ("x", "y")
 
 
-def test_a_source_by_name_has_a_token_for_each_byte(tmp_path):
+def test_named_source_has_byte_tokens(tmp_path):
     path = tmp_path / "data.json"
     path.write_text(json.dumps(RECORDS))
     made = to.data.instructions(str(path), template="{instruction}?")
@@ -61,7 +63,7 @@ def test_a_source_by_name_has_a_token_for_each_byte(tmp_path):
     assert made.num_classes == 256
 
 
-def test_short_examples_of_a_client_share_a_row():
+def test_short_examples_of_a_client_are_packed():
     made = source(pack=True, max_length=9)
     assert torch.equal(made.x, source().x)  # two of client x would be 12 tokens
     made = source(pack=True, max_length=12)
@@ -96,14 +98,14 @@ class Chat:
         return [2, *letters(turns[0]["content"]), 3]
 
 
-def test_a_chat_template_writes_the_turn_of_a_user():
+def test_chat_template_writes_the_user_turn():
     made = source(RECORDS[:1], Chat(), end=None)
     assert made.x[0].tolist() == [2, *letters("ab?"), 3, *letters("cd")]
     assert made.y[0].tolist() == [-100] * 4 + [*letters("cd"), 1]
     assert made.num_classes == 300
 
 
-def test_the_template_that_suits_the_tokenizer():
+def test_template_defaults_to_that_of_the_tokenizer():
     record = {"instruction": "ab", "output": "c"}
     plain = source([record], template=None, client_id=None)
     assert bytes(plain.x[0].tolist()).decode() == "### Instruction:\nab\n\n### Response:\nc"
@@ -129,7 +131,7 @@ def test_the_template_that_suits_the_tokenizer():
         ({"tokenizer": lambda text: {"input_ids": text}}, ConfigurationError, "tokenizer: got a mapping for a text"),
     ],
 )
-def test_refusals(options, error, message):
+def test_invalid_arguments_raise(options, error, message):
     with pytest.raises(error, match=message):
         source(**options)
 
@@ -137,7 +139,7 @@ def test_refusals(options, error, message):
 @pytest.mark.parametrize(
     ("text", "message"), [("{", "needed a JSON list of objects"), ('{"a": 1}', "holds no list of objects")]
 )
-def test_files_that_hold_no_records(tmp_path, text, message):
+def test_file_without_records_is_refused(tmp_path, text, message):
     path = tmp_path / "data.json"
     path.write_text(text)
     with pytest.raises(DataError, match=message):

@@ -1,4 +1,4 @@
-"""Groups of clients with labels of their own."""
+"""Groups of clients with disjoint labels."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from turnout.data.partition import LabelGroups
 LABELS = np.repeat(np.arange(10), 47)
 
 
-def test_the_first_clients_hold_the_first_group_of_labels_and_all_equally_much():
+def test_first_clients_share_the_first_group_of_labels_equally():
     rows = LabelGroups().assign(LABELS, 15, seed=0)
     held = np.array([np.bincount(LABELS[part], minlength=10) for part in rows])
     np.testing.assert_array_equal(held[:10], np.repeat([[0] * 4 + [47 // 10] * 6], 10, axis=0))
@@ -18,7 +18,7 @@ def test_the_first_clients_hold_the_first_group_of_labels_and_all_equally_much()
     assert len(np.unique(everything)) == len(everything)
 
 
-def test_the_seed_decides_who_holds_what():
+def test_assignment_depends_on_the_seed():
     one, same, other = (LabelGroups().assign(LABELS, 15, seed) for seed in (0, 0, 1))
     assert all((a == b).all() for a, b in zip(one, same, strict=True))
     assert any((a != b).any() for a, b in zip(one, other, strict=True))
@@ -35,6 +35,6 @@ def test_the_seed_decides_who_holds_what():
         (lambda: LabelGroups(((0, 77), (1,))).assign(LABELS, 15, 0), "labels: got 77, needed one of which each of 10"),
     ],
 )
-def test_refusals(make, message):
+def test_invalid_arguments_raise(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()

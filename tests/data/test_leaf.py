@@ -1,3 +1,5 @@
+"""LEAF's FEMNIST, Shakespeare and Sent140."""
+
 import json
 
 import numpy as np
@@ -47,7 +49,7 @@ def test_images_can_be_flat(femnist):
     assert leaf_images(femnist / "train", shape=(784,)).x.shape == (6, 784)
 
 
-def test_a_user_without_examples_is_no_client(tmp_path):
+def test_user_without_examples_is_omitted(tmp_path):
     write(tmp_path, "a.json", {"none": {"x": [], "y": []}, "some": {"x": [[1.0, 2.0]], "y": [0.0]}})
     source = leaf_images(tmp_path, shape=(2,), num_classes=2)
     assert source.client_names == ("some",)
@@ -56,7 +58,7 @@ def test_a_user_without_examples_is_no_client(tmp_path):
         leaf_images(tmp_path)
 
 
-def test_some_labels_are_kept_and_numbered_anew(femnist):
+def test_selected_labels_are_renumbered(femnist):
     source = leaf_images(femnist / "train", femnist / "test", labels=(8, 2, 1))
     assert source.client_names == ("f00", "f02", "a99")
     assert source.client_ids is not None
@@ -72,7 +74,7 @@ def test_some_labels_are_kept_and_numbered_anew(femnist):
 
 
 @pytest.mark.parametrize("labels", [(), (1, 1), (1, -1), (1.0,), [1, 2], (True,)])
-def test_labels_to_keep_are_different_whole_numbers(tmp_path, labels):
+def test_invalid_selected_labels_are_refused(tmp_path, labels):
     with pytest.raises(
         ConfigurationError, match=r"labels: got .*, needed a tuple of different whole numbers >= 0, or None"
     ):
@@ -96,13 +98,13 @@ def test_femnist_is_found_in_the_data_directory(femnist, monkeypatch):
     assert data.femnist().test_x is None
 
 
-def test_without_femnist_it_says_how_it_is_made(tmp_path):
+def test_missing_femnist_explains_how_to_create_it(tmp_path):
     with pytest.raises(DataError, match=r"femnist: no folder holds train/.*Run LEAF's data/femnist/preprocess.sh"):
         data.femnist(tmp_path)
 
 
-def test_the_federation_of_letters(tmp_path):
-    """FOLB's: neighbouring letters a to j, three for each client."""
+def test_folb_federation_of_letters(tmp_path):
+    """Neighbouring letters a to j, three for each client."""
     user = {"x": [[0.5] * 784 for _ in range(620)], "y": list(range(62)) * 10}
     write(tmp_path / "train", "a.json", {"f00": user, "f01": user})
     source = data.femnist(tmp_path, labels=tuple(range(36, 46)), num_classes=26)
@@ -125,7 +127,7 @@ def test_characters_are_indices_of_the_alphabet(tmp_path):
     assert source.num_classes == 80
 
 
-def test_raw_tweets_are_read_as_they_are(tmp_path):
+def test_raw_tweets_are_read(tmp_path):
     tweet = ["147", "Mon", "NO_QUERY", "someone", "my, what a day!", "0"]
     write(tmp_path, "tweets.json", {"someone": {"x": [tweet], "y": ["4"]}})
     assert read_leaf_json(tmp_path) == (["someone"], [[tweet]], [["4"]])
@@ -150,7 +152,7 @@ def test_raw_tweets_are_read_as_they_are(tmp_path):
         ),
     ],
 )
-def test_damaged_files_are_refused(tmp_path, content, message):
+def test_damaged_file_is_refused(tmp_path, content, message):
     (tmp_path / "a.json").write_text(content)
     with pytest.raises(DataError, match=message):
         leaf_images(tmp_path)
@@ -164,20 +166,20 @@ def test_damaged_files_are_refused(tmp_path, content, message):
         (["a"], "d", "needed a string of length 80"),
     ],
 )
-def test_texts_of_another_length_are_refused(tmp_path, x, y, message):
+def test_text_of_wrong_length_is_refused(tmp_path, x, y, message):
     write(tmp_path, "a.json", {"a": {"x": [x], "y": [y]}})
     with pytest.raises(DataError, match=message):
         leaf_characters(tmp_path)
 
 
-def test_a_folder_without_files_is_refused(tmp_path):
+def test_folder_without_files_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"no .json files here"):
         leaf_images(tmp_path)
     with pytest.raises(DataError, match=r"no .json files here"):
         leaf_images(tmp_path / "nowhere")
 
 
-def test_a_user_in_two_files_is_one_client(tmp_path):
+def test_user_in_two_files_is_one_client(tmp_path):
     for file in ("a.json", "b.json"):
         write(tmp_path, file, {"u": {"x": [[1.0]], "y": [0]}})
     source = leaf_images(tmp_path, shape=(1,), num_classes=1)

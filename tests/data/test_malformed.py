@@ -1,4 +1,4 @@
-"""Whatever a file of data holds, it is read, or refused by one of this package's own errors."""
+"""Malformed files are read or refused with an error of this package."""
 
 import gzip
 import json
@@ -60,7 +60,7 @@ def idx(array: np.ndarray) -> bytes:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_idx(tmp_path, packed):
+def test_malformed_idx_files(tmp_path, packed):
     content = idx(np.arange(24, dtype=np.uint8).reshape(4, 3, 2))
     path = tmp_path / ("images.gz" if packed else "images")
     is_read_or_refused(
@@ -76,21 +76,21 @@ def test_idx(tmp_path, packed):
         ((1, 2**31 - 1, 1), "would unpack to 2,147,483,647 or more, needed at most"),
     ],
 )
-def test_sizes_in_the_header_of_idx_are_not_believed(tmp_path, shape, message):
+def test_idx_header_sizes_are_verified(tmp_path, shape, message):
     path = tmp_path / "images.gz"
     path.write_bytes(gzip.compress(b"\0\0\x08\x03" + np.array(shape, ">i4").tobytes()))
     with pytest.raises(DataError, match=message):
         read_idx(path, MNIST, ndim=3)
 
 
-def test_no_more_is_unpacked_than_the_header_of_idx_announces(tmp_path):
+def test_idx_decompression_stops_at_the_announced_size(tmp_path):
     path = tmp_path / "images.gz"
     path.write_bytes(gzip.compress(idx(np.zeros((1, 2, 2), np.uint8)) + bytes(1 << 20)))
     with pytest.raises(DataError, match=r"found 21 bytes, expected 20 bytes, for 1x2x2 entries"):
         read_idx(path, MNIST, ndim=3)
 
 
-def test_pixels_of_another_type_do_not_wrap(tmp_path):
+def test_pixels_of_other_dtypes_do_not_wrap(tmp_path):
     folder = tmp_path / "MNIST" / "raw"
     folder.mkdir(parents=True)
     for file, array in zip(MNIST.files, [np.zeros((2, 28, 28)), np.zeros(2)] * 2, strict=True):
@@ -103,7 +103,7 @@ def test_pixels_of_another_type_do_not_wrap(tmp_path):
         mnist(tmp_path)
 
 
-def test_cifar(tmp_path):
+def test_malformed_cifar_files(tmp_path):
     row = np.zeros((2, 3073), np.uint8)
     for name, content in (
         ("bin", row.tobytes()),
@@ -132,7 +132,7 @@ def odd_leaf():
 
 
 @pytest.mark.parametrize("kind", ["images", "characters", "tweets"])
-def test_leaf(tmp_path, kind):
+def test_malformed_leaf_files(tmp_path, kind):
     folder, path = tmp_path / "train", tmp_path / "train" / "a.json"
     folder.mkdir()
     vectors = tmp_path / "vectors.txt"
@@ -155,20 +155,20 @@ def test_leaf(tmp_path, kind):
 @pytest.mark.parametrize(
     ("label", "shown"), [(1.5, "1.5"), (True, "True"), ("1.5", "'1.5'"), (10**400, "a number of about 400 digits")]
 )
-def test_labels_of_leaf_are_whole_numbers(tmp_path, label, shown):
+def test_non_integer_leaf_labels_are_refused(tmp_path, label, shown):
     (tmp_path / "a.json").write_bytes(leaf([[1.0]], [label]))
     with pytest.raises(DataError, match=rf"a label of user 'u' is not a class index: got {shown}, needed 0, 1"):
         leaf_images(tmp_path, shape=(1,))
 
 
 @pytest.mark.parametrize(("value", "message"), [("1.0", "it holds texts"), (True, "it holds true or false")])
-def test_inputs_of_leaf_are_numbers(tmp_path, value, message):
+def test_non_numeric_leaf_inputs_are_refused(tmp_path, value, message):
     (tmp_path / "a.json").write_bytes(leaf([[value]], [0]))
     with pytest.raises(DataError, match=message):
         leaf_images(tmp_path, shape=(1,))
 
 
-def test_a_user_of_leaf_counts_once(tmp_path):
+def test_duplicate_leaf_user_is_refused(tmp_path):
     (tmp_path / "a.json").write_bytes(leaf([[1.0]], [0], ["u", "u"]))
     with pytest.raises(DataError, match="user 'u' is listed twice, and its examples would count twice"):
         leaf_images(tmp_path, shape=(1,))
@@ -180,7 +180,7 @@ def test_a_user_of_leaf_counts_once(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "feather", "arrow", "jsonl"])
-def test_tables(tmp_path, ending):
+def test_malformed_tables(tmp_path, ending):
     path = tmp_path / f"table.{ending}"
     if ending in ("csv", "tsv"):
         csv.write_csv(TABLE, path, csv.WriteOptions(delimiter="\t" if ending == "tsv" else ","))
@@ -203,7 +203,7 @@ def test_tables(tmp_path, ending):
 
 
 @pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
-def test_values_of_any_type_in_a_table(odd):
+def test_table_values_of_any_type(odd):
     for column in ("a", "b", "who", "y"):
         table = TABLE.to_pydict() | {column: [odd, odd, odd]}
         for missing in ("refuse", "drop", "fill"):
@@ -214,7 +214,7 @@ def test_values_of_any_type_in_a_table(odd):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "feather"])
-def test_a_table_unpacks_to_no_more_than_it_may(tmp_path, kind, monkeypatch):
+def test_compressed_table_respects_the_size_limit(tmp_path, kind, monkeypatch):
     path = tmp_path / f"bomb.{kind}"
     zeros = pa.table({"a": np.zeros(200_000), "y": np.zeros(200_000, np.int64)})
     if kind == "parquet":
@@ -230,7 +230,7 @@ def test_a_table_unpacks_to_no_more_than_it_may(tmp_path, kind, monkeypatch):
         read_table_file(path)
 
 
-def test_word_vectors(tmp_path):
+def test_malformed_word_vectors(tmp_path):
     path = tmp_path / "vectors.txt"
     content = "the 1 2 3\ncaf\u00e9 0.5 -1e-3 4\n".encode()
     odd = [
@@ -242,7 +242,7 @@ def test_word_vectors(tmp_path):
     is_read_or_refused(lambda: read_vectors(path, {"the", "caf\u00e9"}), path, [*damages(content), *odd])
 
 
-def test_word_vectors_in_another_encoding_are_named_by_line(tmp_path):
+def test_word_vectors_in_another_encoding_are_refused_with_the_line(tmp_path):
     path = tmp_path / "vectors.txt"
     path.write_bytes("the 1 2 3\ncaf\u00e9 1 2 3\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"vectors.txt: line 2: 'utf-8' codec .*; needed a file in GloVe's text form"):
@@ -252,7 +252,7 @@ def test_word_vectors_in_another_encoding_are_named_by_line(tmp_path):
         read_vectors(path, {"the"})
 
 
-def test_arrays_of_any_type():
+def test_arrays_of_any_dtype():
     arrays = [np.array(odd, dtype=object) for odd in ODD] + [
         np.zeros(2, kind) for kind in ("V2", "S2", "M8[s]", "c8", "g")
     ]
@@ -293,12 +293,12 @@ def test_arrays_of_another_byte_order_are_read():
         ([torch.zeros(1, requires_grad=True)] * 2, [0, 1], None, "inputs cannot be made an array"),
     ],
 )
-def test_arrays_that_do_not_mean_what_they_say_are_refused(x, y, ids, message):
+def test_mistyped_arrays_are_refused(x, y, ids, message):
     with pytest.raises(DataError, match=message):
         from_arrays(x, y, client_ids=ids)
 
 
-def test_clients_of_training_and_test_are_of_one_kind():
+def test_training_and_test_clients_must_have_one_type():
     numbers, test, names = number_clients(np.array([1, 2], np.uint64), np.array([2, 3], np.int64))
     assert (numbers.tolist(), names) == ([0, 1], ("1", "2", "3"))
     assert test is not None
@@ -309,7 +309,7 @@ def test_clients_of_training_and_test_are_of_one_kind():
         number_clients([1, 2], ["1"])
 
 
-def test_unsigned_labels_are_labels():
+def test_unsigned_labels_are_accepted():
     train = {"a": [1.0, 2.0], "y": pa.array([0, 1], pa.uint64())}
     source = from_table(pa.table(train), label="y", test=pa.table({"a": [3.0], "y": pa.array([1], pa.int64())}))
     assert (source.num_classes, source.y.dtype) == (2, torch.int64)
@@ -333,12 +333,12 @@ def test_unsigned_labels_are_labels():
         ({"input_ids": [[1, 2]], "labels": []}, "there are 1 texts in 'input_ids' and 0 in 'labels'"),
     ],
 )
-def test_tokens_are_whole_numbers(columns, message):
+def test_non_integer_tokens_are_refused(columns, message):
     with pytest.raises(DataError, match=message):
         from_tokens(columns)
 
 
-def test_a_user_of_pfl_counts_once():
+def test_duplicate_pfl_user_is_refused():
     class Federation:
         make_dataset_fn = staticmethod(lambda user: (np.zeros((2, 1), np.float32), np.array([0, user])))
 
@@ -388,7 +388,7 @@ def test_missing_inputs_are_filled_in_on_request():
         from_table(table, label="y", missing="guess")  # type: ignore[arg-type]
 
 
-def test_an_empty_cell_of_a_file_is_no_class(tmp_path):
+def test_empty_cell_is_not_a_class(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("a,who,ill\n1,p,yes\n2,,no\n3,q,\n")
     with pytest.raises(DataError, match="column 'ill' has 1 missing values in 3 rows, first in row 3"):
@@ -422,6 +422,6 @@ def test_an_empty_cell_of_a_file_is_no_class(tmp_path):
         ),
     ],
 )
-def test_tables_that_cannot_be_used_are_refused(table, options, error, message):
+def test_unusable_tables_are_refused(table, options, error, message):
     with pytest.raises(error, match=message):
         from_table(table, label="y", **options)

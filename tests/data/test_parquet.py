@@ -1,4 +1,4 @@
-"""Parquet files become federations, a client at a time, by reading the row groups that hold it."""
+"""Parquet files, read one client at a time by row groups."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def table(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "options", [{"inputs": "x", "label": "y"}, {"inputs": list("abcd"), "label": "text", "classes": ("c0", "c1", "c2")}]
 )
-def test_clients_are_those_of_the_whole_table(table: Path, options: dict[str, Any]) -> None:
+def test_clients_equal_those_of_the_whole_table(table: Path, options: dict[str, Any]) -> None:
     clients = ParquetClients(table, client="who", **options)
     assert (len(clients), clients.clients) == (4, ("ann", "bob", "cyd", "dan"))
     for name, (x, y) in zip(clients.clients, clients, strict=True):
@@ -44,7 +44,7 @@ def test_clients_are_those_of_the_whole_table(table: Path, options: dict[str, An
         assert y.tolist() == Y[name == WHO].tolist()
 
 
-def test_a_stored_table_trains_to_the_same_bits_as_in_memory(table: Path, tmp_path: Path) -> None:
+def test_training_from_a_store_equals_training_in_memory(table: Path, tmp_path: Path) -> None:
     clients = ParquetClients(table, client="who", label="y", inputs="x")
     to.data.store(tmp_path / "store", {"train": clients}, client_names=clients.clients)
     stored = to.data.stored(tmp_path / "store")
@@ -55,7 +55,7 @@ def test_a_stored_table_trains_to_the_same_bits_as_in_memory(table: Path, tmp_pa
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-def test_one_row_group_is_in_memory_for_the_clients_that_share_it(table: Path, monkeypatch) -> None:
+def test_clients_of_one_row_group_share_its_memory(table: Path, monkeypatch) -> None:
     clients, read = ParquetClients(table, client="who", label="y", inputs="x"), []
     original = pq.ParquetFile.read_row_group
 
@@ -94,7 +94,7 @@ def test_encoded_images_are_decoded(tmp_path: Path, nested: bool) -> None:
         list(ParquetClients(tmp_path / "i.parquet", client="who", label="label", inputs="image", size=4))
 
 
-def test_what_cannot_be_read_is_refused(table: Path, tmp_path: Path) -> None:
+def test_unsupported_files_are_refused(table: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"client": "who", "label": "y", "inputs": "x"}
     with pytest.raises(DataError, match="holds no Parquet files"):
         ParquetClients(tmp_path / "nowhere", **options)

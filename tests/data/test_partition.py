@@ -1,3 +1,5 @@
+"""Partitions of examples among clients."""
+
 import math
 
 import numpy as np
@@ -51,7 +53,7 @@ four_classes = hnp.arrays(np.int64, st.integers(0, 80), elements=st.integers(0, 
 @pytest.mark.parametrize("partition", ARTIFICIAL, ids=repr)
 @settings(max_examples=25, deadline=None)
 @given(labels=four_classes, num_clients=st.integers(2, 6), seed=st.integers(0, 2**70))
-def test_a_partition_is_n_disjoint_sets_of_rows_and_repeats(
+def test_partition_is_n_disjoint_reproducible_sets(
     partition: Partition, labels: np.ndarray, num_clients: int, seed: int
 ) -> None:
     clients = partition.assign(labels, num_clients, seed)
@@ -73,7 +75,7 @@ def test_every_example_is_used(partition: Partition, labels: np.ndarray, num_cli
 
 
 @pytest.mark.parametrize("partition", ARTIFICIAL, ids=repr)
-def test_another_seed_is_another_partition(partition: Partition) -> None:
+def test_partition_depends_on_the_seed(partition: Partition) -> None:
     labels = balanced(4, 100)
     first, second = (partition.assign(labels, 8, seed) for seed in (0, 1))
     assert any(not np.array_equal(a, b) for a, b in zip(first, second, strict=True))
@@ -86,18 +88,18 @@ def test_more_clients_than_examples_are_refused(partition: Partition) -> None:
 
 
 @pytest.mark.parametrize("num_clients", [0, -1, 2.5, True])
-def test_a_number_of_clients_that_is_no_count_is_refused(num_clients: int) -> None:
+def test_invalid_number_of_clients_is_refused(num_clients: int) -> None:
     with pytest.raises(ConfigurationError, match=r"num_clients: got .*, needed a whole number >= 1"):
         Iid().assign(balanced(4, 2), num_clients, seed=0)
 
 
-def test_artificial_clients_need_a_number() -> None:
+def test_artificial_partition_requires_num_clients() -> None:
     with pytest.raises(ConfigurationError, match=r"num_clients: got None.*Dirichlet makes clients up.*Only ById\(\)"):
         Dirichlet().assign(balanced(4, 2), None, seed=0)
 
 
 @pytest.mark.parametrize("labels", [np.zeros(3), np.zeros((3, 1), int)], ids=["float", "2d"])
-def test_labels_that_are_no_classes_are_refused_where_they_matter(labels: np.ndarray) -> None:
+def test_partition_by_label_requires_classes(labels: np.ndarray) -> None:
     with pytest.raises(DataError, match=r"Dirichlet goes by class labels, one whole number for each example"):
         Dirichlet().assign(labels, 1, seed=0)
     for partition in (Iid(), ById()):
@@ -106,7 +108,7 @@ def test_labels_that_are_no_classes_are_refused_where_they_matter(labels: np.nda
 
 
 @pytest.mark.parametrize("partition", [Iid(), ById()], ids=repr)
-def test_no_examples_are_refused(partition: Partition) -> None:
+def test_empty_data_is_refused(partition: Partition) -> None:
     with pytest.raises(DataError, match="there are no examples to partition"):
         partition.assign(np.zeros(0, int), 1, seed=0, client_ids=np.zeros(0, int))
 
@@ -134,12 +136,12 @@ def fedau_rule(labels: list[int], kappa: list[list[float]]) -> list[list[int]]:
     labels=st.lists(st.integers(3, 6), min_size=1, max_size=60),
     kappa=st.lists(st.lists(st.floats(1e-6, 1.0), min_size=4, max_size=4), min_size=1, max_size=7),
 )
-def test_cutting_by_shares_is_fedaus_rule(labels: list[int], kappa: list[list[float]]) -> None:
+def test_shares_are_cut_by_fedaus_rule(labels: list[int], kappa: list[list[float]]) -> None:
     clients = cut_by_shares(np.array(labels), np.array(kappa)[:, : max(labels) - min(labels) + 1])
     assert [rows.tolist() for rows in clients] == fedau_rule(labels, kappa)
 
 
-def test_halves_are_rounded_to_the_even_number() -> None:
+def test_halves_are_rounded_to_even() -> None:
     five_twos = cut_by_shares(np.zeros(5, int), np.ones((2, 1)))  # ends 2.5 -> 2
     assert [rows.tolist() for rows in five_twos] == [[0, 1], [2, 3, 4]]
     three = cut_by_shares(np.zeros(3, int), np.ones((2, 1)))  # ends 1.5 -> 2
@@ -148,7 +150,7 @@ def test_halves_are_rounded_to_the_even_number() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("alpha", [0.05, 0.1, 1.0])
-def test_dirichlet_follows_fedaus_rule_on_its_own_draws(alpha: float, seed: int) -> None:
+def test_dirichlet_follows_fedaus_rule(alpha: float, seed: int) -> None:
     labels = balanced(10, 60)
     kappa = np.exp(log_dirichlet(alpha, (30, 10), generator("partition", seed)))
     expected = fedau_rule(labels.tolist(), kappa.tolist())
@@ -169,8 +171,8 @@ def test_draws_follow_unequal_concentrations() -> None:
 
 
 @pytest.mark.parametrize("alpha", [1e-4, 1e-10, 1e-300, 5e-324])
-def test_a_tiny_alpha_has_the_limit_of_one_favourite_class_for_each_client(alpha: float) -> None:
-    """A class is shared equally by the clients that favour it, and one that none favours goes to a single client."""
+def test_tiny_alpha_gives_one_class_per_client(alpha: float) -> None:
+    """Clients that favour a class share it equally; a class that none favours goes to a single client."""
     labels = balanced(10, 60)
     clients = Dirichlet(alpha).assign(labels, 15, seed=3)
     favourite = log_dirichlet(alpha, (15, 10), generator("partition", 3)).argmax(axis=1)
@@ -185,19 +187,19 @@ def test_a_tiny_alpha_has_the_limit_of_one_favourite_class_for_each_client(alpha
     assert held.sum() == 600
 
 
-def test_a_huge_alpha_gives_everyone_the_same() -> None:
+def test_huge_alpha_gives_equal_clients() -> None:
     labels = balanced(10, 60)
     held = histogram(labels, Dirichlet(1e12).assign(labels, 12, seed=0), 10)
     assert (held == 5).all()
 
 
-def test_a_class_that_is_missing_from_the_data_takes_its_share_of_the_draw() -> None:
+def test_absent_class_keeps_its_share_of_the_draw() -> None:
     labels = np.repeat([0, 2], 30)
     kappa = np.exp(log_dirichlet(0.5, (4, 3), generator("partition", 0)))
     assert [r.tolist() for r in Dirichlet(0.5).assign(labels, 4, 0)] == fedau_rule(labels.tolist(), kappa.tolist())
 
 
-def test_min_examples_draws_until_it_is_met_and_keeps_a_first_draw_that_meets_it() -> None:
+def test_min_examples_redraws_only_if_violated() -> None:
     labels = balanced(10, 60)
     plain = Dirichlet(0.1).assign(labels, 20, seed=0)
     least = min(len(rows) for rows in plain)
@@ -207,7 +209,7 @@ def test_min_examples_draws_until_it_is_met_and_keeps_a_first_draw_that_meets_it
     assert min(len(rows) for rows in more) > least
 
 
-def test_min_examples_that_no_draw_meets_are_refused() -> None:
+def test_unattainable_min_examples_is_refused() -> None:
     with pytest.raises(
         ConfigurationError, match=r"min_examples: got 9.*in the best of 100, the smallest had \d examples"
     ):
@@ -235,12 +237,12 @@ def test_min_examples_must_be_a_count() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(labels=four_classes, num_clients=st.integers(1, 9), alpha=st.floats(1e-12, 1e3), seed=st.integers(0, 99))
-def test_hsu_clients_are_all_of_one_size(labels: np.ndarray, num_clients: int, alpha: float, seed: int) -> None:
+def test_hsu_clients_have_equal_sizes(labels: np.ndarray, num_clients: int, alpha: float, seed: int) -> None:
     clients = HsuDirichlet(alpha).assign(labels, num_clients, seed)
     assert {len(rows) for rows in clients} == {len(labels) // num_clients}
 
 
-def test_hsu_mixtures_have_the_mean_and_spread_of_their_dirichlet_distribution() -> None:
+def test_hsu_mixtures_have_dirichlet_moments() -> None:
     labels = np.repeat([0, 1], [30_000, 90_000])
     held = histogram(labels, HsuDirichlet(2.0, examples_per_client=50).assign(labels, 600, seed=0), 2) / 50
     np.testing.assert_allclose(held.mean(axis=0), [0.25, 0.75], atol=0.03)
@@ -250,28 +252,28 @@ def test_hsu_mixtures_have_the_mean_and_spread_of_their_dirichlet_distribution()
 
 
 @pytest.mark.parametrize(("alpha", "classes"), [(0.5, 1.5 / 1.05), (5.0, 6.0 / 1.5)])
-def test_the_two_readings_of_one_half_for_each_of_ten_classes(alpha, classes):
-    """``E sum_c q_c^2 = (alpha / C + 1) / (alpha + 1)``, of which drawing n examples makes ``1/n + (1 - 1/n) E``."""
+def test_per_class_and_total_concentration_differ(alpha, classes):
+    """``E sum_c q_c^2 = (alpha / C + 1) / (alpha + 1)``, which drawing n examples changes to ``1/n + (1 - 1/n) E``."""
     labels = balanced(10, 4000)
     held = histogram(labels, HsuDirichlet(alpha, examples_per_client=50).assign(labels, 400, seed=0), 10) / 50
     same = (held**2).sum(axis=1).mean()
     assert 50 / 49 * (same - 1 / 50) == pytest.approx(1 / classes, rel=0.1)
 
 
-def test_hsu_at_a_tiny_alpha_holds_one_class_until_it_runs_out() -> None:
+def test_hsu_with_tiny_alpha_uses_one_class_until_it_is_exhausted() -> None:
     labels = balanced(4, 1000)
     held = histogram(labels, HsuDirichlet(1e-9, examples_per_client=50).assign(labels, 20, seed=0), 4)
     assert ((held > 0).sum(axis=1) == 1).all()
 
 
-def test_hsu_at_a_large_alpha_is_like_the_data() -> None:
+def test_hsu_with_large_alpha_resembles_the_data() -> None:
     labels = np.repeat([0, 1], [1000, 3000])
     held = histogram(labels, HsuDirichlet(1e9).assign(labels, 10, seed=0), 2)
     np.testing.assert_allclose(held[:, 1] / 400, 0.75, atol=0.12)
 
 
-def test_hsu_turns_treat_the_last_client_like_the_first() -> None:
-    """Sharing everything out empties classes; client by client, the last would be left with what nobody wanted."""
+def test_hsu_treats_the_last_client_like_the_first() -> None:
+    """Distributing all examples exhausts classes; client by client, the last one would receive the remainder."""
     labels = balanced(4, 400)
     held = histogram(labels, HsuDirichlet(0.05).assign(labels, 16, seed=1), 4)
     main = held.max(axis=1) / held.sum(axis=1)
@@ -279,7 +281,7 @@ def test_hsu_turns_treat_the_last_client_like_the_first() -> None:
     assert main.min() > 0.3
 
 
-def test_hsu_who_comes_too_late_is_random() -> None:
+def test_hsu_order_of_clients_is_random() -> None:
     labels, unlucky = balanced(2, 10), []
     for seed in range(60):
         favourite = log_dirichlet(np.full(2, 5e-10), (20, 2), generator("partition", seed)).argmax(axis=1)
@@ -289,12 +291,12 @@ def test_hsu_who_comes_too_late_is_random() -> None:
     assert 7.5 < np.mean(unlucky) < 11.5
 
 
-def test_hsu_with_one_client_takes_everything() -> None:
+def test_hsu_with_one_client_uses_all_examples() -> None:
     (rows,) = HsuDirichlet(0.01).assign(balanced(4, 10), 1, seed=0)
     assert sorted(rows) == list(range(40))
 
 
-def test_hsu_refuses_clients_larger_than_the_data_allow() -> None:
+def test_hsu_clients_larger_than_the_data_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"examples_per_client: got 5, needed at most 4: 10 clients share 40"):
         HsuDirichlet(1.0, examples_per_client=5).assign(balanced(4, 10), 10, seed=0)
     with pytest.raises(ConfigurationError, match="examples_per_client: got 0, needed a whole number >= 1"):
@@ -306,7 +308,7 @@ def test_hsu_refuses_clients_larger_than_the_data_allow() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(num_clients=st.integers(5, 40), seed=st.integers(0, 999))
-def test_clusters_own_disjoint_runs_of_labels_and_are_never_empty(num_clients: int, seed: int) -> None:
+def test_clusters_have_disjoint_nonempty_label_ranges(num_clients: int, seed: int) -> None:
     labels = balanced(10, 40)
     held = histogram(labels, LabelClusters().assign(labels, num_clients, seed), 10) > 0
     clusters = {tuple(np.flatnonzero(mine) // 2) for mine in held}
@@ -314,7 +316,7 @@ def test_clusters_own_disjoint_runs_of_labels_and_are_never_empty(num_clients: i
     assert all(len(set(owned)) == 1 for owned in clusters)
 
 
-def test_clients_of_a_cluster_share_it_equally_and_at_random() -> None:
+def test_clients_of_a_cluster_share_it_equally_at_random() -> None:
     labels = np.repeat(np.arange(4), 500)
     clients = LabelClusters(2, 2).assign(labels, 10, seed=0)
     held = histogram(labels, clients, 4)
@@ -344,7 +346,7 @@ def test_labels_beyond_the_clusters_are_not_used() -> None:
     assert len(rows) == 120
 
 
-def test_clusters_that_do_not_fit_are_refused() -> None:
+def test_invalid_clusters_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"got '5 clusters x 2 labels', needed at most the 4 classes"):
         LabelClusters().assign(balanced(4, 10), 8, seed=0)
     with pytest.raises(ConfigurationError, match="num_clients: got 3, needed at least one for each of 5 clusters"):
@@ -362,7 +364,7 @@ def test_clusters_that_do_not_fit_are_refused() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(k=st.integers(1, 6), num_clients=st.integers(1, 40), seed=st.integers(0, 99))
-def test_each_client_holds_k_classes_and_holders_are_balanced(k: int, num_clients: int, seed: int) -> None:
+def test_classes_per_client_are_balanced(k: int, num_clients: int, seed: int) -> None:
     labels = balanced(6, 60)
     held = histogram(labels, ClassesPerClient(k).assign(labels, num_clients, seed), 6)
     assert ((held > 0).sum(axis=1) == k).all()
@@ -373,13 +375,13 @@ def test_each_client_holds_k_classes_and_holders_are_balanced(k: int, num_client
         assert of_class.sum() == 0 or np.ptp(of_class[of_class > 0]) <= 1
 
 
-def test_classes_are_paired_at_random() -> None:
+def test_class_pairs_are_random() -> None:
     labels = balanced(10, 100)
     held = histogram(labels, ClassesPerClient(2).assign(labels, 50, seed=0), 10) > 0
     assert len({tuple(np.flatnonzero(mine)) for mine in held}) > 15
 
 
-def test_classes_per_client_that_do_not_fit_are_refused() -> None:
+def test_invalid_classes_per_client_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="k: got 5, needed at most 4, the number of classes"):
         ClassesPerClient(5).assign(balanced(4, 10), 8, seed=0)
     with pytest.raises(ConfigurationError, match="needed an example of class 0 for each of its 10 holders, of 5"):
@@ -391,7 +393,7 @@ def test_classes_per_client_that_do_not_fit_are_refused() -> None:
 # ------------------------------------------------------------------------------------------------------------ power law
 
 
-def test_clients_hold_neighbouring_classes_and_at_least_the_minimum_of_each() -> None:
+def test_power_law_clients_have_neighbouring_classes_and_a_minimum() -> None:
     labels = balanced(10, 300)
     held = histogram(labels, PowerLaw().assign(labels, 200, seed=0), 10)
     for u, mine in enumerate(held):
@@ -402,7 +404,7 @@ def test_clients_hold_neighbouring_classes_and_at_least_the_minimum_of_each() ->
 
 
 @pytest.mark.parametrize("classes", [1, 2, 5, 10])
-def test_clients_of_a_power_law_hold_as_many_classes_as_asked_for(classes: int) -> None:
+def test_power_law_clients_have_the_requested_number_of_classes(classes: int) -> None:
     labels = balanced(10, 700)
     clients = PowerLaw(classes_per_client=classes).assign(labels, 100, seed=1)
     held = histogram(labels, clients, 10)
@@ -425,7 +427,7 @@ def fedprox_counts(class_sizes: list[int], z: np.ndarray) -> np.ndarray:
     return counts
 
 
-def test_counts_are_those_of_the_authors_script() -> None:
+def test_power_law_counts_equal_the_authors_script() -> None:
     sizes = [400 + 10 * c for c in range(10)]
     labels = np.repeat(np.arange(10), sizes)
     clients = PowerLaw().assign(labels, 100, seed=4)
@@ -440,12 +442,12 @@ def test_counts_are_those_of_the_authors_script() -> None:
         assert held[user, [user % 10, (user + 1) % 10]].tolist() == expected[user].tolist()
 
 
-def test_the_first_examples_of_a_class_are_the_guaranteed_ones() -> None:
+def test_power_law_minimum_uses_the_first_examples() -> None:
     clients = PowerLaw(classes_per_client=1, least=2).assign(np.zeros(100, int), 4, seed=0)
     assert [rows[:2].tolist() for rows in clients] == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
-def test_equal_shares_at_sigma_zero_and_unequal_ones_at_a_huge_sigma() -> None:
+def test_power_law_sigma_controls_inequality() -> None:
     labels = balanced(2, 105)
     equal = PowerLaw(sigma=0.0, least=1).assign(labels, 10, seed=0)
     assert {len(rows) for rows in equal} == {20}
@@ -453,7 +455,7 @@ def test_equal_shares_at_sigma_zero_and_unequal_ones_at_a_huge_sigma() -> None:
     assert sorted(len(rows) for rows in huge)[:8] == [2] * 8
 
 
-def test_power_laws_that_do_not_fit_are_refused() -> None:
+def test_invalid_power_laws_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"num_clients: got 40, needed 5 examples of class 0 .* of 80"):
         PowerLaw().assign(balanced(4, 80), 40, seed=0)
     with pytest.raises(ConfigurationError, match="classes_per_client: got 5, needed at most 4"):
@@ -472,12 +474,12 @@ def test_power_laws_that_do_not_fit_are_refused() -> None:
 IDS = np.array([7, 3, 7, 9, 3, 7, 7])
 
 
-def test_natural_clients_hold_their_own_rows_in_the_order_of_the_data() -> None:
+def test_natural_clients_keep_their_rows_in_order() -> None:
     clients = ById().assign(np.zeros(7, int), None, seed=0, client_ids=IDS)
     assert [rows.tolist() for rows in clients] == [[1, 4], [0, 2, 5, 6], [3]]
 
 
-def test_some_of_the_natural_clients_are_chosen_at_random() -> None:
+def test_subset_of_natural_clients_is_random() -> None:
     ids = np.repeat(np.arange(100), 3)
     chosen = [
         [int(ids[rows[0]]) for rows in ById().assign(np.zeros(300, int), 10, seed, client_ids=ids)] for seed in (0, 1)
@@ -486,12 +488,12 @@ def test_some_of_the_natural_clients_are_chosen_at_random() -> None:
     assert chosen[0] != chosen[1]
 
 
-def test_natural_clients_that_hold_too_little_are_passed_over() -> None:
+def test_natural_clients_below_min_examples_are_skipped() -> None:
     clients = ById(min_examples=2).assign(np.zeros(7, int), None, seed=0, client_ids=IDS)
     assert [rows.tolist() for rows in clients] == [[1, 4], [0, 2, 5, 6]]
 
 
-def test_natural_clients_that_there_are_not_are_refused() -> None:
+def test_natural_partition_without_clients_is_refused() -> None:
     labels = np.zeros(7, int)
     with pytest.raises(ConfigurationError, match=r"no client ids; write .*Dirichlet.*LabelClusters.*PowerLaw.*Iid\(\)"):
         ById().assign(labels, 3, seed=0)
@@ -505,7 +507,7 @@ def test_natural_clients_that_there_are_not_are_refused() -> None:
         ById(min_examples=0)
 
 
-def test_iid_sizes_differ_by_one_at_most_and_labels_are_like_the_data() -> None:
+def test_iid_sizes_differ_by_at_most_one_and_labels_match_the_data() -> None:
     labels = balanced(2, 1000)
     clients = Iid().assign(labels, 7, seed=0)
     assert np.ptp([len(rows) for rows in clients]) <= 1
@@ -513,8 +515,8 @@ def test_iid_sizes_differ_by_one_at_most_and_labels_are_like_the_data() -> None:
     np.testing.assert_allclose(held[:, 0] / held.sum(axis=1), 0.5, atol=0.1)
 
 
-def test_large_partitions_are_quick() -> None:
-    """The loops that are left run over classes or turns; a quadratic one over clients would not finish in time."""
+def test_large_partitions_are_fast() -> None:
+    """Remaining loops are over classes or turns; a quadratic loop over clients would not finish in time."""
     labels = balanced(10, 20_000)
     for partition in (Dirichlet(0.1), ById(), Iid(), PowerLaw(least=1), LabelClusters()):
         clients = partition.assign(labels, 20_000, seed=0, client_ids=np.arange(200_000) % 30_000)

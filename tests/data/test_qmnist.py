@@ -1,3 +1,5 @@
+"""MNIST by writer."""
+
 import gzip
 from pathlib import Path
 
@@ -47,7 +49,7 @@ def test_training_writers_are_numbered_before_test_writers(directory):
     assert source.test_client_ids.tolist() == [3, 2]
 
 
-def test_rows_that_do_not_describe_these_images_are_refused(directory):
+def test_mismatched_rows_are_refused(directory):
     write(directory / "QMNIST/raw" / QMNIST.files[0], rows([3, 1, 4, 2, 6], WRITERS))
     with pytest.raises(DataError, match=r"found class 2 in row 3 \(2 rows differ\), expected 1, the MNIST label"):
         mnist_by_writer(directory)
@@ -67,7 +69,7 @@ def test_pixels_can_be_standardised(directory):
 
 
 @pytest.mark.skipif(MNIST.find() is None or QMNIST.find() is None, reason="QMNIST is not here: set TURNOUT_DATA")
-def test_the_real_writers():
+def test_downloaded_qmnist_has_its_writers():
     source = mnist_by_writer()
     assert source.client_ids is not None
     assert source.test_client_ids is not None

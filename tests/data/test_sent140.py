@@ -1,3 +1,5 @@
+"""Sent140 tweets."""
+
 import json
 from typing import Any
 
@@ -52,7 +54,7 @@ def of(*words: str) -> list[list[float]]:
     return [VECTORS.get(word, [0, 0, 0]) for word in words]
 
 
-def test_tweets_are_the_vectors_of_their_words(directory):
+def test_tweets_become_word_vectors(directory):
     source = sent140(directory)
     assert source.x.shape == (5, 25)
     assert source.x.dtype == torch.int32
@@ -87,7 +89,7 @@ def test_only_the_first_words_are_used(directory):
     ]  # fmt: skip
 
 
-def test_averages_are_those_of_the_words_that_have_a_vector(directory):
+def test_averages_omit_words_without_vectors(directory):
     source = sent140(directory, average=True)
     assert source.transforms == ()
     expected = [
@@ -102,14 +104,14 @@ def test_averages_are_those_of_the_words_that_have_a_vector(directory):
     np.testing.assert_allclose(source.test_x[0].numpy(), np.mean(of("day", "good"), axis=0), atol=1e-6)
 
 
-def test_the_averages_are_those_of_the_sequences(directory):
+def test_averages_equal_those_of_sequences(directory):
     sequences, averages = sent140(directory, sequence_length=3), sent140(directory, sequence_length=3, average=True)
     for tweet, mean in zip(said(sequences), averages.x.tolist(), strict=True):
         known = [vector for vector in tweet if any(vector)] or [[0, 0, 0]]
         assert mean == pytest.approx(np.mean(known, axis=0).tolist())
 
 
-def test_words_of_the_test_have_vectors_too(directory, tmp_path):
+def test_test_words_have_vectors(directory, tmp_path):
     write(tmp_path / "only" / "train", {"ann": [("good", 1)]})
     write(tmp_path / "only" / "test", {"ann": [("bad", 0)]})
     source = leaf_tweets(
@@ -119,7 +121,7 @@ def test_words_of_the_test_have_vectors_too(directory, tmp_path):
     assert source.name == "t"
 
 
-def test_both_kinds_train_with_their_models(directory):
+def test_sequences_and_averages_train_with_their_models(directory):
     for average, model in ((False, models.TextLstm(hidden=4, dense=3)), (True, models.Mlp(hidden=(4,)))):
         federation = sent140(directory, average=average).split()
         assert federation.client_test is not None
@@ -138,7 +140,7 @@ def test_both_kinds_train_with_their_models(directory):
         assert np.isfinite(losses[0])
 
 
-def test_the_command_line_has_a_model_for_it(directory):
+def test_command_line_selects_a_model(directory):
     settings = Settings.of({"data": {"name": "sent140", "directory": str(directory), "sequence_length": 7}})
     experiment = settings.experiment()
     assert experiment.model == models.TextLstm()
@@ -146,7 +148,7 @@ def test_the_command_line_has_a_model_for_it(directory):
     assert isinstance(experiment.data.transforms[0], WordVectors)
 
 
-def test_what_is_missing_is_said(directory, tmp_path):
+def test_missing_files_are_named(directory, tmp_path):
     with pytest.raises(DataError, match=r"sent140: no folder holds train/.*Run LEAF's data/sent140/preprocess.sh"):
         data.load("sent140", tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"word vectors: no file glove.twitter.27B.200d.txt, .*GloVe"):
@@ -169,7 +171,7 @@ def test_what_is_missing_is_said(directory, tmp_path):
         (["1", "Mon", "NO_QUERY", "ann", "good"], None, "a label of user 'ann' is None, needed 0 or 1"),
     ],
 )
-def test_what_is_no_tweet_is_refused(directory, tweet, mood, message):
+def test_invalid_tweets_are_refused(directory, tweet, mood, message):
     content = {"users": ["ann"], "num_samples": [1], "user_data": {"ann": {"x": [tweet], "y": [mood]}}}
     (directory / "Sent140/train/all_data_niid_0_keep_1.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match=message):

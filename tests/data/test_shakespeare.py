@@ -1,3 +1,5 @@
+"""Shakespeare's roles."""
+
 from collections import Counter
 from string import ascii_lowercase
 from typing import Any
@@ -67,7 +69,7 @@ def decode(indices) -> str:
     return "".join(ALPHABET[i] for i in indices)
 
 
-def test_speeches_are_free_of_directions_headings_and_running_titles():
+def test_speeches_omit_directions_headings_and_titles():
     assert parse_play(PLAY) == [("ANNA", "What now? He sleeps."), ("BERT", "Nothing yet, Anna."), ("ANNA", "Come.")]
 
 
@@ -75,13 +77,13 @@ def test_text_without_acts_has_no_speeches():
     assert parse_play("SONNETS\n\nI.\n\nFROM\tfairest creatures") == []
 
 
-def test_the_alphabet_has_80_characters_and_others_count_as_the_last():
+def test_alphabet_has_80_characters_and_maps_others_to_the_last():
     assert len(set(ALPHABET)) == len(ALPHABET) == 80
     assert character_indices(ALPHABET).tolist() == list(range(80))
     assert character_indices("$\u00e9\u00ff\u20ac\U0001f600\ud800").tolist() == [79] * 6
 
 
-def test_windows_predict_every_character_after_the_first_ones(write_plays):
+def test_windows_predict_every_following_character(write_plays):
     directory = write_plays("\n" + LONG.format("abcdefgh", "xyz"))
     source = shakespeare(directory, sequence_length=3, min_examples=1)
     assert source.client_names is not None
@@ -115,14 +117,14 @@ def test_speeches_of_a_role_are_joined_by_line_ends(write_plays):
     assert decode([*source.x[0], source.y[0]]) == "What now? He sleeps.\nCome."
 
 
-def test_roles_with_too_few_examples_are_left_out(write_plays):
+def test_roles_with_too_few_examples_are_omitted(write_plays):
     directory = write_plays("\n" + LONG.format("abcdef", "uvwxy"))  # 3 and 2 windows of 3
     source = shakespeare(directory, sequence_length=3, min_examples=3)
     assert source.client_names is not None
     assert {name.split("/")[1] for name in source.client_names} == {"ANNA"}
 
 
-def test_when_no_role_is_long_enough_it_says_so(write_plays):
+def test_error_if_no_role_is_long_enough(write_plays):
     directory = write_plays("\n" + LONG.format("abcdef", "uvwxy"))
     with pytest.raises(DataError, match=r"no role has 2 windows of 80 characters \(the longest has 6\)"):
         shakespeare(directory)
@@ -136,7 +138,7 @@ def test_a_file_without_speeches_is_named(write_plays):
 
 
 @pytest.mark.parametrize("option", ["sequence_length", "stride", "min_examples"])
-def test_options_are_whole_numbers_from_one(option):
+def test_options_are_positive_integers(option):
     wrong: dict[str, Any] = {option: 0}
     with pytest.raises(ConfigurationError, match=f"{option}: got 0, needed a whole number >= 1"):
         shakespeare(**wrong)
@@ -146,7 +148,7 @@ real = pytest.mark.skipif(SHAKESPEARE.find() is None, reason="Shakespeare's play
 
 
 @real
-def test_the_real_roles():
+def test_downloaded_roles_load():
     roles = read_roles()
     assert len(roles) == 1351
     assert sum(map(len, roles.values())) == 30996
@@ -162,7 +164,7 @@ def test_the_real_roles():
 
 
 @real
-def test_the_real_examples():
+def test_downloaded_examples_load():
     source = shakespeare(stride=7)
     assert source.client_ids is not None
     assert source.client_names is not None

@@ -1,3 +1,5 @@
+"""Validation of sources."""
+
 import numpy as np
 import pytest
 import torch
@@ -11,20 +13,20 @@ def source(**changes) -> Source:
     return Source(**{**values, **changes})
 
 
-def test_a_good_source_keeps_what_it_was_given():
+def test_valid_source_keeps_its_arguments():
     ids = np.array([0, 0, 1, 1, 1, 0])
     made = source(client_ids=ids, client_names=("a", "b"), test_x=torch.rand(2, 2), test_y=torch.tensor([0, 2]))
     assert made.client_ids is ids
     assert made.test_client_ids is None
 
 
-def test_numbers_that_overflow_when_summed_are_still_finite():
+def test_finite_numbers_with_overflowing_sums_are_accepted():
     source(x=torch.full((6, 2), 3e38))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("part", ["training", "test"])
-def test_numbers_that_are_not_finite_are_refused_with_their_example(value, part):
+def test_non_finite_numbers_are_refused_with_their_example(value, part):
     x = torch.zeros(6, 2)
     x[4, 1] = value
     changes = {"x": x} if part == "training" else {"test_x": x, "test_y": torch.zeros(6, dtype=torch.int64)}
@@ -60,17 +62,17 @@ def test_numbers_that_are_not_finite_are_refused_with_their_example(value, part)
         ({"test_client_ids": np.zeros(2, dtype=np.int64)}, "test_client_ids were given without test examples"),
     ],
 )
-def test_bad_data_are_refused(changes, message):
+def test_invalid_data_are_refused(changes, message):
     with pytest.raises(DataError, match=message):
         source(**changes)
 
 
-def test_the_number_of_classes_must_be_a_whole_number():
+def test_num_classes_must_be_an_integer():
     with pytest.raises(ConfigurationError, match="num_classes: got 0, needed a whole number >= 1"):
         source(num_classes=0)
 
 
-def test_pooled_examples_of_an_official_test_follow_the_others():
+def test_pooled_examples_append_the_official_test():
     ids, test_ids = np.array([0, 0, 1, 1, 1, 0]), np.array([2, 0])
     test_x, test_y = torch.rand(2, 2), torch.tensor([0, 2])
     made = source(test_x=test_x, test_y=test_y, client_ids=ids, test_client_ids=test_ids, client_names=("a", "b", "c"))
@@ -84,13 +86,13 @@ def test_pooled_examples_of_an_official_test_follow_the_others():
     assert pooled.recipe == {"official_test": "pool"}
 
 
-def test_pooled_examples_have_clients_only_where_all_have():
+def test_pooled_examples_have_clients_only_if_all_have():
     made = source(
         client_ids=np.arange(6), client_names=tuple("abcdef"), test_x=torch.rand(1, 2), test_y=torch.tensor([0])
     )
     assert (made.pooled().client_ids, made.pooled().client_names) == (None, None)
 
 
-def test_without_an_official_test_there_is_nothing_to_pool():
+def test_pooling_without_official_test_returns_the_training_data():
     with pytest.raises(ConfigurationError, match="toy has no official test split whose examples could join the others"):
         source().pooled()

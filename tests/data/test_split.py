@@ -1,3 +1,5 @@
+"""Splits of a source into clients and test sets."""
+
 import json
 from dataclasses import replace
 from typing import Any
@@ -71,7 +73,7 @@ def shards_of(data: FederatedData) -> dict[str, Shards]:
     unseen_clients=st.integers(0, 3),
     flip_labels=st.sampled_from([0.0, 0.3]),
 )
-def test_every_example_is_in_one_place_with_its_own_label(partition: Any, **options: Any) -> None:
+def test_every_example_is_in_one_split_with_its_label(partition: Any, **options: Any) -> None:
     numbers = source()
     data = split_source(numbers, partition, **options)
     everything = np.concatenate([rows(shards) for shards in shards_of(data).values()])
@@ -90,14 +92,14 @@ def test_every_example_is_in_one_place_with_its_own_label(partition: Any, **opti
     assert all(torch.equal(a.x, b.x) for a, b in zip(shards_of(data).values(), shards_of(again).values(), strict=True))
 
 
-def test_all_parts_are_views_of_one_copy() -> None:
+def test_splits_are_views_of_one_copy() -> None:
     data = split_source(source(), Iid(), 4, client_test_fraction=0.2, unseen_clients=2)
     assert set(shards_of(data)) == set(PARTS)
     for field in ("x", "y"):
         assert len({getattr(shards, field).untyped_storage().data_ptr() for shards in shards_of(data).values()}) == 1
 
 
-def test_rows_keep_the_order_in_which_they_were_assigned() -> None:
+def test_rows_keep_the_assigned_order() -> None:
     numbers = source()
     data = split_source(numbers, Dirichlet(1.0), 5, seed=3, test_fraction=0)
     expected = Dirichlet(1.0).assign(numbers.y.numpy(), 5, seed=3)
@@ -105,7 +107,7 @@ def test_rows_keep_the_order_in_which_they_were_assigned() -> None:
         assert rows(data.train)[data.train.offsets[k] : data.train.offsets[k + 1]].tolist() == expected[k].tolist()
 
 
-def test_the_recipe_is_plain_and_complete() -> None:
+def test_recorded_recipe_is_plain_and_complete() -> None:
     data = split_source(
         source(), Dirichlet(0.5), 4, seed=7, client_test_fraction=0.25, unseen_clients=1, flip_labels=0.5, empty="drop"
     )
@@ -132,7 +134,7 @@ def test_the_recipe_is_plain_and_complete() -> None:
 # ---------------------------------------------------------------------------------------------------------- pooled tests
 
 
-def test_a_fifth_is_set_aside_where_there_is_no_official_test() -> None:
+def test_default_test_fraction_is_one_fifth() -> None:
     data = split_source(source(), Iid(), 4)
     assert data.test is not None
     assert data.test.num_clients == 1
@@ -147,7 +149,7 @@ def test_a_fifth_is_set_aside_where_there_is_no_official_test() -> None:
     fraction=st.floats(0.0, 0.8),
     seed=st.integers(0, 99),
 )
-def test_the_pooled_test_has_the_same_share_of_every_class(sizes: list[int], fraction: float, seed: int) -> None:
+def test_pooled_test_is_stratified(sizes: list[int], fraction: float, seed: int) -> None:
     y = torch.from_numpy(np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes)))
     some = source(len(y), num_classes=len(sizes), y=y)
     data = split_source(some, Iid(), 1, test_fraction=fraction, seed=seed)
@@ -156,7 +158,7 @@ def test_the_pooled_test_has_the_same_share_of_every_class(sizes: list[int], fra
     assert abs(taken.sum() - fraction * len(y)) < 1 + 1e-9
 
 
-def test_who_is_set_aside_is_random() -> None:
+def test_test_examples_are_random() -> None:
     first, second = (set(rows(split_source(source(), Iid(), 4, seed=seed).test)) for seed in (0, 1))
     assert first != second
 
@@ -175,21 +177,21 @@ def test_an_official_test_split_can_join_the_other_examples() -> None:
         assert torch.equal(shards.y, true[n])
 
 
-def test_pooled_tests_of_writers_belong_to_them() -> None:
+def test_pooled_test_examples_belong_to_their_writers() -> None:
     data = split_source(by_writer(), client_test_fraction=0.25, test_fraction=0, official_test="pool")
     assert data.test is None
     assert data.client_test is not None
     assert (data.train.sizes + data.client_test.sizes).tolist() == [12] * 20
 
 
-def test_what_becomes_of_an_official_test_is_one_of_two_things() -> None:
+def test_contradictory_options_for_an_official_test_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="unknown value of official_test 'pol': did you mean 'pool'"):
         split_source(with_official_test(), Iid(), 4, official_test="pol")
     with pytest.raises(ConfigurationError, match="numbers has no official test split"):
         split_source(source(), Iid(), 4, official_test="pool")
 
 
-def test_an_official_test_split_is_used_whole_and_as_it_is() -> None:
+def test_official_test_is_used_unchanged() -> None:
     numbers = with_official_test()
     data = split_source(numbers, Iid(), 4)
     assert data.test is not None
@@ -206,7 +208,7 @@ def test_an_official_test_split_is_used_whole_and_as_it_is() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(fraction=st.sampled_from([0.01, 0.1, 0.4, 0.5, 0.999]), seed=st.integers(0, 50))
-def test_each_client_sets_its_share_aside_and_keeps_one_at_least(fraction: float, seed: int) -> None:
+def test_client_tests_have_their_fraction_and_leave_one_training_example(fraction: float, seed: int) -> None:
     data = split_source(source(), Dirichlet(0.3), 10, seed=seed, client_test_fraction=fraction, empty="drop")
     assert data.client_test is not None
     sizes = data.train.sizes + data.client_test.sizes
@@ -214,7 +216,7 @@ def test_each_client_sets_its_share_aside_and_keeps_one_at_least(fraction: float
     assert np.array_equal(data.client_test.sizes, np.minimum(np.rint(fraction * sizes), sizes - 1))
 
 
-def test_which_examples_a_client_sets_aside_is_random() -> None:
+def test_client_test_examples_are_random() -> None:
     data = split_source(source(), Iid(), 2, test_fraction=0, client_test_fraction=0.5)
     assert data.client_test is not None
     plain = split_source(source(), Iid(), 2, test_fraction=0)
@@ -228,7 +230,7 @@ def test_which_examples_a_client_sets_aside_is_random() -> None:
 # --------------------------------------------------------------------------------------------------------- unseen clients
 
 
-def test_unseen_clients_are_some_of_those_that_shared_the_data() -> None:
+def test_unseen_clients_are_a_subset_of_the_partition() -> None:
     together = split_source(source(), Dirichlet(0.3), 10, seed=1)
     apart = split_source(source(), Dirichlet(0.3), 7, seed=1, unseen_clients=3)
     assert apart.unseen_train is not None
@@ -243,13 +245,13 @@ def test_unseen_clients_are_some_of_those_that_shared_the_data() -> None:
     assert holdings(apart.train) == remaining
 
 
-def test_which_clients_are_unseen_depends_on_the_seed() -> None:
+def test_unseen_clients_depend_on_the_seed() -> None:
     numbers = source(client_ids=np.repeat(np.arange(20), 10))
     chosen = {split_source(numbers, ById(), unseen_clients=3, seed=seed).client_names for seed in range(5)}
     assert len(chosen) > 2
 
 
-def test_unseen_clients_split_their_examples_too() -> None:
+def test_unseen_clients_have_tests_too() -> None:
     data = split_source(source(), Iid(), 6, test_fraction=0, unseen_clients=2, client_test_fraction=0.4)
     assert data.unseen_train is not None
     assert data.unseen_test is not None
@@ -257,7 +259,7 @@ def test_unseen_clients_split_their_examples_too() -> None:
     assert data.unseen_test.sizes.tolist() == [10, 10]
 
 
-def test_unseen_clients_that_there_are_not_are_refused() -> None:
+def test_invalid_number_of_unseen_clients_is_refused() -> None:
     numbers = source(client_ids=np.repeat(np.arange(20), 10))
     with pytest.raises(ConfigurationError, match="unseen_clients: got 20, needed fewer than the 20 clients"):
         split_source(numbers, unseen_clients=20)
@@ -268,7 +270,7 @@ def test_unseen_clients_that_there_are_not_are_refused() -> None:
 # ----------------------------------------------------------------------------------------------------------------- flips
 
 
-def test_labels_of_a_share_of_the_clients_are_reversed() -> None:
+def test_flipped_fraction_of_clients_has_reversed_labels() -> None:
     numbers = source()
     data = split_source(numbers, Iid(), 10, test_fraction=0, flip_labels=0.3, client_test_fraction=0.5)
     flipped = data.recipe["flipped_clients"]
@@ -282,7 +284,7 @@ def test_labels_of_a_share_of_the_clients_are_reversed() -> None:
             assert torch.equal(y, 3 - true if k in flipped else true)
 
 
-def test_flips_change_nothing_else() -> None:
+def test_flips_change_only_labels() -> None:
     plain = split_source(source(), Iid(), 10, unseen_clients=4)
     turned = split_source(source(), Iid(), 10, unseen_clients=4, flip_labels=1.0)
     assert plain.unseen_train is not None
@@ -296,7 +298,7 @@ def test_flips_change_nothing_else() -> None:
     assert torch.equal(plain.test.y, turned.test.y)
 
 
-def test_the_labels_of_the_source_stay_as_they_are() -> None:
+def test_flips_do_not_change_the_source() -> None:
     numbers = with_official_test()
     before = numbers.y.clone(), numbers.test_y.clone()
     split_source(numbers, Iid(), 4, flip_labels=1.0)
@@ -335,7 +337,7 @@ def test_unseen_clients_without_examples_are_refused_or_dropped() -> None:
 # --------------------------------------------------------------------------------------------------------- natural clients
 
 
-def test_without_a_partition_the_clients_are_those_of_the_data() -> None:
+def test_default_partition_uses_natural_clients() -> None:
     names = tuple(f"writer {k}" for k in range(20))
     ids = np.repeat(np.arange(20), 10)
     writers = source(client_ids=ids, client_names=names)
@@ -358,14 +360,14 @@ def test_data_without_clients_need_a_partition() -> None:
         split_source(source(), num_clients=4)
 
 
-def test_what_is_no_partition_is_refused() -> None:
+def test_invalid_partition_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"partition: got .*Iid.*, needed a partition; write Iid\(\)"):
         split_source(source(), Iid, 4)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigurationError, match=r"partition: got 'iid', needed a partition; write ById\(\) or one of"):
         split_source(source(), "iid", 4)  # pyright: ignore[reportArgumentType]
 
 
-def test_official_tests_by_client_go_to_their_clients() -> None:
+def test_official_client_tests_stay_with_their_clients() -> None:
     writers = by_writer()
     data = split_source(writers, seed=4, unseen_clients=5, flip_labels=0.2)
     assert data.test is None
@@ -384,14 +386,14 @@ def test_official_tests_by_client_go_to_their_clients() -> None:
         assert torch.equal(y, 3 - true if k in flipped else true)
 
 
-def test_official_tests_of_clients_that_were_not_chosen_are_not_used() -> None:
+def test_official_tests_of_omitted_clients_are_unused() -> None:
     data = split_source(by_writer(), num_clients=6)
     assert data.test is None
     assert data.client_test is not None
     assert len(data.client_test.x) == 12
 
 
-def test_official_tests_of_other_people_are_pooled() -> None:
+def test_official_tests_of_unknown_clients_are_pooled() -> None:
     writers = by_writer()
     writers = replace(writers, test_client_ids=writers.test_client_ids + 20)
     data = split_source(writers)
@@ -403,7 +405,7 @@ def test_official_tests_of_other_people_are_pooled() -> None:
     assert pooled.client_test is None
 
 
-def test_official_tests_by_client_leave_no_place_for_others() -> None:
+def test_official_client_tests_exclude_other_tests() -> None:
     with pytest.raises(
         ConfigurationError, match=r"client_test_fraction: got 0\.2, needed 0, because numbers has official"
     ):
@@ -428,7 +430,7 @@ def test_official_tests_by_client_leave_no_place_for_others() -> None:
         ({"seed": 0.5}, r"seed: got 0\.5, needed a whole number >= 0"),
     ],
 )
-def test_options_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
+def test_options_out_of_range_raise(options: dict[str, Any], message: str) -> None:
     options = {"num_clients": 4} | options
     with pytest.raises(ConfigurationError, match=message):
         split_source(source(), Iid(), **options)

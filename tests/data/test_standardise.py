@@ -1,3 +1,5 @@
+"""Standardisation of inputs."""
+
 import numpy as np
 import pytest
 import torch
@@ -18,9 +20,7 @@ def of(x: np.ndarray, test: int = 0) -> Source:
 
 @settings(max_examples=40, deadline=None)
 @given(n=st.integers(2, 30), test=st.integers(0, 1), seed=st.integers(0, 99), epsilon=st.sampled_from([0.001, 0.5]))
-def test_every_entry_by_its_own_mean_and_deviation_over_all_examples(
-    n: int, test: int, seed: int, epsilon: float
-) -> None:
+def test_each_feature_uses_its_own_mean_and_deviation(n: int, test: int, seed: int, epsilon: float) -> None:
     rng = np.random.default_rng(seed)
     x = (rng.normal(3, 2, (4, 2)) + rng.normal(size=(n, 4, 2)) * rng.uniform(0, 5, (4, 2))).astype(np.float32)
     source = standardised(of(x, test), epsilon)
@@ -30,14 +30,14 @@ def test_every_entry_by_its_own_mean_and_deviation_over_all_examples(
     np.testing.assert_allclose(ours.numpy(), expected, atol=2e-4)
 
 
-def test_what_never_changes_becomes_zero_and_nothing_given_is_changed() -> None:
+def test_constant_features_become_zero_and_the_source_is_unchanged() -> None:
     x = torch.tensor([[0.0, 7.0], [2.0, 7.0]])
     source = from_arrays(x, [0, 1])
     assert standardised(source, epsilon=1e-9).x.tolist() == [[-1.0, 0.0], [1.0, 0.0]]
     assert source.x.tolist() == [[0.0, 7.0], [2.0, 7.0]]
 
 
-def test_the_scale_that_transforms_were_for_is_gone_and_so_are_they() -> None:
+def test_transforms_for_the_previous_scale_are_removed() -> None:
     source = Source(
         "toy", torch.rand(4, 1, 2, 2), torch.zeros(4, dtype=torch.int64), 1, transforms=(Normalise(0.1, 0.3),)
     )
@@ -46,7 +46,7 @@ def test_the_scale_that_transforms_were_for_is_gone_and_so_are_they() -> None:
     assert made.recipe == {"standardise": True}
 
 
-def test_a_rare_pixel_among_many_keeps_its_precision() -> None:
+def test_rare_pixel_keeps_its_precision() -> None:
     x = np.zeros((50_000, 1), dtype=np.float32)
     x[0] = 1.0
     made = standardised(of(x), epsilon=0.001)
@@ -54,7 +54,7 @@ def test_a_rare_pixel_among_many_keeps_its_precision() -> None:
     assert made.x[0].item() == pytest.approx((1 - 2e-5) / (deviation + 0.001), rel=1e-5)
 
 
-def test_what_cannot_be_standardised_is_refused() -> None:
+def test_unsupported_inputs_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"epsilon: got 0\.0, needed a finite number > 0"):
         standardised(from_arrays([[1.0]], [0]), 0.0)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Federations in memory-mapped files: the same results bit for bit, inputs read when they are used, damage named."""
+"""Federations in memory-mapped files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def parameters(result: to.Result) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize("algorithm", ["fedavg", "ditto"])
-def test_results_are_those_of_data_in_memory_bit_for_bit(tmp_path: Path, mapped: bool, algorithm: str) -> None:
+def test_results_equal_those_in_memory(tmp_path: Path, mapped: bool, algorithm: str) -> None:
     data, recipe = digits(), to.ALGORITHMS[algorithm]
     options = {"cohort_size": 4} if algorithm == "ditto" else {}
     to.data.store(tmp_path, data)
@@ -53,7 +53,7 @@ def test_results_are_those_of_data_in_memory_bit_for_bit(tmp_path: Path, mapped:
     assert one.clients["test_accuracy"].equals(other.clients["test_accuracy"])
 
 
-def test_images_of_bytes_are_normalised_in_each_minibatch(tmp_path: Path) -> None:
+def test_uint8_images_are_normalised_per_minibatch(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     images = [(draw.integers(0, 256, (20, 3, 8, 8), dtype=np.uint8), draw.integers(0, 4, 20)) for _ in range(5)]
     to.data.store(tmp_path, {"train": iter(images), "test": images[:1]}, name="bytes", num_classes=4)
@@ -70,8 +70,8 @@ def test_images_of_bytes_are_normalised_in_each_minibatch(tmp_path: Path) -> Non
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_a_generator_is_written_client_by_client_and_opening_reads_no_inputs(tmp_path: Path) -> None:
-    """The file of inputs is one that could not be in memory: one of 1 GB that is nothing but a hole."""
+def test_generator_is_written_by_client_and_opening_reads_no_inputs(tmp_path: Path) -> None:
+    """The file of inputs is a sparse file of 1 GB."""
     to.data.store(tmp_path, {"train": ((torch.rand(2, 3), torch.tensor([0, 1])) for _ in range(4))})
     index = json.loads((tmp_path / "index.json").read_text())
     if not Path("/proc/self/status").exists():
@@ -100,7 +100,7 @@ def _resident() -> float:
     return next(float(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
-def test_what_is_no_federation_is_refused(tmp_path: Path) -> None:
+def test_invalid_federation_is_refused(tmp_path: Path) -> None:
     x, y = torch.rand(2, 3), torch.tensor([0, 1])
     with pytest.raises(ConfigurationError, match="there are no training clients"):
         to.data.store(tmp_path, {"test": [(x, y)]})
@@ -123,7 +123,7 @@ def test_what_is_no_federation_is_refused(tmp_path: Path) -> None:
         to.data.store(tmp_path, weighted)
 
 
-def test_what_is_damaged_is_named(tmp_path: Path) -> None:
+def test_damaged_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no stored federation"):
         to.data.stored(tmp_path)
     to.data.store(tmp_path, classification())
@@ -145,7 +145,7 @@ def test_what_is_damaged_is_named(tmp_path: Path) -> None:
         to.data.stored(tmp_path)
 
 
-def test_a_device_of_its_own_needs_the_data_in_memory(tmp_path: Path) -> None:
+def test_other_devices_require_data_in_memory(tmp_path: Path) -> None:
     to.data.store(tmp_path, classification())
     with pytest.raises(ConfigurationError, match=r"device: meta cannot read a stored federation: write .*mapped=False"):
         DeviceData(to.data.stored(tmp_path), torch.device("meta"))

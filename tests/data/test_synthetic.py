@@ -1,3 +1,5 @@
+"""The synthetic federations of FedProx."""
+
 from collections.abc import Callable
 from typing import Any
 
@@ -59,13 +61,13 @@ def slow() -> dict[str, np.ndarray]:
     return figures(recipe(1.0, 0.5, 100, np.random.default_rng(11)))
 
 
-def test_the_law_is_that_of_the_recipe(slow: dict[str, np.ndarray]) -> None:
+def test_distribution_follows_the_recipe(slow: dict[str, np.ndarray]) -> None:
     ours = figures(by_client(synthetic(1.0, 0.5, num_clients=400, seed=5)))
     assert [name for name in slow if not close(ours[name], slow[name])] == []
 
 
 @pytest.mark.parametrize(("other", "what"), [((1.0, 2.0), "mean input"), ((1.0, 0.0), "mean input")])
-def test_the_comparison_tells_another_law_apart(
+def test_comparison_detects_another_distribution(
     slow: dict[str, np.ndarray], other: tuple[float, float], what: str
 ) -> None:
     assert not close(figures(by_client(synthetic(*other, num_clients=400, seed=5)))[what], slow[what])
@@ -82,8 +84,8 @@ def test_moments_are_the_known_ones() -> None:
     assert abs(ours["correlation"].mean()) < 0.03
 
 
-def test_exact_draws_in_float64() -> None:
-    """The same random numbers through the equations, one client and one example after the other."""
+def test_draws_equal_the_equations_in_float64() -> None:
+    """The same random numbers, one client and one example at a time."""
     rng = generator("synthetic data", 9)
     sizes = np.floor(np.exp(4 + 2 * rng.standard_normal(6))).astype(int) + 50
     u, centre = 1.5 * rng.standard_normal(6), 0.5 * rng.standard_normal(6)
@@ -104,7 +106,7 @@ def test_exact_draws_in_float64() -> None:
     assert row == len(source.x)
 
 
-def test_labels_are_those_of_each_clients_own_model() -> None:
+def test_labels_follow_each_clients_model() -> None:
     rng = np.random.default_rng(0)
     sizes, weights, bias = np.array([3, 0, 5]), rng.normal(size=(3, 4, 6)), rng.normal(size=(3, 6))
     x = rng.normal(size=(8, 4)).astype(np.float32)
@@ -120,7 +122,7 @@ def test_alpha_changes_no_label() -> None:
     assert not torch.equal(one.x, synthetic(0.0, 0.9, seed=3).x)
 
 
-def test_iid_clients_are_alike_and_share_one_model() -> None:
+def test_iid_clients_share_one_model() -> None:
     source = synthetic_iid(num_clients=200, seed=2)
     clients = by_client(source)
     assert np.abs(source.x.numpy().mean(axis=0)).max() < 0.05
@@ -144,7 +146,7 @@ def chi_square(clients: list[tuple[np.ndarray, np.ndarray]]) -> float:
 
 
 @pytest.mark.parametrize("make", [synthetic, synthetic_iid])
-def test_everything_depends_on_the_seed_alone(make: Callable[..., Source]) -> None:
+def test_everything_depends_only_on_the_seed(make: Callable[..., Source]) -> None:
     one, again, other = make(seed=4), make(seed=4), make(seed=5)
     assert torch.equal(one.x, again.x)
     assert torch.equal(one.y, again.y)
@@ -153,7 +155,7 @@ def test_everything_depends_on_the_seed_alone(make: Callable[..., Source]) -> No
 
 
 @pytest.mark.parametrize("make", [synthetic, synthetic_iid])
-def test_each_client_is_a_natural_one_with_its_own_tests(make: Callable[..., Source]) -> None:
+def test_each_client_is_natural_with_its_own_tests(make: Callable[..., Source]) -> None:
     source = make(seed=1)
     data = source.split(test_fraction=0, client_test_fraction=0.1)
     assert data.num_clients == 30
@@ -165,12 +167,12 @@ def test_each_client_is_a_natural_one_with_its_own_tests(make: Callable[..., Sou
     assert data.client_test.sizes.tolist() == np.rint(0.1 * sizes).tolist()
 
 
-def test_sizes_are_the_same_in_both() -> None:
+def test_sizes_are_equal_in_both_variants() -> None:
     a, b = synthetic(seed=8).client_ids, synthetic_iid(seed=8).client_ids
     assert np.array_equal(a, b)  # type: ignore[arg-type]
 
 
-def test_names_say_what_was_drawn() -> None:
+def test_names_contain_the_parameters() -> None:
     assert synthetic().name == "synthetic_1_1"
     assert synthetic(0.5, 0.25).name == "synthetic_0.5_0.25"
     assert synthetic_iid().name == "synthetic_iid"
@@ -187,6 +189,6 @@ def test_names_say_what_was_drawn() -> None:
         (synthetic_iid, {"seed": None}, "seed: got None, needed a whole number >= 0"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(make: Callable[..., Source], options: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_refused(make: Callable[..., Source], options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make(**options)

@@ -1,3 +1,5 @@
+"""Data sets from tables and files."""
+
 import json
 
 import numpy as np
@@ -47,7 +49,7 @@ def hugging_face(table):
 
 
 @pytest.mark.parametrize("kind", [dict, pa.table, pandas_frame, hugging_face], ids=lambda kind: kind.__name__)
-def test_tables_of_every_kind(kind):
+def test_supported_tables(kind):
     source = from_table(kind(PATIENTS), label="ill", client="hospital")
     assert source.x.tolist() == INPUTS
     assert (source.x.dtype, source.y.tolist(), source.num_classes) == (torch.float32, PATIENTS["ill"], 3)
@@ -55,7 +57,7 @@ def test_tables_of_every_kind(kind):
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "feather", "arrow", "jsonl"])
-def test_files_of_every_kind(ending, tmp_path):
+def test_supported_files(ending, tmp_path):
     path = write(PATIENTS, tmp_path / f"patients.{ending}")
     source = from_table(path, label="ill", client="hospital", test=str(path))
     assert (source.name, source.x.tolist()) == ("patients", INPUTS)
@@ -65,7 +67,7 @@ def test_files_of_every_kind(ending, tmp_path):
     assert source.test_client_ids.tolist() == [1, 0, 1, 2, 0, 2]
 
 
-def test_natural_clients_are_kept_and_train():
+def test_natural_clients_train():
     rng = np.random.default_rng(0)
     table = {"a": rng.normal(size=90), "b": rng.normal(size=90), "at": [f"h{i % 5}" for i in range(90)]}
     table["ill"] = (table["a"] > 0).astype(int)
@@ -74,7 +76,7 @@ def test_natural_clients_are_kept_and_train():
     to.Experiment(data=data, model=to.models.Logistic(), rounds=1).run()
 
 
-def test_texts_are_categories_and_classes_alike_in_training_and_test():
+def test_texts_have_equal_categories_in_training_and_test():
     table = {"sex": ["f", "m", "f"], "dose": [1, 2, 3], "well": ["yes", "no", "yes"]}
     source = from_table(table, label="well", categories=("sex",), test={"sex": ["x"], "dose": [4], "well": ["maybe"]})
     assert source.x.tolist() == [[1, 0, 0, 1], [0, 1, 0, 2], [1, 0, 0, 3]]
@@ -84,7 +86,7 @@ def test_texts_are_categories_and_classes_alike_in_training_and_test():
     assert source.recipe["classes"] == ["maybe", "no", "yes"]
 
 
-def test_numbers_are_to_be_predicted_and_inputs_chosen():
+def test_numeric_targets_and_selected_inputs():
     source = from_table(PATIENTS, label="pressure", features=("smokes",))
     assert (source.num_classes, source.x.tolist()) == (None, [[1], [0], [0], [1], [1], [0]])
     assert source.y.dtype == torch.float32
@@ -114,12 +116,12 @@ def test_numbers_are_to_be_predicted_and_inputs_chosen():
         ("nowhere.csv", {"label": "y"}, DataError, r"table nowhere\.csv: no such file"),
     ],
 )
-def test_what_cannot_be_read_is_refused(table, options, error, message):
+def test_unsupported_tables_are_refused(table, options, error, message):
     with pytest.raises(error, match=message):
         from_table(table, **options)
 
 
-def test_a_damaged_file_is_named(tmp_path):
+def test_damaged_file_is_named(tmp_path):
     path = tmp_path / "patients.parquet"
     path.write_bytes(b"no parquet")
     with pytest.raises(DataError, match=r"patients\.parquet: cannot be read"):

@@ -1,3 +1,5 @@
+"""Data sets of tokens."""
+
 import numpy as np
 import pytest
 import torch
@@ -10,14 +12,14 @@ from turnout.engine.loss import cross_entropy, score
 TEXTS = [[5, 6, 7, 8], [9, 4], [3, 3, 3]]
 
 
-def test_the_target_at_each_token_is_the_next_one():
+def test_target_is_the_next_token():
     source = from_tokens({"input_ids": TEXTS})
     assert source.x.tolist() == [[5, 6, 7], [9, -100, -100], [3, 3, -100]]
     assert source.y.tolist() == [[6, 7, 8], [4, -100, -100], [3, 3, -100]]
     assert (source.x.dtype, source.y.dtype, source.num_classes) == (torch.int64, torch.int64, 9)
 
 
-def test_padding_on_either_side_is_taken_off():
+def test_padding_on_either_side_is_removed():
     left = [[0, 0, *text[:2]] for text in TEXTS]
     right = [[*text[:2], 0, 0] for text in TEXTS]
     masked = [
@@ -28,13 +30,13 @@ def test_padding_on_either_side_is_taken_off():
         assert source.x.tolist() == [[5, -100], [9, -100], [3, -100]]
 
 
-def test_only_what_has_a_label_is_to_be_predicted():
+def test_only_labelled_tokens_are_targets():
     labels = [[-100, -100, 7, 8], [-100, 4], [3, 3, 3]]
     source = from_tokens({"input_ids": TEXTS, "labels": labels})
     assert source.y.tolist() == [[-100, 7, 8], [4, -100, -100], [3, 3, -100]]
 
 
-def test_texts_with_a_label_keep_all_their_tokens():
+def test_labelled_texts_keep_all_tokens():
     columns = {"input_ids": TEXTS, "topic": [1, 0, 1], "who": ["b", "a", "b"]}
     source = from_tokens(columns, label="topic", client_id="who", test=columns | {"input_ids": [[1] * 6] * 3})
     assert source.x.tolist() == [[5, 6, 7, 8, -100, -100], [9, 4] + [-100] * 4, [3, 3, 3] + [-100] * 3]
@@ -43,11 +45,11 @@ def test_texts_with_a_label_keep_all_their_tokens():
     assert source.test_x.shape == (3, 6)
 
 
-def test_texts_are_cut():
+def test_texts_are_truncated():
     assert from_tokens({"input_ids": TEXTS}, max_length=3).x.tolist() == [[5, 6], [9, -100], [3, 3]]
 
 
-def test_a_hugging_face_data_set():
+def test_hugging_face_data_set_is_read():
     datasets = pytest.importorskip("datasets")
     table = datasets.Dataset.from_dict({"input_ids": TEXTS, "attention_mask": [[1] * len(text) for text in TEXTS]})
     assert torch.equal(from_tokens(table).y, from_tokens({"input_ids": TEXTS}).y)
@@ -71,19 +73,19 @@ def test_a_hugging_face_data_set():
         ({"input_ids": [[1, 2]]}, {"max_length": 0}, ConfigurationError, "max_length: got 0"),
     ],
 )
-def test_what_cannot_be_read_is_refused(columns, options, error, message):
+def test_invalid_tokens_are_refused(columns, options, error, message):
     with pytest.raises(error, match=message):
         from_tokens(columns, **options)
 
 
-def test_cross_entropy_of_tokens_is_the_mean_over_those_that_count():
+def test_token_cross_entropy_ignores_padding():
     outputs, targets = torch.randn(2, 4, 7), torch.tensor([[1, 2, -100, -100], [0, 6, 5, 3]])
     theirs = torch.nn.functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none")
     expected = torch.stack([theirs[0, :2].mean(), theirs[1].mean()])
     torch.testing.assert_close(cross_entropy(outputs, targets), expected)
 
 
-def test_the_accuracy_of_tokens_leaves_out_those_that_do_not_count():
+def test_token_accuracy_ignores_padding():
     outputs = torch.nn.functional.one_hot(torch.tensor([[1, 2, 0], [0, 1, 1]])).float()
     assert score(outputs, torch.tensor([[1, 0, -100], [0, 1, 1]])).tolist() == [0.5, 1.0]
 
@@ -99,7 +101,7 @@ class Bigrams(torch.nn.Module):
         return self.table(x.clamp(min=0))
 
 
-def test_padding_changes_nothing_of_a_run():
+def test_padding_does_not_change_a_run():
     def params(longest):
         texts = np.random.default_rng(0).integers(0, 10, (60, 6)).tolist()
         data = from_tokens({"input_ids": texts}, test={"input_ids": [[1] * longest]}, num_classes=10)
@@ -114,7 +116,7 @@ def test_padding_changes_nothing_of_a_run():
     torch.testing.assert_close(params(6), params(9))
 
 
-def test_what_needs_a_label_for_each_text_is_refused():
+def test_options_for_text_labels_are_refused():
     source = from_tokens({"input_ids": TEXTS * 9})
     with pytest.raises(DataError, match=r"targets are numbers of shape \[22, 3\]: write Iid"):
         source.split(to.partition.Dirichlet(alpha=0.1), 3)

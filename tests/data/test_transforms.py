@@ -1,3 +1,5 @@
+"""Image transforms and word vectors."""
+
 import colorsys
 import math
 
@@ -70,7 +72,7 @@ def from_pillow(image: Image.Image) -> torch.Tensor:
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 @pytest.mark.parametrize("transform", RANDOM, ids=repr)
-def test_a_sample_depends_on_its_key_alone_bit_for_bit(transform: Transform, device: torch.device) -> None:
+def test_sample_depends_only_on_its_key(transform: Transform, device: torch.device) -> None:
     x, keys = images(37, side=20).to(device), keys_for(37).to(device)
     together = transform.apply(x, keys)
     order = torch.randperm(37, generator=torch.Generator().manual_seed(0)).to(device)
@@ -81,7 +83,7 @@ def test_a_sample_depends_on_its_key_alone_bit_for_bit(transform: Transform, dev
 
 
 @pytest.mark.parametrize("transform", RANDOM, ids=repr)
-def test_different_keys_give_different_results_and_the_input_stays(transform: Transform) -> None:
+def test_different_keys_give_different_results_and_the_input_is_unchanged(transform: Transform) -> None:
     one = images(1, side=20)
     x, before = one.expand(64, -1, -1, -1), one.clone()
     results = transform.apply(x, keys_for(64))
@@ -92,12 +94,12 @@ def test_different_keys_give_different_results_and_the_input_stays(transform: Tr
 
 
 @pytest.mark.parametrize("transform", RANDOM, ids=repr)
-def test_an_empty_batch_stays_empty(transform: Transform) -> None:
+def test_empty_batch_stays_empty(transform: Transform) -> None:
     assert len(transform.apply(images(3)[:0], keys_for(0))) == 0
 
 
 @pytest.mark.parametrize("transform", [*RANDOM, Normalise((0.5,) * 3, (0.5,) * 3)], ids=repr)
-def test_inputs_that_are_no_images_are_refused(transform: Transform) -> None:
+def test_non_image_inputs_are_refused(transform: Transform) -> None:
     with pytest.raises(DataError, match=r"got inputs of shape \[5, 64\]"):
         transform.apply(torch.zeros(5, 64), keys_for(5))
 
@@ -112,17 +114,17 @@ def test_normalise_shifts_and_scales_each_channel() -> None:
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (5, 1, 4, 4), (5,)])
-def test_one_mean_takes_any_shape(shape: tuple[int, ...]) -> None:
+def test_scalar_mean_applies_to_any_shape(shape: tuple[int, ...]) -> None:
     assert torch.equal(Normalise(0.5, 0.25).apply(torch.ones(shape), None), torch.full(shape, 2.0))
 
 
-def test_whole_numbers_are_read_as_levels() -> None:
+def test_integer_inputs_are_scaled_as_levels() -> None:
     levels = levels_of(4)
     normalise = Normalise((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
     assert torch.equal(normalise.apply(levels, None), normalise.apply(levels / 255, None))
 
 
-def test_a_mean_and_std_that_do_not_fit_are_refused() -> None:
+def test_mismatched_mean_and_std_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"std: got 0\.0, needed a finite number > 0"):
         Normalise((0.5, 0.5), (1.0, 0.0))
     with pytest.raises(ConfigurationError, match=r"std: got .*, needed as many numbers as the mean has, 3"):
@@ -134,7 +136,7 @@ def test_a_mean_and_std_that_do_not_fit_are_refused() -> None:
 # ------------------------------------------------------------------------------------------------------- crops and flips
 
 
-def test_every_crop_is_a_window_of_the_padded_image_and_all_windows_occur() -> None:
+def test_crops_are_uniform_windows_of_the_padded_image() -> None:
     image = torch.arange(1.0, 17.0).view(1, 1, 4, 4)
     padded = torch.nn.functional.pad(image, [1] * 4)[0, 0]
     windows = {tuple(padded[i : i + 4, j : j + 4].flatten().tolist()) for i in range(3) for j in range(3)}
@@ -156,7 +158,7 @@ def test_channels_are_cropped_together() -> None:
     assert torch.equal(crops[:, 1], crops[:, 0] + 100)
 
 
-def test_a_window_that_does_not_fit_is_refused() -> None:
+def test_crop_larger_than_the_image_is_refused() -> None:
     with pytest.raises(
         DataError, match=r"RandomCrop\(size=33, padding=0\) does not fit into images of shape \[3, 32, 40\]"
     ):
@@ -167,7 +169,7 @@ def test_a_window_that_does_not_fit_is_refused() -> None:
         RandomCrop(32, padding=-1)
 
 
-def test_half_of_the_images_are_mirrored() -> None:
+def test_half_of_the_images_are_flipped() -> None:
     x = images(2000)
     out = RandomHorizontalFlip().apply(x, keys_for(2000))
     mirrored = (out == x.flip(-1)).flatten(1).all(dim=1)
@@ -177,7 +179,7 @@ def test_half_of_the_images_are_mirrored() -> None:
 
 
 @pytest.mark.parametrize("kind", [RandomHorizontalFlip, AdjustSharpness, Posterize, Equalize])
-def test_probabilities_are_kept_and_checked(kind: type[RandomHorizontalFlip]) -> None:
+def test_probability_is_validated(kind: type[RandomHorizontalFlip]) -> None:
     x, keys = images(1000, side=20), keys_for(1000)
     always, never, rare = (kind(probability=p).apply(x, keys) for p in (1.0, 0.0, 0.2))
     assert torch.equal(never, x)
@@ -193,7 +195,7 @@ def test_probabilities_are_kept_and_checked(kind: type[RandomHorizontalFlip]) ->
 # --------------------------------------------------------------------------------------------------------------- colour
 
 
-def test_levels_survive_the_way_to_floats_and_back() -> None:
+def test_levels_round_trip_through_floats() -> None:
     levels = torch.arange(256, dtype=torch.int32)
     for dtype in (torch.float32, torch.float64):
         assert torch.equal(to_levels(from_levels(levels, dtype)), levels)
@@ -201,7 +203,7 @@ def test_levels_survive_the_way_to_floats_and_back() -> None:
 
 
 @pytest.mark.parametrize("transform", [t for t in RANDOM if not isinstance(t, RandomCrop)], ids=repr)
-def test_images_of_whole_numbers_give_the_same_levels(transform: Transform) -> None:
+def test_integer_images_give_the_same_levels(transform: Transform) -> None:
     levels, keys = levels_of(20), keys_for(20)
     whole = transform.apply(levels, keys)
     assert whole.dtype == torch.uint8
@@ -209,13 +211,13 @@ def test_images_of_whole_numbers_give_the_same_levels(transform: Transform) -> N
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.5, 1.0, 2.0, 3.0])
-def test_sharpness_is_pillows(factor: float) -> None:
+def test_sharpness_equals_pillow(factor: float) -> None:
     for levels in levels_of(20, side=9):
         expected = from_pillow(ImageEnhance.Sharpness(pillow(levels)).enhance(factor))
         assert torch.equal(sharpen(levels[None].int(), factor)[0], expected.int())
 
 
-def test_sharpness_by_hand() -> None:
+def test_sharpness_equals_a_hand_computed_example() -> None:
     dot = torch.zeros(1, 1, 3, 3, dtype=torch.int32)
     dot[0, 0, 1, 1] = 100  # blurred: 500 / 13 = 38.46 -> 38, so 2 * 100 - 38
     assert sharpen(dot, 2.0)[0, 0, 1, 1] == 162
@@ -223,7 +225,7 @@ def test_sharpness_by_hand() -> None:
 
 
 @pytest.mark.parametrize("bits", [1, 2, 5, 8])
-def test_posterize_is_pillows(bits: int) -> None:
+def test_posterize_equals_pillow(bits: int) -> None:
     levels = levels_of(10)
     out = Posterize(bits, probability=1.0).apply(levels, keys_for(10))
     for mine, image in zip(out, levels, strict=True):
@@ -231,7 +233,7 @@ def test_posterize_is_pillows(bits: int) -> None:
 
 
 @pytest.mark.parametrize("side", [4, 15, 16, 17, 32])
-def test_equalize_is_pillows(side: int) -> None:
+def test_equalize_equals_pillow(side: int) -> None:
     levels = levels_of(30, side=side)
     levels[0] = 7  # a single level
     levels[1, :, 0, 0] = 255  # all but one pixel at the lower levels
@@ -240,7 +242,7 @@ def test_equalize_is_pillows(side: int) -> None:
         assert torch.equal(mine, from_pillow(ImageOps.equalize(pillow(image))))
 
 
-def test_brightness_is_pillows() -> None:
+def test_brightness_equals_pillow() -> None:
     factors = torch.linspace(0.0, 2.0, 30)
     levels = levels_of(30)
     for mine, image, factor in zip(brighten(levels, factors), levels, factors.tolist(), strict=True):
@@ -249,7 +251,7 @@ def test_brightness_is_pillows() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(colour=st.tuples(*[st.integers(0, 255)] * 3), turn=st.floats(-0.5, 0.5, width=32))
-def test_hue_is_turned_as_in_the_standard_librarys_hsv(colour: tuple[int, int, int], turn: float) -> None:
+def test_hue_equals_the_hsv_of_colorsys(colour: tuple[int, int, int], turn: float) -> None:
     hue, saturation, value = colorsys.rgb_to_hsv(*(level / 255 for level in colour))
     expected = [channel * 255.999 for channel in colorsys.hsv_to_rgb((hue + turn) % 1.0, saturation, value)]
     out = turn_hue(torch.tensor(colour).view(1, 3, 1, 1), torch.tensor([turn])).flatten().tolist()
@@ -257,20 +259,20 @@ def test_hue_is_turned_as_in_the_standard_librarys_hsv(colour: tuple[int, int, i
         assert mine == math.floor(exact) or (abs(exact - round(exact)) < 1e-3 and abs(mine - exact) < 1.001)
 
 
-def test_no_turn_and_a_whole_turn_change_no_colour() -> None:
+def test_full_hue_rotations_change_no_colour() -> None:
     grid = torch.cartesian_prod(*[torch.arange(0, 256, 15)] * 3).T.reshape(1, 3, -1, 1).int()
     assert torch.equal(turn_hue(grid, torch.tensor([0.0])), grid)
     grey = torch.arange(256, dtype=torch.int32).view(1, 1, -1, 1).expand(1, 3, -1, 1)
     assert torch.equal(turn_hue(grey, torch.tensor([0.3])), grey)
 
 
-def test_a_third_of_a_turn_exchanges_the_primary_colours() -> None:
+def test_third_of_a_hue_rotation_exchanges_primary_colours() -> None:
     red = torch.tensor([200, 0, 0], dtype=torch.int32).view(1, 3, 1, 1)
     assert turn_hue(red, torch.tensor([1 / 3])).flatten().tolist() == [0, 200, 0]
     assert turn_hue(red, torch.tensor([-1 / 3])).flatten().tolist() == [0, 0, 200]
 
 
-def test_jitter_stays_within_its_bounds_and_reaches_them() -> None:
+def test_jitter_covers_exactly_its_bounds() -> None:
     grey = torch.full((3000, 3, 1, 1), 100, dtype=torch.uint8)
     out = ColorJitter(brightness=0.2).apply(grey, keys_for(3000)).long()
     assert (out == out[:, :1]).all()
@@ -284,8 +286,8 @@ def test_jitter_stays_within_its_bounds_and_reaches_them() -> None:
     assert int(turned[:, 2].max()) in range(118, 121)
 
 
-def test_brightness_and_hue_come_in_either_order() -> None:
-    """Where brightness clips, the order shows: clipped first, the hue is another."""
+def test_brightness_and_hue_are_applied_in_random_order() -> None:
+    """If brightness clips first, the hue differs."""
     pale = torch.tensor([250, 200, 180], dtype=torch.uint8).view(1, 3, 1, 1).expand(500, -1, -1, -1)
     jitter, keys = ColorJitter(brightness=0.5, hue=0.5), keys_for(500)
     out = jitter.apply(pale, keys).long().flatten(1)
@@ -299,7 +301,7 @@ def test_brightness_and_hue_come_in_either_order() -> None:
     assert 0.3 < float(is_before[differ].float().mean()) < 0.7
 
 
-def test_images_of_one_channel_have_brightness_only() -> None:
+def test_grey_images_only_change_brightness() -> None:
     x = images(10, channels=1)
     out = ColorJitter(hue=0.5).apply(x, keys_for(10))
     assert torch.equal(out, x)
@@ -309,7 +311,7 @@ def test_images_of_one_channel_have_brightness_only() -> None:
         ColorJitter(hue=0.5).apply(images(2, channels=4), keys_for(2))
 
 
-def test_options_of_colours_are_checked() -> None:
+def test_colour_options_are_validated() -> None:
     with pytest.raises(ConfigurationError, match=r"brightness: got -0\.1"):
         ColorJitter(brightness=-0.1)
     with pytest.raises(ConfigurationError, match=r"hue: got 0\.6, needed at most 0\.5"):
@@ -325,7 +327,7 @@ def test_options_of_colours_are_checked() -> None:
 # ------------------------------------------------------------------------------------------------------------- pipelines
 
 
-def test_random_transforms_are_for_training_only() -> None:
+def test_random_transforms_apply_only_in_training() -> None:
     x = images(6, side=32)
     out = apply_transforms(cifar100_augmentation(), x, None, training=False)
     assert torch.equal(out, Normalise((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)).apply(x, None))
@@ -333,7 +335,7 @@ def test_random_transforms_are_for_training_only() -> None:
 
 
 @pytest.mark.parametrize("transforms", [cifar_augmentation(), cifar100_augmentation()], ids=["cifar", "cifar100"])
-def test_a_pipeline_gives_each_sample_its_own_result_whatever_the_batch(transforms: tuple[Transform, ...]) -> None:
+def test_pipeline_result_does_not_depend_on_the_batch(transforms: tuple[Transform, ...]) -> None:
     x, keys = images(24, side=32), keys_for(24)
     together = apply_transforms(transforms, x, keys, training=True)
     alone = [apply_transforms(transforms, x[i : i + 1], keys[i : i + 1], training=True) for i in range(24)]
@@ -341,7 +343,7 @@ def test_a_pipeline_gives_each_sample_its_own_result_whatever_the_batch(transfor
     assert together.shape == x.shape
 
 
-def test_what_is_baked_changes_nothing() -> None:
+def test_precomputed_transforms_change_nothing() -> None:
     x, keys = images(25, side=32), keys_for(25)
     transforms = cifar_augmentation()
     baked, remaining = bake(transforms, x, chunk=10)
@@ -352,7 +354,7 @@ def test_what_is_baked_changes_nothing() -> None:
     assert torch.equal(baked, Normalise((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)).apply(x, None))
 
 
-def test_what_enlarges_inputs_waits_for_minibatches() -> None:
+def test_enlarging_transforms_run_per_minibatch() -> None:
     words = WordVectors(np.eye(3, dtype=np.float32))
     x = torch.tensor([[0, 2], [1, 1]])
     same, remaining = bake((words, Normalise(0.0, 2.0)), x)
@@ -360,7 +362,7 @@ def test_what_enlarges_inputs_waits_for_minibatches() -> None:
     assert remaining == (words, Normalise(0.0, 2.0))
 
 
-def test_only_leading_transforms_are_baked() -> None:
+def test_only_leading_transforms_are_precomputed() -> None:
     x = images(5)
     same, remaining = bake(cifar100_augmentation(), x)
     assert same is x
@@ -383,7 +385,7 @@ def test_random_transforms_without_keys_are_refused() -> None:
         apply_transforms(cifar_augmentation(), images(2, side=32), None, training=True)
 
 
-def test_orders_that_mean_nothing_are_refused() -> None:
+def test_invalid_orders_are_refused() -> None:
     check_transforms(cifar100_augmentation())
     with pytest.raises(ConfigurationError, match=r"Equalize works on colours in \[0, 1\] and stands behind Normalise"):
         check_transforms((Normalise(0.5, 0.5), Equalize()))
@@ -406,7 +408,7 @@ def test_words_become_rows_of_the_table(words: list[list[int]]) -> None:
             assert vectors[i, t].tolist() == table[word].tolist()
 
 
-def test_word_vectors_that_do_not_fit_are_refused() -> None:
+def test_mismatched_word_vectors_are_refused() -> None:
     with pytest.raises(DataError, match=r"got a table of float64 \[2, 3\], needed float32 of shape \[V, D\]"):
         WordVectors(np.zeros((2, 3)))
     with pytest.raises(DataError, match=r"got a table of float32 \[3\]"):

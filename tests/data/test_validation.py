@@ -1,4 +1,4 @@
-"""Validation examples: kept out of training inside clients, recorded, and what everything that chooses looks at."""
+"""Validation examples: held out from training, recorded, and used by everything that chooses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rows(shards: to.data.Shards | None) -> set[float]:
     return set(shards.x[:, 0].tolist())
 
 
-def test_every_example_is_in_one_split_and_clients_keep_their_share() -> None:
+def test_every_example_is_in_one_split_with_the_requested_fraction() -> None:
     data = split(client_test_fraction=0.2, unseen_clients=2)
     parts = [data.train, data.validation, data.client_test, data.test, data.unseen_train, data.unseen_test]
     assert sum(len(part.x) for part in parts if part is not None) == 300
@@ -42,7 +42,7 @@ def test_every_example_is_in_one_split_and_clients_keep_their_share() -> None:
     assert np.array_equal(data.validation.sizes, np.rint(0.2 * held))
 
 
-def test_it_comes_out_of_training_alone() -> None:
+def test_validation_examples_are_taken_from_training() -> None:
     without, data = split(0.0, client_test_fraction=0.2), split(0.2, client_test_fraction=0.2)
     assert without.validation is None
     assert "validation_fraction" not in without.recipe
@@ -52,12 +52,12 @@ def test_it_comes_out_of_training_alone() -> None:
     assert rows(data.train) | rows(data.validation) == rows(without.train)
 
 
-def test_a_client_always_has_something_to_train_on() -> None:
+def test_client_keeps_at_least_one_training_example() -> None:
     data = source(60).split(to.partition.Iid(), 40, validation_fraction=0.9)
     assert data.train.sizes.min() == 1
 
 
-def test_shares_out_of_range_are_refused() -> None:
+def test_fractions_out_of_range_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"validation_fraction: got 1.0, needed a share, 0 <= value < 1"):
         split(1.0)
 
@@ -67,7 +67,7 @@ def experiment(data: to.data.FederatedData, **options: object) -> to.Experiment:
     return to.Experiment(data=data, **settings)  # type: ignore[arg-type]
 
 
-def test_it_is_recorded_by_round_and_by_client_and_changes_no_training() -> None:
+def test_validation_is_recorded_and_changes_no_training() -> None:
     data = split(client_test_fraction=0.2)
     result = experiment(data).run()
     last = result.summary()["validation_accuracy"]
@@ -86,7 +86,7 @@ def test_it_is_recorded_by_round_and_by_client_and_changes_no_training() -> None
     assert "validation_accuracy" not in again.rounds.column_names
 
 
-def test_personal_models_are_judged_on_the_validation_examples_of_their_clients() -> None:
+def test_personal_models_use_their_clients_validation_examples() -> None:
     data = split(client_test_fraction=0.2)
     result = experiment(data, algorithm=to.ditto()).run()
     assert not np.isnan(result.clients["validation_accuracy"].to_numpy()).any()
@@ -102,7 +102,7 @@ class Recorded(to.Callback):
         self.rows.append(dict(row))  # type: ignore[call-overload]
 
 
-def test_early_stopping_looks_at_it_where_it_is() -> None:
+def test_early_stopping_uses_validation_if_present() -> None:
     for validation, test, ends in ((0.9, 0.1, True), (0.1, 0.9, False), (None, 0.9, True)):
         stopping = to.EarlyStopping(target=0.5)
         row = {"test_accuracy": test} | ({} if validation is None else {"validation_accuracy": validation})
@@ -116,12 +116,12 @@ def record(data: to.data.FederatedData) -> RunRecord:
     return RunRecord("fedavg", 0, result.history, {"rounds": 6})
 
 
-def test_a_target_is_one_of_validation_where_any_run_has_it() -> None:
+def test_targets_use_validation_if_any_run_has_it() -> None:
     assert accuracy_target([record(split())], 0.5) == Target("validation_accuracy", 0.5)
     assert accuracy_target([record(split(0.0))], 0.5) == Target("test_accuracy", 0.5)
 
 
-def test_a_sweep_chooses_by_it(tmp_path: Path) -> None:
+def test_sweep_selects_by_validation(tmp_path: Path) -> None:
     def make(seed: int, lr: float) -> to.Experiment:
         return experiment(split(), algorithm=to.fedavg(to.Sgd(lr=lr)), seed=seed)
 
@@ -136,7 +136,7 @@ def whole(validation_clients: int = 3, test_clients: int = 2, **options: object)
     return split(0.0, validation_clients=validation_clients, test_clients=test_clients, **options)
 
 
-def test_whole_clients_are_for_validation_and_test_and_none_of_them_trains() -> None:
+def test_validation_and_test_clients_do_not_train() -> None:
     data = whole(unseen_clients=1)
     assert data.num_clients == N
     assert data.validation is None
@@ -153,7 +153,7 @@ def test_whole_clients_are_for_validation_and_test_and_none_of_them_trains() -> 
     assert data.recipe["test_clients"] == 2
 
 
-def test_no_natural_client_is_in_two_parts() -> None:
+def test_natural_clients_are_in_one_part() -> None:
     ids = np.repeat(np.arange(20), 15)
     x = np.stack([ids, np.arange(300)], axis=1).astype(np.float64)
     natural = to.data.from_arrays(x, np.arange(300) % 3, client_ids=ids)
@@ -163,13 +163,13 @@ def test_no_natural_client_is_in_two_parts() -> None:
     assert len(set.union(*parts)) == 20
 
 
-def test_clients_for_other_ends_change_nobody_elses_choice() -> None:
+def test_held_out_clients_do_not_affect_other_choices() -> None:
     before, after = split(0.0, unseen_clients=2, test_fraction=0.0), whole(0, 0, unseen_clients=2, test_fraction=0.0)
     assert torch.equal(before.train.x, after.train.x)
     assert "validation_clients" not in before.recipe
 
 
-def test_flipped_labels_are_those_of_as_many_validation_clients() -> None:
+def test_label_flips_cover_validation_clients() -> None:
     plain, flipped = whole(4, 0), whole(4, 0, flip_labels=0.5)
     assert plain.unseen_validation is not None
     assert flipped.unseen_validation is not None
@@ -178,7 +178,7 @@ def test_flipped_labels_are_those_of_as_many_validation_clients() -> None:
     assert float(changed[twos].double().mean()) == pytest.approx(0.5, abs=0.1)
 
 
-def test_choices_are_made_by_clients_that_never_train_and_the_test_decides_nothing(tmp_path: Path) -> None:
+def test_choices_use_validation_clients_and_never_the_test(tmp_path: Path) -> None:
     data = whole()
     result = experiment(data).run()
     assert data.unseen_validation is not None
@@ -194,8 +194,8 @@ def test_choices_are_made_by_clients_that_never_train_and_the_test_decides_nothi
     assert to.sweep(make, {"lr": [0.1, 0.2]}, 1, tmp_path / "a", jobs=1).measure.metric == "validation_accuracy"
 
 
-def test_a_stopping_rule_never_looks_at_the_test() -> None:
-    """With the test's labels replaced, stopping and its rounds stay the same."""
+def test_early_stopping_ignores_the_test() -> None:
+    """Replacing the labels of the test changes neither the decision nor the rounds."""
     data = whole()
     assert data.test is not None
     other = replace(data, test=replace(data.test, y=(data.test.y + 1) % 3))
@@ -206,7 +206,7 @@ def test_a_stopping_rule_never_looks_at_the_test() -> None:
     assert lengths[0] == lengths[1] < 30
 
 
-def test_what_is_no_whole_client_is_refused() -> None:
+def test_invalid_client_fractions_are_refused() -> None:
     with pytest.raises(
         ConfigurationError, match=r"unseen_clients \+ test_clients: got 20, needed fewer than the 20 clients"
     ):

@@ -1,3 +1,5 @@
+"""Word vectors."""
+
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +31,11 @@ def glove(tmp_path):
         ("&:-(", []),
     ],
 )
-def test_texts_are_cut_as_leaf_cuts_them(text, words):
+def test_texts_are_split_like_leaf(text, words):
     assert split_words(text) == words
 
 
-def test_only_the_vectors_that_are_wanted_are_read(glove):
+def test_only_required_vectors_are_read(glove):
     path = glove("the 1 2 3", "cat 0.5 -1e-3 4", "dog nan 1 2", "été 7 8 9", "cat 9 9 9")
     vectors = read_vectors(path, {"cat", "été", "cow"})
     assert {word: vector.tolist() for word, vector in vectors.items()} == {
@@ -43,7 +45,7 @@ def test_only_the_vectors_that_are_wanted_are_read(glove):
     assert vectors["cat"].dtype == np.float32
 
 
-def test_strange_words_do_no_harm(glove):
+def test_unusual_words_are_accepted(glove):
     path = glove("the 1 2 3", ". . . 4 5 6", "at\x85night 1 1 1", "\u2028 2 2 2", ". 7 8 9")
     assert {w: v.tolist() for w, v in read_vectors(path, {".", "the", "at", "night"}).items()} == {
         "the": [1, 2, 3],
@@ -60,12 +62,12 @@ def test_strange_words_do_no_harm(glove):
         (["cat 1 inf 3"], "line 1, 'cat': the vector has NaN or infinity"),
     ],
 )
-def test_damaged_lines_are_named(glove, lines, message):
+def test_damaged_line_is_named(glove, lines, message):
     with pytest.raises(DataError, match=message):
         read_vectors(glove(*lines), {"cat"})
 
 
-def test_words_have_rows_and_those_without_a_vector_have_zeros(glove):
+def test_words_without_vectors_are_zero(glove):
     path = glove("sun 1 1 1", "happy 2 2 2", "Paris 3 3 3", "paris 4 4 4")
     words = {word: number for number, word in enumerate(["Happy", "xyzzy", "Paris", "happy", "PARIS", "sun"], start=1)}
     table, rows = vector_table(words, path)
@@ -75,7 +77,7 @@ def test_words_have_rows_and_those_without_a_vector_have_zeros(glove):
     assert table[0].tolist() == [0, 0, 0]
 
 
-def test_a_file_without_any_of_the_words_is_refused(glove):
+def test_file_without_required_words_is_refused(glove):
     path = glove("4 3", "chat 1 2 3")
     with pytest.raises(
         DataError, match=r"has none of the 2 words of the data, such as 'sun', 'cat': needed a file in Glo"

@@ -1,4 +1,4 @@
-"""Amplified SCAFFOLD end to end against plain NumPy: lists of what every client has summed up in a period."""
+"""Amplified SCAFFOLD compared with a NumPy transcription that lists all gradients of a period."""
 
 from dataclasses import replace
 from itertools import islice
@@ -74,7 +74,7 @@ def test_amplified_scaffold_equals_its_transcription(engine):
     np.testing.assert_allclose(simulation.state.slots["controls"]["control"], own.mean(dim=0), rtol=0, atol=1e-12)
 
 
-def test_with_periods_of_one_round_and_no_amplification_it_is_scaffold():
+def test_periods_of_one_round_without_amplification_equal_scaffold():
     present = presence(T, N, seed=2)
     expected = ours(scaffold(LOCAL, cohort_size=N), present, "vectorised")
     algorithm = ALGORITHMS["amplified_scaffold"](LOCAL, period=1, gamma=1.0)
@@ -96,8 +96,8 @@ def end(algorithm, rounds=100, period=4):
     return float(simulation.state.params), targets
 
 
-def test_clients_who_come_in_turns_are_served_alike_at_a_constant_step_size():
-    """``F_n(x) = (x - n^2)^2 / 2``: it ends at the mean of all n^2, and the plain mean near those who came last."""
+def test_cyclic_clients_are_weighted_equally_at_a_constant_step_size():
+    """``F_n(x) = (x - n^2)^2 / 2``: it converges to the mean of all n^2, and the plain mean to the last clients."""
     local = Sgd(lr=0.1, steps=2, batch_size=4)
     found, targets = end(ALGORITHMS["amplified_scaffold"](local, period=4, gamma=1.5))
     assert found == pytest.approx(targets.mean(), abs=1e-4)
@@ -107,7 +107,7 @@ def test_clients_who_come_in_turns_are_served_alike_at_a_constant_step_size():
     assert amplified - targets.mean() > 0.5
 
 
-def test_a_period_of_no_rounds_and_no_amplification_at_all_are_refused():
+def test_invalid_periods_and_amplifications_are_refused():
     for make in (lambda: PeriodicScaffold(0), lambda: Amplified(0)):
         with pytest.raises(ConfigurationError, match="period"):
             make()
@@ -115,7 +115,7 @@ def test_a_period_of_no_rounds_and_no_amplification_at_all_are_refused():
         Amplified(gamma=0.0)
 
 
-def test_a_report_that_is_dropped_leaves_what_its_client_remembers():
+def test_dropped_report_leaves_client_memory_unchanged():
     data = classification()
     data = replace(data, train=replace(data.train, x=data.train.x.clone()))
     data.train.client(4)[0].fill_(3e38)

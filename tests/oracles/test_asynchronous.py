@@ -1,4 +1,4 @@
-"""Buffered training end to end against an event simulation in plain NumPy that trains every task when it is given."""
+"""Buffered training compared with an event simulation in NumPy that trains every task immediately."""
 
 import heapq
 from dataclasses import replace
@@ -93,7 +93,7 @@ def ours(algorithm, size, waits: Any = "never", engine: Any = "vectorised", **op
 
 @pytest.mark.parametrize(("size", "waits"), [(1, "never"), (3, "if_current"), (5, "always"), (6, "never")])
 @pytest.mark.parametrize("name", CASES)
-def test_buffered_training_equals_training_at_once(name, size, waits):
+def test_deferred_training_equals_immediate_training(name, size, waits):
     options, make = CASES[name]
     algorithm = ALGORITHMS[name.split(",")[0]](LOCAL, **options)
     assert isinstance(algorithm.server, ServerSgd)
@@ -105,7 +105,7 @@ def test_buffered_training_equals_training_at_once(name, size, waits):
     assert np.abs(params[-1] - params[0]).max() > 0.05  # it went somewhere
 
 
-def test_one_by_one():
+def test_one_by_one_training_equals_immediate_training():
     params, _ = theirs(fair(N), 1.0, 3, "if_current")
     found, _ = ours(ALGORITHMS["fedstaleweight"](LOCAL), 3, "if_current", "one_by_one")
     np.testing.assert_allclose(found, params, rtol=0, atol=1e-9)
@@ -131,12 +131,12 @@ CACHED: dict[str, Any] = {
 }
 
 
-def test_every_rule_that_keeps_something_is_among_the_cases():
+def test_cases_include_every_rule_with_client_tables():
     assert METHODS.keys() <= CACHED.keys()
 
 
 @pytest.mark.parametrize("name", CACHED)
-def test_what_is_kept_of_clients_is_as_transcribed(name):
+def test_tables_equal_the_transcription(name):
     recipe, pace, make = CACHED[name]
     params, times = theirs(make(), 1.0, **pace)
     found, when = ours(ALGORITHMS[name.split(",")[0]](LOCAL, **recipe), **pace)
@@ -149,7 +149,7 @@ def test_what_is_kept_of_clients_is_as_transcribed(name):
     ("name", "size", "most"),
     [("rennala", 4, 0), ("ringmaster", 1, 2)],  # B = 4 gradients, all at x^k; R = 3
 )
-def test_rennala_and_ringmaster_are_buffers_that_drop_what_is_stale(name, size, most):
+def test_rennala_and_ringmaster_are_buffers_that_drop_stale_reports(name, size, most):
     params, times = theirs(discounted(), 1.0, size, most=most)
     found, when = ours(ALGORITHMS[name](LOCAL), size, max_staleness=most)
     np.testing.assert_allclose(when, times, atol=1e-9)
@@ -158,6 +158,6 @@ def test_rennala_and_ringmaster_are_buffers_that_drop_what_is_stale(name, size, 
     assert np.abs(found - patient).max() > 1e-3  # something was dropped
 
 
-def test_ca2fl_is_fedvarp_and_ace_is_mifa_for_reports_that_come_late():
+def test_ca2fl_equals_fedvarp_and_ace_equals_mifa_for_late_reports():
     assert replace(ALGORITHMS["ca2fl"](LOCAL), name="fedvarp") == fedvarp(LOCAL)
     assert replace(ALGORITHMS["ace"](LOCAL), name="mifa") == mifa(LOCAL)

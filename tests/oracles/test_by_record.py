@@ -1,4 +1,4 @@
-"""FedLaAvg and F3AST end to end against plain NumPy, which looks at every client in every round."""
+"""FedLaAvg and F3AST compared with a NumPy transcription that visits every client in every round."""
 
 from dataclasses import replace
 
@@ -86,7 +86,7 @@ def test_f3ast_equals_its_transcription(shares):
     assert np.abs(clients.w - start).max() > 0.1  # it went somewhere
 
 
-def test_fedlaavg_of_all_who_are_there_is_mifa():
+def test_fedlaavg_with_full_cohorts_equals_mifa():
     present, local = presence(T, N, seed=4), Sgd(lr=LR, steps=STEPS, batch_size=BATCH)
     expected = ours(ALGORITHMS["mifa"](local), present, "vectorised")
     np.testing.assert_array_equal(ours(ALGORITHMS["fedlaavg"](local, cohort_size=N), present, "vectorised"), expected)
@@ -94,7 +94,7 @@ def test_fedlaavg_of_all_who_are_there_is_mifa():
     np.testing.assert_array_equal(ours(also, present, "vectorised"), expected)
 
 
-def test_rates_settle_at_how_often_clients_take_part_and_weights_at_the_inverse():
+def test_rates_converge_to_participation_rates_and_weights_to_their_inverse():
     piece = BySmoothedRate(beta=0.02)
     known = federation(4)
     state = piece.init(known)
@@ -106,7 +106,7 @@ def test_rates_settle_at_how_often_clients_take_part_and_weights_at_the_inverse(
     np.testing.assert_allclose(rates, [1.0, 0.5, 0.25, 0.25], atol=0.02)
 
 
-def test_ties_are_broken_by_chance_and_not_by_number():
+def test_ties_are_broken_at_random():
     piece = LongestAbsent(2)
     record = piece.init(federation(50))
     everyone = Candidates(lambda clients: np.ones(len(clients), dtype=bool), 50, 0, 0, record=record)
@@ -114,7 +114,7 @@ def test_ties_are_broken_by_chance_and_not_by_number():
     assert len(chosen) > 15
 
 
-def test_clients_who_enrol_later_begin_now():
+def test_later_enrolled_clients_begin_at_the_current_round():
     algorithm = ALGORITHMS["f3ast"](Sgd(), cohort_size=1, beta=0.5)
     state = algorithm.init(DATA.train.x[0], federation(2, num_params=4))
     state = replace(state, version=7)
@@ -137,6 +137,6 @@ def test_clients_who_enrol_later_begin_now():
         (lambda: LongestAbsent(9).check(8), "at most the number of clients, 8"),
     ],
 )
-def test_what_makes_no_cohort_or_rate_is_refused(make, why):
+def test_invalid_cohorts_and_rates_are_refused(make, why):
     with pytest.raises(ConfigurationError, match=why):
         make()

@@ -1,4 +1,4 @@
-"""DiLoCo is torch's AdamW on every worker and torch's SGD with Nesterov's momentum on the mean of what they moved."""
+"""DiLoCo compared with torch's AdamW on every worker and torch's SGD with Nesterov momentum on the mean update."""
 
 import copy
 
@@ -36,7 +36,7 @@ def theirs(data, model, lr, server_lr, beta):
 
 @pytest.mark.parametrize("beta", [0.0, 0.9])
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_it_is_torchs_optimizers(engine, beta):
+def test_equals_torchs_optimizers(engine, beta):
     data, model = classification(sizes=SIZES, dtype=torch.float64), nn.Linear(16, 4).double()
     expected = theirs(data, model, 0.01, 0.7, beta)
     local = to.AdamW(lr=0.01, steps=STEPS, batch_size=max(SIZES), weight_decay=0.1, keep_state=True)

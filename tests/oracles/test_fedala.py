@@ -1,4 +1,4 @@
-"""FedALA end to end against plain NumPy, on MOON's network of two layers."""
+"""FedALA compared with a NumPy transcription on MOON's network of two layers."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def learnt_weights(received, last, weights, settled, held, n, version):
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_it_equals_its_transcription(engine):
+def test_fedala_equals_its_transcription(engine):
     present = presence(T, N, seed=1)
     steps = AggregationSteps.of(LOCAL, share=SHARE, weight_lr=ETA, threshold=THRESHOLD, most_passes=MOST)
     pieces = {**fedala(LOCAL, cohort_size=N).pieces(), "local": steps}
@@ -76,7 +76,7 @@ def test_it_equals_its_transcription(engine):
     assert all((W[~HEAD] == 1).all() for W in weights)
 
 
-def test_without_higher_layers_it_is_federated_averaging_to_the_bit():
+def test_zero_higher_layers_equal_fedavg_bit_for_bit():
     present = presence(T, N, seed=1)
     none, plain = (
         run(algorithm, present)
@@ -102,12 +102,12 @@ def test_without_higher_layers_it_is_federated_averaging_to_the_bit():
         (lambda: compose(AggregationSteps.of(Sgd(momentum=0.5))), r"add AggregatedModel\(\) to the pieces"),
     ],
 )
-def test_what_is_out_of_range_or_by_itself_is_refused(make, why):
+def test_invalid_options_and_combinations_are_refused(make, why):
     with pytest.raises(ConfigurationError, match=why):
         make()
 
 
-def test_a_pattern_that_names_no_parameter_is_refused():
+def test_pattern_without_match_is_refused():
     simulation = run(fedala(LOCAL, parameters="output.*", cohort_size=N), np.ones((1, N), dtype=bool))
     with pytest.raises(
         ConfigurationError, match=r"parameters 'output\.\*' match nothing of Sequential: its parameters are"

@@ -1,4 +1,4 @@
-"""FedAWE end to end against plain NumPy: every client has a model of its own, and goes on from it."""
+"""FedAWE compared with a NumPy transcription in which every client has its own model."""
 
 from itertools import islice
 
@@ -62,7 +62,7 @@ def test_fedawe_equals_its_transcription(engine):
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_it_equals_the_authors_code_with_its_clip_and_its_schedule_by_the_present_round(engine):
+def test_equals_the_authors_code_with_clipping_and_schedule(engine):
     present, local = presence(T, N, seed=2), Sgd(lr=InverseRoot(0.3, every=10), steps=STEPS, batch_size=16)
 
     def lr(t):
@@ -77,12 +77,12 @@ def test_it_equals_the_authors_code_with_its_clip_and_its_schedule_by_the_presen
 
 
 @pytest.mark.parametrize("norm", [0, -1.0, float("inf")])
-def test_a_limit_that_is_no_norm_is_refused(norm):
+def test_invalid_norm_is_refused(norm):
     with pytest.raises(ConfigurationError, match=r"max_norm: got .*, needed a finite number > 0"):
         ALGORITHMS["fedawe"](max_norm=norm)
 
 
-def test_with_everybody_there_it_is_the_mean_of_updates():
+def test_full_participation_gives_the_mean_of_updates():
     everyone = np.ones((T, N), dtype=bool)
     mean = ours(ALGORITHMS["average_participating"](LOCAL), everyone, "vectorised")
     np.testing.assert_allclose(ours(ALGORITHMS["fedawe"](LOCAL), everyone, "vectorised"), mean, rtol=0, atol=1e-12)

@@ -1,4 +1,4 @@
-"""FedBN against its authors' loop over `nn.BatchNorm1d` and `torch.optim.SGD`, in float64."""
+"""FedBN compared with its authors' loop over `nn.BatchNorm1d` and `torch.optim.SGD`, in float64."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""FedDyn end to end against plain NumPy, as Algorithm 1 has it, and its invariant under guards."""
+"""FedDyn compared with a NumPy transcription of Algorithm 1, and its invariant under guards."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ def test_feddyn_equals_its_transcription(engine):
 
 
 @pytest.mark.parametrize("guards", [(), (Clip(0.2),), (Clip(0.5), TopK(share=0.3))])
-def test_the_servers_h_is_the_mean_of_duals_whatever_a_guard_sends(guards):
+def test_server_h_is_the_mean_of_duals_under_guards(guards):
     run = simulation(ALGORITHMS["feddyn"](LOCAL, alpha=ALPHA, also=guards), presence(30, N, seed=3))
     for _ in range(30):
         run.round()
@@ -77,6 +77,6 @@ def test_new_clients_count_in_the_mean():
         (lambda: compose(FedDyn()), r"adds up what DynamicRegularizer\(\) keeps"),
     ],
 )
-def test_what_would_part_h_from_the_duals_is_refused(make, why):
+def test_pieces_that_break_the_mean_of_duals_are_refused(make, why):
     with pytest.raises(ConfigurationError, match=why):
         make()

@@ -1,4 +1,4 @@
-"""FOCUS end to end against plain NumPy with the tracker as the authors' code has it, and its exact convergence."""
+"""FOCUS compared with a NumPy transcription of the authors' tracker, and its exact convergence."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_focus_equals_its_transcription(engine):
 
 
 @pytest.mark.parametrize("guards", [(), (Clip(0.2),), (TopK(share=0.3),)])
-def test_the_servers_sum_is_that_of_what_clients_keep_whatever_a_guard_sends(guards):
+def test_server_sum_equals_the_clients_trackers_under_guards(guards):
     run = simulation(ALGORITHMS["focus"](LOCAL, also=guards), presence(T, N, seed=3))
     for _ in range(T):
         run.round()
@@ -53,8 +53,8 @@ def test_the_servers_sum_is_that_of_what_clients_keep_whatever_a_guard_sends(gua
     torch.testing.assert_close(run.state.slots["aggregation"]["total"], tracked.sum(dim=0), rtol=0, atol=1e-12)
 
 
-def test_it_converges_exactly_at_a_constant_step_size_where_plain_averages_do_not():
-    """Clients with full gradients, some of them rarely there: the gradient of the sum of losses vanishes."""
+def test_converges_exactly_at_a_constant_step_size():
+    """Full gradients and irregular participation: the gradient of the sum of losses vanishes, unlike with plain averages."""
     rng, rounds = np.random.default_rng(4), 350
     present = rng.random((rounds, N)) < np.linspace(0.1, 0.9, N)
     clients, found = Clients(), {}
@@ -81,6 +81,6 @@ def test_it_converges_exactly_at_a_constant_step_size_where_plain_averages_do_no
         (lambda: compose(GradientTracking()), r"which WeightedSum would take for updates: add TrackedSum\(\)"),
     ],
 )
-def test_what_does_not_track_is_refused(make, why):
+def test_pieces_that_break_tracking_are_refused(make, why):
     with pytest.raises(ConfigurationError, match=why):
         make()

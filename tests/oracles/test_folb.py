@@ -69,7 +69,7 @@ CASES = {
 MULTISETS = [name for name in CASES if name.startswith(("fednu", "folb_two"))]
 
 
-def test_every_recipe_is_among_the_cases():
+def test_cases_include_every_recipe():
     assert rules.METHODS.keys() <= CASES.keys()
 
 
@@ -187,7 +187,7 @@ SERVER_CASES = {
     st.integers(0, 2**32 - 1),
 )
 def test_rule_equals_its_transcription(name, gradient, gamma, first, second, seed):
-    """Small whole numbers, so that inner products and denominators of zero are common, and repeats, and K = 1."""
+    """Small integers, so that zero inner products and denominators, repeats and K = 1 are frequent."""
     algorithm, rule = SERVER_CASES[name]
     rng, first, second = np.random.default_rng(seed), sorted(first), sorted(second[: len(first)])
     G, D = np.array(gradient, dtype=float), rng.normal(size=(8, 3))
@@ -208,8 +208,8 @@ def test_rule_equals_its_transcription(name, gradient, gamma, first, second, see
 @pytest.mark.parametrize("by", ["alignment", "norm", "alignment_and_inexactness"])
 @pytest.mark.parametrize("mu", [0.0, 0.4])
 @pytest.mark.parametrize(("data_weighted", "as_written"), [(False, False), (True, False), (True, True)])
-def test_what_everyone_measures_gives_the_transcriptions_distribution(by, mu, data_weighted, as_written):
-    """The probabilities that follow from what was asked of everyone who is there, round after round."""
+def test_selection_probabilities_equal_the_transcription(by, mu, data_weighted, as_written):
+    """Computed from the measurements of all available clients in each round."""
     options = {"data_weighted": data_weighted, "scores_by_examples": not as_written}
     algorithm = fednu(LOCAL, by=by, psi=0.5, cohort_size=3, also=(Prox(mu),), **options)
     simulation = Simulation(Experiment(DATA, model(), algorithm, rounds=3, seed=SEED))

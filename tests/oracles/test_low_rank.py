@@ -1,4 +1,4 @@
-"""LoRA aggregations end to end against plain NumPy: the factors that clients send, and the papers' equations by layer."""
+"""LoRA aggregations compared with NumPy, by layer."""
 
 import numpy as np
 import pytest
@@ -68,8 +68,8 @@ def check_step(name, layer, clients, run, before, residual):
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
 @pytest.mark.parametrize("name", ["fedex_lora", "flora", "flexlora", "hetlora", "raflora"])
-def test_it_equals_its_transcription(name, engine):
-    """Rounds of clients who come and go, their factors as they are sent."""
+def test_recipe_equals_its_transcription(name, engine):
+    """Over rounds with irregular participation."""
     options = {} if name == "fedex_lora" else {"ranks": RANKS}
     run = simulation(
         ALGORITHMS[name](AdamW(lr=0.05, steps=3, batch_size=8, sampling="fresh"), **options), engine, PRESENT
@@ -110,8 +110,8 @@ def reference_step(model, offset, examples, lr, rank):
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
 @pytest.mark.parametrize("name", ["fedex_lora", "flora"])
-def test_clients_train_on_the_frozen_weights_with_what_was_added(name, engine):
-    """One step over all examples of each client, after some rounds, equals plain autograd at ``W + R + s B A``."""
+def test_clients_train_on_frozen_weights_with_their_additions(name, engine):
+    """One full-batch step per client, after some rounds, equals plain autograd at ``W + R + s B A``."""
     local = Sgd(lr=2.0, steps=1, batch_size=64)
     ranks = {} if name == "fedex_lora" else {"ranks": RANKS}
     run = simulation(ALGORITHMS[name](local, **ranks), engine, np.ones((T, N), dtype=bool))
@@ -147,8 +147,8 @@ def penalised_steps(model, examples, lr, steps, rank, penalty, decay):
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_hetlora_prunes_ranks_whose_tails_shrink(engine):
-    """Local steps, what is sent, and the ranks that clients come to, over rounds in which some are away."""
+def test_hetlora_prunes_ranks_with_small_tails(engine):
+    """Local steps, sent factors and resulting ranks, with irregular participation."""
     penalty, decay, lr, steps = 0.6, 0.7, 0.3, 3
     local = Sgd(lr=lr, steps=steps, batch_size=64)
     run = simulation(ALGORITHMS["hetlora"](local, ranks=(3, 2), penalty=penalty, decay=decay), engine, PRESENT)

@@ -1,4 +1,4 @@
-"""MaxFL, q-FFL, Per-FedAvg and MW-Fed against plain NumPy in float64, with clients who opt in and out."""
+"""MaxFL, q-FFL, Per-FedAvg and MW-Fed compared with NumPy in float64, with clients that opt in and out."""
 
 from dataclasses import replace
 from itertools import islice
@@ -101,7 +101,7 @@ CASES = {
 """The algorithm, its rule, and its clients."""
 
 
-def test_every_recipe_is_among_the_cases():
+def test_cases_include_every_recipe():
     assert rules.METHODS.keys() <= CASES.keys()
 
 
@@ -157,15 +157,15 @@ def test_recipe_equals_its_transcription(name, opting):
     assert np.abs(expected[-1] - expected[0]).max() > 0.05  # it went somewhere
 
 
-def test_the_rounds_of_the_comparison_are_worth_it():
-    """Some clients leave and some come back, and some stay away for good."""
+def test_compared_rounds_have_clients_that_leave_and_return():
+    """Some clients also leave permanently."""
     present = presence(T, N, 0)
     cohorts = {name: theirs("maxfl", present, rule)[1] for name, rule in OPTING.items()}
     sizes = {name: [len(c) for c in found] for name, found in cohorts.items()}
     assert sum(sizes["stay"]) > sum(sizes["opt in and out"]) > sum(sizes["leave for good"]) > sum(sizes["stay"][:6])
 
 
-def test_requirements_are_those_of_plain_numpy():
+def test_requirements_equal_the_transcription():
     run = Experiment(
         DATA, model(), maxfl(LOCAL, also=ALL), Population(requirement=WarmUp(WARM_UP)), rounds=1, seed=SEED
     )

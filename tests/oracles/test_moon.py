@@ -1,4 +1,4 @@
-"""MOON end to end against plain NumPy, on a network of two layers whose derivatives are written out."""
+"""MOON compared with NumPy, on a network of two layers with explicit derivatives."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def run(algorithm, present, engine="vectorised", model=None):
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_it_equals_its_transcription(engine):
+def test_moon_equals_its_transcription(engine):
     present = presence(T, N, seed=1)
     simulation = run(moon(LOCAL, mu=MU, temperature=TAU), present, engine)
     held = [tuple(part.numpy() for part in DATA.train.client(n)) for n in range(N)]
@@ -90,7 +90,7 @@ def test_it_equals_its_transcription(engine):
     assert np.abs(w - first).max() > 0.1
 
 
-def test_without_weight_it_is_federated_averaging_and_with_some_it_is_not():
+def test_zero_weight_equals_fedavg_and_positive_weight_differs():
     present = np.ones((4, N), dtype=bool)
     runs = [run(algorithm, present) for algorithm in (moon(LOCAL, mu=0.0), fedavg(LOCAL), moon(LOCAL))]
     for one in runs:
@@ -101,7 +101,7 @@ def test_without_weight_it_is_federated_averaging_and_with_some_it_is_not():
     assert (some - plain).abs().max() > 1e-3
 
 
-def test_a_model_of_one_layer_has_no_representation():
+def test_model_without_hidden_layer_is_refused():
     simulation = run(moon(LOCAL), np.ones((1, N), dtype=bool), model=network(nn.Linear(16, CLASSES)))
     with pytest.raises(
         ConfigurationError, match=r"has one layer with trainable parameters, .*needed one before the last"
@@ -122,6 +122,6 @@ def test_a_model_of_one_layer_has_no_representation():
         ),
     ],
 )
-def test_what_has_no_minibatch_of_its_own_is_refused(make, why):
+def test_training_without_own_minibatches_is_refused(make, why):
     with pytest.raises(ConfigurationError, match=why):
         make()

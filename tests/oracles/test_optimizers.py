@@ -1,4 +1,4 @@
-"""Server optimisers against plain NumPy and against torch's, over rounds of random cohorts, empty ones among them."""
+"""Server optimizers compared with NumPy and torch, over random cohorts, including empty ones."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def stepped(algorithm, reports):
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", optimizers.METHODS)
-def test_every_step_is_that_of_the_transcription(name, seed):
+def test_every_step_equals_its_transcription(name, seed):
     reports, step, x, expected = rounds(seed), optimizers.METHODS[name](), np.zeros(P), []
     for one in reports:
         if len(one):
@@ -54,8 +54,8 @@ def test_every_step_is_that_of_the_transcription(name, seed):
          lambda x: torch.optim.Adagrad([x], lr=0.3, eps=0.01, initial_accumulator_value=1e-4)),
     ],
 )  # fmt: skip
-def test_directions_of_fedau_are_descended_as_torch_does(server, optimizer):
-    """The optimiser takes the place of the plain step, on the directions that FedAU makes."""
+def test_server_optimizer_on_fedau_directions_equals_torch(server, optimizer):
+    """The optimizer replaces the plain step."""
     reports = rounds(3)
     plain = np.diff(stepped(fedau(cutoff=3), reports), axis=0, prepend=np.zeros((1, P)))
     x = torch.zeros(P, dtype=torch.float64, requires_grad=True)
@@ -68,8 +68,8 @@ def test_directions_of_fedau_are_descended_as_torch_does(server, optimizer):
     np.testing.assert_allclose(stepped(fedau(cutoff=3, also=(server,)), reports), expected, rtol=1e-9, atol=1e-15)
 
 
-def test_adam_that_forgets_at_once_steps_by_signs():
-    """beta1 = beta2 = 0 and a tiny tau: every parameter moves by lr, whatever the size of its direction."""
+def test_adam_without_memory_steps_by_signs():
+    """beta1 = beta2 = 0 and a tiny tau: every parameter moves by lr, for any size of its direction."""
     reports = [one for one in rounds(0) if len(one)][:1]
     moved = stepped(fedau(also=(ServerAdam(lr=0.25, beta1=0.0, tau=1e-12, beta2=0.0),)), reports)[0]
     mean = reports[0].delta.numpy().mean(axis=0)
@@ -77,8 +77,8 @@ def test_adam_that_forgets_at_once_steps_by_signs():
     assert {-0.25, 0.0, 0.25} == set(np.round(moved, 6))
 
 
-def test_fedexp_goes_as_far_for_updates_that_are_subtracted():
-    """FOLB's weights may be negative: eta is of the updates as they are added."""
+def test_fedexp_step_is_equal_for_negative_weights():
+    """FOLB's weights may be negative; eta depends on the updates as they are added."""
     delta = torch.from_numpy(np.random.default_rng(1).normal(size=(3, P)))
     gradient = torch.tensor([1.0, -0.5, 1.0], dtype=torch.float64)[:, None].expand(3, P)
     algorithm = folb(cohort_size=3, also=(ALGORITHMS["fedexp"]().server,))

@@ -1,4 +1,4 @@
-"""APFL and pFedMe end to end against plain NumPy: the shared model, and what every client keeps and is served by."""
+"""APFL and pFedMe compared with NumPy: the shared model and the personal ones."""
 
 from functools import partial
 
@@ -76,7 +76,7 @@ def test_a_recipe_equals_its_transcription(case, engine):
         assert (len({float(a) for _, a in kept}) > N // 2) == bool(options.get("adaptive"))
 
 
-def test_shares_of_zero_and_one_are_the_shared_model_and_one_that_knows_nothing_of_others():
+def test_shares_of_zero_and_one_give_the_shared_and_a_purely_local_model():
     present = np.ones((5, N), dtype=bool)
     runs = [simulation(ALGORITHMS["apfl"](LOCAL, alpha=alpha, cohort_size=N), present) for alpha in (0.0, 1.0)]
     plain = simulation(ALGORITHMS["average_participating"](LOCAL), present)
@@ -112,6 +112,6 @@ def test_shares_of_zero_and_one_are_the_shared_model_and_one_that_knows_nothing_
         (lambda: ALGORITHMS["pfedme"](also=(PowerOfChoice(),)), "StartLoss is about one model"),
     ],
 )
-def test_what_is_no_pair_of_models_is_refused(make, why):
+def test_invalid_pairs_of_models_are_refused(make, why):
     with pytest.raises(ConfigurationError, match=why):
         make()

@@ -1,4 +1,4 @@
-"""Personalization and SCAFFOLD against plain NumPy in float64, end to end: shared part, personal parts, control variates."""
+"""Personalisation and SCAFFOLD compared with NumPy in float64: shared part, personal parts, control variates."""
 
 from itertools import cycle
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every recipe, end to end, against plain NumPy in float64: the same minibatches, so the same parameters."""
+"""Every recipe compared with NumPy in float64, with the same minibatches."""
 
 from itertools import islice
 
@@ -119,7 +119,7 @@ def test_recipe_equals_its_transcription(name):
         assert np.abs(expected[-1] - expected[0]).max() > 0.1  # it went somewhere
 
 
-def test_fedstale_with_rates_that_fedau_learns():
+def test_fedstale_with_rates_learned_by_fedau():
     present = presence(T, N, seed=2)
     local = Sgd(lr=0.2, steps=3, batch_size=16)
     algorithm = ALGORITHMS["fedstale"](local, beta=0.4, learns_rates=True, cutoff=6)
@@ -128,7 +128,7 @@ def test_fedstale_with_rates_that_fedau_learns():
 
 
 @pytest.mark.parametrize("learns_rates", [False, True])
-def test_fedstale_with_each_clients_share_of_the_examples_as_its_authors_code_has_it(learns_rates):
+def test_fedstale_with_example_shares_equals_the_authors_code(learns_rates):
     present, alpha = presence(T, N, seed=6), SIZES / SIZES.sum()
     local = Sgd(lr=0.2, steps=3, batch_size=16)
     options = {"learns_rates": True, "cutoff": 6} if learns_rates else {"rates": RATES}
@@ -138,14 +138,14 @@ def test_fedstale_with_each_clients_share_of_the_examples_as_its_authors_code_ha
     np.testing.assert_allclose(ours(algorithm, present, "vectorised"), expected, rtol=0, atol=1e-9)
 
 
-def test_fedstale_without_stale_updates_is_fedavg_with_true_rates():
+def test_fedstale_without_stale_updates_equals_fedavg_with_true_rates():
     present, local = presence(T, N, seed=4), Sgd(lr=0.2, steps=3, batch_size=16)
     unbiased = ours(ALGORITHMS["known_statistics"](local, rates=RATES), present, "vectorised")
     fresh = ours(ALGORITHMS["fedstale"](local, beta=0.0, rates=RATES), present, "vectorised")
     np.testing.assert_allclose(fresh, unbiased, rtol=0, atol=1e-12)
 
 
-def test_momentum_weight_decay_prox_and_schedule():
+def test_momentum_weight_decay_prox_and_schedule_equal_their_transcription():
     present = presence(T, N, seed=5)
     local = Sgd(lr=Halving(0.3, start=7, every=10, most=2), steps=4, batch_size=10, momentum=0.7, weight_decay=0.05)
     algorithm = fedau(local, cutoff=6, also=(Prox(mu=0.4),))

@@ -1,4 +1,4 @@
-"""Power-of-choice and Oort end to end against plain NumPy, which looks at every client in every round."""
+"""Power-of-choice and Oort compared with a NumPy transcription that visits every client in every round."""
 
 import numpy as np
 import pytest
@@ -106,7 +106,7 @@ def candidates(num_clients=4, round=0, **options):
     return Candidates(lambda clients: np.ones(len(clients), dtype=bool), num_clients, round, 0, **options)
 
 
-def test_draws_without_replacement_have_the_probabilities_of_drawing_one_after_the_other():
+def test_draws_without_replacement_have_sequential_probabilities():
     weights, rounds = np.array([0.5, 0.3, 0.2, 0.0]), 20000
     pairs = [tuple(by_weight(candidates(round=t), np.arange(4), weights, 2)) for t in range(rounds)]
     for (a, b), expected in {
@@ -118,7 +118,7 @@ def test_draws_without_replacement_have_the_probabilities_of_drawing_one_after_t
         assert pairs.count((a, b)) / rounds == pytest.approx(expected, abs=0.012)
 
 
-def test_who_took_part_too_often_is_left_out():
+def test_client_above_the_participation_limit_is_excluded():
     piece = Oort(2, exploration=0.0, least=0.0, most=2)
     state = piece.init(federation(3))
     seen = {"start_loss_rms": torch.ones(3, dtype=torch.float64)}
@@ -160,12 +160,12 @@ def test_who_took_part_too_often_is_left_out():
         (lambda: compose(RecentLoss(), Median()), "attackers can fill it"),
     ],
 )
-def test_what_makes_no_choice_is_refused(make, why):
+def test_invalid_options_are_refused(make, why):
     with pytest.raises(ConfigurationError, match=why):
         make()
 
 
-def test_new_clients_have_not_taken_part():
+def test_new_clients_have_no_participation():
     piece = Oort(1)
     before, after = federation(2), federation(3)
     state = piece.grow(piece.init(before) | {"last": torch.tensor([4, 5])}, before, after, 6)

@@ -1,4 +1,4 @@
-"""The weights of stale reports against plain NumPy, over random buffers in which clients come several times."""
+"""Weights of stale reports compared with NumPy, over random buffers with repeated clients."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ CASES = {
 }
 
 
-def test_every_recipe_is_among_the_cases():
+def test_cases_include_every_recipe():
     assert METHODS.keys() <= CASES.keys()
 
 
@@ -75,7 +75,7 @@ def test_steps_equal_their_transcription(name, size):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_order_of_arrival_is_irrelevant(name):
+def test_order_of_arrival_is_irrelevant(name):
     options, _ = CASES[name]
     algorithm = ALGORITHMS[name.split()[0]](**options)
     np.testing.assert_allclose(steps(algorithm, 7, 1), steps(algorithm, 7, 1, shuffled=True), rtol=1e-9, atol=1e-9)

@@ -1,4 +1,4 @@
-"""`Participation` against FedAU's counter and recursion, over 288 sequences of participation for each cutoff."""
+"""`Participation` compared with FedAU's counter and recursion, over 288 sequences of participation for each cutoff."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def weights_of(piece, present):
 @pytest.mark.parametrize("cutoff", CUTOFFS)
 # Powers of two, so that dividing by them and multiplying by them again is exact.
 @pytest.mark.parametrize(("num_clients", "seed"), [(N, 0), (N, 1), (N, 2), (N, 3), (256, 4)])
-def test_equals_the_per_round_counter_exactly(cutoff, num_clients, seed):
+def test_equals_the_per_round_counter(cutoff, num_clients, seed):
     present = presence(T, num_clients, seed)
     assert (~present.any(axis=1)).any()  # empty rounds are among them
     ours = weights_of(Participation(cutoff), present)
@@ -60,7 +60,7 @@ def test_groups_share_the_variables_of_algorithm_2(cutoff, groups):
     np.testing.assert_allclose(weights_of(forgetting, other), expected, rtol=1e-12)
 
 
-def test_the_counter_and_the_recursion_are_the_same_thing():
+def test_counter_equals_the_recursion():
     for cutoff in CUTOFFS:
         present = presence(300, 8, seed=99)
         np.testing.assert_allclose(counted(present, cutoff), algorithm_2(present, cutoff), rtol=1e-12)

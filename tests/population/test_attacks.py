@@ -1,4 +1,4 @@
-"""Attackers who collude send what their papers say, in every step the same, and nobody else's report changes."""
+"""Colluding attackers send the updates of their papers, and other reports do not change."""
 
 import json
 from dataclasses import replace
@@ -48,25 +48,25 @@ def sent(attack, x, rule=None):
 @pytest.mark.parametrize(
     ("name", "attack"), [("inner_product", InnerProduct(scale=2.0)), ("a_little_is_enough", ALittleIsEnough(z=1.5))]
 )
-def test_updates_are_byzfls(name, attack, seed):
+def test_updates_equal_byzfl(name, attack, seed):
     np.testing.assert_allclose(sent(attack, vectors(seed)), THEIRS[seed][f"attack: {name}"], rtol=1e-12)
 
 
-def test_a_little_is_as_little_as_the_paper_says():
+def test_little_is_enough_uses_the_papers_z():
     """n = 11, m = 3: s = 6 - 3 = 3 supporters of 8, so z = Phi^-1(5/8)."""
     x = vectors(0)
     z = (sent(ALittleIsEnough(), x) - x[F:].mean(axis=0)) / x[F:].std(axis=0, ddof=1)
     np.testing.assert_allclose(z, 0.3186393639643752)
 
 
-def test_a_mimic_copies_the_client_that_is_farthest_out():
+def test_mimic_copies_the_outermost_client():
     x = vectors(1)
     x[7] += 50.0
     np.testing.assert_array_equal(sent(Mimic(), x), x[7])
 
 
 @pytest.mark.parametrize("rule", [TrimmedMean(0.3), Krum(0.3), TrimmedMean(0.3, NearestNeighbours())], ids=str)
-def test_the_worst_case_is_worse_than_attacks_of_a_given_size(rule):
+def test_optimised_attack_is_worse_than_fixed_sizes(rule):
     x, known, even = vectors(2), federation(11, 6), torch.full((11,), 1 / 11, dtype=torch.float64)
     honest = x[F:].mean(axis=0)
 
@@ -81,19 +81,19 @@ def test_the_worst_case_is_worse_than_attacks_of_a_given_size(rule):
     assert worst > 0.1
 
 
-def test_no_aggregation_is_as_bad_as_one_likes():
+def test_attack_has_bounded_effect_on_robust_aggregations():
     x = vectors(0)
     assert np.linalg.norm(sent(WorstCase(evaluations=60), x)) > 1e4
 
 
-def test_nobody_attacks_alone():
+def test_single_attacker_is_refused():
     one = report([0, 1, 2], torch.ones(3, 4).double())
     bound = BoundAttack(Mimic(), np.ones(3, dtype=bool), 0)
     assert bound.colluded(one, lambda _: torch.ones(4)) is one
     assert BoundAttack(sign_flipping(0.5), np.ones(3, dtype=bool), 0).colluded(one, lambda _: torch.ones(4)) is one
 
 
-def test_flipped_labels_are_those_of_attackers_alone_and_judged_by_no_one():
+def test_label_flips_affect_only_attackers_training_data():
     run = experiment("fedavg", population=Population(behaviour=LabelFlipping(0.25)), rounds=1)
     simulation = Simulation(run)
     assert simulation.behaviour is not None
@@ -107,7 +107,7 @@ def test_flipped_labels_are_those_of_attackers_alone_and_judged_by_no_one():
 
 
 @pytest.mark.parametrize("attack", [ALittleIsEnough(0.25), Mimic(0.25), WorstCase(0.25, evaluations=4)], ids=str)
-def test_memory_budgets_change_no_bit_of_an_attack(attack):
+def test_memory_budget_does_not_change_an_attack(attack):
     run = experiment("fedau", population=Population(behaviour=attack), rounds=3)
     one, other = trained(run), trained(run, lanes=3)
     assert torch.equal(one.state.params, other.state.params)
@@ -115,14 +115,14 @@ def test_memory_budgets_change_no_bit_of_an_attack(attack):
     assert (one.state.params - honest.state.params).norm() > 1e-3
 
 
-def test_random_updates_have_the_length_of_the_clients_own():
+def test_random_updates_have_the_norm_of_the_honest_update():
     x = torch.from_numpy(vectors(0)).repeat(1, 100)
     found = random_updates(1.0).bind(11).sent(report(range(11), x)).updates.gathered()
     torch.testing.assert_close(found.norm(dim=1), x.norm(dim=1), rtol=0.1, atol=0)
     assert torch.nn.functional.cosine_similarity(found, x).abs().max() < 0.2
 
 
-def test_refusals():
+def test_invalid_arguments_raise():
     local = Sgd(lr=0.1, steps=1)
     for make, message in (
         (lambda: ALittleIsEnough(z=0.0), "z: got 0.0"),

@@ -1,4 +1,4 @@
-"""Laws that every pattern of availability obeys."""
+"""Laws of every availability pattern."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def name(pattern: Availability) -> str:
     rounds=st.lists(st.integers(0, 200) | st.integers(0, 10**9), min_size=1, max_size=5),
     seed=st.integers(0, 2**63),
 )
-def test_an_answer_depends_on_seed_client_and_round_alone(pattern: Availability, clients, rounds, seed):
+def test_result_depends_only_on_seed_client_and_round(pattern: Availability, clients, rounds, seed):
     asked = np.array(clients, dtype=np.int64)
     every_client = np.arange(300)
     bound = pattern.bind(300, None, seed)
@@ -61,7 +61,7 @@ def test_an_answer_depends_on_seed_client_and_round_alone(pattern: Availability,
 
 
 @pytest.mark.parametrize("pattern", RANDOM, ids=name)
-def test_more_clients_change_nothing_for_those_who_were_there(pattern: Availability):
+def test_additional_clients_do_not_change_others(pattern: Availability):
     clients = np.arange(100)
     few, many = pattern.bind(100, None, 3), pattern.bind(10**5, None, 3)
     for t in (0, 1, 50, 99):
@@ -76,7 +76,7 @@ def test_seeds_give_different_patterns(pattern: Availability):
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=name)
-def test_realised_rates_are_the_declared_ones(pattern: Availability):
+def test_realised_rates_equal_declared_rates(pattern: Availability):
     num_rounds = 500  # whole cycles of the cyclic patterns and of the trace
     bound = pattern.bind(300, None, 5)
     clients = np.arange(300)
@@ -96,7 +96,7 @@ def test_realised_rates_are_the_declared_ones(pattern: Availability):
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=name)
-def test_rates_cannot_be_changed(pattern: Availability):
+def test_rates_are_read_only(pattern: Availability):
     rates = pattern.bind(300, None, 0).rates
     assert rates is not None
     assert rates.shape == (300,)
@@ -106,19 +106,19 @@ def test_rates_cannot_be_changed(pattern: Availability):
 
 
 @pytest.mark.parametrize("pattern", [Everyone(), Bernoulli(), Markov(), Cyclic()], ids=name)
-def test_equal_rates_take_the_memory_of_one(pattern: Availability):
+def test_equal_rates_take_constant_memory(pattern: Availability):
     rates = pattern.bind(10**7).rates
     assert rates is not None
     assert rates.strides == (0,)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=name)
-def test_a_federation_without_clients_is_refused(pattern: Availability):
+def test_federation_without_clients_is_refused(pattern: Availability):
     with pytest.raises(ValueError, match="num_clients: got 0, needed a whole number >= 1"):
         pattern.bind(0)
 
 
-def test_everyone_is_always_there():
+def test_always_makes_every_client_available():
     bound = Everyone().bind(5)
     assert bound.available(np.array([4, 0, 4]), 10**9).all()
     np.testing.assert_array_equal(bound.rates, np.ones(5))

@@ -1,4 +1,4 @@
-"""Byzantine clients change what they send, in ways that depend on (seed, version, client) alone."""
+"""Byzantine behaviour is a function of (seed, version, client)."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def reports(clients=None, num_params=2000, version=3):
     return report(clients, rows[clients], version=version, seen=seen)
 
 
-def test_the_fraction_of_clients_is_drawn_once_by_seed():
+def test_corrupt_clients_are_drawn_once_by_seed():
     attack = Byzantine(0.25)
     attackers = attack.bind(N, seed=1).attackers
     assert attackers.sum() == 10
@@ -37,7 +37,7 @@ def test_the_fraction_of_clients_is_drawn_once_by_seed():
     assert Byzantine(1.0).bind(N).attackers.all()
 
 
-def test_the_others_are_untouched():
+def test_honest_clients_are_unchanged():
     bound, before = Byzantine(0.25).bind(N), reports()
     after = bound.sent(before)
     honest = torch.from_numpy(~bound.attackers)
@@ -49,7 +49,7 @@ def test_the_others_are_untouched():
     assert bound.sent(nobody) is nobody
 
 
-def test_losses_are_inflated_and_updates_noisy_as_asked():
+def test_losses_and_updates_have_the_requested_corruption():
     bound, before = Byzantine(0.25, inflation=7.0, noise=0.5).bind(N), reports()
     after, attackers = bound.sent(before), torch.from_numpy(bound.attackers)
     assert after.seen["loss"][attackers].tolist() == [8.0] * 10
@@ -65,7 +65,7 @@ def test_losses_are_inflated_and_updates_noisy_as_asked():
     assert correlated.abs().max() < 0.12
 
 
-def test_noise_depends_on_seed_version_and_client_and_not_on_company():
+def test_noise_depends_only_on_seed_version_and_client():
     attack = Byzantine(1.0)
     together = attack.bind(N).sent(reports()).updates.gathered()
     alone = attack.bind(N).sent(reports([7, 3])).updates.gathered()
@@ -75,7 +75,7 @@ def test_noise_depends_on_seed_version_and_client_and_not_on_company():
         assert not torch.equal(other.updates.gathered(), together)
 
 
-def test_signs_and_sizes():
+def test_sign_flips_and_scales():
     before = reports()
     assert torch.equal(sign_flipping(1.0).bind(N).sent(before).updates.gathered(), -before.updates.gathered())
     assert torch.equal(
@@ -84,7 +84,7 @@ def test_signs_and_sizes():
     assert torch.equal(sign_flipping(1.0).bind(N).sent(before).seen["loss"], before.seen["loss"])
 
 
-def test_nothing_to_corrupt_in_a_report_of_measurements_alone():
+def test_measurement_reports_are_unchanged():
     before = replace(reports(), delta=torch.zeros(N, 0, dtype=torch.float64))
     after = Byzantine(1.0).bind(N).sent(before)
     assert after.delta.shape == (N, 0)
@@ -101,7 +101,7 @@ def test_nothing_to_corrupt_in_a_report_of_measurements_alone():
         ({"inflation": 0, "noise": 0}, r"this attack changes nothing: write inflation, noise or scale"),
     ],
 )
-def test_bad_attacks(options, message):
+def test_invalid_attacks_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         Byzantine(**options)
 
@@ -115,8 +115,8 @@ def test_bad_attacks(options, message):
         InnerProduct(0.5, scale=1e300),
     ],
 )
-def test_attacks_that_overflow_leave_the_mean_of_control_variates_that_of_the_clients(attack):
-    """What attackers send is finite, so that the server keeps what they keep."""
+def test_overflowing_attack_keeps_the_mean_of_control_variates(attack):
+    """Attackers send finite values, so the server accepts their changes."""
     data = classification()
     algorithm, population = scaffold(Sgd(lr=0.1, steps=2), cohort_size=5), Population(behaviour=attack)
     run = Simulation(Experiment(data, models.Logistic(), algorithm, population))
@@ -128,7 +128,7 @@ def test_attacks_that_overflow_leave_the_mean_of_control_variates_that_of_the_cl
     assert own.norm() > 0.1
 
 
-def test_what_overflows_is_sent_as_the_largest_finite_numbers_and_what_is_not_finite_as_it_is():
+def test_overflow_is_clamped_and_non_finite_updates_pass_through():
     before = reports()
     before = replace(before, delta=before.delta.float(), seen={"loss": torch.ones(N), "start_loss": torch.ones(N)})
     before.updates.gathered()[3, 5], before.seen["loss"][4] = torch.nan, torch.inf
@@ -140,7 +140,7 @@ def test_what_overflows_is_sent_as_the_largest_finite_numbers_and_what_is_not_fi
     assert after.finite().tolist() == [row not in (3, 4) for row in range(N)]
 
 
-def test_colluding_attackers_whose_own_report_is_not_finite_send_it_as_it_is():
+def test_colluding_attackers_with_non_finite_updates_send_them_unchanged():
     before = reports()
     bound = InnerProduct(0.5).bind(N)
     rows = np.flatnonzero(bound.attackers)

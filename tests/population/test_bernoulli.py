@@ -1,3 +1,5 @@
+"""Bernoulli availability."""
+
 import numpy as np
 import pytest
 

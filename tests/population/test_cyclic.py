@@ -1,3 +1,5 @@
+"""Cyclic availability."""
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ def switches(here: np.ndarray) -> np.ndarray:
     return (here & ~np.roll(here, -1, axis=0)).sum(axis=0)
 
 
-def test_one_visit_a_cycle_of_the_right_length():
+def test_one_visit_of_the_right_length_per_cycle():
     here = path(Cyclic(mean=0.1), 500, 300)
     for cycle in (here[:100], here[57:157], here[200:]):
         np.testing.assert_array_equal(cycle.sum(axis=0), 10)
@@ -35,7 +37,7 @@ def test_one_visit_a_cycle_of_the_right_length():
         (100, 0.0, 0),
     ],
 )
-def test_length_of_a_visit(period, rate, on):
+def test_visit_length_follows_the_rate(period, rate, on):
     here = path(Cyclic(rates=(rate, 0.5), period=period), 2, 3 * period)
     assert here[:, 0].sum() == 3 * on
     rates = Cyclic(rates=(rate, 0.5), period=period).bind(2).rates
@@ -43,7 +45,7 @@ def test_length_of_a_visit(period, rate, on):
     assert rates[0] == on / period
 
 
-def test_first_rounds_are_like_all_others():
+def test_first_rounds_are_stationary():
     num_clients = 40_000
     here = path(Cyclic(mean=0.25, period=20), num_clients, 20)
     spread = 4.5 * np.sqrt(0.25 * 0.75 / num_clients)
@@ -68,7 +70,7 @@ def authors_rounds(on: int, off: int, remaining: int, num_rounds: int) -> list[b
 
 
 @pytest.mark.parametrize(("period", "rate"), [(10, 0.3), (10, 0.02), (10, 0.9), (7, 0.5)])
-def test_authors_phase_starts_absent_with_a_uniform_rest_of_the_absence(period, rate):
+def test_authors_phase_starts_absent_with_uniform_remaining_absence(period, rate):
     num_clients = 20_000
     here = path(Cyclic(mean=rate, period=period, authors_phase=True), num_clients, 3 * period)
     on = max(1, round(period * rate))
@@ -83,23 +85,23 @@ def test_authors_phase_starts_absent_with_a_uniform_rest_of_the_absence(period, 
         np.testing.assert_array_equal(mine, np.repeat(expected[:, None], mine.shape[1], axis=1))
 
 
-def test_authors_phase_leaves_the_first_rounds_emptier():
+def test_authors_phase_has_fewer_clients_in_first_rounds():
     here = path(Cyclic(mean=0.5, period=100, authors_phase=True), 5000, 60)
     assert here[0].mean() < 0.05
     assert here[55].mean() > 0.4
 
 
 @pytest.mark.parametrize("authors_phase", [False, True])
-def test_always_there_is_always_there(authors_phase):
+def test_rate_one_is_always_available(authors_phase):
     assert path(Cyclic(mean=1.0, authors_phase=authors_phase), 50, 120).all()
 
 
 @pytest.mark.parametrize("period", [1, 0, -5, 2.5, True])
-def test_short_periods_are_refused(period):
+def test_too_short_periods_are_refused(period):
     with pytest.raises(ValueError, match=r"period: got .* needed a whole number >= 2\. A period of 1 is Everyone\(\)"):
         Cyclic(period=period)
 
 
-def test_endless_periods_are_refused():
+def test_infinite_periods_are_refused():
     with pytest.raises(ValueError, match=r"period: got 4294967296, needed less than 2\*\*31 rounds"):
         Cyclic(period=2**32)

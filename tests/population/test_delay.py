@@ -1,4 +1,4 @@
-"""Each distribution against its closed form: distribution function, mean, quantiles, and what a draw depends on."""
+"""Delay distributions compared with closed forms."""
 
 import math
 
@@ -63,13 +63,13 @@ def test_draws_follow_the_distribution(delay, within):
 
 
 @pytest.mark.parametrize("delay", ALL, ids=repr)
-def test_the_mean_is_that_of_the_draws(delay):
+def test_mean_equals_the_mean_of_draws(delay):
     seconds = draws(delay)
     assert seconds.mean() == pytest.approx(delay.mean(), abs=5 * seconds.std() / math.sqrt(N) + 1e-12)
     assert (seconds >= 0).all()
 
 
-def test_means_by_hand():
+def test_means_equal_hand_computed_values():
     assert Constant(2).mean() == 2.0
     assert Uniform(1, 2).mean() == 1.5
     assert Exponential(7).mean() == 7.0
@@ -79,7 +79,7 @@ def test_means_by_hand():
     assert Normal(0.0, 1.0).mean() == pytest.approx(1 / math.sqrt(2 * math.pi))  # half-normal, half of the time
 
 
-def test_quantiles_by_hand():
+def test_quantiles_equal_hand_computed_values():
     assert Exponential(2.0).quantile(0.99) == pytest.approx(2 * math.log(100))
     np.testing.assert_allclose(Uniform(1, 3).quantile(np.array([0.0, 0.5, 1.0])), [1, 2, 3])
     np.testing.assert_allclose(Pareto(2.0, 2.0).quantile(np.array([0.0, 0.75])), [2, 4])
@@ -90,7 +90,7 @@ def test_quantiles_by_hand():
 
 
 @pytest.mark.parametrize("delay", ALL, ids=repr)
-def test_the_ends_of_the_quantile_function(delay):
+def test_quantiles_at_zero_and_one(delay):
     assert np.isfinite(delay.quantile(0.0))
     assert delay.quantile(1.0) >= delay.quantile(1 - 1e-9)
 
@@ -99,7 +99,7 @@ def test_the_ends_of_the_quantile_function(delay):
     index=st.integers(0, len(ALL) - 1),
     tasks=st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**6)), min_size=1, max_size=40),
 )
-def test_a_draw_depends_on_client_and_task_alone(index, tasks):
+def test_draw_depends_only_on_client_and_task(index, tasks):
     clients, numbers = np.array(tasks).T
     together = ALL[index].draw(KEY, clients, numbers)
     backwards = ALL[index].draw(KEY, clients[::-1], numbers[::-1])[::-1]
@@ -114,14 +114,14 @@ def test_draws_differ_by_client_task_and_key():
     assert (draws(Exponential())[:100] != draws(Exponential(), stream("test", 4))[:100]).all()
 
 
-def test_quantile_of_a_sum_of_exponentials_is_that_of_a_gamma():
+def test_quantile_of_a_sum_of_exponentials_is_a_gamma_quantile():
     # scipy.stats.gamma(2).ppf([.5, .99, .999])
     for q, expected in ((0.5, 1.678346990016661), (0.99, 6.638352067993811), (0.999, 9.233413476451588)):
         assert quantile_of_sum(Exponential(1), Exponential(1), q) == pytest.approx(expected, rel=2e-3)
 
 
 @pytest.mark.parametrize(("one", "other"), [(LogNormal(2, 1), Uniform(0, 3)), (Pareto(1, 1.5), Exponential(2))])
-def test_quantile_of_a_sum_is_that_of_draws(one, other):
+def test_quantile_of_a_sum_equals_that_of_draws(one, other):
     total = draws(one) + draws(other, stream("other", 0))
     for q in (0.1, 0.5, 0.9, 0.99):
         at = quantile_of_sum(one, other, q)
@@ -158,6 +158,6 @@ def test_quantiles_outside_0_1_are_refused(q):
         (lambda: Pareto(1, 0), r"shape: got 0, needed a finite number > 0"),
     ],
 )
-def test_options_out_of_range_are_refused(make, message):
+def test_options_out_of_range_raise(make, message):
     with pytest.raises(ValueError, match=message):
         make()

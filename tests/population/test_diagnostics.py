@@ -1,3 +1,5 @@
+"""Statistics of participation records."""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,7 @@ from turnout.core.checks import DataError
 from turnout.population import Markov, participation_table
 
 
-def test_a_record_by_hand():
+def test_statistics_equal_a_hand_computed_example():
     rounds = [np.array([0, 2]), np.array([], dtype=np.int64), np.array([2]), np.array([2, 0]), np.array([2, 1])]
     table = participation_table(rounds, num_clients=4, num_rounds=5)
     np.testing.assert_array_equal(table["client"], [0, 1, 2, 3])
@@ -20,7 +22,7 @@ def test_a_record_by_hand():
 
 @settings(max_examples=50, deadline=None)
 @given(cohorts=st.lists(st.lists(st.integers(0, 6), max_size=9), min_size=1, max_size=12))
-def test_lists_and_offsets_agree_and_repeats_count_once(cohorts):
+def test_lists_and_offsets_agree_and_duplicates_count_once(cohorts):
     rounds = [np.array(cohort, dtype=np.int64) for cohort in cohorts]
     ids, offsets = np.concatenate(rounds), np.concatenate([[0], np.cumsum([len(c) for c in cohorts])])
     table = participation_table(rounds, 7, len(rounds))
@@ -36,7 +38,7 @@ def test_lists_and_offsets_agree_and_repeats_count_once(cohorts):
             assert np.isnan(table["mean_interval"][client])
 
 
-def test_rates_of_a_simulated_population():
+def test_rates_of_a_simulated_population_are_recovered():
     bound = Markov(mean=0.2).bind(200, None, 0)
     rounds = [np.flatnonzero(bound.available(np.arange(200), t)) for t in range(1000)]
     table = participation_table(rounds, 200, 1000)
@@ -44,11 +46,11 @@ def test_rates_of_a_simulated_population():
     assert np.nanmean(table["mean_interval"]) == pytest.approx(5, rel=0.1)
 
 
-def test_a_record_of_another_length():
+def test_record_of_wrong_length_is_refused():
     with pytest.raises(ValueError, match="num_rounds: got 3, needed 1, the number of rounds in the record"):
         participation_table([np.array([0])], 2, 3)
 
 
-def test_an_unknown_client():
+def test_unknown_client_is_refused():
     with pytest.raises(DataError, match="clients from 0 to 2 took part, but there are 2, from 0 on"):
         participation_table([np.array([0, 2])], 2, 1)

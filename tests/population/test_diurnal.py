@@ -1,3 +1,5 @@
+"""Diurnal availability."""
+
 import numpy as np
 import pytest
 from reproductions.availability.fit import presence_figures
@@ -20,7 +22,7 @@ def here(bound):
     return presence(bound, 6 * DAY)
 
 
-def test_clients_are_there_as_often_as_their_rate_says(bound, here):
+def test_realised_rates_equal_the_given_ones(bound, here):
     often = bound.rates > 0.2  # of the others six days say little
     assert (here.mean(axis=1) - bound.rates)[often].mean() == pytest.approx(0, abs=0.01)
     assert here.mean() == pytest.approx(bound.rates.mean(), abs=0.005)
@@ -28,14 +30,14 @@ def test_clients_are_there_as_often_as_their_rate_says(bound, here):
     assert (bound.rates == 0).mean() == pytest.approx(0.05, abs=0.02)
 
 
-def test_more_are_there_at_the_peak_than_half_a_day_later(here):
+def test_peak_has_more_clients_than_half_a_day_later(here):
     pattern = Diurnal()
     number = here[:, : 6 * DAY].reshape(2000, 6, DAY).mean(axis=(0, 1))
     peak = round(pattern.peak_hour * 6)
     assert number[peak] > 1.2 * number[(peak + DAY // 2) % DAY]
 
 
-def test_without_a_rhythm_it_is_a_two_state_process():
+def test_zero_amplitude_is_a_two_state_process():
     bound = Diurnal(amplitude=0.0, renewal=0.2, renewal_spread=0.0, never=0.0).bind(2000, None, 1)
     here = presence(bound, 300)
     around = here - bound.rates[:, None]
@@ -43,13 +45,13 @@ def test_without_a_rhythm_it_is_a_two_state_process():
         assert autocorrelation(around, lag) == pytest.approx(0.8**lag, abs=0.02)
 
 
-def test_shorter_rounds_keep_the_pace_of_the_clock():
+def test_shorter_rounds_keep_durations_in_clock_time():
     slow = presence(Diurnal(amplitude=0.0, renewal_spread=0.0).bind(1000, None, 2), 200)
     fast = presence(Diurnal(amplitude=0.0, renewal_spread=0.0, seconds_per_round=60).bind(1000, None, 2), 2000)
     assert run_lengths(fast).mean() / 10 == pytest.approx(run_lengths(slow).mean(), rel=0.2)
 
 
-def test_by_labels_the_rare_ones_are_rarely_there():
+def test_clients_with_rare_labels_are_rarely_available():
     counts = np.eye(2, dtype=int)[np.arange(100) % 2]
     rates = Diurnal(correlated_with_labels=0.1).bind(100, counts, 3).rates
     low, high = sorted((rates[::2], rates[1::2]), key=np.mean)
@@ -72,12 +74,12 @@ def test_by_labels_the_rare_ones_are_rarely_there():
         ({"correlated_with_labels": 0.0}, "correlated_with_labels"),
     ],
 )
-def test_bad_options_are_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         Diurnal(**options)
 
 
-def test_figures_of_a_pattern_known_by_heart():
+def test_diagnostics_equal_known_values():
     here = np.tile(np.array([[1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]], dtype=bool), 10)
     figures = presence_figures(here, rounds_per_day=4)
     assert figures["mean"] == pytest.approx(0.5)
@@ -91,7 +93,7 @@ def test_figures_of_a_pattern_known_by_heart():
 
 
 @pytest.mark.parametrize("options", [{"renewal": 1e-300}, {"renewal_spread": 1e20}])
-def test_renewals_beyond_all_bounds_are_bounded(options):
-    """Who hardly ever renews stays as drawn, and who always does is drawn anew, without a warning."""
+def test_extreme_renewal_rates_are_bounded(options):
+    """Clients that hardly ever renew keep their state; those that always do draw it anew, without a warning."""
     shares = presence(Diurnal(amplitude=0.0, never=0.0, **options).bind(200, None, 0), 50)
     assert 0.0 < shares.mean() < 1.0

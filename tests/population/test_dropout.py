@@ -1,3 +1,5 @@
+"""Drop-out during tasks."""
+
 import math
 
 import numpy as np
@@ -18,7 +20,7 @@ def about(p: float) -> float:
 
 
 @pytest.mark.parametrize("p", [0.05, 0.5, 0.9])
-def test_a_chance_for_each_task_and_a_uniform_moment(p):
+def test_probability_per_task_with_a_uniform_time(p):
     seconds = np.where(np.arange(N) % 2, 10.0, 40.0)
     when = deaths(Dropout(probability=p), seconds) / seconds
     dead = np.isfinite(when)
@@ -28,7 +30,7 @@ def test_a_chance_for_each_task_and_a_uniform_moment(p):
         assert (when < fraction).mean() == about(p * fraction)
 
 
-def test_a_hazard_is_survived_exponentially():
+def test_hazard_gives_exponential_survival():
     seconds = np.full(N, 20.0)
     when = deaths(Dropout(hazard=0.03), seconds)
     assert np.isinf(when).mean() == about(math.exp(-0.6))
@@ -37,7 +39,7 @@ def test_a_hazard_is_survived_exponentially():
     assert when[np.isfinite(when)].max() < 20
 
 
-def test_both_together_are_whichever_comes_first():
+def test_earlier_of_both_applies():
     seconds = np.full(N, 20.0)
     both = deaths(Dropout(0.2, 0.03), seconds)
     np.testing.assert_array_equal(
@@ -46,7 +48,7 @@ def test_both_together_are_whichever_comes_first():
     assert np.isinf(both).mean() == about(0.8 * math.exp(-0.6))
 
 
-def test_a_death_depends_on_seed_client_and_task_alone():
+def test_drop_out_depends_only_on_seed_client_and_task():
     seconds = np.full(N, 20.0)
     whole = deaths(Dropout(0.5, 0.03), seconds)
     rows = np.array([70, 3, 99_999])
@@ -64,6 +66,6 @@ def test_a_death_depends_on_seed_client_and_task_alone():
         ({"hazard": -1}, r"hazard: got -1, needed a finite number >= 0"),
     ],
 )
-def test_options_are_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         Dropout(**options)

@@ -1,3 +1,5 @@
+"""FedScale's traces."""
+
 import datetime
 import hashlib
 import pickle
@@ -24,13 +26,13 @@ def written(tmp_path):
     return write
 
 
-def test_clients_are_there_from_active_to_inactive(written):
+def test_clients_are_available_between_active_and_inactive(written):
     bound = fedscale_availability(written(PRESENT)).bind(2, seed=0)
     here = np.stack([bound.available(np.arange(2), t) for t in range(4)], axis=1)
     assert sorted(here.tolist()) == [[False, True, False, False], [True, False, False, True]]
 
 
-def test_speed_is_three_inferences_a_step_and_the_message_over_the_bandwidth(written):
+def test_speed_is_three_inferences_per_step_plus_message_over_bandwidth(written):
     path = written({1: {"computation": 100.0, "communication": 4000.0}})
     speed = fedscale_speed(path, batch_size=10, message_kbytes=500).bind(5)
     took = speed.seconds(np.arange(5), np.zeros(5, dtype=np.int64), 2)
@@ -39,7 +41,7 @@ def test_speed_is_three_inferences_a_step_and_the_message_over_the_bandwidth(wri
     np.testing.assert_allclose(took.upload, 1.0)
 
 
-def test_a_checksum_is_held_against_the_file(written):
+def test_checksum_of_the_file_is_verified(written):
     path = written(PRESENT)
     fedscale_availability(path, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     with pytest.raises(DataError, match=r"expected 0000.*: download it again"):
@@ -54,7 +56,7 @@ class Runs:
 
 
 @pytest.mark.parametrize("value", [datetime.date(2020, 1, 1), {"a": Runs()}, np.float64(1)])
-def test_classes_and_functions_are_refused(written, value, capsys):
+def test_pickled_classes_and_functions_are_refused(written, value, capsys):
     with pytest.raises(DataError, match="only dictionaries, lists, numbers and texts are read"):
         fedscale_availability(written(value))
     assert capsys.readouterr().out == ""
@@ -81,7 +83,7 @@ def test_other_forms_of_capacity_are_refused(written, entry):
         fedscale_speed(written({1: entry}))
 
 
-def test_capacities_are_positive(written):
+def test_non_positive_capacities_are_refused(written):
     with pytest.raises(DataError, match="needed numbers > 0"):
         fedscale_speed(written({1: {"computation": 0, "communication": 5}}))
 

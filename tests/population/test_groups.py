@@ -1,3 +1,5 @@
+"""Groups of clients."""
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from turnout.population.delay import Exponential
 from turnout.population.speed.groups import assign
 
 
-def test_the_last_group_has_the_last_clients():
+def test_last_group_has_the_last_clients():
     np.testing.assert_array_equal(assign((Group(10), Group(5)), 15, False, 0), [0] * 10 + [1] * 5)
 
 
@@ -17,7 +19,7 @@ def test_the_last_group_has_the_last_clients():
     num_clients=st.integers(1, 300),
     seed=st.integers(0, 9),
 )
-def test_everyone_is_in_a_group_and_sizes_follow_the_shares(shares, num_clients, seed):
+def test_groups_cover_all_clients_by_their_shares(shares, num_clients, seed):
     groups = [Group(share) for share in shares]
     group = assign(groups, num_clients, False, seed)
     assert (np.diff(group) >= 0).all()
@@ -28,7 +30,7 @@ def test_everyone_is_in_a_group_and_sizes_follow_the_shares(shares, num_clients,
     np.testing.assert_array_equal(np.sort(shuffled), group)
 
 
-def test_shuffling_depends_on_the_seed_alone():
+def test_shuffling_depends_only_on_the_seed():
     groups = (Group(1), Group(1))
     one = assign(groups, 100, True, 3)
     np.testing.assert_array_equal(one, assign(groups, 100, True, 3))
@@ -36,7 +38,7 @@ def test_shuffling_depends_on_the_seed_alone():
     assert (one != assign(groups, 100, False, 3)).any()
 
 
-def test_named_clients_go_where_they_are_named_and_the_others_by_share():
+def test_named_clients_join_their_group_and_others_by_share():
     group = assign((Group(clients=(0, 4)), Group(1), Group(3)), 6, False, 0)
     np.testing.assert_array_equal(group, [0, 1, 2, 2, 0, 2])
 
@@ -57,7 +59,7 @@ def test_all_clients_can_be_named():
         ((Group(clients=(0, 1)),), r"no group has client 2: name all of 0\.\.3, or add a group with a share"),
     ],
 )
-def test_clients_that_do_not_fit_are_refused(groups, message):
+def test_invalid_clients_are_refused(groups, message):
     with pytest.raises(ValueError, match=message):
         assign(groups, 4, False, 0)
 
@@ -73,6 +75,6 @@ def test_clients_that_do_not_fit_are_refused(groups, message):
         ({"clients": (-1,)}, r"clients: got -1, needed a whole number >= 0\. Client numbers start at 0"),
     ],
 )
-def test_options_are_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         Group(**options)

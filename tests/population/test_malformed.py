@@ -1,4 +1,4 @@
-"""Whatever a file that describes clients holds, it is read, or refused by one of this package's own errors."""
+"""Malformed files that describe clients are read or refused with an error of this package."""
 
 import pickle
 
@@ -49,7 +49,7 @@ def damages(content: bytes, seed: int = 0):
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 @pytest.mark.parametrize("kind", READERS)
-def test_tables_of_clients(tmp_path, kind, ending):
+def test_malformed_tables_of_clients(tmp_path, kind, ending):
     read, row = READERS[kind]
     path = tmp_path / f"table.{ending}"
 
@@ -89,7 +89,7 @@ def test_rows_of_any_type(odd):
 
 
 @pytest.mark.parametrize("client", [10**12, 2**61, 10**30])
-def test_clients_are_numbered_without_gaps(client, tmp_path):
+def test_gaps_in_client_numbers_are_closed(client, tmp_path):
     for read, row in (
         (lambda rows: TimedTrace(rows).bind(3), (client, 0, 1)),
         (lambda rows: Trace(rows).bind(3), (client, 0, 1)),
@@ -103,14 +103,14 @@ def test_clients_are_numbered_without_gaps(client, tmp_path):
         GivenRequirement(str(path)).bind(2, None)
 
 
-def test_a_recording_that_cannot_be_numbered_is_refused():
+def test_unnumberable_recording_is_refused():
     with pytest.raises(DataError, match=r"9,000,000 devices over 1,000,000,000,000 seconds are more than 64 bits"):
         TimedTrace(((8_999_999, 0, 10**12),))
     with pytest.raises(DataError, match=r"it has 10,000,001 devices, needed at most 10,000,000: number devices from 0"):
         TimedTrace(((10_000_000, 0, 1),))
 
 
-def test_pickles_of_fedscale(tmp_path):
+def test_malformed_fedscale_pickles(tmp_path):
     endless: list[object] = []
     for _ in range(60):
         endless = [endless, endless]

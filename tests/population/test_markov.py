@@ -35,19 +35,19 @@ def chain(p: float):
     return lambda t: bound.available(np.arange(N), t)
 
 
-def test_the_cases_cover_both_signs_of_the_correlation_and_the_cap():
+def test_cases_cover_correlations_of_both_signs_and_the_cap():
     signs = {np.sign(1 - sum(transitions(p))) for p in RATES}
     assert signs == {-1, 1}
     assert {transitions(p)[1] == 1.0 for p in RATES} == {True, False}
 
 
 @pytest.mark.parametrize("t", [0, 1, 13, 10**6])
-def test_stationary_from_the_first_round_on(chain, p, t):
+def test_stationary_from_the_first_round(chain, p, t):
     assert_frequency(chain(t), p)
 
 
 @pytest.mark.parametrize("t", [0, 18, 19, 10**6 + 1])
-def test_transitions(chain, p, t):
+def test_transition_frequencies_equal_probabilities(chain, p, t):
     p01, p10 = transitions(p)
     now, then = chain(t), chain(t + 1)
     assert_frequency(then[~now], p01)
@@ -55,7 +55,7 @@ def test_transitions(chain, p, t):
 
 
 @pytest.mark.parametrize("lag", [2, 3, 10, 60])
-def test_transitions_over_several_rounds(chain, p, lag):
+def test_transition_frequencies_over_several_rounds(chain, p, lag):
     p01, p10 = transitions(p)
     matrix = np.linalg.matrix_power([[1 - p01, p01], [p10, 1 - p10]], lag)
     now, then = chain(5), chain(5 + lag)
@@ -63,7 +63,7 @@ def test_transitions_over_several_rounds(chain, p, lag):
     assert_frequency(then[now], matrix[1, 1])
 
 
-def test_the_past_does_not_matter_once_the_present_is_known(chain, p):
+def test_process_is_markovian(chain, p):
     p01, p10 = transitions(p)
     before, now, after = chain(30), chain(31), chain(32)
     for past in (before, ~before):
@@ -73,7 +73,7 @@ def test_the_past_does_not_matter_once_the_present_is_known(chain, p):
             assert_frequency(~after[now & past], p10)
 
 
-def test_transitions_along_a_long_run_of_few_clients(p):
+def test_transition_frequencies_of_few_clients_over_many_rounds(p):
     bound = Markov(mean=p).bind(200, None, 3)
     path = np.stack([bound.available(np.arange(200), t) for t in range(500)])
     p01, p10 = transitions(p)
@@ -88,18 +88,18 @@ def test_clients_are_independent(chain, p):
     assert_frequency(later[::2] & here[1::2], p**2)
 
 
-def test_rounds_far_apart_are_independent(chain, p):
+def test_distant_rounds_are_independent(chain, p):
     assert_frequency(chain(3) & chain(3 + 10**5), p**2)
 
 
 @pytest.mark.parametrize("join", [1e-6, 0.05, 0.9, 1 - 1e-6])
-def test_rates_of_zero_and_one(join):
+def test_rates_of_zero_and_one_are_constant(join):
     bound = Markov(rates=(0.0, 1.0, 5e-324), join=join).bind(3, None, 0)
     for t in (0, 1, 2, 999, 10**9):
         np.testing.assert_array_equal(bound.available(np.arange(3), t), [False, True, False])
 
 
-def test_no_correlation_is_bernoulli():
+def test_zero_correlation_is_bernoulli():
     bound = Markov(mean=0.25, join=0.25).bind(N, None, 0)
     here, later = bound.available(np.arange(N), 8), bound.available(np.arange(N), 9)
     assert_frequency(here, 0.25)
@@ -107,7 +107,7 @@ def test_no_correlation_is_bernoulli():
 
 
 @pytest.mark.parametrize(("p", "join"), [(0.5, 0.999), (0.9, 1 - 1e-6), (0.3, 1e-4)])
-def test_extreme_joins_have_the_right_transitions(p, join):
+def test_extreme_join_probabilities_have_the_right_transitions(p, join):
     bound = Markov(mean=p, join=join).bind(N, None, 2)
     now, then = bound.available(np.arange(N), 77), bound.available(np.arange(N), 78)
     p01, p10 = transitions(p, join)
@@ -116,7 +116,7 @@ def test_extreme_joins_have_the_right_transitions(p, join):
     assert_frequency(~then[now], p10)
 
 
-def test_clients_with_different_rates_do_not_disturb_each_other():
+def test_clients_with_different_rates_are_independent():
     rates = (0.02, 0.1, 0.5, 0.98)
     mixed = Markov(rates=rates).bind(4, None, 9)
     for client, rate in enumerate(rates):
@@ -139,7 +139,7 @@ def evaluations(monkeypatch):
     return drawn
 
 
-def test_cost_does_not_depend_on_how_many_clients_there_are(evaluations):
+def test_cost_does_not_depend_on_the_number_of_clients(evaluations):
     costs = []
     for num_clients in (10**3, 10**5, 10**7):
         evaluations[0] = 0
@@ -150,7 +150,7 @@ def test_cost_does_not_depend_on_how_many_clients_there_are(evaluations):
 
 @pytest.mark.parametrize("join", [1e-6, 0.05, 1 - 1e-6])
 @pytest.mark.parametrize("rate", [1e-6, 0.02, 0.0475, 0.1, 0.5, 0.98, 1 - 1e-6])
-def test_an_answer_costs_a_few_draws_whatever_the_chain_and_the_round(evaluations, rate, join):
+def test_query_takes_few_draws_for_any_chain_and_round(evaluations, rate, join):
     bound = Markov(mean=rate, join=join).bind(2000, None, 0)
     for t in (0, 999, 10**9):
         evaluations[0] = 0
@@ -159,6 +159,6 @@ def test_an_answer_costs_a_few_draws_whatever_the_chain_and_the_round(evaluation
 
 
 @pytest.mark.parametrize("join", [0.0, 1.0, -0.1, 2.0, 1e-9, float("nan"), 1, True, "0.05"])
-def test_join_is_refused(join):
+def test_invalid_join_is_refused(join):
     with pytest.raises(ValueError, match=r"join: got .* needed a probability between 1e-06 and 1 - 1e-06"):
         Markov(join=join)

@@ -1,3 +1,5 @@
+"""Modulated availability."""
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,7 @@ def test_rates_follow_the_pattern_in_every_round(pattern, factor):
     np.testing.assert_allclose(shares(pattern, 25), BASE * factor(rounds), atol=spread)
 
 
-def test_interleaved_clients_are_away_while_their_rate_is_below_the_cutoff():
+def test_interleaved_clients_are_absent_below_the_cutoff():
     bound = InterleavedSine(rates=(0.14, 0.9), gamma=0.3, cutoff=0.1).bind(2)
     swinging = 0.14 * (0.3 * np.sin(2 * np.pi * np.arange(20) / 20) + 0.7)
     expected = np.where(swinging >= 0.1, swinging, 0)
@@ -39,7 +41,7 @@ def test_interleaved_clients_are_away_while_their_rate_is_below_the_cutoff():
     assert bound.rates[1] == pytest.approx(0.9 * 0.7)
 
 
-def test_rates_are_means_over_a_period_also_of_one_rate_for_all():
+def test_rates_are_means_over_a_period():
     bound = Staircase(mean=0.2).bind(10**6)
     assert bound.rates.strides == (0,)
     assert bound.rates[5] == pytest.approx(0.2 * 0.7)
@@ -55,6 +57,6 @@ def test_rates_are_means_over_a_period_also_of_one_rate_for_all():
         (lambda: InterleavedSine(cutoff=2.0), "cutoff"),
     ],
 )
-def test_bad_options_are_refused(make, message):
+def test_invalid_options_raise(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()

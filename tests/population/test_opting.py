@@ -1,4 +1,4 @@
-"""Who is in the pool: everyone at first, then those who are content."""
+"""Opting in and out: all clients at first, then the content ones."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ def says(*content):
     return lambda: np.array(next(answers), dtype=bool)
 
 
-def test_mandatory_rounds_ask_nobody():
+def test_mandatory_rounds_skip_the_requirement():
     pool = Pool(Opting(mandatory_rounds=2), 3)
     for round in (0, 1):
         assert pool.members(round, says()).tolist() == [True] * 3
@@ -21,13 +21,13 @@ def test_mandatory_rounds_ask_nobody():
     assert Pool(Opting(mandatory_rounds=0), 3).members(0, says([0, 0, 1])).tolist() == [False, False, True]
 
 
-def test_a_round_asks_once():
+def test_each_client_is_asked_once_per_round():
     pool, ask = Pool(Opting(0), 2), says([1, 0], [0, 1])
     assert pool.members(4, ask) is pool.members(4, ask)
     assert pool.members(5, ask).tolist() == [False, True]
 
 
-def test_they_come_back_or_they_do_not():
+def test_clients_return_only_if_allowed():
     answers = ([1, 0, 1], [1, 1, 0], [1, 1, 1])
     back, gone = Pool(Opting(0), 3), Pool(Opting(0, comes_back=False), 3)
     ask, ask_too = says(*answers), says(*answers)
@@ -36,14 +36,14 @@ def test_they_come_back_or_they_do_not():
     assert stayed == [[True, False, True], [True, False, False], [True, False, False]]
 
 
-def test_the_loyal_stay_whatever_they_say():
+def test_loyal_clients_stay_without_contentment():
     pool = Pool(Opting(0, comes_back=False), 3, loyal=np.array([True, False, False]))
     ask = says([0, 1, 0], [0, 0, 1])
     assert pool.members(0, ask).tolist() == [True, True, False]
     assert pool.members(1, ask).tolist() == [True, False, False]
 
 
-def test_those_who_are_gone_are_still_gone_after_a_restart():
+def test_clients_that_left_stay_away_after_a_restart():
     first, second = (Pool(Opting(0, comes_back=False), 3) for _ in range(2))
     first.members(0, says([1, 0, 1]))
     second.restore(first.state())
@@ -58,6 +58,6 @@ def test_those_who_are_gone_are_still_gone_after_a_restart():
         ({"split": "valid"}, r"unknown split 'valid': .*known: test, train"),
     ],
 )
-def test_bad_options(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         Opting(**options)

@@ -1,3 +1,5 @@
+"""Populations."""
+
 import numpy as np
 import pytest
 
@@ -7,44 +9,44 @@ from turnout.record.describe import describe, differences
 from turnout.simulation.schedule import schedule
 
 
-def test_everyone_by_default():
+def test_default_is_full_availability():
     assert Population() == Population(availability=Everyone())
     assert Population(Markov()).availability == Markov()
 
 
-def test_without_a_speed_there_is_no_clock():
+def test_population_without_speed_has_no_clock():
     assert Population().speed is None
     assert Population(speed=Speed(), dropout=Dropout(0.1), seconds_per_round=60).seconds_per_round == 60
 
 
-def test_a_description_from_before_there_were_speeds_is_the_same_population():
+def test_description_without_speed_is_the_same_population():
     # config.json of run folders, and checkpoints, are compared by `differences`: they must still be accepted.
     before = {"kind": "Population", "availability": {"kind": "Everyone"}}
     assert list(differences(before, describe(Population()))) == []
     assert list(differences(before, describe(Population(speed=Speed())))) != []
 
 
-def test_a_class_in_place_of_options():
+def test_class_instead_of_an_instance_is_refused():
     with pytest.raises(ValueError, match=r"availability: got .*Markov.*, needed an availability: write Markov\(\)"):
         Population(Markov)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"speed: got .*Speed.*, needed a speed: write Speed\(\)"):
         Population(speed=Speed)  # type: ignore[arg-type]
 
 
-def test_a_name_in_place_of_options():
+def test_name_instead_of_an_instance_is_refused():
     with pytest.raises(ValueError, match=r"availability: got 'markov', needed an availability, such as Markov"):
         Population("markov")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"dropout: got 0\.1, needed a dropout, such as Dropout\(probability=0\.05\)"):
         Population(speed=Speed(), dropout=0.1)  # type: ignore[arg-type]
 
 
-def test_seconds_per_round_are_positive():
+def test_seconds_per_round_must_be_positive():
     with pytest.raises(ValueError, match=r"seconds_per_round: got 0, needed a finite number > 0"):
         Population(speed=Speed(), seconds_per_round=0)
 
 
 @pytest.mark.parametrize("options", [{"dropout": Dropout(0.1)}, {"seconds_per_round": 60.0}])
-def test_what_needs_a_clock_is_refused_without_one(options):
+def test_options_that_need_a_clock_are_refused_without_one(options):
     name = next(iter(options))
     with pytest.raises(ValueError, match=rf"{name} is about a clock, and without a speed there is none: write speed="):
         Population(**options)
@@ -54,7 +56,7 @@ RECORDED = TimedTrace(((0, 0, 1200), (1, 600, 1800)), seconds_per_round=300)
 
 
 @pytest.mark.parametrize("availability", [RECORDED, Diurnal(seconds_per_round=300)])
-def test_availability_by_the_clock_has_one_length_of_a_round(availability):
+def test_timed_availability_determines_the_round_length(availability):
     assert Population(availability).round_seconds is None  # no clock
     assert Population(availability, Speed()).round_seconds == 300
     assert Population(availability, Speed(), seconds_per_round=300.0).round_seconds == 300
@@ -67,12 +69,12 @@ def test_availability_by_the_clock_has_one_length_of_a_round(availability):
         Population(availability, Speed(), seconds_per_round=60)
 
 
-def test_availability_that_counts_rounds_has_the_length_that_it_is_given():
+def test_round_based_availability_uses_the_given_round_length():
     assert Population(Markov(), Speed()).round_seconds is None
     assert Population(Markov(), Speed(), seconds_per_round=60).round_seconds == 60
 
 
-def test_tasks_go_to_clients_who_are_there_in_that_second_of_the_recording():
+def test_tasks_go_to_clients_available_at_that_second():
     rng = np.random.default_rng(0)
     rows = [
         (n, int(t), int(t) + 900) for n in range(40) for t in rng.choice(np.arange(0, 80_000, 2000), 8, replace=False)

@@ -1,3 +1,5 @@
+"""Profiles of clients from tables."""
+
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ EXPECTED = (
 )
 
 
-def test_from_a_file(tmp_path: Path):
+def test_profiles_from_a_file(tmp_path: Path):
     file = tmp_path / "devices.csv"
     file.write_text(CSV)
     assert device_profiles(file) == EXPECTED
@@ -28,7 +30,7 @@ def test_from_a_file(tmp_path: Path):
     assert device_profiles(str(tmp_path / "devices.parquet")) == EXPECTED[1:2]
 
 
-def test_from_a_mapping():
+def test_profiles_from_a_mapping():
     table = {
         "phone": {
             "share": 3,
@@ -44,7 +46,7 @@ def test_from_a_mapping():
     assert Speed(groups=device_profiles(table)).bind(8).group.tolist() == [0, 0, 2, 0, 0, 1, 1, 2]
 
 
-def test_one_client_alone_needs_no_semicolon(tmp_path: Path):
+def test_single_client_needs_no_semicolon(tmp_path: Path):
     file = tmp_path / "devices.csv"
     file.write_text("profile,seconds_per_step,clients\na,1,3\nb,2,0\n")
     assert [group.clients for group in device_profiles(file)] == [(3,), (0,)]
@@ -78,7 +80,7 @@ def test_damaged_client_numbers_are_refused():
     assert device_profiles({"a": {"seconds_per_step": 1, "clients": 3.0}})[0].clients == (3,)
 
 
-def test_columns_that_do_not_fit_are_refused(tmp_path: Path):
+def test_mismatched_columns_are_refused(tmp_path: Path):
     file = tmp_path / "devices.csv"
     file.write_text("profile,speed\na,1\n")
     with pytest.raises(
@@ -89,7 +91,7 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path):
         device_profiles({"a": {"seconds_per_step": 1, "bandwith": 3}})
 
 
-def test_files_that_cannot_be_read_are_refused(tmp_path: Path):
+def test_unreadable_files_are_refused(tmp_path: Path):
     with pytest.raises(ValueError, match=r"devices\.csv: no such file"):
         device_profiles(tmp_path / "devices.csv")
     with pytest.raises(ValueError, match=r"needed a file that ends in \.csv or \.parquet"):

@@ -1,3 +1,5 @@
+"""Participation rates that depend on labels."""
+
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ PATTERNS = [Bernoulli, Markov, Cyclic]
 ONE_CLASS_EACH = 30 * np.eye(10, dtype=np.int64)
 
 
-def test_one_draw_of_class_rates_is_shared_by_all_clients():
+def test_class_rates_are_shared_by_all_clients():
     # A client of a single class c has the rate q_c * C * mean; q sums to 1.
     pure = label_correlated_rates(ONE_CLASS_EACH, mean=0.1, alpha=0.5, floor=0.0, seed=4)
     assert pure.sum() == pytest.approx(10 * 0.1)
@@ -18,21 +20,21 @@ def test_one_draw_of_class_rates_is_shared_by_all_clients():
     np.testing.assert_allclose(rates, mixed @ pure / mixed.sum(axis=1))
 
 
-def test_the_mean_over_seeds_is_the_mean():
+def test_mean_over_seeds_equals_the_mean():
     rates = np.array([label_correlated_rates(ONE_CLASS_EACH, 0.1, 0.1, 0.0, seed) for seed in range(2000)])
     # Var q_c = (1/C) (1 - 1/C) / (C alpha + 1) = 0.045, and C * mean = 1
     np.testing.assert_allclose(rates.mean(axis=0), 0.1, atol=4.5 * np.sqrt(0.045 / 2000))
     assert rates.var(axis=0).mean() == pytest.approx(0.045, rel=0.1)
 
 
-def test_smaller_concentration_spreads_rates():
+def test_smaller_concentration_increases_the_spread():
     def spread(alpha: float) -> float:
         return float(np.mean([label_correlated_rates(ONE_CLASS_EACH, 0.1, alpha, 0, s).std() for s in range(50)]))
 
     assert spread(0.05) > spread(0.5) > spread(5.0)
 
 
-def test_floor_and_ceiling():
+def test_floor_and_ceiling_bound_rates():
     rates = np.array([label_correlated_rates(ONE_CLASS_EACH, 0.5, 0.1, 0.02, seed) for seed in range(20)])
     assert rates.min() == 0.02
     assert rates.max() == 1.0
@@ -46,14 +48,14 @@ def test_a_client_without_examples_is_refused():
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_patterns_use_them(pattern):
+def test_availability_patterns_use_the_rates(pattern):
     bound = pattern(mean=0.1, correlated_with_labels=0.1).bind(10, ONE_CLASS_EACH, 6)
     expected = label_correlated_rates(ONE_CLASS_EACH, 0.1, 0.1, 0.02, 6)
     np.testing.assert_allclose(bound.rates, expected, atol=0.005 if pattern is Cyclic else 0)  # cyclic rounds to 1/100
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_how_often_each_class_is_there_can_be_given(pattern):
+def test_class_rates_can_be_given(pattern):
     given = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5)
     as_list: Any = list(given)
     rates = pattern(mean=0.2, correlated_with_labels=given).bind(10, ONE_CLASS_EACH, 6).rates
@@ -64,12 +66,12 @@ def test_how_often_each_class_is_there_can_be_given(pattern):
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_without_labels_all_rates_are_the_mean(pattern):
+def test_rates_without_labels_equal_the_mean(pattern):
     np.testing.assert_array_equal(pattern(mean=0.01).bind(7).rates, np.full(7, 0.01))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_given_rates_come_back(pattern):
+def test_given_rates_are_returned(pattern):
     rates = np.array([0.1, 0.5, 1.0])
     made = pattern(rates=rates)
     assert made.rates == (0.1, 0.5, 1.0)
@@ -99,21 +101,21 @@ def test_given_rates_come_back(pattern):
         ({"rates": (0.1,), "correlated_with_labels": 0.1}, "both given .* write correlated_with_labels=None"),
     ],
 )
-def test_bad_options_are_refused(pattern, options, message):
+def test_invalid_options_raise(pattern, options, message):
     with pytest.raises(ValueError, match=message):
         pattern(**options)
 
 
-def test_labels_that_are_needed_and_missing():
+def test_missing_labels_are_refused():
     with pytest.raises(ValueError, match=r"needs the class counts of every client.*write correlated_with_labels=None"):
         Markov(correlated_with_labels=0.1).bind(10, None)
 
 
-def test_labels_of_other_clients():
+def test_labels_of_wrong_length_are_refused():
     with pytest.raises(ValueError, match=r"label_counts: got \(10, 10\), needed the shape \(11, number of classes\)"):
         Markov(correlated_with_labels=0.1).bind(11, ONE_CLASS_EACH)
 
 
-def test_rates_of_other_clients():
+def test_rates_of_wrong_length_are_refused():
     with pytest.raises(ValueError, match="rates: got 2, needed one rate for each of 3 clients"):
         Bernoulli(rates=(0.1, 0.2)).bind(3)

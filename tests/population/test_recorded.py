@@ -1,3 +1,5 @@
+"""Recorded durations."""
+
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +18,12 @@ def total(speed: RecordedSpeed, num_clients: int, tasks: list[tuple[int, int]], 
     return speed.bind(num_clients, seed).seconds(clients, numbers).total.tolist()
 
 
-def test_rows_are_replayed_in_their_order_over_and_over():
+def test_rows_are_replayed_cyclically():
     tasks = [(0, k) for k in range(7)] + [(1, k) for k in range(3)]
     assert total(RecordedSpeed(ROWS), 2, tasks) == [1, 2, 3, 1, 2, 3, 1, 5, 7, 5]
 
 
-def test_parts_of_a_task(tmp_path: Path):
+def test_recording_has_compute_and_communication_times(tmp_path: Path):
     rows = ((0, 1.0, 2.0, 3.0), (1, 4.0, 5.0, 6.0))
     file = tmp_path / "durations.csv"
     file.write_text("client,upload,compute,download\n0,3,2,1\n1,6,5,4\n")
@@ -32,14 +34,14 @@ def test_parts_of_a_task(tmp_path: Path):
     np.testing.assert_array_equal(per_step.seconds(np.arange(2), np.zeros(2, dtype=np.int64), 10).compute, [20, 50])
 
 
-def test_a_file_without_communication(tmp_path: Path):
+def test_file_without_communication_times(tmp_path: Path):
     file = tmp_path / "durations.csv"
     file.write_text("client,compute\n0,3\n0,2.5\n")
     assert total(RecordedSpeed(str(file)), 1, [(0, 0), (0, 1)]) == [3.0, 2.5]
 
 
 @given(rows=st.lists(st.tuples(st.integers(0, 3), st.floats(0.1, 100)), min_size=1, max_size=30).map(tuple))
-def test_any_rows(rows):
+def test_rows_of_any_values(rows):
     own = {n: [seconds for client, seconds in rows if client == n] for n in range(4)}
     missing = [n for n in range(4) if not own[n]]
     speed = RecordedSpeed(rows)
@@ -52,7 +54,7 @@ def test_any_rows(rows):
         assert total(speed, 4, [(n, k) for k in range(12)]) == expected
 
 
-def test_drawn_clients_replay_the_rows_of_one_client_each():
+def test_drawn_clients_replay_one_recorded_client_each():
     speed = RecordedSpeed(((3, 1.0), (3, 2.0), (9, 5.0), (9, 7.0)), drawn=True)
     seen = set()
     for n in range(60):
@@ -63,7 +65,7 @@ def test_drawn_clients_replay_the_rows_of_one_client_each():
     assert total(speed, 60, [(n, 0) for n in range(60)]) != total(speed, 60, [(n, 0) for n in range(60)], seed=1)
 
 
-def test_seconds_per_step_are_the_means():
+def test_seconds_per_step_equal_the_means():
     np.testing.assert_allclose(RecordedSpeed(ROWS, per="step").bind(2).seconds_per_step, [2.0, 6.0])
     with pytest.raises(ValueError, match=r"recorded times are per task: write per='step' if they are"):
         _ = RecordedSpeed(ROWS).bind(2).seconds_per_step
@@ -74,7 +76,7 @@ def test_seconds_per_step_are_the_means():
     q=st.sampled_from([0.0, 0.1, 0.5, 2 / 3, 0.99, 1.0]),
     drawn=st.booleans(),
 )
-def test_communication_quantiles_are_those_of_the_rows(lengths, q, drawn):
+def test_communication_quantiles_equal_those_of_rows(lengths, q, drawn):
     rng = np.random.default_rng(lengths)
     rows = [(n, *rng.uniform(0.1, 9, 3).tolist()) for n, length in enumerate(lengths) for _ in range(length)]
     bound = RecordedSpeed(tuple(rows), drawn=drawn).bind(2 if drawn else 3)
@@ -101,7 +103,7 @@ def test_communication_quantiles_are_those_of_the_rows(lengths, q, drawn):
         (3, r"recorded speed: got 3, needed a path or rows"),
     ],
 )
-def test_tables_that_are_none_are_refused(table, message):
+def test_invalid_tables_are_refused(table, message):
     with pytest.raises(ValueError, match=message):
         RecordedSpeed(table)
 
@@ -111,7 +113,7 @@ def test_an_unknown_unit_is_refused():
         RecordedSpeed(ROWS, per="epoch")  # type: ignore[arg-type]
 
 
-def test_a_missing_file_is_refused_when_it_is_bound(tmp_path: Path):
+def test_missing_file_is_refused_when_bound(tmp_path: Path):
     speed = RecordedSpeed(str(tmp_path / "durations.csv"))
     with pytest.raises(DataError, match=r"durations\.csv: no such file"):
         speed.bind(3)

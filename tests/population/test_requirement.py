@@ -1,4 +1,4 @@
-"""What clients require: of their own models, or as they say."""
+"""Requirements of clients, by their own models or by given numbers."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ SOLO = {
 }
 
 
-def test_of_own_models_it_is_what_they_reach_on_either_split():
+def test_requirement_by_own_model_is_its_result_on_each_split():
     bound = WarmUp().bind(2, SOLO)
     assert bound.of("train") is SOLO["train_loss"]
     assert bound.of("test") is SOLO["test_loss"]
@@ -24,20 +24,20 @@ def test_of_own_models_it_is_what_they_reach_on_either_split():
     assert accuracy.of("test") is SOLO["test_accuracy"]
 
 
-def test_clients_without_tests_require_nothing_of_tests():
+def test_clients_without_tests_have_no_test_requirement():
     bound = WarmUp().bind(2, {name: SOLO[name] for name in ("train_loss", "train_accuracy")})
     assert bound.of("test") is None
     assert bound.solo_accuracy is None
 
 
-def test_a_gap_is_what_is_missing_whichever_way_the_measure_gets_better():
+def test_gap_is_the_shortfall_for_either_direction_of_a_measure():
     loss, accuracy = np.array([0.4, 0.4]), np.array([0.85, 0.85])
     by_loss, by_accuracy = WarmUp().bind(2, SOLO), WarmUp(measure="accuracy").bind(2, SOLO)
     np.testing.assert_allclose(by_loss.gap(loss, accuracy, by_loss.train), [-0.1, 0.3])
     np.testing.assert_allclose(by_accuracy.gap(loss, accuracy, by_accuracy.train), [-0.05, 0.05])
 
 
-def test_the_own_model_is_trained_by_the_algorithms_rule_without_its_memory():
+def test_own_model_uses_the_algorithms_local_rule_without_memory():
     local = Sgd(lr=0.3, steps=None, epochs=2, batch_size=8, weight_decay=0.1)
     assert WarmUp().solo(local) == Sgd(lr=0.3, steps=100, batch_size=8, weight_decay=0.1, sampling="fresh")
     own = WarmUp(steps=7, lr=0.01, batch_size=64).solo(local)
@@ -54,12 +54,12 @@ def test_the_own_model_is_trained_by_the_algorithms_rule_without_its_memory():
         ({"batch_size": 0}, r"batch_size: got 0, needed a whole number >= 1"),
     ],
 )
-def test_bad_warm_ups(options, message):
+def test_invalid_warm_ups_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         WarmUp(**options)
 
 
-def test_given_numbers_are_those_of_both_splits():
+def test_given_numbers_apply_to_both_splits():
     bound = GivenRequirement((0.5, 2)).bind(2, None)
     assert bound is not None
     assert bound.train.tolist() == [0.5, 2.0]
@@ -68,7 +68,7 @@ def test_given_numbers_are_those_of_both_splits():
     assert GivenRequirement((0.5, 2)).solo(Sgd()) is None
 
 
-def test_of_unseen_clients_only_what_is_said_of_them():
+def test_unseen_clients_have_only_explicit_requirements():
     given = GivenRequirement((0.5, 2), unseen=(0.1, 0.2, 0.3))
     assert GivenRequirement((0.5, 2)).bind(3, None, unseen=True) is None
     bound = given.bind(3, None, unseen=True)
@@ -78,7 +78,7 @@ def test_of_unseen_clients_only_what_is_said_of_them():
         given.bind(4, None, unseen=True)
 
 
-def test_a_file_may_name_clients_in_any_order(tmp_path):
+def test_file_may_list_clients_in_any_order(tmp_path):
     path = tmp_path / "rho.csv"
     path.write_text("client,requirement\n2,0.3\n0,0.1\n1,0.25\n")
     bound = GivenRequirement(str(path), measure="accuracy").bind(3, None)
@@ -95,7 +95,7 @@ def test_a_file_may_name_clients_in_any_order(tmp_path):
         ("0,0.1\n1,-2\n2,1", "row 2: got -2.* as 'requirement', needed a finite number >= 0"),
     ],
 )
-def test_bad_files(tmp_path, rows, message):
+def test_invalid_files_raise(tmp_path, rows, message):
     path = tmp_path / "rho.csv"
     path.write_text("client,requirement\n" + rows)
     with pytest.raises(DataError, match=message):
@@ -115,11 +115,11 @@ def test_bad_files(tmp_path, rows, message):
         ({"table": (0.1,), "measure": "acc"}, r"unknown measure 'acc': did you mean 'accuracy'"),
     ],
 )
-def test_bad_numbers(given, message):
+def test_invalid_numbers_raise(given, message):
     with pytest.raises(ConfigurationError, match=message):
         GivenRequirement(**given)
 
 
-def test_as_many_numbers_as_clients():
+def test_number_of_requirements_must_match_clients():
     with pytest.raises(ConfigurationError, match="2 requirements were given for 3 clients"):
         GivenRequirement((0.1, 0.2)).bind(3, None)

@@ -1,3 +1,5 @@
+"""Speeds of clients."""
+
 import math
 from pathlib import Path
 
@@ -17,7 +19,7 @@ def tasks(num_clients: int, each: int) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(np.arange(num_clients), each), np.tile(np.arange(each), num_clients)
 
 
-def test_all_alike():
+def test_default_speeds_are_equal():
     took = Speed(compute=Uniform(1, 2), upload=Constant(3), download=Constant(4)).bind(5).seconds(*tasks(5, 2000))
     assert took.compute.min() >= 1
     assert took.compute.max() <= 2
@@ -37,7 +39,7 @@ def test_slow_clients_are_the_last_ones():
     np.testing.assert_allclose(FEDSTALEWEIGHT.bind(15).seconds_per_step, [1.5] * 10 + [10.0] * 5)
 
 
-def test_what_a_group_leaves_out_is_as_for_all():
+def test_options_omitted_by_a_group_equal_the_common_ones():
     speed = Speed(compute=Constant(7), upload=Constant(2), groups=(Group(1, Constant(1)), Group(1, upload=Constant(9))))
     took = speed.bind(2).seconds(np.arange(2), np.zeros(2, dtype=np.int64))
     np.testing.assert_array_equal(took.compute, [1, 7])
@@ -54,7 +56,7 @@ def test_compute_per_step_and_per_task():
     np.testing.assert_array_equal(per_task.seconds(clients, once, steps).compute, one)
 
 
-def test_bytes_take_time_by_bandwidth():
+def test_transfer_time_is_bytes_over_bandwidth():
     speed = Speed(upload=Constant(1), upload_bandwidth=100, groups=(Group(), Group(download_bandwidth=50))).bind(2)
     took = speed.seconds(np.arange(2), np.zeros(2, dtype=np.int64), bytes_up=250, bytes_down=1000)
     np.testing.assert_allclose(took.upload, [3.5, 3.5])
@@ -63,7 +65,7 @@ def test_bytes_take_time_by_bandwidth():
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_factor_is_drawn_once_for_each_client(seed):
+def test_factor_is_drawn_once_per_client(seed):
     bound = Speed(Constant(2), upload=Constant(3), spread=0.8, link_spread=0.3).bind(20_000, seed)
     first = bound.seconds(np.arange(20_000), np.zeros(20_000, dtype=np.int64))
     later = bound.seconds(np.arange(20_000), np.full(20_000, 99))
@@ -75,7 +77,7 @@ def test_a_factor_is_drawn_once_for_each_client(seed):
     assert abs(np.corrcoef(np.log(first.compute), np.log(first.upload))[0, 1]) < 0.04
 
 
-def test_the_parts_of_a_task_are_independent():
+def test_parts_of_a_task_are_independent():
     took = Speed(Exponential(1), upload=Exponential(1), download=Exponential(1)).bind(100).seconds(*tasks(100, 200))
     correlation = np.corrcoef([took.download, took.compute, took.upload])
     assert (np.abs(correlation - np.eye(3)) < 0.04).all()
@@ -85,7 +87,7 @@ def test_the_parts_of_a_task_are_independent():
     some=st.lists(st.tuples(st.integers(0, 14), st.integers(0, 10**6)), min_size=1, max_size=30),
     seed=st.integers(0, 3),
 )
-def test_a_duration_depends_on_seed_client_and_task_alone(some, seed):
+def test_duration_depends_only_on_seed_client_and_task(some, seed):
     speed = Speed(
         LogNormal(1, 0.5),
         upload=Exponential(1),
@@ -100,18 +102,18 @@ def test_a_duration_depends_on_seed_client_and_task_alone(some, seed):
         assert alone[0] == together[i]
 
 
-def test_seeds_differ():
+def test_durations_differ_between_seeds():
     one, other = (FEDSTALEWEIGHT.bind(15, seed).seconds(*tasks(15, 3)).total for seed in (0, 1))
     assert (one != other).all()
 
 
-def test_nobody_asked_is_nothing():
+def test_empty_query_returns_nothing():
     nobody = np.zeros(0, dtype=np.int64)
     assert FEDSTALEWEIGHT.bind(15).seconds(nobody, nobody).total.shape == (0,)
     assert Speed().bind(15).seconds(nobody, nobody).total.shape == (0,)
 
 
-def test_communication_quantile_is_that_of_upload_and_download_together():
+def test_communication_quantile_is_that_of_the_sum_of_both_directions():
     bound = Speed(upload=Exponential(1), download=LogNormal(1, 0.5), groups=(Group(), Group(upload=Constant(2)))).bind(
         2
     )
@@ -124,7 +126,7 @@ def test_communication_quantile_is_that_of_upload_and_download_together():
     assert bound.communication_quantile(0.5)[1] == pytest.approx(3.0)
 
 
-def test_folbs_communication_delay_of_an_exponential():
+def test_folbs_communication_delay_is_exponential():
     bound = Speed(upload=Exponential(2)).bind(3)
     np.testing.assert_allclose(bound.communication_quantile(0.99), 2 * math.log(100))
 
@@ -144,11 +146,11 @@ def test_groups_can_be_shuffled():
     assert (np.diff(bound.seconds_per_step) < 0).any()
 
 
-def test_memory_of_clients_who_are_all_alike_does_not_grow():
+def test_memory_of_equal_clients_is_constant():
     assert Speed().bind(10**9).group.strides == (0,)
 
 
-def test_descriptions_hold_every_option():
+def test_descriptions_have_every_option():
     assert describe(Speed(Uniform(1, 2), groups=(Group(3, Constant(4)),))) == {
         "kind": "Speed",
         "compute": {"kind": "Uniform", "low": 1, "high": 2},
@@ -190,12 +192,12 @@ def test_descriptions_hold_every_option():
         ({"groups": (Group(), Group(1, Constant(0)))}, r"compute, upload and download all take 0 seconds"),
     ],
 )
-def test_options_are_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         Speed(**options)
 
 
-def test_seconds_per_step_are_refused_where_compute_is_per_task():
+def test_seconds_per_step_is_refused_for_compute_per_task():
     with pytest.raises(
         ValueError, match=r"the time of a local step is not known.*write Speed\(compute=\.\.\., per='step'\)"
     ):

@@ -1,3 +1,5 @@
+"""Timed traces of devices."""
+
 import os
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ def brute(rows, device, second):
 
 
 @pytest.mark.parametrize("seconds", [600, 700, 60])
-def test_a_client_is_there_if_its_device_was_there_when_the_round_begins(seconds):
+def test_client_is_available_if_its_device_is_at_the_start_of_the_round(seconds):
     bound = TimedTrace(ROWS, seconds_per_round=seconds).bind(3, seed=1)
     assert sorted(bound.devices) == [0, 1, 2]
     for round in range(30):
@@ -39,7 +41,7 @@ def test_rates_are_fractions_of_rounds(seconds):
     np.testing.assert_allclose(bound.rates, here.mean(axis=0))
 
 
-def test_the_recording_starts_over_after_its_last_whole_day():
+def test_recording_repeats_after_its_last_whole_day():
     rows = ((0, 0, 600), (0, 2 * DAY, 2 * DAY + 40_000))
     bound = TimedTrace(rows, seconds_per_round=600).bind(1)
     assert bound.period == 2 * DAY
@@ -48,7 +50,7 @@ def test_the_recording_starts_over_after_its_last_whole_day():
     assert not bound.available(np.zeros(1, dtype=np.int64), 2 * day + 1)[0]
 
 
-def test_more_clients_than_devices_replay_them_later_by_whole_days():
+def test_additional_clients_replay_devices_shifted_by_whole_days():
     rows = ((0, 0, 600), (1, 5 * DAY - 600, 5 * DAY))
     bound = TimedTrace(rows, seconds_per_round=600).bind(400, seed=0)
     assert (np.bincount(bound.devices) == 200).all()
@@ -59,7 +61,7 @@ def test_more_clients_than_devices_replay_them_later_by_whole_days():
     np.testing.assert_array_equal(few.later, bound.later[:7])
 
 
-def test_by_labels_the_rare_ones_have_the_rare_devices():
+def test_clients_with_rare_labels_have_rarely_available_devices():
     rows = (*((device, 0, 600 * (device + 1)) for device in range(10)), (9, 6000, 6001))
     counts = np.eye(2, dtype=int)[np.arange(10) % 2]
     bound = TimedTrace(rows, correlated_with_labels=0.1).bind(10, counts, seed=3)
@@ -70,7 +72,7 @@ def test_by_labels_the_rare_ones_have_the_rare_devices():
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_a_file_gives_what_its_rows_give(tmp_path, suffix):
+def test_file_and_rows_give_the_same_trace(tmp_path, suffix):
     import pyarrow as pa
     from pyarrow import csv, parquet
 
@@ -97,12 +99,12 @@ def test_a_file_gives_what_its_rows_give(tmp_path, suffix):
         (lambda: TimedTrace("none.csv").bind(3), DataError, "no such file"),
     ],
 )
-def test_bad_recordings_are_refused(make, error, message):
+def test_invalid_recordings_are_refused(make, error, message):
     with pytest.raises(error, match=message):
         make()
 
 
-def test_where_the_phones_are_missing_the_generator_is_named(tmp_path):
+def test_missing_phone_traces_name_the_generator(tmp_path):
     with pytest.raises(DataError, match="availability=diurnal"):
         Flash(directory=str(tmp_path)).bind(3)
 
@@ -111,7 +113,7 @@ HERE = Path(os.environ.get("TURNOUT_DATA", "/nowhere")) / "Availability"
 
 
 @pytest.mark.skipif(not HERE.is_dir(), reason="TURNOUT_DATA has no folder Availability")
-def test_the_phones_are_as_they_are_described():
+def test_phone_traces_match_their_description():
     figures = presence_figures(presence(Flash().bind(300), 893), 144)
     assert figures["mean"] == pytest.approx(0.158, abs=0.004)
     assert figures["never"] == pytest.approx(3 / 300)

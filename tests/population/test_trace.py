@@ -1,3 +1,5 @@
+"""Traces of availability by round."""
+
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +36,7 @@ rows_of_traces = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(rows=rows_of_traces)
-def test_any_rows_in_any_order_overlapping_or_not(rows):
+def test_rows_may_be_unordered_and_overlap(rows):
     horizon = max(end for _, _, end in rows)
     once = expected(rows, 7, horizon)
     trace = Trace(rows)
@@ -42,7 +44,7 @@ def test_any_rows_in_any_order_overlapping_or_not(rows):
     np.testing.assert_allclose(trace.bind(7).rates, once.mean(axis=0))
 
 
-def test_after_the_end_it_repeats_or_nobody_is_there():
+def test_trace_repeats_or_ends_after_its_last_round():
     once = expected(ROWS, 4, 10)
     np.testing.assert_array_equal(path(Trace(ROWS), 4, 30), np.tile(once, (3, 1)))
     gone = path(Trace(ROWS, repeat=False), 4, 30)
@@ -51,7 +53,7 @@ def test_after_the_end_it_repeats_or_nobody_is_there():
 
 
 @pytest.mark.parametrize("repeat", [True, False])
-def test_a_recording_that_ends_in_empty_rounds_starts_again_after_them(repeat):
+def test_trailing_empty_rounds_are_part_of_the_period(repeat):
     once = expected(ROWS, 4, 13)
     found = path(Trace(ROWS, repeat=repeat, rounds=13), 4, 26)
     np.testing.assert_array_equal(found, np.concatenate([once, once if repeat else np.zeros_like(once)]))
@@ -59,7 +61,7 @@ def test_a_recording_that_ends_in_empty_rounds_starts_again_after_them(repeat):
     np.testing.assert_array_equal(path(Trace(ROWS, rounds=10), 4, 30), path(Trace(ROWS), 4, 30))
 
 
-def test_rounds_that_do_not_hold_the_rows(tmp_path):
+def test_too_few_rounds_for_the_rows_are_refused(tmp_path):
     with pytest.raises(DataError, match="row 3: got 10; the trace has rounds=9: write more, or leave it out"):
         Trace(ROWS, rounds=9)
     with pytest.raises(DataError, match="row 1: got 5; the trace has rounds=2"):
@@ -68,13 +70,13 @@ def test_rounds_that_do_not_hold_the_rows(tmp_path):
         Trace(ROWS, rounds=0)
 
 
-def test_a_client_without_rows_is_never_there():
+def test_client_without_rows_is_never_available():
     bound = Trace(ROWS).bind(5)
     assert not path(Trace(ROWS), 5, 20)[:, [1, 3, 4]].any()
     np.testing.assert_allclose(bound.rates, [0.3, 0, 0.8, 0, 0])
 
 
-def test_lists_are_rows_too():
+def test_lists_are_accepted_as_rows():
     assert Trace([list(row) for row in ROWS]) == Trace(ROWS)  # type: ignore[arg-type]
 
 
@@ -87,7 +89,7 @@ def as_text(rows) -> str:
     return "device,client,from,to\n" + "".join(f"phone,{c},{s},{e}\n" for c, s, e in rows)
 
 
-def test_csv_and_parquet_mean_the_same_as_rows(tmp_path):
+def test_csv_and_parquet_equal_rows(tmp_path):
     file = write(tmp_path, "trace.csv", as_text(ROWS))
     columns = {name: [row[i] for row in ROWS] for i, name in enumerate(("client", "from", "to"))}
     parquet.write_table(pa.table(columns), tmp_path / "trace.parquet")
@@ -107,32 +109,32 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize(("row", "message"), BAD_ROWS)
-def test_bad_rows_are_refused_when_the_trace_is_made(row, message):
+def test_invalid_rows_are_refused_at_creation(row, message):
     with pytest.raises(DataError, match=message):
         Trace(((0, 0, 1), row))
 
 
 @pytest.mark.parametrize(("row", "message"), BAD_ROWS)
-def test_bad_rows_of_a_file_are_refused_when_it_is_bound(tmp_path, row, message):
+def test_invalid_rows_of_a_file_are_refused_when_bound(tmp_path, row, message):
     file = write(tmp_path, "trace.csv", as_text([(0, 0, 1), row]))
     with pytest.raises(DataError, match=message):
         Trace(str(file)).bind(4)
 
 
 @pytest.mark.parametrize("row", [(0, 1), (0, 1.5, 2), (0, "x", 2), 7, (0, True, 2), (0, 1, 2**80)])
-def test_rows_that_are_no_three_whole_numbers(row):
+def test_rows_without_three_integers_are_refused(row):
     with pytest.raises(DataError, match=r"row 2: got .*, needed (\(client, from, to\)|a whole number)"):
         Trace(((0, 0, 1), row))
 
 
-def test_no_rows(tmp_path):
+def test_empty_trace_is_refused(tmp_path):
     with pytest.raises(DataError, match="has no rows"):
         Trace(())
     with pytest.raises(DataError, match="has no rows"):
         Trace(str(write(tmp_path, "empty.csv", "client,from,to\n"))).bind(3)
 
 
-def test_an_unknown_client():
+def test_unknown_client_is_refused():
     with pytest.raises(DataError, match="row 1: got 2; no such client among 2"):
         Trace(ROWS).bind(2)
 
@@ -149,17 +151,17 @@ def test_an_unknown_client():
         ("a.parquet", "not parquet", "a.parquet: cannot be read"),
     ],
 )
-def test_damaged_files(tmp_path, name, text, message):
+def test_damaged_files_are_refused(tmp_path, name, text, message):
     with pytest.raises(DataError, match=message):
         Trace(str(write(tmp_path, name, text))).bind(4)
 
 
-def test_a_missing_file(tmp_path):
+def test_missing_file_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"gone\.csv: no such file"):
         Trace(str(tmp_path / "gone.csv")).bind(4)
 
 
-def test_what_is_no_table():
+def test_non_table_is_refused():
     with pytest.raises(ValueError, match=r"trace a.txt: needed a file that ends in .csv or .parquet"):
         Trace("a.txt")
     with pytest.raises(ValueError, match="trace: got 5, needed a path or rows"):

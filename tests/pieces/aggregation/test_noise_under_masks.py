@@ -43,7 +43,7 @@ def opened(clients, num_params=20_000, version=0):
 
 @pytest.mark.parametrize("there", [N - T, N - 1, N])
 def test_opened_sum_has_at_least_the_counted_noise(there):
-    """The deviation is z C with as many drop-outs as the margin allows, and larger with fewer. It is on the grid, so the server added none."""
+    """The deviation is z C with the most drop-outs allowed, and larger with fewer; on the grid, so from clients only."""
     found = opened(range(there)) * N
     assert found.std().item() == pytest.approx(Z * NORM * (there / (N - T)) ** 0.5, rel=0.02)
     codes = found * 2.0**SECURE.fraction_bits

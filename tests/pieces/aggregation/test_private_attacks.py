@@ -90,7 +90,7 @@ def test_runs_add_noise_in_rounds_without_reports(by_clock):
 
 
 def test_empty_rounds_reveal_no_more_than_epsilon():
-    """The exact attack: count rounds that leave the model unchanged, which are more frequent with N - 1 clients than with N."""
+    """The exact attack counts rounds without change, which are more frequent with N - 1 clients than with N."""
     clients, rate, rounds, delta = 100, 0.01, 1000, 1e-5
     algorithm, known = COUNTED["by coins"], federation(clients, P)
     state = algorithm.init(torch.zeros(P, dtype=torch.float64), known)

@@ -99,7 +99,7 @@ def test_fixed_size_sample_is_counted_as_without_masks():
 
 
 def test_rounding_to_nearest_would_exceed_the_norm():
-    """The attack: an update of maximal norm with every number just above the middle of two codes becomes 1.6 times as long."""
+    """The attack: an update of maximal norm with all numbers above the middle of two codes becomes 1.6 times as long."""
     secure = SecureSum(fraction_bits=4, largest=4.0)
     update = torch.full((1, 400), 0.6 / 16, dtype=torch.float64)  # 0.75 long
     one = torch.ones(1, dtype=torch.float64)
