@@ -26,7 +26,7 @@ FILE: dict[str, Any] = {
 }
 
 
-def test_a_variant_is_a_recipe_under_a_name_of_its_own() -> None:
+def test_variant_is_a_recipe_with_its_own_name() -> None:
     made = Layers.of([FILE]).settings("fedau_inf").algorithm()
     assert made.name == "fedau_inf"
     assert made.weighting[0] == Participation(cutoff=None)

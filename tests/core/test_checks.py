@@ -1,3 +1,5 @@
+"""Checks of arguments, and their errors."""
+
 import math
 
 import numpy as np
@@ -22,18 +24,18 @@ from turnout.core.checks import (
 from turnout.core.random import stream
 
 
-def test_errors_descend_from_one_and_from_pythons_own():
+def test_errors_derive_from_one_class_and_from_builtins():
     for error, kind in ((ConfigurationError, ValueError), (DataError, ValueError), (CheckpointError, RuntimeError)):
         assert issubclass(error, TurnoutError)
         assert issubclass(error, kind)
 
 
-def test_refusal_says_what_was_given_needed_and_what_to_write():
+def test_refusal_has_value_requirement_and_correction():
     assert str(refuse("cutoff", given=0, needed="a whole number >= 1")) == "cutoff: got 0, needed a whole number >= 1"
     assert str(refuse("a", given="x", needed="y", instead="Write y")) == "a: got 'x', needed y. Write y"
 
 
-def test_unknown_name_is_refused_with_the_nearest():
+def test_unknown_name_suggests_the_nearest():
     assert known_name("algorithm", "fedau", ["fedavg", "fedau"]) == "fedau"
     with pytest.raises(
         ConfigurationError, match=r"unknown algorithm 'fedua': did you mean 'fedau'\? \(known: fedau, mifa\)"
@@ -46,21 +48,21 @@ def test_unknown_name_is_refused_with_the_nearest():
 
 
 @pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf, "1", None, True])
-def test_positive(bad):
+def test_positive_accepts_and_refuses(bad):
     positive("lr", 0.1)
     with pytest.raises(ConfigurationError, match=r"lr: got .*, needed a finite number > 0"):
         positive("lr", bad)
 
 
 @pytest.mark.parametrize("bad", [-1e-9, math.nan, math.inf, "1", None, True])
-def test_not_negative(bad):
+def test_not_negative_accepts_and_refuses(bad):
     not_negative("mu", 0)
     with pytest.raises(ConfigurationError, match=r"mu: got .*, needed a finite number >= 0"):
         not_negative("mu", bad)
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.0, "3", None, True, math.nan])
-def test_count(bad):
+def test_count_accepts_and_refuses(bad):
     count("rounds", 1)
     count("rounds", np.int64(5))  # type: ignore[arg-type]
     count("seed", 0, least=0)
@@ -69,21 +71,21 @@ def test_count(bad):
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.1, math.nan, "0.5", None, True])
-def test_probability(bad):
+def test_probability_accepts_and_refuses(bad):
     for good in (0, 0.5, 1):
         probability("p", good)
     with pytest.raises(ConfigurationError, match=r"p: got .*, needed a probability, 0 <= value <= 1"):
         probability("p", bad)
 
 
-def test_whole_numbers_fit_into_arrays():
+def test_integers_must_fit_into_int64():
     count("cutoff", 2**63 - 1)
     with pytest.raises(ConfigurationError, match="cutoff: got 100000000000000000000, needed a whole number of at most"):
         count("cutoff", 10**20)
 
 
-def test_no_two_seeds_are_the_same_key_of_random_numbers():
-    """Of keys with 64 bits: 2^64 would be the seed 0 once more, and two seeds of a comparison the same run."""
+def test_seeds_have_distinct_random_keys():
+    """Keys have 64 bits: 2^64 would equal the seed 0, and two seeds of a comparison would be one run."""
     assert len({stream("minibatches", seed) for seed in (0, 1, 2**63, 2**64 - 1)}) == 4
     assert stream("minibatches", 2**64) == stream("minibatches", 0)
     for refuses in (
@@ -99,7 +101,7 @@ def test_no_two_seeds_are_the_same_key_of_random_numbers():
 
 
 @pytest.mark.parametrize("value", [10**400, -(10**400), float("inf"), float("nan"), True, "1"])
-def test_numbers_that_no_float_holds_are_not_finite(value):
+def test_numbers_beyond_float_range_are_not_finite(value):
     for check in (positive, not_negative):
         with pytest.raises(ConfigurationError, match="needed a finite number"):
             check("lr", value)
@@ -111,7 +113,7 @@ def test_counts_may_have_an_upper_limit():
         count("steps", 11, most=10)
 
 
-def test_values_are_shown_in_short():
+def test_values_in_messages_are_truncated():
     deep: list[object] = []
     for _ in range(100_000):
         deep = [deep]

@@ -1,4 +1,4 @@
-"""Devices that cannot be used are refused in one line."""
+"""Unusable devices are refused in one line."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from turnout.core.device import check_device
 
 
 @pytest.mark.parametrize("name", ["meta", "mps", "nowhere", "cuda:99", 1.5])
-def test_a_device_that_cannot_be_used_is_refused_in_one_line(name):
+def test_unusable_device_is_refused_in_one_line(name):
     with pytest.raises(
         ConfigurationError, match=f"device {name!r} cannot be used here: .*Write device='cpu'"
     ) as caught:
@@ -16,5 +16,5 @@ def test_a_device_that_cannot_be_used_is_refused_in_one_line(name):
     assert "\n" not in str(caught.value)
 
 
-def test_the_processor_is_a_device():
+def test_cpu_is_a_device():
     check_device("cpu")

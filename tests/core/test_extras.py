@@ -1,4 +1,4 @@
-"""A package that is missing is named with what needs it and what to install."""
+"""Missing packages are named with the feature and the installation command."""
 
 import json
 import sys
@@ -9,11 +9,11 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.extras import imported
 
 
-def test_a_module_that_is_there_is_imported() -> None:
+def test_available_module_is_imported() -> None:
     assert imported("json", "a file", "turnout[yaml]") is json
 
 
-def test_one_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_module_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     message = r"a search needs nothing_there, which is not installed: pip install 'turnout\[search\]'"
     with pytest.raises(ConfigurationError, match=message):
         imported("nothing_there", "a search", "turnout[search]")

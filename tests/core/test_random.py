@@ -1,3 +1,5 @@
+"""Hash-based random numbers."""
+
 import re
 import zlib
 from pathlib import Path
@@ -32,13 +34,13 @@ def test_numpy_and_torch_give_the_same_bits(first, second, key):
 
 
 @given(integers, st.integers(1, 2**31 - 1))
-def test_draws_stay_in_their_range(bits, limit):
+def test_draws_are_in_range(bits, limit):
     one = np.array([bits])
     assert 0 <= uniform(one)[0] < 1
     assert 0 <= below(one, limit)[0] < limit
 
 
-def test_draws_have_the_distribution_they_should():
+def test_draws_have_their_distribution():
     bits = fold(stream("test"), np.arange(100_000))
     u, k = uniform(bits), below(bits, 7)
     assert abs(u.mean() - 0.5) < 4 * np.sqrt(1 / 12 / len(u))
@@ -47,12 +49,12 @@ def test_draws_have_the_distribution_they_should():
 
 
 @pytest.mark.parametrize("part", [3, np.int64(2**62)])
-def test_a_plain_integer_is_refused_with_what_to_write(part):
+def test_plain_integer_is_refused_with_a_correction(part):
     with pytest.raises(TypeError, match=rf"fold: got the plain integer {part}, .* stream\(purpose, seed, {part}\)"):
         fold(np.arange(3), part)
 
 
-def test_neighbours_are_unrelated():
+def test_neighbouring_keys_are_independent():
     grid = fold(stream("test", 1), np.arange(300)[:, None], np.arange(300))
     u = uniform(grid)
     assert len(np.unique(grid)) == grid.size
@@ -60,7 +62,7 @@ def test_neighbours_are_unrelated():
         assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.02
 
 
-def test_purposes_and_seeds_do_not_share_numbers():
+def test_purposes_and_seeds_have_independent_numbers():
     keys = [
         stream(purpose, *parts) for purpose in ("a", "b") for parts in ((), (0,), (1,), (0, 1), (1, 0), (-1,), (2**63,))
     ]
@@ -75,7 +77,7 @@ def test_generator_is_a_function_of_its_arguments(other):
 
 
 @given(purpose=st.text(max_size=5), parts=st.lists(st.integers(-(2**70), 2**70), max_size=4))
-def test_a_stream_mixes_as_arrays_do(purpose, parts):
+def test_stream_mixes_integers_like_arrays(purpose, parts):
     key = np.array([zlib.crc32(purpose.encode())], dtype=np.int64)
     for part in (*parts, None):
         if part is not None:
@@ -84,8 +86,8 @@ def test_a_stream_mixes_as_arrays_do(purpose, parts):
     assert stream(purpose, *parts) == key[0]
 
 
-def test_no_two_purposes_share_random_numbers():
-    """A purpose enters a key as 32 bits, which must differ: the same noise twice would give away a difference."""
+def test_purposes_have_distinct_keys():
+    """A purpose has 32 bits in a key; reused noise would reveal a difference of sums."""
     called = re.compile(r'(?:(?:stream|generator|gaussian|keys)\(\s*|purpose = |else )"([^"]+)"')
     sources = (Path(__file__).parents[2] / "src").rglob("*.py")
     purposes = {purpose for source in sources for purpose in called.findall(source.read_text("utf-8"))}

@@ -1,4 +1,4 @@
-"""One registry: defining a piece in a file of its family's folder is all that it takes."""
+"""The registry: a file in the folder of a family defines a piece."""
 
 import importlib.metadata
 import sys
@@ -56,7 +56,7 @@ def plugins(monkeypatch, tmp_path) -> Iterator[object]:
     registry._plugins.cache_clear()
 
 
-def test_a_file_in_the_folder_of_a_family_is_all_that_a_piece_needs(built_in):
+def test_file_in_a_family_folder_defines_a_piece(built_in):
     assert "halved" not in GUARDS
     before = set(GUARDS)
     built_in("turnout.pieces.guard", "halved_for_registry", HALVED.format(name="halved"))
@@ -66,7 +66,7 @@ def test_a_file_in_the_folder_of_a_family_is_all_that_a_piece_needs(built_in):
     assert to.guard.Halved is GUARDS["halved"]
 
 
-def test_a_recipe_in_a_file_of_its_own_is_public(built_in):
+def test_recipe_in_its_own_file_is_public(built_in):
     text = "from turnout.algorithms.fedavg import fedavg\nfrom turnout import ALGORITHMS\n"
     text += "@ALGORITHMS.register\ndef freshly_made(local=None, also=()):\n    return fedavg(local, also=also)\n"
     built_in("turnout.algorithms", "freshly_made_for_registry", text)
@@ -75,7 +75,7 @@ def test_a_recipe_in_a_file_of_its_own_is_public(built_in):
         to.freshly_maid  # noqa: B018
 
 
-def test_the_lists_of_names_are_those_that_are_registered():
+def test_lists_of_names_equal_the_registry():
     families = [piece.family for piece in vars(base).values() if hasattr(piece, "family")]
     for family in (*families, Mixing.family, Work.family, Solver.family):
         for piece in family.values():
@@ -85,7 +85,7 @@ def test_the_lists_of_names_are_those_that_are_registered():
     assert {*ALGORITHMS} == {*algorithms.__all__} - {"ALGORITHMS"} <= {*to.__all__}
 
 
-def test_two_built_in_pieces_of_one_name_are_refused(built_in):
+def test_duplicate_names_of_built_in_pieces_are_refused(built_in):
     built_in("turnout.pieces.guard", "second_clip", HALVED.format(name="clip"))
     message = (
         r"two guards are called clip, of turnout.pieces.guard.clip and of turnout.pieces.guard.second_clip: rename"
@@ -94,7 +94,7 @@ def test_two_built_in_pieces_of_one_name_are_refused(built_in):
         GUARDS["clip"]
 
 
-def test_a_script_cannot_replace_a_built_in_piece():
+def test_script_cannot_replace_a_built_in_piece():
     class Mine(Clip, name="clip"):
         pass
 
@@ -102,13 +102,13 @@ def test_a_script_cannot_replace_a_built_in_piece():
     assert GUARDS.name_of(Mine) == "clip"
 
 
-def test_pieces_of_other_distributions_are_members(plugins):
+def test_pieces_of_other_distributions_are_registered(plugins):
     plugins(halving_plugin=HALVED.format(name="halved_elsewhere"))
     assert GUARDS["halved_elsewhere"].__module__ == "halving_plugin"
     assert "halved_elsewhere" not in Uniform.family
 
 
-def test_a_distribution_that_cannot_be_imported_is_left_out_with_a_warning(plugins):
+def test_distribution_with_import_error_is_omitted_with_a_warning(plugins):
     plugins(broken_plugin="1 / 0")
     with pytest.warns(
         RuntimeWarning, match=r"broken_plugin are left out: broken_plugin cannot be imported: ZeroDivision"
@@ -116,7 +116,7 @@ def test_a_distribution_that_cannot_be_imported_is_left_out_with_a_warning(plugi
         assert "clip" in GUARDS
 
 
-def test_a_distribution_cannot_take_the_name_of_a_built_in_piece(plugins):
+def test_distribution_cannot_use_the_name_of_a_built_in_piece(plugins):
     plugins(clashing_plugin=HALVED.format(name="clip"))
     with pytest.raises(ConfigurationError, match=r"two guards are called clip, .* remove the distribution that has it"):
         list(GUARDS)
@@ -133,12 +133,12 @@ def test_a_distribution_cannot_take_the_name_of_a_built_in_piece(plugins):
         "loss": LOSSES,
     }.items(),
 )
-def test_names_that_are_read_from_source_are_those_that_are_registered(flag, family):
+def test_names_read_from_source_equal_the_registry(flag, family):
     assert flag in PACKAGES
     assert names_in_source(PACKAGES[flag]) == list(family)
 
 
-def test_a_family_takes_concrete_classes_and_functions_where_it_has_some():
+def test_families_accept_concrete_classes_and_functions():
     assert GUARDS.takes(Clip)
     assert not GUARDS.takes(Guard)
     assert not GUARDS.takes(Uniform)

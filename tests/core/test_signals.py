@@ -1,4 +1,4 @@
-"""Signals that ask a process to end."""
+"""Signals that end a process."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from turnout.core import signals
 from turnout.simulation.running import stops_on_signal
 
 
-def test_handlers_get_the_number_and_end_with_their_context():
+def test_handlers_receive_the_signal_and_are_removed_on_exit():
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before, calls = [signal.getsignal(number) for number in numbers], []
     with signals.handled(calls.append):
@@ -21,7 +21,7 @@ def test_handlers_get_the_number_and_end_with_their_context():
     assert [signal.getsignal(number) for number in numbers] == before
 
 
-def test_some_signals_and_other_threads_are_left_alone():
+def test_ignored_signals_and_other_threads_are_unaffected():
     with signals.handled(print, signal.SIGINT):
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     with pytest.raises(KeyboardInterrupt), signals.handled(print, signal.SIGINT):
@@ -39,8 +39,8 @@ def test_some_signals_and_other_threads_are_left_alone():
 
 
 @pytest.mark.parametrize("kind", ["device", "file"])
-def test_output_to_a_closed_terminal_goes_nowhere_and_a_file_stays(kind, tmp_path):
-    """/dev/full, where every write fails, stands for a terminal that is closed."""
+def test_output_to_a_closed_terminal_is_discarded_and_files_are_kept(kind, tmp_path):
+    """/dev/full, where every write fails, replaces a closed terminal."""
     path = "/dev/full" if kind == "device" else str(tmp_path / "log")
     kept, opened = os.dup(2), os.open(path, os.O_WRONLY | os.O_CREAT)
     try:
@@ -55,8 +55,8 @@ def test_output_to_a_closed_terminal_goes_nowhere_and_a_file_stays(kind, tmp_pat
     assert kind == "device" or (tmp_path / "log").read_text() == "line"
 
 
-def test_a_flag_can_be_set_wherever_a_signal_arrives(monkeypatch):
-    """A signal before each line of `wait` and `set`, in the handler of another one, too: `threading.Event` stops for good."""
+def test_flag_can_be_set_at_any_point_of_a_signal_handler(monkeypatch):
+    """A signal before each line of `wait` and `set`, also nested: `threading.Event` deadlocks."""
     monkeypatch.setattr(signals, "_leave_terminal", lambda: None)
     interrupted = []
 
@@ -78,7 +78,7 @@ def test_a_flag_can_be_set_wherever_a_signal_arrives(monkeypatch):
     assert len(set(interrupted)) >= 4
 
 
-def test_a_flag_wakes_all_who_wait():
+def test_flag_wakes_all_waiting_threads():
     flag = signals.Flag()
     assert not flag.wait(0.0)
     found = []

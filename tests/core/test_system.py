@@ -1,4 +1,4 @@
-"""Runs, comparisons, servers and clients on a system that behaves as Windows does with files, and lacks what it lacks."""
+"""Runs, comparisons, servers and clients on a system with the file semantics and omissions of Windows."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _seeded(name: str, seed: int) -> to.Experiment:
 
 
 @pytest.mark.usefixtures("windows")
-def test_a_run_is_saved_resumed_and_loaded(tmp_path: Path) -> None:
+def test_run_is_saved_resumed_and_loaded(tmp_path: Path) -> None:
     run = experiment(algorithm=to.scaffold(cohort_size=3))
     stopped = run.run(tmp_path / "half", checkpoint_every=1, callbacks=[to.EarlyStopping(patience=1)])
     result = run.run(tmp_path / "whole", checkpoint_every=1)
@@ -128,7 +128,7 @@ def test_a_run_is_saved_resumed_and_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("windows")
-def test_a_comparison_runs_and_is_read_again(tmp_path: Path) -> None:
+def test_comparison_runs_and_is_read(tmp_path: Path) -> None:
     runs = {name: partial(_seeded, name) for name in ("fedavg", "fedau")}
     compared, again = (to.compare(runs, seeds=2, folder=tmp_path, jobs=1) for _ in range(2))
     assert str(compared) == str(again)
@@ -139,7 +139,7 @@ def test_a_comparison_runs_and_is_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("windows")
-def test_a_server_and_its_clients_keep_what_they_keep(tmp_path: Path) -> None:
+def test_server_and_clients_persist_their_state(tmp_path: Path) -> None:
     world = World(experiment(rounds=2), tmp_path / "server", homes=tmp_path)
     try:
         assert world.run().host.driver.params.isfinite().all()
@@ -148,7 +148,7 @@ def test_a_server_and_its_clients_keep_what_they_keep(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("windows")
-def test_what_clients_remember_goes_to_a_file_that_ends_with_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_memory_is_in_a_temporary_file(monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[Path] = []
     monkeypatch.setattr(system.atexit, "register", lambda _, path: left.append(path))
     memory = ClientMemory(50, {"row": torch.zeros(100)}, budget=1000)
@@ -161,9 +161,7 @@ def test_what_clients_remember_goes_to_a_file_that_ends_with_the_process(monkeyp
     assert not left[0].exists()
 
 
-def test_a_file_that_another_process_reads_is_replaced_when_it_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_open_file_is_replaced_when_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tries, replace = [], os.replace
 
     def busy(part: Path, path: Path) -> None:
@@ -187,7 +185,7 @@ def test_a_file_that_another_process_reads_is_replaced_when_it_is_closed(
         system.move(tmp_path / "part", tmp_path / "file")
 
 
-def test_what_a_system_does_not_say_is_unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_limits_are_unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1e8 < system.memory_bytes() < math.inf
     monkeypatch.delattr(os, "sysconf")
     monkeypatch.delattr(os, "sched_getaffinity")

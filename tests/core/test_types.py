@@ -1,3 +1,5 @@
+"""Reports, tasks and candidates."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -28,7 +30,7 @@ def test_take_and_cat_are_inverse():
     assert Report.cat([one]) is one
 
 
-def test_take_reorders_everything_alike():
+def test_take_reorders_all_fields():
     taken = full([3, 1, 4]).take(np.array([2, 0]))
     assert list(taken.client) == [4, 3]
     assert taken.seen["loss"].tolist() == [2.0, 0.0]
@@ -36,7 +38,7 @@ def test_take_reorders_everything_alike():
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_finite_looks_everywhere(bad, dtype):
+def test_finite_checks_all_tensors(bad, dtype):
     delta, extra, seen = torch.ones(4, 5, dtype=dtype), torch.ones(4, 2, 3, dtype=dtype), torch.ones(4, dtype=dtype)
     delta[0, 4], extra[1, 1, 2], seen[2] = bad, bad, bad
     ids = np.arange(4)
@@ -44,16 +46,16 @@ def test_finite_looks_everywhere(bad, dtype):
     assert list(one.finite()) == [False, False, False, True]
 
 
-def test_infinities_do_not_cancel_and_large_numbers_are_finite():
+def test_opposite_infinities_are_detected_and_large_numbers_are_finite():
     delta = torch.tensor([[torch.inf, -torch.inf], [3e38, 3e38], [-3e38, 3e38]])
     assert list(report([0, 1, 2], delta).finite()) == [False, True, True]
 
 
-def test_nobodys_report_is_finite():
+def test_empty_report_is_finite():
     assert full([]).finite().shape == (0,)
 
 
-def test_screening_reaches_those_who_have_only_measured():
+def test_screening_includes_measured_reports():
     one, measured = full([3, 1, 4]), full([0, 5])
     one.updates.gathered()[1, 2], measured.seen["loss"][0] = torch.nan, torch.inf
     both = replace(one, measured=measured)
@@ -67,14 +69,14 @@ def test_screening_reaches_those_who_have_only_measured():
     assert fine.screened() == (fine, 0)
 
 
-def test_the_measured_stay_with_the_reports_that_are_taken():
+def test_measured_reports_follow_the_selected_ones():
     both = replace(full([3, 1, 4]), measured=full([0, 5]))
     assert both.take(np.array([2])).measured is both.measured
     assert Report.cat([both]).measured is both.measured
 
 
 def test_bytes_of_a_report():
-    """Three whole numbers, and whatever tensors it has, but not those of other clients."""
+    """Three integers and all tensors, without those of other clients."""
     ids = np.arange(4)
     delta, extra = torch.ones(4, 5), {"c": torch.ones(4, 2, 3)}
     seen = {"loss": torch.ones(4), "inexactness": torch.ones(4).double(), "start_gradient": torch.ones(4, 5)}
@@ -83,7 +85,7 @@ def test_bytes_of_a_report():
     assert replace(full([1, 2]), measured=full([3])).nbytes == full([]).nbytes == 24 + 5 * 8 + 8
 
 
-def test_candidates_are_asked_who_of_all_is_there():
+def test_candidates_query_availability():
     asked = []
 
     def available(clients):
@@ -94,12 +96,12 @@ def test_candidates_are_asked_who_of_all_is_there():
     assert asked == [[0, 1, 2, 3, 4]]
 
 
-def test_versions_of_a_task():
+def test_versions_of_a_task_are_per_client():
     assert list(Task(torch.zeros(3), 7, seed=0).versions(3)) == [7, 7, 7]
     assert list(Task(torch.zeros(3), np.array([4, 5]), seed=0).versions(2)) == [4, 5]
 
 
-def test_weighted_sum_is_accumulated_in_float64(monkeypatch):
+def test_weighted_sum_accumulates_in_float64(monkeypatch):
     weights, rows = torch.tensor([1.0, -1.0, 0.5]), torch.tensor([[1e8, 1.0], [1e8 - 8, 2.0], [2.0, 4.0]])
     assert Updates.of(rows).weighted_sum(weights).tolist() == [9.0, 1.0]
     monkeypatch.setattr("turnout.core.updates._BLOCK", 1)

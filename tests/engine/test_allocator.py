@@ -1,4 +1,4 @@
-"""Keeping large buffers in the process."""
+"""Retention of large buffers by the allocator."""
 
 import ctypes
 import os
@@ -47,7 +47,7 @@ def library(monkeypatch, most):
     return calls
 
 
-def test_glibc_takes_both_settings(monkeypatch):
+def test_glibc_accepts_both_settings(monkeypatch):
     calls = library(monkeypatch, 1 << 40)
     assert allocator.setting() == "default"
     assert allocator.keep_large_buffers()
@@ -55,14 +55,14 @@ def test_glibc_takes_both_settings(monkeypatch):
     assert allocator.setting() == str(1 << 30)
 
 
-def test_a_server_keeps_less(monkeypatch):
+def test_server_retains_less(monkeypatch):
     calls = library(monkeypatch, 1 << 40)
     assert allocator.keep_large_buffers(allocator.SERVER)
     assert calls == [(-3, allocator.SERVER), (-1, allocator.SERVER)]
     assert allocator.setting() == str(allocator.SERVER)
 
 
-def test_old_versions_take_as_much_as_they_can(monkeypatch):
+def test_old_glibc_versions_use_their_maximum(monkeypatch):
     calls = library(monkeypatch, 1 << 25)
     assert allocator.keep_large_buffers()
     assert calls == [(-3, 1 << 30), (-3, 1 << 25), (-1, 1 << 30)]
@@ -81,7 +81,7 @@ def test_old_versions_take_as_much_as_they_can(monkeypatch):
         ("TURNOUT_ALLOCATOR", "default"),
     ],
 )
-def test_what_the_user_has_settled_is_left_alone(monkeypatch, name, value):
+def test_user_settings_are_unchanged(monkeypatch, name, value):
     calls = library(monkeypatch, 1 << 40)
     monkeypatch.setenv(name, value)
     assert not allocator.keep_large_buffers()
@@ -90,7 +90,7 @@ def test_what_the_user_has_settled_is_left_alone(monkeypatch, name, value):
 
 
 @pytest.mark.parametrize("error", [OSError, TypeError])
-def test_another_c_library_or_system_is_left_alone(monkeypatch, error):
+def test_other_c_libraries_and_systems_are_unchanged(monkeypatch, error):
     def none(_):
         raise error
 
@@ -109,7 +109,7 @@ def run(folder, keeps):
 
 
 @pytest.mark.skipif(allocator._mallopt() is None, reason="this C library is not glibc")
-def test_large_buffers_are_kept_once_it_was_called_and_by_import_alone_they_are_not(tmp_path):
+def test_buffers_are_retained_after_the_call_but_not_by_import(tmp_path):
     took, setting, kept = run(tmp_path, True)
     assert (took, setting) == ("True", str(1 << 30))
     _, setting, given_back = run(tmp_path, False)

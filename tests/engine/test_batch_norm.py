@@ -1,3 +1,5 @@
+"""Personal BatchNorm."""
+
 import copy
 
 import numpy as np
@@ -29,7 +31,7 @@ def convolutions(**options):
         (nn.BatchNorm3d(3), (4, 3, 2, 3, 4)),
     ],
 )
-def test_outputs_and_statistics_are_those_of_torch(layer, shape):
+def test_outputs_and_statistics_equal_torch(layer, shape):
     x = torch.randn(shape) * 2 + 1
     own, statistics, _ = with_own_batch_norm(copy.deepcopy(layer))
     assert statistics == {"running_mean", "running_var"}
@@ -43,7 +45,7 @@ def test_outputs_and_statistics_are_those_of_torch(layer, shape):
     assert own.state_dict().keys() | {"num_batches_tracked"} == layer.state_dict().keys()
 
 
-def test_padding_is_left_out():
+def test_padding_is_ignored():
     objective = Objective(convolutions(), engine="vectorised", personal=("1.weight", "1.bias"))
     x, y = torch.randn(2, 6, 2, 6, 6), torch.randint(0, 4, (2, 6))
     params, keys = objective.initial.expand(2, -1).contiguous(), torch.arange(2)
@@ -54,7 +56,7 @@ def test_padding_is_left_out():
     torch.testing.assert_close(padded[1:], short, rtol=1e-4, atol=1e-5)
 
 
-def test_in_evaluation_statistics_have_no_gradient():
+def test_statistics_have_no_gradient_in_evaluation():
     objective = Objective(convolutions(), personal=("1.weight",))
     x, y = torch.randn(1, 6, 2, 6, 6), torch.randint(0, 4, (1, 6))
     _, gradient = objective.gradient(objective.initial[None].clone(), x, y, None, torch.arange(1), training=False)
@@ -77,14 +79,14 @@ def test_in_evaluation_statistics_have_no_gradient():
         ),
     ],
 )
-def test_statistics_that_no_client_could_have_are_refused(options, algorithm, message):
+def test_averaged_statistics_are_refused(options, algorithm, message):
     x, y = torch.randn(40, 2, 6, 6), torch.arange(40) % 4
     data = to.data.from_arrays(x, y).split(to.partition.Iid(), 4)
     with pytest.raises(ConfigurationError, match=message):
         to.Experiment(data=data, model=convolutions(**options), algorithm=algorithm).run()
 
 
-def test_every_client_is_served_by_its_own_statistics(tmp_path):
+def test_every_client_uses_its_own_statistics(tmp_path):
     x = torch.randn(64, 2, 6, 6) + torch.arange(64)[:, None, None, None] % 4  # a shift of each client
     data = to.data.from_arrays(x, torch.arange(64) % 3, client_ids=torch.arange(64) % 4).split(client_test_fraction=0.2)
     run = to.Experiment(data=data, model=convolutions(), algorithm=to.fedbn(to.Sgd(lr=0.05)), rounds=4)
@@ -98,8 +100,8 @@ def test_every_client_is_served_by_its_own_statistics(tmp_path):
             assert torch.equal(again.personal_model(client).state_dict()[name], value)
 
 
-def test_trained_models_have_no_count_of_minibatches_and_are_loaded_by_torch(tmp_path):
-    """Torch reads `num_batches_tracked` only without a momentum, which is refused; nobody counts a client's minibatches."""
+def test_trained_models_load_in_torch_without_a_count_of_minibatches(tmp_path):
+    """Torch reads `num_batches_tracked` only without a momentum, which is refused."""
     data = classification(sizes=(20, 20), classes=4)
     net = nn.Sequential(nn.Linear(16, 6), nn.BatchNorm1d(6), nn.Linear(6, 4))
     result = to.Experiment(data=data, model=net, algorithm=to.fedbn(), rounds=2).run()
@@ -111,7 +113,7 @@ def test_trained_models_have_no_count_of_minibatches_and_are_loaded_by_torch(tmp
     torch.testing.assert_close(again.eval()(x), result.personal_model(0)(x))
 
 
-def test_with_a_personal_head_normalisations_are_averaged_and_statistics_are_not():
+def test_with_a_personal_head_only_affine_parameters_are_averaged():
     data = classification(sizes=(20, 20, 20), classes=4)
     spec = to.models.Mlp(hidden=(8,), batch_norm=True)
     result = to.Experiment(data=data, model=spec, algorithm=to.fedbn(personal="head"), rounds=3).run()
@@ -136,7 +138,7 @@ def test_statistics_do_not_depend_on_chunks():
     assert torch.equal(one.models.serving(ids), other.models.serving(ids))
 
 
-def test_a_run_that_goes_on_is_one_that_was_not_interrupted(tmp_path):
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path):
     whole = normed().run()
     normed(rounds=2).run(tmp_path)
     resumed = normed().run(tmp_path, resume=True)

@@ -1,3 +1,5 @@
+"""Choice between the vectorised engine and one by one."""
+
 import numpy as np
 import pytest
 import torch
@@ -26,24 +28,24 @@ def test_multiplications_of_a_minibatch_are_counted():
 
 
 @pytest.mark.parametrize(("channels", "engine"), [(2, "vectorised"), (512, "one_by_one")])
-def test_small_convolutions_train_together_and_large_ones_one_by_one(channels, engine):
+def test_small_convolutions_are_vectorised_and_large_ones_are_not(channels, engine):
     objective = Objective(convolution(channels))
     assert objective.engine == "one_by_one"
     assert objective.choose(torch.randn(5, 1, 8, 8)).engine == engine == objective.engine
 
 
-def test_minibatches_count():
+def test_minibatch_size_affects_the_choice():
     assert Objective(convolution(16)).choose(torch.randn(2, 1, 8, 8)).engine == "vectorised"
     assert Objective(convolution(16)).choose(torch.randn(256, 1, 8, 8)).engine == "one_by_one"
 
 
-def test_models_without_convolutions_train_together_however_large():
+def test_models_without_convolutions_are_vectorised_at_any_size():
     assert Objective(nn.Linear(6, 1000)).choose(torch.randn(64, 6)).engine == "vectorised"
 
 
 @pytest.mark.parametrize("name", ["W1", "W2", "W3", "W4"])
-def test_the_workloads_compute_as_was_found_to_be_faster(name):
-    """Medians of rounds, both ways: the convolutions of W1 and the cell of W4 are faster one by one."""
+def test_workloads_use_the_engine_measured_as_faster(name):
+    """Medians of rounds: the convolutions of W1 and the cell of W4 are faster one by one."""
     workload = WORKLOADS[name]
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in workload.model.items()}
     module = MODELS[str(options.pop("name"))](**options).build(workload.shape, workload.num_classes)
@@ -53,18 +55,18 @@ def test_the_workloads_compute_as_was_found_to_be_faster(name):
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_what_the_user_fixes_is_not_chosen(engine):
+def test_requested_engine_is_used(engine):
     objective = Objective(convolution(2), engine=engine)
     assert objective.choose(torch.randn(5, 1, 8, 8)) == Choice(engine, "as asked for")
 
 
-def test_nor_is_what_alone_is_possible():
+def test_only_possible_engine_is_used():
     assert expected(nn.GRU(2, 3), "auto", torch.device("cpu")).settled
     assert Objective(nn.GRU(6, 3)).choose(X).engine == "one_by_one"
 
 
-def test_no_choice_depends_on_a_clock(monkeypatch):
-    """Neither which engine, nor when a trace takes over: the same command on a busy machine gives the same bits."""
+def test_choice_does_not_depend_on_a_clock(monkeypatch):
+    """Neither the engine nor the start of a trace: the same command on a busy machine gives the same bits."""
 
     def forbidden():
         raise AssertionError("a clock was read")
@@ -84,7 +86,7 @@ def experiment(rounds):
     return to.Experiment(data=data, model=to.models.Logistic(), algorithm=algorithm, rounds=rounds)
 
 
-def test_a_run_goes_on_as_it_began(tmp_path):
+def test_resumed_run_keeps_its_engine(tmp_path):
     begun = Simulation(experiment(4))
     begun.objective.use(Choice("one_by_one", "an older version's"))
     for _ in range(2):
@@ -100,7 +102,7 @@ def test_a_run_goes_on_as_it_began(tmp_path):
     assert torch.equal(begun.state.params, later.state.params)
 
 
-def test_going_from_one_way_to_the_other_and_back_copies_the_model_once_for_each(monkeypatch):
+def test_switching_engines_copies_the_model_once_each(monkeypatch):
     copied, deepcopy = [], network.copy.deepcopy
     objective = Objective(CharLstm(hidden=4).build((5,), 6))
     monkeypatch.setattr(network.copy, "deepcopy", lambda *given: copied.append(1) or deepcopy(*given))

@@ -1,3 +1,5 @@
+"""The data of a cohort."""
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +19,7 @@ def clients_of(data, ids, transforms=(), rows=None):
     return Clients(ids, ids if rows is None else rows, data.train, objective, transforms)
 
 
-def test_sizes_and_minibatches(tiny):
+def test_sizes_and_minibatches_of_a_cohort(tiny):
     clients = clients_of(tiny, [1, 3])
     assert len(clients) == 2
     assert list(clients.num_examples) == [5, 33]
@@ -28,7 +30,7 @@ def test_sizes_and_minibatches(tiny):
     assert torch.equal(y, tiny.train.y[examples])
 
 
-def test_keys_are_functions_of_purpose_seed_version_and_client(tiny):
+def test_keys_depend_only_on_purpose_seed_version_and_client(tiny):
     versions = np.array([3, 3, 4])
     keys = clients_of(tiny, [0, 1, 0]).keys("a", 5, versions)
     assert len(set(keys.tolist())) == 3
@@ -51,7 +53,7 @@ class Noise(Transform):
         return x + uniform(keys).to(x.dtype)[:, None]
 
 
-def test_transforms_are_random_for_each_example_and_reproducible(tiny):
+def test_transforms_are_random_per_example_and_reproducible(tiny):
     examples = torch.tensor([[0, 0, 1], [45, 45, 45]])
     keys = torch.tensor([11, 12])
     clients = clients_of(tiny, [0, 2], (Noise(),))

@@ -1,3 +1,5 @@
+"""Keyed dropout."""
+
 import pytest
 import torch
 from torch import nn
@@ -15,7 +17,7 @@ def dropped(layer, x, key=7):
 
 
 @pytest.mark.parametrize("p", [0.0, 0.2, 0.5, 0.9, 1.0])
-def test_share_dropped_and_scale(p):
+def test_dropped_fraction_and_scale(p):
     out = dropped(KeyedDropout(p, channels=False, layer=0), torch.ones(200, 500))
     assert abs(float((out == 0).double().mean()) - p) < 0.01
     if p < 1:
@@ -23,12 +25,12 @@ def test_share_dropped_and_scale(p):
         assert abs(float(out.mean()) - 1) < 0.03
 
 
-def test_evaluation_passes_everything_on():
+def test_evaluation_is_the_identity():
     x = torch.randn(5, 6)
     assert torch.equal(dropped(KeyedDropout(0.7, channels=False, layer=0).eval(), x), x)
 
 
-def test_whole_channels():
+def test_channel_dropout_drops_whole_channels():
     out = dropped(KeyedDropout(0.5, channels=True, layer=0), torch.ones(8, 16, 3, 3))
     by_channel = out.flatten(2)
     assert ((by_channel == 0).all(dim=2) | (by_channel != 0).all(dim=2)).all()
@@ -50,13 +52,13 @@ def test_mask_depends_on_key_layer_and_use():
     assert not torch.equal(other_layer, again_in_the_same_call)
 
 
-def test_following_examples_change_nothing():
+def test_later_examples_do_not_change_masks():
     layer, x = KeyedDropout(0.5, channels=False, layer=2), torch.randn(9, 20)
     assert torch.equal(dropped(layer, x)[:4], dropped(layer, x[:4]))
 
 
-def test_masks_are_unrelated_to_the_transforms_of_the_same_minibatch():
-    """Example e's transforms draw from fold(key, e); layer l must not draw from fold(key, l)."""
+def test_masks_are_independent_of_transforms():
+    """Transforms of example e draw from fold(key, e); layer l must not draw from fold(key, l)."""
     x, key = torch.ones(1, 64), torch.tensor(stream("a key"))
     for number in range(3):
         mask = dropped(KeyedDropout(0.5, channels=False, layer=number), x, key=int(key))
@@ -77,7 +79,7 @@ def test_lanes_have_their_own_masks_under_vmap():
         assert torch.equal(objective.network.outputs(params[k], x[k], keys[k]), outputs[k])
 
 
-def test_a_layer_that_is_used_twice_drops_other_units_the_second_time():
+def test_layer_used_twice_has_two_masks():
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()

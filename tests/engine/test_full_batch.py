@@ -1,4 +1,4 @@
-"""What clients find at the model they received, against one client after another with plain autograd."""
+"""Evaluation at the received model, compared with plain autograd for one client at a time."""
 
 from collections.abc import Sequence
 
@@ -55,7 +55,7 @@ def by_hand(clients, params):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("one_model", [True, False])
 @pytest.mark.parametrize("sizes", [SIZES, (300, 2, 129, 1, 128, 3, 257, 64)])
-def test_loss_accuracy_and_gradient_are_those_of_plain_autograd(engine, one_model, sizes):
+def test_loss_accuracy_and_gradient_equal_plain_autograd(engine, one_model, sizes):
     clients = clients_of([5, 0, 2, 6, 7], engine, sizes)
     params = clients.objective.initial if one_model else vectors(clients)
     loss, accuracy, gradient = by_hand(clients, params)
@@ -68,7 +68,7 @@ def test_loss_accuracy_and_gradient_are_those_of_plain_autograd(engine, one_mode
 
 
 @pytest.mark.parametrize("one_model", [True, False])
-def test_company_changes_no_bit(one_model):
+def test_results_do_not_depend_on_other_clients(one_model):
     clients = clients_of()
     params = clients.objective.initial if one_model else vectors(clients)
     together = full_scores(clients, params)
@@ -91,7 +91,7 @@ def test_clients_without_examples_have_no_scores():
         assert torch.isnan(full_scores(nobody, params)[0]).all()
 
 
-def test_a_loss_needs_no_gradient_and_is_taken_from_it_where_it_is_known(monkeypatch):
+def test_loss_is_computed_without_gradient_or_reused(monkeypatch):
     clients = clients_of()
     start = Start(Task(clients.objective.initial, 0, 0), clients)
     called = []
@@ -109,7 +109,7 @@ def test_a_loss_needs_no_gradient_and_is_taken_from_it_where_it_is_known(monkeyp
     torch.testing.assert_close(start.loss, loss)
 
 
-def test_targets_that_are_numbers_have_their_mean_square_in_place_of_an_accuracy():
+def test_numeric_targets_are_scored_by_mean_squared_error():
     shards = classification((5, 4)).train
     shards = Shards(shards.x, torch.zeros(9, 4), shards.offsets)
     ids = np.arange(2)

@@ -1,4 +1,4 @@
-"""The gradient over all of a client's data, for any sizes, against autograd on the client's data as one batch."""
+"""The gradient over all data of a client, of any size, compared with autograd on one batch."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -79,8 +79,8 @@ sizes = st.sampled_from([1, 2, 127, 128, 129, 255, 256, 257, 300]) | st.integers
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(sizes, min_size=1, max_size=5), st.booleans(), st.sampled_from(ENGINES), st.randoms())
-def test_is_the_gradient_of_the_mean_loss(sizes, one_model, engine, random):
-    """Without dropout and random transforms, but with those that belong to the data; any order, and repeats."""
+def test_equals_the_gradient_of_the_mean_loss(sizes, one_model, engine, random):
+    """Without dropout and random transforms, but with fixed ones; in any order, with repeats."""
     ids = random.choices(range(len(sizes)), k=random.randint(1, 2 * len(sizes)))
     clients = clients_of(ids, sizes, engine)
     noise = torch.randn(
@@ -89,13 +89,13 @@ def test_is_the_gradient_of_the_mean_loss(sizes, one_model, engine, random):
     assert_right(clients, clients.objective.initial if one_model else clients.objective.initial + noise)
 
 
-def test_edges_of_blocks_are_among_what_is_tried():
+def test_cases_include_edges_of_blocks():
     assert BLOCK == 128
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_company_changes_no_bit(engine):
-    """Full blocks beside short ones, clients of one block beside those of three: each as if alone."""
+def test_results_do_not_depend_on_other_clients(engine):
+    """Full blocks beside partial ones, and clients of one block beside clients of three."""
     sizes = (300, 1, 129, 128, 64, 257, 256, 2)
     together = full_gradient(clients_of(range(8), sizes, engine), net_params())
     for ids in ([3], [0], [6, 3], [7, 1, 4], [5, 2]):
@@ -109,8 +109,8 @@ def net_params():
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_training_steps_in_between_change_nothing(engine, monkeypatch):
-    """The model goes into training mode and back, and each mode replays its own operations."""
+def test_intermediate_training_steps_change_nothing(engine, monkeypatch):
+    """The model switches modes, and each mode replays its own operations."""
     monkeypatch.setattr(replay, "_CALLS", 0)
     clients = clients_of([0, 1], (20, 20), engine)
     params, keys = clients.objective.initial.expand(2, -1), torch.arange(2)
@@ -123,7 +123,7 @@ def test_training_steps_in_between_change_nothing(engine, monkeypatch):
         assert (dropped - other).norm() > 0.01  # training still drops, by the key
 
 
-def test_the_model_that_was_given_is_not_changed():
+def test_given_model_is_unchanged():
     clients, params = clients_of([1, 0, 2], (5, 200, 7)), net_params()
     rows = params.repeat(3, 1)
     full_gradient(clients, params)
@@ -132,7 +132,7 @@ def test_the_model_that_was_given_is_not_changed():
     assert torch.equal(rows, net_params().repeat(3, 1))
 
 
-def test_nobody_has_none():
+def test_empty_cohort_has_no_gradient():
     loss, gradient = full_gradient(clients_of([], (5, 4)), net_params())
     assert loss.shape == (0,)
     assert gradient.shape == (0, len(net_params()))

@@ -1,4 +1,4 @@
-"""As many jobs as the machine gives, and no more."""
+"""Processors available to this process."""
 
 import math
 import os
@@ -43,18 +43,18 @@ def tree(root, groups, **files):
         ("1:cpu:/\n0::/\n", {"unified/cpu.max": "100000 100000\n"}, 1.0),
     ],
 )
-def test_quota_of_control_groups(groups, files, expected, tmp_path):
+def test_quota_of_control_groups_is_read(groups, files, expected, tmp_path):
     assert quota(tree(tmp_path, groups, **files)) == expected
 
 
 @pytest.mark.parametrize(("given", "expected"), [(math.inf, 6), (2.9, 2), (0.5, 1), (100.0, 6)])
-def test_processors_are_those_allowed_within_the_quota(given, expected, monkeypatch):
+def test_processors_are_limited_by_mask_and_quota(given, expected, monkeypatch):
     monkeypatch.setattr(machine, "quota", lambda: given)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
     assert num_processors() == expected
 
 
-def test_processors_where_there_are_no_masks(monkeypatch):
+def test_processors_without_affinity_masks(monkeypatch):
     monkeypatch.setattr(machine, "quota", lambda: math.inf)
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
@@ -64,7 +64,7 @@ def test_processors_where_there_are_no_masks(monkeypatch):
 
 
 @pytest.mark.parametrize("values", [np.arange(3), torch.arange(3)])
-def test_values_come_to_a_device_in_a_type(values):
+def test_values_are_moved_with_their_dtype(values):
     here = to_device(values, torch.device("cpu"))
     assert here.dtype == torch.int64
     assert here.tolist() == [0, 1, 2]

@@ -1,3 +1,5 @@
+"""Losses."""
+
 import pytest
 import torch
 from torch import nn
@@ -21,7 +23,7 @@ OUTPUTS, LABELS = torch.randn(6, 4, generator=torch.Generator().manual_seed(1)),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_the_mean_of_a_modules_losses_is_what_the_module_gives(module, targets):
+def test_mean_of_per_example_losses_equals_the_module(module, targets):
     losses = OfExamples(module)(OUTPUTS, targets)
     assert losses.shape == (6,)
     torch.testing.assert_close(losses.mean(), module(OUTPUTS, targets))
@@ -36,18 +38,18 @@ def test_the_mean_of_a_modules_losses_is_what_the_module_gives(module, targets):
         (nn.AdaptiveLogSoftmaxWithLoss(4, 5, [2]), "has parameters, which are not trained"),
     ],
 )
-def test_modules_whose_mean_is_none_of_examples_are_refused(module, message):
+def test_modules_that_are_no_mean_over_examples_are_refused(module, message):
     with pytest.raises(ConfigurationError, match=message):
         OfExamples(module)
 
 
-def test_weights_of_classes_without_a_mean_are_taken():
+def test_unreduced_class_weights_are_accepted():
     weights = torch.tensor([1.0, 2.0, 0.5, 0.0])
     losses = OfExamples(nn.CrossEntropyLoss(weight=weights, reduction="none"))(OUTPUTS, LABELS)
     torch.testing.assert_close(losses, weights[LABELS] * cross_entropy(OUTPUTS, LABELS))
 
 
-def test_scores_of_labels_and_numbers():
+def test_scores_of_labels_and_numeric_targets():
     assert score(OUTPUTS, OUTPUTS.argmax(dim=1)).tolist() == [1.0] * 6
     assert score(torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 5.0])).tolist() == [1.0, 4.0]
     assert score(torch.zeros(2, 3), torch.tensor([[3.0, 0.0, 0.0], [0.0, 0.0, 0.0]])).tolist() == [3.0, 0.0]
@@ -56,5 +58,5 @@ def test_scores_of_labels_and_numbers():
         assert score(outputs, torch.zeros(6)).isnan().all()
 
 
-def test_squared_errors_are_means_over_what_is_predicted():
+def test_squared_errors_are_averaged_over_targets():
     assert squared_error(torch.tensor([[1.0, 3.0]]), torch.zeros(1, 2)).tolist() == [5.0]

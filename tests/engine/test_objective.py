@@ -1,3 +1,5 @@
+"""The objective: gradients, evaluation and validation of models."""
+
 import pytest
 import torch
 from torch import nn
@@ -47,7 +49,7 @@ def test_gradient_equals_plain_autograd(engine, masked):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_unmasked_lane_does_not_see_the_mask_of_its_neighbour(engine):
+def test_lane_does_not_see_the_mask_of_its_neighbour(engine):
     objective = Objective(net(), engine=engine)
     params, x, y, key = lanes(objective)
     mask = torch.ones(4, 7)
@@ -62,8 +64,8 @@ def test_an_unmasked_lane_does_not_see_the_mask_of_its_neighbour(engine):
 
 @pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="said of Intel's matrix library")
 @pytest.mark.parametrize(("d", "h", "c", "b"), [(20, 13, 10, 10), (59, 2, 15, 16), (39, 7, 11, 16), (11, 29, 6, 32)])
-def test_a_lanes_bits_do_not_depend_on_where_in_memory_it_lies(d, h, c, b):
-    """Products of these sizes round differently at odd addresses, unless the library is asked not to."""
+def test_bits_do_not_depend_on_memory_alignment(d, h, c, b):
+    """Products of these sizes round differently at odd addresses by default."""
     g = torch.Generator().manual_seed(0)
     objective = Objective(nn.Sequential(nn.Linear(d, h), nn.ReLU(), nn.Linear(h, c)))
     params = objective.initial + 0.1 * torch.randn(9, objective.layout.num_params, generator=g)
@@ -79,7 +81,7 @@ def test_a_lanes_bits_do_not_depend_on_where_in_memory_it_lies(d, h, c, b):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_users_module_is_copied_never_changed(engine):
+def test_user_module_is_copied_and_unchanged(engine):
     module = nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.5), nn.Linear(5, 3)).eval()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     objective = Objective(module, engine=engine)
@@ -93,7 +95,7 @@ def test_the_users_module_is_copied_never_changed(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_frozen_parameters_and_buffers_are_used_and_stay(engine):
+def test_frozen_parameters_and_buffers_are_used_and_unchanged(engine):
     module = net()
     module[0].requires_grad_(False)
     module.register_buffer("unused", torch.ones(2))
@@ -126,7 +128,7 @@ def test_tied_parameters_get_the_sum_of_their_gradients():
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_the_gradient_by_layer_is_the_gradient_in_views_of_the_parameters(masked):
+def test_gradient_by_layer_equals_views_of_the_gradient(masked):
     class Partly(nn.Module):
         def __init__(self):
             super().__init__()
@@ -152,7 +154,7 @@ def test_the_gradient_by_layer_is_the_gradient_in_views_of_the_parameters(masked
     assert named["used.weight"].all()
 
 
-def test_a_loss_of_the_users_own():
+def test_user_defined_loss():
     objective = Objective(net().double(), loss=lambda out, y: (out[:, 0] - y) ** 2)
     params, x, y, key = lanes(objective)
     losses, _ = objective.gradient(params.double(), x.double(), y, None, key)
@@ -160,7 +162,7 @@ def test_a_loss_of_the_users_own():
     torch.testing.assert_close(losses[2], expected)
 
 
-def test_evaluation_drops_nothing_and_counts_hits():
+def test_evaluation_has_no_dropout_and_counts_correct_predictions():
     module = nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.9), nn.Linear(5, 3))
     objective = Objective(module)
     x, y = torch.randn(20, 6), torch.randint(3, (20,))
@@ -171,13 +173,13 @@ def test_evaluation_drops_nothing_and_counts_hits():
     assert torch.equal(correct, (outputs.argmax(dim=1) == y).double())
 
 
-def test_numbers_are_scored_by_the_squared_error():
+def test_numeric_targets_are_scored_by_squared_error():
     objective = Objective(nn.Linear(6, 1), loss=lambda out, y: (out - y).abs().mean(dim=1))
     loss, error = objective.evaluate(objective.initial, iter([(torch.randn(4, 6), torch.randn(4, 1))]))
     torch.testing.assert_close(error, loss**2)
 
 
-def test_engines_chosen_and_why():
+def test_engines_are_chosen_with_a_reason():
     assert Objective(net()).engine == "vectorised"
     convolution = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.LazyLinear(3))
     convolution(torch.zeros(1, 1, 5, 5))
@@ -216,7 +218,7 @@ def test_engines_chosen_and_why():
         (nn.Flatten(), {}, "Flatten has no trainable parameters"),
     ],
 )
-def test_modules_that_are_refused(module, options, message):
+def test_unsupported_modules_are_refused(module, options, message):
     with pytest.raises(ConfigurationError, match=message):
         Objective(module, **options)
 
@@ -266,19 +268,19 @@ class Counter(nn.Module):
         (Counter(), cross_entropy, r"changes its buffer 'calls' in forward\(\).*leak into the next"),
     ],
 )
-def test_what_a_trial_minibatch_shows(module, loss, message):
+def test_trial_minibatch_detects_unsupported_models(module, loss, message):
     objective = Objective(module, loss)
     with pytest.raises(ConfigurationError, match=message):
         objective.check(torch.randn(4, 6), torch.tensor([0, 1, 2, 0]))
 
 
-def test_a_sound_model_passes_the_trial():
+def test_supported_model_passes_the_trial():
     Objective(nn.Sequential(nn.Linear(6, 4), nn.GroupNorm(2, 4), nn.Dropout(0.2), nn.Linear(4, 3))).check(
         torch.randn(4, 6), torch.tensor([0, 1, 2, 0])
     )
 
 
-def test_memory_of_a_lane_counts_parameters_and_activations():
+def test_memory_of_a_lane_includes_parameters_and_activations():
     objective = Objective(nn.Sequential(nn.Linear(100, 1000), nn.ReLU(), nn.Linear(1000, 3)))
     floats = objective.layout.num_params
     one, ten = (objective.bytes_per_lane(torch.randn(n, 100), torch.zeros(n, dtype=torch.long)) for n in (1, 10))

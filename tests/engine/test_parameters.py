@@ -1,3 +1,5 @@
+"""The correspondence between flat vectors and named parameters."""
+
 import pytest
 import torch
 from torch import nn
@@ -27,7 +29,7 @@ def test_vector_and_parameters_correspond():
     assert torch.equal(layout.flatten(other), vector)
 
 
-def test_flatten_copies():
+def test_flatten_returns_a_copy():
     module = net()
     vector = Layout.of(module).flatten(module)
     vector.zero_()
@@ -41,7 +43,7 @@ def test_personal_parameters_come_last():
     assert layout.num_params == 24
 
 
-def test_frozen_and_tied_parameters():
+def test_frozen_and_tied_parameters_are_stored_once():
     module = net()
     module.get_parameter("0.weight").requires_grad_(False)
     assert Layout.of(module).names == ("0.bias", "2.weight")
@@ -50,7 +52,7 @@ def test_frozen_and_tied_parameters():
     assert Layout.of(tied).names == ("0.weight", "0.bias", "1.bias")
 
 
-def test_scalars_are_parameters_too():
+def test_scalar_parameters_are_supported():
     module = nn.Module()
     module.register_parameter("w", nn.Parameter(torch.tensor(3.0)))
     layout = Layout.of(module)
@@ -75,7 +77,7 @@ def mixed():
         (mixed(), r"types \['torch.float32', 'torch.float64'\]; .*write model.float\(\)"),
     ],
 )
-def test_refusals(module, message):
+def test_invalid_arguments_raise(module, message):
     with pytest.raises(ConfigurationError, match=message):
         Layout.of(module)
 
@@ -88,6 +90,6 @@ def test_lazy_layers_are_refused():
         Layout.of(module)
 
 
-def test_a_vector_of_another_model_is_not_loaded():
+def test_vector_of_another_model_is_refused():
     with pytest.raises(CheckpointError, match=r"vector of \(23,\) numbers does not fit a model of 24 parameters"):
         Layout.of(net()).load(net(), torch.zeros(23))

@@ -1,3 +1,5 @@
+"""Threads for the clients of a cohort."""
+
 import threading
 
 import numpy as np
@@ -15,14 +17,14 @@ def _processors(monkeypatch):
     monkeypatch.setattr(crew_module, "num_processors", lambda: 3)
 
 
-def test_never_more_threads_than_torch_may_use_or_the_machine_gives():
+def test_threads_are_limited_by_torch_and_the_machine():
     assert ClientThreads(2).num_threads == 2
     assert ClientThreads(8).num_threads == 3
     assert ClientThreads().num_threads == min(3, torch.get_num_threads())
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_values_come_in_order(threads):
+def test_values_are_in_order(threads):
     def slow_first(i):
         threading.Event().wait(0.02 if i == 0 else 0.0)
         return i * i
@@ -30,7 +32,7 @@ def test_values_come_in_order(threads):
     assert list(ClientThreads(threads).map(slow_first, range(20))) == [i * i for i in range(20)]
 
 
-def test_threads_work_side_by_side_and_each_on_one_processor():
+def test_threads_run_concurrently_on_one_processor_each():
     both, before = threading.Barrier(2, timeout=10), torch.get_num_threads()
 
     def work(_):
@@ -43,7 +45,7 @@ def test_threads_work_side_by_side_and_each_on_one_processor():
     assert torch.get_num_threads() == before
 
 
-def test_who_is_at_work_hands_nothing_over():
+def test_nested_calls_run_in_the_same_thread():
     crew = ClientThreads(2)
 
     def outer(i):
@@ -64,7 +66,7 @@ def test_an_error_in_a_thread_is_raised():
         list(ClientThreads(2).map(fail, range(5)))
 
 
-def test_what_needs_quiet_waits_until_all_are_through():
+def test_exclusive_work_waits_for_all_threads():
     crew, order = ClientThreads(2), []
 
     def work(i):
@@ -82,7 +84,7 @@ steps = st.lists(st.integers(0, 30), min_size=1, max_size=12).map(lambda s: np.s
 
 
 @given(steps, st.sampled_from([1, 2, 3]), st.sampled_from([10, 10**6, 10**9]))
-def test_parts_hold_every_row_once_and_share_the_work(num_steps, threads, products):
+def test_parts_partition_the_rows_and_balance_the_work(num_steps, threads, products):
     crew_module.num_processors, before = (lambda: 3), crew_module.num_processors
     try:
         parts = ClientThreads(threads).parts(num_steps, products, single=False)
@@ -98,12 +100,12 @@ def test_parts_hold_every_row_once_and_share_the_work(num_steps, threads, produc
     ]
 
 
-def test_little_work_is_not_cut():
+def test_little_work_is_not_split():
     assert ClientThreads(2).parts(np.array([5, 5]), 10, single=False) == [slice(0, 2)]
     assert ClientThreads(2).parts(np.array([5, 5]), 10**6, single=False) == [slice(0, 1), slice(1, 2)]
 
 
-def test_beside_a_crew_this_thread_keeps_to_one_processor(monkeypatch):
+def test_main_thread_uses_one_processor_beside_threads(monkeypatch):
     set_to = []
     monkeypatch.setattr(torch, "get_num_threads", lambda: set_to[-1] if set_to else 2)
     monkeypatch.setattr(torch, "set_num_threads", set_to.append)

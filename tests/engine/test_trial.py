@@ -1,4 +1,4 @@
-"""A model is tried once before anything is trained, by simulations and by servers."""
+"""Models are tested once before training, by simulations and by servers."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def experiment(model, algorithm=None, **options):
 
 
 @pytest.mark.parametrize("drive", [Simulation, ServedExperiment.of])
-def test_a_model_that_cannot_be_batched_is_computed_one_by_one(drive):
+def test_model_that_cannot_be_batched_trains_one_by_one(drive):
     with pytest.warns(RuntimeWarning, match="clients are computed one by one, because torch.func.vmap cannot batch"):
         assert drive(experiment(Branch())).objective.engine == "one_by_one"
     with pytest.raises(to.ConfigurationError, match=r"engine='vectorised': .* write engine='one_by_one'"):
@@ -42,14 +42,14 @@ def test_a_model_that_cannot_be_batched_is_computed_one_by_one(drive):
 
 @pytest.mark.parametrize("algorithm", [None, to.folb(to.Sgd(steps=2), cohort_size=3)])
 def test_simulations_and_servers_choose_the_same_engine(algorithm):
-    """That of a block of examples, where clients measure gradients over all of theirs."""
+    """With the block size of full gradients, if clients measure them."""
     model = nn.Sequential(nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 200, 3), nn.Flatten(), nn.Linear(800, 4))
     chosen = [drive(experiment(model, algorithm)).objective.engine for drive in (Simulation, ServedExperiment.of)]
     assert chosen[0] == chosen[1]
     assert chosen[0] == ("vectorised" if algorithm is None else "one_by_one")
 
 
-def test_a_server_trains_what_a_simulation_trains(tmp_path):
+def test_server_trains_what_a_simulation_trains(tmp_path):
     branch = Branch()
     with pytest.warns(RuntimeWarning, match="one by one"):
         simulation = Simulation(experiment(branch))
@@ -64,11 +64,11 @@ def test_a_server_trains_what_a_simulation_trains(tmp_path):
 
 
 @pytest.mark.parametrize("drive", [Simulation, ServedExperiment.of])
-def test_labels_and_inputs_at_the_ends_of_their_range_are_tried(drive):
+def test_labels_and_inputs_at_their_extremes_are_tested(drive):
     small = nn.Linear(16, 3)  # of four classes
     with pytest.raises(to.ConfigurationError, match="the model does not fit the data"):
         drive(experiment(small))
 
 
-def test_the_engine_of_a_client_is_that_of_its_server():
+def test_client_uses_the_engine_of_its_server():
     assert Computer(experiment(Branch()), "one_by_one").objective.engine == "one_by_one"

@@ -1,4 +1,4 @@
-"""What is spent, against the package that counts it, and the noise that a budget needs."""
+"""Accounting compared with dp-accounting, and the noise for a budget."""
 
 import math
 import re
@@ -23,7 +23,7 @@ from turnout.privacy.accounting import at_most
 from turnout.privacy.mechanisms import _replaced, gaussian
 
 
-def test_rounds_without_sampling_cost_what_one_gaussian_mechanism_costs():
+def test_rounds_without_sampling_cost_one_gaussian_mechanism():
     accountant = RdpAccountant()
     accountant.compose(dp_accounting.GaussianDpEvent(4.0), 25)
     exact = epsilon(Release(4.0), 25, 1e-5)
@@ -32,26 +32,26 @@ def test_rounds_without_sampling_cost_what_one_gaussian_mechanism_costs():
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-12])
-def test_the_epsilon_of_one_gaussian_mechanism_is_that_of_the_package(delta):
+def test_epsilon_of_a_gaussian_mechanism_equals_dp_accounting(delta):
     for multiplier in (0.01, 0.3, 1.0, 20.0, 1e3):
         found = epsilon(Release(multiplier), 1, delta)
         assert found == pytest.approx(dp_accounting.get_epsilon_gaussian(multiplier, delta), rel=1e-9, abs=1e-12)
     assert epsilon(Release(1e20), 1, delta) == 0.0
 
 
-def test_clients_who_rest_spend_only_when_they_take_part():
+def test_separation_reduces_the_cost():
     assert epsilon(Release(4.0, separation=5), 25, 1e-5) == epsilon(Release(4.0), 5, 1e-5)
     assert epsilon(Release(4.0, most=3), 25, 1e-5) == epsilon(Release(4.0), 3, 1e-5)
 
 
-def test_sampling_by_the_server_hides_clients():
+def test_secret_sampling_amplifies_privacy():
     sampled, plain = Release(1.0, sampling_rate=0.01), Release(1.0)
     assert epsilon(sampled, 100, 1e-6) == pytest.approx(0.94, abs=0.02)
     assert epsilon(sampled, 100, 1e-6) < epsilon(sampled, 100, 1e-6, "rdp") < epsilon(plain, 100, 1e-6) / 10
 
 
-def test_samples_of_fixed_size_are_counted_for_clients_that_are_replaced():
-    """With all clients drawn it is the Gaussian mechanism, whose sum a client moves by 2 C in the place of C."""
+def test_fixed_size_sampling_uses_the_replacement_relation():
+    """With all clients drawn it is the Gaussian mechanism with sensitivity 2 C instead of C."""
     drawn = Release(4.0, sampling_rate=0.01, sampling="fixed_size")
     everyone = Release(4.0, sampling_rate=1.0, sampling="fixed_size")
     exact = dp_accounting.get_epsilon_gaussian(2.0 / 10.0, 1e-5)
@@ -63,8 +63,8 @@ def test_samples_of_fixed_size_are_counted_for_clients_that_are_replaced():
     )
 
 
-def test_two_clients_of_whom_one_is_drawn_lose_what_integration_says():
-    """One round, m = 1 of N = 2: the mixtures at +1 and -1 or 0 and 0 apart from the other client, in one dimension."""
+def test_one_of_two_clients_equals_numerical_integration():
+    """One round, m = 1 of N = 2: mixtures at +1 and -1, or 0 and 0, around the other client, in one dimension."""
     x = np.linspace(-12, 12, 40001)
     z, other = 2.0, 1.0
 
@@ -82,28 +82,28 @@ def test_two_clients_of_whom_one_is_drawn_lose_what_integration_says():
     [Release(0.0), Release(0.0, separation=10), Release(0.0, sampling_rate=0.02, sampling="fixed_size")],
     ids=["independent", "rests", "fixed size"],
 )
-def test_the_noise_that_a_budget_needs_spends_it(release):
+def test_noise_for_a_budget_spends_it_exactly(release):
     multiplier = noise_multiplier_for(2.0, 1e-6, 60, release)
     spent = replace(release, noise_multiplier=multiplier)
     assert 1.99 < epsilon(spent, 60, 1e-6) <= 2.0 + 1e-9
     assert 55 <= rounds_within(spent, 2.0 + 1e-9, 1e-6, 100) <= 70
 
 
-def test_a_row_of_the_table_never_tells_too_little():
+def test_rows_never_understate_epsilon():
     release = Release(1.0, sampling_rate=0.05)
     exact = [epsilon(release, rounds, 1e-6) for rounds in (75, 76)]
     assert exact[0] < at_most(release, 75, 1e-6) == exact[1]
 
 
-def test_no_row_tells_more_than_the_epsilon_of_the_whole_run():
+def test_no_row_exceeds_the_epsilon_of_the_whole_run():
     release = Release(1.0, sampling_rate=0.05)
     rows = [at_most(release, rounds, 1e-6, total=75) for rounds in range(63, 76)]
     assert rows == sorted(rows)
     assert rows[-1] == epsilon(release, 75, 1e-6)
 
 
-def test_lost_releases_are_spent_with_those_of_the_run():
-    """Of independent noise each counts once; a correlated one moves no further than the dense matrix of both runs says."""
+def test_lost_releases_are_counted_with_the_run():
+    """Each independent release counts once; correlated ones are bounded by the dense matrix of both runs."""
     plain = Release(2.0)
     assert at_most(plain, 6, 1e-5, 9, ((2, 5),)) == epsilon(plain, 9, 1e-5)
     assert at_most(replace(plain, separation=4), 8, 1e-5, 8, ((3, 5),)) == pytest.approx(epsilon(plain, 3, 1e-5))
@@ -114,8 +114,8 @@ def test_lost_releases_are_spent_with_those_of_the_run():
 
 @pytest.mark.parametrize("separation", [1, 2, 3])
 @pytest.mark.parametrize("window", [(2, 6), (3, 4), (0, 6)])
-def test_no_client_moves_a_run_and_its_lost_releases_further_than_is_counted(separation, window):
-    """Against all pairs of participation patterns, equal before the copy was made and free behind it."""
+def test_sensitivity_over_a_run_and_lost_releases_is_bounded(separation, window):
+    """Over all pairs of participation patterns that agree before the copy."""
     n, (first, last) = 6, window
     column = np.array([1.0, 0.5, 0.375, 0.3125, 0.2734375, 0.24609375])
     c = np.array([[column[i - j] if i >= j else 0.0 for j in range(n)] for i in range(n)])
@@ -134,7 +134,7 @@ def test_no_client_moves_a_run_and_its_lost_releases_further_than_is_counted(sep
 
 
 @pytest.mark.parametrize("value", [1e-300, 1e-9, -1.0, 1e300, math.inf, math.nan, True, "2"])
-def test_noise_that_no_number_can_hold_is_refused(value):
+def test_unrepresentable_noise_is_refused(value):
     for piece in (PrivateSum, DivideByNoisySum, DivideByNoisyCurvature, NoiseShare):
         with pytest.raises(ConfigurationError, match=r"noise_multiplier: got .*a number from 0\.001 to 1,000,000"):
             piece(noise_multiplier=value)
@@ -143,18 +143,18 @@ def test_noise_that_no_number_can_hold_is_refused(value):
 
 
 @pytest.mark.parametrize("sampling", [{}, {"sampling_rate": 0.1}, {"sampling_rate": 0.1, "sampling": "fixed_size"}])
-def test_almost_no_noise_costs_all(sampling):
+def test_almost_no_noise_costs_infinite_epsilon(sampling):
     assert epsilon(Release(1e-300, **sampling), 10, 1e-5) == math.inf
     assert 1e4 < epsilon(Release(1e-2, **sampling), 10, 1e-5) < math.inf
 
 
-def test_nothing_done_costs_nothing_and_no_noise_costs_all():
+def test_zero_rounds_cost_nothing_and_zero_noise_costs_infinity():
     assert epsilon(Release(1.0), 0, 1e-5) == 0.0
     assert epsilon(Release(0.0), 1, 1e-5) == math.inf
 
 
 @pytest.mark.parametrize(("missing", "named"), [("dp_accounting", "dp-accounting"), ("scipy.optimize", "SciPy")])
-def test_the_error_without_a_package_says_what_to_install(monkeypatch, missing, named):
+def test_missing_package_names_what_to_install(monkeypatch, missing, named):
     monkeypatch.setitem(sys.modules, missing, None)
     gaussian.cache_clear()
     with pytest.raises(
@@ -163,20 +163,20 @@ def test_the_error_without_a_package_says_what_to_install(monkeypatch, missing, 
         noise_multiplier_for(2.0, 1e-5, 7, Release(0.0)) if named != "SciPy" else epsilon(Release(1.0), 7, 1e-5)
 
 
-def test_the_extra_declares_what_counting_imports():
+def test_extra_declares_the_imports_of_accounting():
     settings = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
     declared = {re.split("[>=<]", each)[0] for each in settings["project"]["optional-dependencies"]["privacy"]}
     assert declared == {"dp-accounting", "scipy"}
 
 
 @pytest.mark.parametrize("rate", [1e-3, 0.5, 1.0])
-def test_little_noise_over_very_many_sampled_rounds_is_counted_at_once(rate):
-    """The attack: settings whose distribution of losses took minutes or all memory, at an epsilon of thousands."""
+def test_little_noise_over_many_sampled_rounds_is_counted_quickly(rate):
+    """The attack: settings whose privacy loss distribution took minutes or all memory."""
     spent = epsilon(Release(0.05, sampling_rate=rate), 10**6, 1e-5)
     assert 200.0 < spent <= epsilon(Release(0.05), 10**6, 1e-5)
 
 
-def test_a_sample_of_one_client_among_billions_costs_something():
-    """A share below 1e-9 was rounded to none."""
+def test_sample_of_one_client_among_billions_has_a_cost():
+    """A fraction below 1e-9 was rounded to zero."""
     costs = [_replaced(1.0, 1 / n)[1][0] for n in (2**20, 2**31, 2**33)]
     assert costs[0] > costs[1] > costs[2] > 0.0

@@ -1,4 +1,4 @@
-"""Sensitivity against brute force, streams of noise against matrices, and the error that is known of them."""
+"""Sensitivity compared with brute force, streams of noise with matrices, and errors with known values."""
 
 from itertools import combinations, pairwise
 
@@ -23,7 +23,7 @@ def matrix(column):
 
 @settings(max_examples=60, deadline=None)
 @given(FALLING, st.integers(1, 4), st.integers(1, 3))
-def test_no_pattern_of_participation_moves_more_than_the_sensitivity(column, separation, most):
+def test_no_participation_pattern_exceeds_the_sensitivity(column, separation, most):
     c, found = matrix(column), 0.0
     for times in range(1, most + 1):
         for rounds in combinations(range(len(column)), times):
@@ -32,13 +32,13 @@ def test_no_pattern_of_participation_moves_more_than_the_sensitivity(column, sep
     assert sensitivity(column, separation, most) == pytest.approx(found, rel=1e-9)
 
 
-def test_coefficients_that_grow_have_no_such_bound():
+def test_increasing_coefficients_are_refused():
     with pytest.raises(ValueError, match="must be positive and must not grow"):
         sensitivity(np.array([1.0, 0.5, 0.6]), 1)
 
 
 @pytest.mark.parametrize("correlation", [BandedSquareRoot(), BandedSquareRoot(bands=7), BufferedToeplitz(2)])
-def test_streamed_noise_is_the_inverse_matrix_times_the_noise(correlation):
+def test_streamed_noise_equals_the_inverse_matrix_times_noise(correlation):
     plan = (12, 4, None)
     noise = torch.randn(12, 3, dtype=torch.float64)
     state = {name: value.double() if value.dim() else value for name, value in correlation.init((3,), *plan).items()}
@@ -50,8 +50,8 @@ def test_streamed_noise_is_the_inverse_matrix_times_the_noise(correlation):
     np.testing.assert_allclose(torch.stack(streamed).numpy(), expected, atol=1e-10)
 
 
-def test_noise_that_is_written_over_can_be_put_back():
-    """A step that is taken back, and taken again, is as one that was taken once."""
+def test_overwritten_noise_can_be_restored():
+    """A step that is undone and repeated equals one that is taken once."""
     correlation, plan = BandedSquareRoot(), (12, 4, None)
     state, row = correlation.init((3,), *plan), torch.ones(3)
     for _ in range(5):
@@ -67,7 +67,7 @@ def test_noise_that_is_written_over_can_be_put_back():
 
 
 @pytest.mark.parametrize(("separation", "times"), [(10, 2.6), (50, 4.4), (100, 5.1)])
-def test_errors_of_prefix_sums_are_as_much_smaller_as_published(separation, times):
+def test_prefix_sum_errors_match_published_ratios(separation, times):
     independent, banded = (
         prefix_sum_error(each.coefficients(500, separation, None), separation)
         for each in (Independent(), BandedSquareRoot())
@@ -75,15 +75,15 @@ def test_errors_of_prefix_sums_are_as_much_smaller_as_published(separation, time
     assert independent / banded == pytest.approx(times, abs=0.05)
 
 
-def test_buffers_come_near_the_bands_with_a_twentieth_of_their_memory():
+def test_buffers_approach_bands_with_a_twentieth_of_the_memory():
     plan = (200, 40, None)
     few, many = (prefix_sum_error(each.coefficients(*plan), 40) for each in (BufferedToeplitz(3), BandedSquareRoot()))
     assert few < 1.06 * many
 
 
 @pytest.mark.parametrize(("rounds", "separation", "most"), [(23, 4, None), (30, 7, 2), (9, 1, 3), (6, 20, None)])
-def test_what_the_search_makes_least_is_the_error_of_prefix_sums(rounds, separation, most):
-    """At random gaps, with its derivative by differences."""
+def test_search_minimises_the_prefix_sum_error(rounds, separation, most):
+    """At random gaps; its derivative by differences."""
     free = np.random.default_rng(rounds).normal(size=6)
     found, slope = _error_and_slope(free, rounds, separation, most)
     rates, roots = _interlaced(torch.from_numpy(free))
@@ -97,12 +97,12 @@ def test_what_the_search_makes_least_is_the_error_of_prefix_sums(rounds, separat
 @pytest.mark.parametrize(
     ("plan", "known"), [((500, 10, None), 41.5931), ((500, 100, None), 7.1619), ((2000, 100, 5), 9.754)]
 )
-def test_the_search_ends_where_a_search_without_derivatives_did_or_below(plan, known):
-    """Nelder and Mead's, of 1,600 evaluations, found 41.5930, 7.1618 and 10.3217 (four buffers)."""
+def test_search_is_at_least_as_good_as_nelder_mead(plan, known):
+    """With 1,600 evaluations Nelder-Mead found 41.5930, 7.1618 and 10.3217 (four buffers)."""
     assert prefix_sum_error(BufferedToeplitz(4).coefficients(*plan), *plan[1:]) < known
 
 
-def test_errors_of_options():
+def test_invalid_options_raise():
     with pytest.raises(ConfigurationError, match="bands"):
         BandedSquareRoot(bands=0)
     with pytest.raises(ConfigurationError, match="buffers"):

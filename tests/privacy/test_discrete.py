@@ -1,4 +1,4 @@
-"""Gaussian noise on the whole numbers: its probabilities, and what a sum of shares costs."""
+"""Discrete Gaussian noise: probabilities, and the cost of a sum of shares."""
 
 import math
 
@@ -17,7 +17,7 @@ def chances(number, seed=0):
     return torch.from_numpy(np.random.default_rng(seed).random(number))
 
 
-def test_numbers_have_the_probabilities_of_a_discrete_gaussian():
+def test_probabilities_are_those_of_a_discrete_gaussian():
     drawn = discrete_gaussian(chances(400_000), FINEST)
     assert torch.equal(drawn, drawn.round())
     values = np.arange(-60, 61)
@@ -30,7 +30,7 @@ def test_numbers_have_the_probabilities_of_a_discrete_gaussian():
 
 
 @pytest.mark.parametrize("deviation", [4.0, 100.3, 2.0**17])
-def test_noise_is_symmetric_and_as_wide_as_it_says(deviation):
+def test_noise_is_symmetric_with_the_requested_deviation(deviation):
     chance = chances(200_000, 1)
     drawn = discrete_gaussian(chance, deviation)
     assert torch.equal(discrete_gaussian(1.0 - chance, deviation), -drawn)
@@ -42,7 +42,7 @@ def test_noise_is_symmetric_and_as_wide_as_it_says(deviation):
 
 
 def test_shares_on_the_finest_grid_cost_as_much_as_gaussian_noise():
-    """tau of a billion shares, times sqrt(P) of a trillion parameters, is nothing beside any noise multiplier."""
+    """tau of a billion shares, times sqrt(P) of a trillion parameters, is negligible."""
     shares, num_params = 1e9, 1e12
     tau = 10 * sum(math.exp(-2 * math.pi**2 * FINEST**2 * k / (k + 1)) for k in range(1, 1000))
     tau += 10 * shares * math.exp(-2 * math.pi**2 * FINEST**2 * 0.999)
@@ -50,8 +50,8 @@ def test_shares_on_the_finest_grid_cost_as_much_as_gaussian_noise():
 
 
 @pytest.mark.parametrize("multiplier", [0.5, 1.0, 3.0, 20.0])
-def test_epsilon_of_discrete_noise_is_that_of_its_renyi_divergence(multiplier):
-    """It bounds Gaussian noise, of which all is known, by little; the optimum over all orders is found."""
+def test_epsilon_of_discrete_noise_follows_its_renyi_divergence(multiplier):
+    """It is slightly above that of Gaussian noise; the optimum over all orders is found."""
     release = privacy.Release(multiplier, is_discrete=True)
     found, exact = (privacy.epsilon(each, 1, 1e-5) for each in (release, privacy.Release(multiplier)))
     assert exact < found < 1.15 * exact + 0.01

@@ -1,4 +1,4 @@
-"""The noise of a private simulation has more seeds than anybody could try out, or meet twice."""
+"""Seeds of noise in private simulations cannot be enumerated and do not collide."""
 
 from dataclasses import replace
 
@@ -9,8 +9,8 @@ from turnout.core.random import stream
 from turnout.privacy.noise import gaussian
 
 
-def test_two_releases_whose_seeds_agree_in_32_bits_have_different_noise():
-    """The attack: of 50,067 releases two have seeds that agree in the 32 bits which a generator of torch takes on a CPU."""
+def test_releases_whose_seeds_agree_in_32_bits_have_different_noise():
+    """The attack: two of 50,067 releases have seeds that agree in the 32 bits of torch's CPU generator."""
     known, pair = federation(), (45_860, 50_066)
     first, second = (stream("noise of the model", known.seed, release) & (2**32 - 1) for release in pair)
     assert first == second
@@ -18,7 +18,7 @@ def test_two_releases_whose_seeds_agree_in_32_bits_have_different_noise():
     assert not torch.equal(one, two)
 
 
-def test_noise_is_a_function_of_purpose_seed_and_release_and_of_a_secret():
+def test_noise_is_a_function_of_purpose_seed_release_and_secret():
     known = federation()
     drawn = [
         gaussian("noise of the model", known, 0, 10_000),

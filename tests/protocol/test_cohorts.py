@@ -1,4 +1,4 @@
-"""What a selection of one's own returns is checked before clients are asked."""
+"""Cohorts of user-defined selections are validated before clients receive tasks."""
 
 import contextlib
 from dataclasses import dataclass
@@ -64,25 +64,25 @@ CASES = [
 
 
 @pytest.mark.parametrize(("selection", "population", "message"), CASES)
-def test_clients_who_cannot_be_asked_are_refused(selection, population, message):
+def test_invalid_clients_are_refused(selection, population, message):
     with pytest.raises(to.ConfigurationError, match=message):
         run(selection, population)
 
 
-def test_by_the_clock_too():
+def test_invalid_clients_are_refused_with_a_clock():
     clocked = to.Population(to.availability.Trace(((5, 0, 9),)), to.speed.Speed(), seconds_per_round=100.0)
     with pytest.raises(to.ConfigurationError, match="client 0, who is not available"):
         run(Chosen((0, 1)), clocked, to.pace.Rounds(deadline=50.0))
 
 
-def test_clients_who_can_be_asked_take_part():
+def test_valid_clients_participate():
     assert run(Chosen((1, 3))) == [1, 3]
     assert run(Listed((1, 3))) == [1, 3]
     assert run(Chosen((5,)), ONLY_FIVE) == [5]
     assert run(Twice((1, 1, 3))) == [1, 3]
 
 
-def test_a_server_refuses_them_too(tmp_path):
+def test_server_refuses_invalid_clients(tmp_path):
     experiment = to.Experiment(DATA, to.models.Logistic(), to.fedavg(LOCAL, also=(Chosen((0, N)),)), rounds=2)
     world = World(experiment, tmp_path)
     with contextlib.closing(world), pytest.raises(PieceFailed, match=rf"Chosen.select returned client {N}"):

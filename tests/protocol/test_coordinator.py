@@ -1,4 +1,4 @@
-"""A server without clock and data, told by hand what happens."""
+"""The coordinator with events given by hand."""
 
 from dataclasses import replace
 from typing import Any
@@ -71,7 +71,7 @@ def all_report(coordinator, ask):
         coordinator.scheduler.reported(1.0, client, task, ask.version)
 
 
-def test_a_round_measures_chooses_and_trains():
+def test_round_measures_selects_and_trains():
     coordinator = server(fednu(cohort_size=3), Rounds())
     coordinator.scheduler.start(0.0)
     measure = told(coordinator, 0.0)
@@ -95,7 +95,7 @@ def test_a_round_measures_chooses_and_trains():
     assert told(coordinator, 1.0).phase == "measure"
 
 
-def test_all_prepare_before_the_first_round_and_never_again():
+def test_preparation_happens_once_before_the_first_round():
     coordinator = server(scaffold_p(cohort_size=2), Rounds(deadline=9.0))
     coordinator.scheduler.start(0.0)
     prepare = told(coordinator, 0.0)
@@ -116,7 +116,7 @@ def test_all_prepare_before_the_first_round_and_never_again():
 
 
 @pytest.mark.parametrize("algorithm", [fednu(cohort_size=2), folb_two_set(cohort_size=2), scaffold_p(cohort_size=2)])
-def test_a_buffer_has_no_phases(algorithm):
+def test_buffer_has_no_phases(algorithm):
     with pytest.raises(
         ConfigurationError,
         match=r"Buffered trains and does nothing else, it cannot (measure|prepare): write the pace Rounds\(\)",
@@ -124,7 +124,7 @@ def test_a_buffer_has_no_phases(algorithm):
         Buffered(2).bind(N, algorithm)
 
 
-def test_a_restart_between_measuring_and_training_changes_nothing():
+def test_restart_between_measuring_and_training_changes_nothing():
     def until_trained(coordinator):
         train = told(coordinator, 1.0)
         all_report(coordinator, train)
@@ -146,8 +146,8 @@ def test_a_restart_between_measuring_and_training_changes_nothing():
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 9999), waits=st.sampled_from(["never", "if_current"]))
-def test_a_client_is_told_how_often_it_had_the_version_as_the_step_counts_it(seed, waits):
-    """What a network says when it gives a task, and what a simulation finds out at the step, are the same."""
+def test_repeat_count_of_a_task_equals_that_at_the_step(seed, waits):
+    """A network announces it with the task, and a simulation computes it at the step."""
     coordinator, rng = server(fedbuff(), Buffered(4, waits=waits)), np.random.default_rng(seed)
     coordinator.scheduler.start(0.0)
     repeats, versions, steps = {}, {}, 0
@@ -175,7 +175,7 @@ GROWING = [name for name in ALGORITHMS if name not in ("known_statistics", "feds
 
 
 @pytest.mark.parametrize("name", GROWING)
-def test_before_the_first_step_a_federation_that_has_grown_is_one_that_was_larger(name):
+def test_growth_before_the_first_step_equals_a_larger_federation(name):
     adapters = (Adapter("layer", 0, 2, 1, 2, 2, 0.5),)
     algorithm = recipe(name, cohort_size=2)
     few, many = (replace(federation(number, P), adapters=adapters) for number in (N, N + 3))
@@ -188,7 +188,7 @@ def test_before_the_first_step_a_federation_that_has_grown_is_one_that_was_large
             torch.testing.assert_close(found.slots[place][key], value, msg=f"{place}.{key}")
 
 
-def test_what_is_kept_in_the_mean_is_kept_when_clients_come():
+def test_means_over_clients_survive_growth():
     algorithm, few, many = scaffold_p(cohort_size=2), federation(N, P), federation(2 * N, P)
     state = algorithm.init(torch.zeros(P, dtype=torch.float64), few)
     state.slots["controls"]["control"] += 1.0
@@ -201,7 +201,7 @@ def test_what_is_kept_in_the_mean_is_kept_when_clients_come():
     torch.testing.assert_close(slot["mean"], slot["table"].mean(dim=0))
 
 
-def test_the_first_interval_of_a_newcomer_begins_when_it_comes():
+def test_first_interval_of_a_new_client_begins_at_its_enrolment():
     algorithm, few, many = fedau(cutoff=5), federation(N, P), federation(N + 1, P)
     state = replace(algorithm.init(torch.zeros(P, dtype=torch.float64), few), version=40)
     weighting = grown(algorithm, state, few, many).slots["weighting.0"]
@@ -212,7 +212,7 @@ def test_the_first_interval_of_a_newcomer_begins_when_it_comes():
     assert omega.tolist() == [5.0] * N + [1.0]  # the others were away for eight times the cutoff
 
 
-def test_clients_enrol_while_a_run_goes_on():
+def test_clients_enrol_during_a_run():
     here = Here()
     coordinator = server(average_all(), Rounds(), here)
     coordinator.scheduler.start(0.0)
@@ -238,7 +238,7 @@ def test_clients_enrol_while_a_run_goes_on():
         (fedau(groups=(0, 1) * 3), "groups names a group for each of 6 clients, and more have come"),
     ],
 )
-def test_what_was_told_of_every_client_cannot_grow(algorithm, message):
+def test_options_per_client_prevent_growth(algorithm, message):
     few = federation(N, P)
     with pytest.raises(ConfigurationError, match=message):
         grown(algorithm, algorithm.init(torch.zeros(P, dtype=torch.float64), few), few, federation(N + 1, P))

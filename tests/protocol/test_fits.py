@@ -1,5 +1,5 @@
 # ruff: noqa: ARG002  # pieces as users write them
-"""What a piece needs of its drivers is declared by the piece, and refused in one place."""
+"""Requirements of pieces on drivers are declared by the piece and checked in one place."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +48,7 @@ class AtHome(Guard):
         return report
 
 
-def test_a_piece_of_a_user_is_refused_with_its_own_reason():
+def test_user_piece_is_refused_with_its_own_reason():
     with pytest.raises(
         ConfigurationError,
         match=r"^OfOneVersion: it compares the losses of one version: write a pace with rounds, such as Rounds\(\)$",
@@ -61,7 +61,7 @@ def test_a_piece_of_a_user_is_refused_with_its_own_reason():
     assert Simulation(run_of(OfOneVersion(), to.weighting.DivideBySum(), pace=to.pace.Rounds()))
 
 
-def test_a_piece_that_needs_a_simulation_is_refused_by_a_server_alone():
+def test_piece_that_needs_a_simulation_is_refused_only_by_a_server():
     run = run_of(AtHome(), pace=to.pace.Rounds())
     Simulation(run)
     with pytest.raises(
@@ -77,7 +77,7 @@ def test_a_piece_that_needs_a_simulation_is_refused_by_a_server_alone():
 
 
 @pytest.mark.parametrize("seconds", [None, 5.0])
-def test_rounds_with_a_deadline_are_rounds(seconds):
+def test_rounds_with_a_deadline_count_as_rounds(seconds):
     check_pace(to.pace.Rounds(deadline=seconds), to.scaffold(LOCAL))
     with pytest.raises(ConfigurationError, match=r"keep \(control\) minus their own; .* Buffered may mix several"):
         check_pace(BUFFER, to.scaffold(LOCAL, also=(to.selection.AllAvailable(),)))
@@ -112,8 +112,8 @@ class Pulled(Correction):
 
 
 @pytest.mark.parametrize(("pace", "drops"), [(BUFFER, False), (to.pace.Buffered(3, max_staleness=1), True)])
-def test_client_memory_moves_by_the_reports_that_a_buffer_uses(pace, drops):
-    """A step is the mean of three reports: the model has moved by a third of what all clients remember."""
+def test_client_memory_is_updated_by_reports_used_in_a_buffer(pace, drops):
+    """A step is the mean of three reports, so the model has moved by a third of the remembered sum."""
     simulation = Simulation(run_of(Travelled(), pace=pace))
     start = simulation.state.params.clone()
     for _ in range(9):
@@ -126,7 +126,7 @@ def test_client_memory_moves_by_the_reports_that_a_buffer_uses(pace, drops):
     assert times.max() > 1
 
 
-def test_client_memory_moves_by_the_reports_that_a_server_takes(tmp_path):
+def test_client_memory_is_updated_by_reports_accepted_by_a_server(tmp_path):
     deployed = World(run_of(Travelled()), tmp_path)
     try:
         start = deployed.host.driver.params.double().clone()

@@ -1,4 +1,4 @@
-"""The one loop over the actions of a pace, with a driver that writes down what it is told."""
+"""The loop over the actions of a pace, with a driver that records its calls."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -53,7 +53,7 @@ def server() -> Any:
     return SimpleNamespace(batch=lambda action: action, take=lambda batch, reports: (batch.version, reports))
 
 
-def test_actions_are_carried_out_up_to_the_next_that_needs_a_model():
+def test_actions_are_executed_up_to_one_that_needs_a_model():
     ask, drop, timer, gather = (
         Ask((3,), (5,), 3),
         Drop((2,), (7,), "late"),
@@ -68,7 +68,7 @@ def test_actions_are_carried_out_up_to_the_next_that_needs_a_model():
     assert driver.notes == [ask, drop, timer, ask]
 
 
-def test_a_step_is_taken_without_the_reports_that_raise():
+def test_step_omits_reports_that_raise():
     driver = Notes(bad=(0, 2))
     assert use(server(), driver, STEP, driver) == (3, [1])
     drops = [Drop([0], [5], "unusable"), Drop([2], [7], "unusable")]
@@ -76,7 +76,7 @@ def test_a_step_is_taken_without_the_reports_that_raise():
 
 
 @pytest.mark.parametrize(("blames", "drops"), [(False, True), (True, False)])
-def test_an_error_that_no_report_is_to_blame_for_is_raised(blames, drops):
+def test_error_without_responsible_report_is_raised(blames, drops):
     driver = Notes(bad=(1,), blames=blames)
     with pytest.raises(KeyError):
         use(server(), driver, STEP, driver if drops else None)

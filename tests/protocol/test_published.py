@@ -1,4 +1,4 @@
-"""Tables of private runs hold what epsilon covers or is public, and nothing else that tells of clients' data."""
+"""Tables of private runs contain only public values and those that epsilon covers."""
 
 import json
 from dataclasses import replace
@@ -65,8 +65,8 @@ def known(table):
 
 
 @pytest.mark.parametrize("algorithm", [PRIVATE, BY_DATA, SAMPLED], ids=["timing", "own data", "sampled"])
-def test_a_client_whose_reports_hold_nan_changes_nothing_beside_figures_of_models(algorithm):
-    """The attack: all figures of the tables of two neighbours, of which only those of noised models may differ."""
+def test_client_with_nan_changes_only_figures_of_noised_models(algorithm):
+    """The attack: compare all figures of the tables of two neighbouring federations."""
     (one, rows), (other, other_rows) = (
         run(algorithm, data, record_weights=True) for data in (classification(), neighbour(classification()))
     )
@@ -81,7 +81,7 @@ def test_a_client_whose_reports_hold_nan_changes_nothing_beside_figures_of_model
     assert all(value.isfinite().all() for value in other.state_dict().values())
 
 
-def test_what_is_left_out_follows_from_sampling_and_weights():
+def test_omitted_columns_follow_from_sampling_and_weights():
     timing, own, sampled = (run(algorithm, record_weights=True)[0] for algorithm in (PRIVATE, BY_DATA, SAMPLED))
     for result in (timing, own, sampled):
         assert not known(result.rounds) & {"local_loss", "num_dropped", "train_loss", "train_accuracy"}
@@ -100,25 +100,25 @@ def test_what_is_left_out_follows_from_sampling_and_weights():
     assert "num_participants" not in sampled.summary()
 
 
-def test_other_runs_are_recorded_as_ever():
+def test_runs_without_privacy_record_everything():
     for algorithm in (to.fedavg(), to.fedau(also=(PrivateSum(noise_multiplier=0.0),))):
         everything = Published(algorithm)
         assert everything.row({"local_loss": 1.0, "mine": 2}) == {"local_loss": 1.0, "mine": 2}
         assert everything.clients({"num_examples": [1]}) == {"num_examples": [1]}
 
 
-def test_columns_that_nobody_knows_are_left_out():
+def test_unknown_columns_are_omitted():
     assert Published(PRIVATE).row({"mine": 1.0, "epsilon": 2.0}) == {"epsilon": 2.0}
 
 
-def test_the_guide_names_all_columns_that_are_published():
+def test_guide_names_all_published_columns():
     names = (value for name, value in vars(published).items() if name.startswith(("_OF", "_CLIENTS")))
     for column in set().union(*names) - {"round", "client", "name", "byzantine"}:
         assert f"`{column}`" in GUIDE, column
 
 
-def test_a_private_run_does_not_end_by_what_clients_data_are():
-    """Of all clients reports are bad; the run goes on with noise, as one of clients without data does."""
+def test_private_run_does_not_stop_because_of_clients_data():
+    """All reports are invalid; the run continues with noise, as with clients without data."""
     data = classification()
     data = replace(data, train=Shards(data.train.x * 1e30, data.train.y, data.train.offsets))
     simulation = Simulation(to.Experiment(data, to.models.Logistic(), PRIVATE, rounds=8, evaluate_every=8))
@@ -127,8 +127,8 @@ def test_a_private_run_does_not_end_by_what_clients_data_are():
     assert np.isfinite(simulation.row["update_norm"])
 
 
-def test_the_settings_of_a_private_run_tell_nothing_of_data(tmp_path):
-    """The attack: what trackers, reports and model cards of two federations have that differ in one client."""
+def test_settings_of_a_private_run_reveal_no_data(tmp_path):
+    """The attack: compare trackers, reports and model cards of federations that differ in one client."""
     settings, pages = [], []
 
     class Settings(to.Callback):
@@ -151,14 +151,14 @@ def test_the_settings_of_a_private_run_tell_nothing_of_data(tmp_path):
     assert json.loads(settings[2])["data"]["num_examples"] == len(classification().train.x)
 
 
-def test_clients_who_opt_in_by_the_model_are_refused():
+def test_opting_by_the_model_is_refused():
     population = to.Population(requirement=to.requirement.WarmUp(2), opting=to.behaviour.Opting())
     with pytest.raises(ConfigurationError, match="opting: whether a client opts in follows from what the model does"):
         to.Experiment(classification(), to.models.Logistic(), PRIVATE, population, rounds=2)
 
 
-def test_durations_tell_no_numbers_of_examples():
-    """The attack: two federations that differ in how many examples one client has, which trains for epochs or for steps."""
+def test_durations_do_not_reveal_numbers_of_examples():
+    """The attack: federations that differ in the number of examples of one client, with epochs or steps."""
     slow = to.Population(speed=to.speed.Speed(compute=to.delay.Constant(1.0)))
     more = classification(sizes=(40, 5, 1600, 33, 48, 20, 9, 64))
     for local, told in ((to.Sgd(steps=2), True), (to.Sgd(steps=None, epochs=1), False)):
@@ -170,8 +170,8 @@ def test_durations_tell_no_numbers_of_examples():
             assert one["simulated_seconds"].to_pylist() == other["simulated_seconds"].to_pylist()
 
 
-def test_figures_of_personal_models_are_left_out():
-    """The attack: models of single clients have no noise, and their test scores tell of the data of each."""
+def test_figures_of_personal_models_are_omitted():
+    """The attack: personal models have no noise, and their scores reveal data of their clients."""
     algorithm = to.ditto(to.Sgd(steps=2), cohort_size=3, also=(PrivateSum(noise_multiplier=2.0, cohort=3),))
     data = [classification(), neighbour(classification())]
     (one, rows), (other, _) = (run(algorithm, replace(it, test=None, client_test=data[0].train)) for it in data)
@@ -182,8 +182,8 @@ def test_figures_of_personal_models_are_left_out():
     assert "test_accuracy" not in known(one.clients)
 
 
-def test_weights_that_depend_on_the_examples_of_all_clients_are_refused():
-    """The attack: all labels of one client change, and with balanced weights the updates of all others do."""
+def test_weights_by_examples_of_all_clients_are_refused():
+    """The attack: with balanced weights, other labels of one client change the updates of all others."""
     data = classification()
     options: dict[str, Any] = {"model": to.models.Logistic(), "algorithm": PRIVATE, "rounds": 2}
     for weights in ("balanced", (1.0, 2.0, 3.0, 4.0)):

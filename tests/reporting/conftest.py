@@ -1,4 +1,4 @@
-"""Made-up runs that look like real ones, for the tests of reports."""
+"""Synthetic runs for tests of reports."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Requirements of clients, in tables, pictures and the page: named as people say it, and absent where nobody asked."""
+"""Requirements of clients in tables, figures and the page."""
 
 import io
 import re
@@ -36,7 +36,7 @@ def text_of(records):
     return console.export_text()
 
 
-def test_columns_have_the_papers_names_for_all_kinds_of_clients():
+def test_columns_use_the_papers_names():
     assert label("appeal_test") == "GM-Appeal (test)"
     assert label("unseen_appeal_train") == "GM-Appeal (train), unseen"
     assert label("tuned_preferred_accuracy") == "preferred-model accuracy, tuned (%)"
@@ -45,7 +45,7 @@ def test_columns_have_the_papers_names_for_all_kinds_of_clients():
     assert label("unseen_test_accuracy") == "unseen test accuracy (%)", "no column of appeal"
 
 
-def test_a_comparison_shows_them_beneath_its_results():
+def test_comparison_shows_requirements_below_its_results():
     text = text_of([run(), run("fedavg", pool=2, appeal_test=0.04)])
     assert "Requirements of clients" in text
     assert re.search(r"maxfl +0\.38 +0\.40 +70\.1 +88\.3 +44", text), "the pool is a whole number: 43.5 rounds to even"
@@ -54,7 +54,7 @@ def test_a_comparison_shows_them_beneath_its_results():
     assert "tuning" not in text
 
 
-def test_every_kind_of_clients_has_a_table_of_its_own():
+def test_each_kind_of_clients_has_a_table():
     record = run(unseen_appeal_test=0.39, tuned_appeal_test=0.55, unseen_tuned_appeal_test=0.56)
     found = appeal_cells(comparison([record]))
     assert [(keys[0], lines[0][0][0]) for keys, lines in found.values()] == [
@@ -80,7 +80,7 @@ def test_final_figures_are_means_over_the_window():
     assert "appeal_test_mean" in csv(rows)
 
 
-def test_the_best_stands_out_and_more_in_the_pool_is_better():
+def test_best_value_is_marked_and_larger_pools_are_better():
     others = [run("fedavg", seed, pool=2, appeal_test=0.04) for seed in range(2)]
     rows = comparison([run(), run(seed=1), *others])
     (keys, lines), *_ = appeal_cells(rows).values()
@@ -92,18 +92,18 @@ def test_the_best_stands_out_and_more_in_the_pool_is_better():
 
 
 @pytest.mark.parametrize(("metric", "text"), [("pool", "44"), ("appeal_test", "0.375"), ("client_accuracy", "70.1")])
-def test_measures_are_printed_like_what_they_are(metric, text):
+def test_measures_have_their_number_formats(metric, text):
     measure = Measure("final", metric)
     assert measure.number(measure.of(run())) == text
 
 
-def test_a_pool_has_whole_ticks():
+def test_pool_axis_has_integer_ticks():
     axes = curves([run(pool=1)], "pool").axes[0]
     assert axes.get_ylabel() == "clients in the pool"
     assert all(tick == round(tick) for tick in axes.get_yticks())
 
 
-def test_the_page_has_tables_and_pictures_of_them(tmp_path):
+def test_page_has_tables_and_figures_of_requirements(tmp_path):
     records = [run(unseen_appeal_test=0.39), run("fedavg", pool=2, unseen_appeal_test=0.07)]
     page = write_report(records, tmp_path / "r.html").read_text(encoding="utf-8")
     whole = Page(page)  # every tag is closed
@@ -116,5 +116,5 @@ def test_the_page_has_tables_and_pictures_of_them(tmp_path):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_page_of_runs_without_requirements_has_nothing_of_it(tmp_path, six_by_three):
+def test_page_without_requirements_omits_them(tmp_path, six_by_three):
     assert "Requirements of clients" not in write_report(six_by_three, tmp_path / "o.html").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Accuracies of groups of labels in comparisons and reports."""
+"""Accuracies by groups of labels in comparisons and reports."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def record(algorithm, of_few, of_many):
 RECORDS = [record("fedbuff", 0.25, 0.75), record("fedstaleweight", 0.5, 0.625)]
 
 
-def test_a_column_for_each_group():
+def test_each_group_has_a_column():
     rows = comparison(RECORDS)
     keys = by_labels(rows)
     assert keys == ["test_accuracy_of_0_1", "test_accuracy_of_2"]
@@ -32,8 +32,8 @@ def test_a_column_for_each_group():
     assert "test_accuracy_of_0_1_mean" in csv(rows)
 
 
-def test_they_are_of_tests_wherever_the_tests_are():
-    """Clients without test examples are compared by their training accuracy, and the model by its tests all the same."""
+def test_groups_use_the_same_examples_as_other_accuracies():
+    """Without client tests, clients are compared by training accuracy, and the model by its test set."""
     history = History()
     pooled = {"test_accuracy": 0.5, "test_accuracy_of_0": 0.3, "test_accuracy_of_1": 0.7}
     history.record(round=1, train_accuracy=0.9, train_accuracy_of_0=0.9, train_accuracy_of_1=0.9, **pooled)
@@ -47,18 +47,18 @@ def test_they_are_of_tests_wherever_the_tests_are():
     assert by_labels(comparison([RunRecord("fedbuff", 0, history)])) == ["train_accuracy_of_0"]
 
 
-def test_they_are_accuracies_in_words_and_in_percent():
+def test_groups_are_named_and_shown_in_percent():
     assert scale_of("train_accuracy_of_3_4") == 100
     assert scale_of("weight_of_3") == 1
     assert label("train_accuracy_of_3_4") == "training accuracy of labels 3, 4 (%)"
 
 
-def test_a_report_has_a_section_of_them_where_runs_do(tmp_path):
+def test_report_has_a_section_for_label_groups(tmp_path):
     page = write_report(RECORDS, tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Accuracy by labels" in page
     assert "Test accuracy of labels 0, 1</h3>" in page
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_report_of_other_runs_has_no_section_of_them(tmp_path, make_run):
+def test_report_without_label_groups_omits_the_section(tmp_path, make_run):
     assert "by labels" not in write_report([make_run("fedau", 0)], tmp_path / "other.html").read_text(encoding="utf-8")

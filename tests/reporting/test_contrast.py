@@ -1,4 +1,4 @@
-"""Colours of figures and pages against what lies behind them: the contrast of WCAG 2, at least 3:1 and, of text, 4.5:1."""
+"""Contrast of figures and pages by WCAG 2: at least 3:1, and 4.5:1 for text."""
 
 import re
 from importlib.resources import files
@@ -37,14 +37,14 @@ def themes():
     return {"light": light, "dark": light | dark}
 
 
-def test_contrasts_that_are_known():
+def test_known_contrasts_are_computed():
     assert contrast(WHITE, BLACK) == pytest.approx(21)
     assert contrast("#777", WHITE) == pytest.approx(4.48, abs=0.005)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("behind", ["card", "page"])
-def test_lines_and_text_stand_out(theme, behind):
+def test_lines_and_text_have_sufficient_contrast(theme, behind):
     colours = themes()[theme]
     for line in (*PALETTE, GREY):
         assert contrast(line, colours[behind]) >= 3, line
@@ -60,11 +60,11 @@ def test_text_on_coloured_cells_is_legible(theme):
     assert contrast(colours["text"], darkest) >= 4.5
 
 
-def test_pictures_in_files_are_legible_on_white():
+def test_exported_figures_are_legible_on_white():
     assert contrast(INK, WHITE) >= 4.5
 
 
-def test_names_that_share_a_colour_look_different():
+def test_algorithms_of_one_colour_have_different_lines():
     looks = looks_of(f"rule {i}" for i in range(4 * len(PALETTE)))
     assert len({(look["color"], look["linestyle"]) for look in looks.values()}) == len(looks)
     assert len({(look["color"], look.get("marker")) for look in looks.values()}) == len(looks)

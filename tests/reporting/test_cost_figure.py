@@ -1,4 +1,4 @@
-"""The figure of what accuracy costs shows the numbers it claims to show."""
+"""The figure of accuracy against cost."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def panels(*arguments: Any) -> list[Any]:
     return list(cost_figure(*arguments).axes)
 
 
-def test_the_same_means_are_drawn_against_rounds_and_mean_bytes():
+def test_means_are_drawn_against_rounds_and_mean_bytes():
     records = [run("a", 0, [None, 0.2, 0.4], 1_000_000), run("a", 1, [None, 0.4, 0.8], 2_000_000)]
     rounds, sent = panels(records, "test_accuracy", Target("test_accuracy", 0.5))
     np.testing.assert_allclose(rounds.lines[0].get_xydata(), [[2, 30], [3, 60]])
@@ -36,14 +36,14 @@ def test_the_same_means_are_drawn_against_rounds_and_mean_bytes():
     assert sent.get_xlabel() == "sent so far, both ways (MB)"
 
 
-def test_simulated_time_gets_a_panel_with_the_algorithms_that_have_it():
+def test_simulated_time_has_a_panel():
     records = [run("a", 0, [0.2, 0.4], 1, simulated_seconds=3.0), run("b", 0, [0.2, 0.4], 1)]
     drawn = panels(records, "test_accuracy")
     assert [len(axes.lines) for axes in drawn] == [2, 2, 1]
     np.testing.assert_allclose(drawn[2].lines[0].get_xydata(), [[3, 20], [6, 40]])
 
 
-def test_an_algorithm_without_the_metric_is_left_out_and_without_any_it_is_said():
+def test_algorithm_without_the_metric_is_omitted():
     bare = run("b", 0, [None, None], 1)
     drawn = panels([run("a", 0, [0.2, 0.4], 1), bare], "test_accuracy")
     assert [len(axes.lines) for axes in drawn] == [1, 1]
@@ -51,7 +51,7 @@ def test_an_algorithm_without_the_metric_is_left_out_and_without_any_it_is_said(
         cost_figure([bare], "test_accuracy")
 
 
-def test_costs_of_different_sizes_are_seen_side_by_side():
+def test_different_magnitudes_are_visible():
     fast, slow = (run(name, 0, [0.2, 0.4], 1, simulated_seconds=time) for name, time in (("a", 3.0), ("b", 40.0)))
     assert [axes.get_xscale() for axes in panels([fast, slow], "test_accuracy")] == ["linear", "linear", "log"]
     alike = run("b", 0, [0.2, 0.4], 1, simulated_seconds=20.0)

@@ -1,4 +1,4 @@
-"""Figures show the numbers they claim to show."""
+"""Figures draw the recorded numbers."""
 
 import math
 from typing import Any
@@ -35,7 +35,7 @@ def dots(figure: Figure) -> np.ndarray:
     return np.asarray(figure.axes[0].collections[0].get_offsets())
 
 
-def test_one_value_is_a_dot_and_lines_of_the_same_colour_end_in_markers():
+def test_single_value_is_a_dot_and_shared_colours_have_end_markers():
     names = [f"rule {i}" for i in range(len(PALETTE) + 1)]
     drawn = lines(curves([recorded(name, 0, "test_accuracy", [0.1, 0.5]) for name in names], "test_accuracy"))
     assert [line.get_marker() for line in drawn] == ["None"] * len(PALETTE) + ["s"]
@@ -44,7 +44,7 @@ def test_one_value_is_a_dot_and_lines_of_the_same_colour_end_in_markers():
     assert (first.get_marker(), last.get_marker()) == ("o", "o")
 
 
-def test_dots_are_opaque_unless_they_are_many():
+def test_dots_are_opaque_unless_numerous():
     rng = np.random.default_rng(0)
     for number, alpha in ((500, 1.0), (501, 0.5)):
         axes = new_figure().subplots()
@@ -65,7 +65,7 @@ def test_curve_is_the_mean_over_seeds_in_percent():
     assert panels(figure)[0].get_ylabel() == "test accuracy (%)"
 
 
-def test_smooth_curve_pools_all_seeds_in_three_percent_of_the_rounds():
+def test_smooth_curve_averages_all_seeds_over_three_percent_of_rounds():
     rng = np.random.default_rng(0)
     values = rng.random((2, 100))
     records = [recorded("a", seed, "cosine", values[seed], every=2) for seed in range(2)]
@@ -76,29 +76,29 @@ def test_smooth_curve_pools_all_seeds_in_three_percent_of_the_rounds():
     np.testing.assert_allclose(y, expected)
 
 
-def test_a_diverged_round_is_a_gap_and_not_an_average_of_the_rest():
+def test_diverged_round_is_a_gap():
     records = [recorded("a", 0, "test_loss", [1.0, 1.0, 1.0]), recorded("a", 1, "test_loss", [1.0, math.nan, math.inf])]
     assert np.isnan(lines(curves(records, "test_loss"))[0].get_ydata()).tolist() == [False, True, True]
 
 
-def test_seeds_evaluated_in_different_rounds_are_averaged_where_they_are():
+def test_seeds_are_averaged_at_their_common_rounds():
     records = [recorded("a", 0, "test_loss", [1.0, 2.0]), recorded("a", 1, "test_loss", [4.0], every=2)]
     np.testing.assert_allclose(lines(curves(records, "test_loss"))[0].get_xydata(), [[1, 1], [2, 3]])
 
 
 @pytest.mark.parametrize(("losses", "scale"), [([2.0, 0.5], "linear"), ([200.0, 0.5], "log"), ([2.0, 0.0], "linear")])
-def test_a_loss_over_many_magnitudes_gets_a_logarithmic_axis(losses, scale):
+def test_loss_over_several_magnitudes_has_a_logarithmic_axis(losses, scale):
     assert panels(curves([recorded("a", 0, "train_loss", losses)], "train_loss"))[0].get_yscale() == scale
 
 
-def test_long_runs_are_thinned_to_what_can_be_seen_and_keep_their_ends():
+def test_long_runs_are_thinned_and_keep_their_ends():
     x, y = lines(curves([recorded("a", 0, "test_loss", np.arange(5000.0))], "test_loss"))[0].get_data()
     assert len(x) <= 300
     assert (x[0], x[-1], y[-1]) == (1, 5000, 4999)
     assert evenly(3, 10).tolist() == [0, 1, 2]
 
 
-def test_one_colour_per_algorithm_in_all_figures(make_runs):
+def test_algorithms_have_one_colour_in_all_figures(make_runs):
     records = make_runs(1, ("average_all", "known_statistics", "fedau"))
     looks = {name: look["color"] for name, look in styles(records).items()}
     assert len(set(looks.values())) == 3
@@ -116,7 +116,7 @@ def test_more_algorithms_than_colours_differ_in_dashes():
     assert len({(look["color"], look["linestyle"]) for look in styles(records).values()}) == len(records)
 
 
-def test_cdf_is_the_share_of_clients_of_all_seeds():
+def test_cdf_covers_clients_of_all_seeds():
     records = []
     for seed, values in enumerate([[0.2, math.nan, 0.6], [0.4, 0.8]]):
         record = recorded("a", seed, "test_loss", [1.0])
@@ -127,7 +127,7 @@ def test_cdf_is_the_share_of_clients_of_all_seeds():
     )
 
 
-def test_weights_of_known_statistics_lie_on_the_diagonal(make_run):
+def test_known_statistics_lie_on_the_diagonal(make_run):
     figure = weights_against_rates([make_run("known_statistics")])
     points = dots(figure)
     assert len(points) == 30
@@ -136,14 +136,14 @@ def test_weights_of_known_statistics_lie_on_the_diagonal(make_run):
     np.testing.assert_allclose(diagonal[:, 0], diagonal[:, 1])
 
 
-def test_weights_leave_out_clients_without_rate_or_weight():
+def test_clients_without_rate_or_weight_are_omitted():
     record = recorded("a", 0, "test_loss", [1.0])
     record.history.set_clients(weight=[2.0, math.nan, 3.0, 4.0], known_rate=[0.5, 0.5, 0.0, 0.1])
     points = dots(weights_against_rates([record]))
     np.testing.assert_allclose(points, [[2.0, 2.0], [10.0, 4.0]])
 
 
-def test_weights_of_many_clients_are_thinned_over_the_whole_range():
+def test_many_clients_are_thinned_over_the_whole_range():
     record = recorded("a", 0, "test_loss", [1.0])
     rates = np.geomspace(1e-4, 1, 100_000)
     record.history.set_clients(weight=1 / rates, known_rate=rates)
@@ -152,7 +152,7 @@ def test_weights_of_many_clients_are_thinned_over_the_whole_range():
     assert (points[:, 0].min(), points[:, 0].max()) == (1.0, pytest.approx(1e4))
 
 
-def test_raster_shows_who_took_part_when():
+def test_raster_shows_participation():
     history = History()
     for r, present in enumerate([[1], [1, 2], [1], []], start=1):
         history.record(round=r, participants=np.array(present, dtype=int))
@@ -166,7 +166,7 @@ def test_raster_shows_who_took_part_when():
     assert panels(known)[1].lines[0].get_xdata().tolist() == [90, 50, 10]
 
 
-def test_raster_of_many_rounds_shades_by_share_of_recorded_rounds():
+def test_raster_of_many_rounds_shades_by_fraction():
     history = History()
     for r in range(1, 6001, 2):  # every other round is recorded
         history.record(round=r, participants=[0] if r <= 3000 else [])
@@ -184,7 +184,7 @@ def test_raster_of_a_million_clients_shows_two_hundred():
     assert left.get_ylabel() == "200 of 1,000,000\nclients, by rate"
 
 
-def test_what_the_runs_do_not_have_is_said(make_run):
+def test_missing_columns_are_reported(make_run):
     bare = make_run(clients=False, rates=False, evaluate=False)
     with pytest.raises(DataError, match="no run recorded test_accuracy"):
         curves([bare], "test_accuracy")
@@ -198,12 +198,12 @@ def test_what_the_runs_do_not_have_is_said(make_run):
         participation_raster(recorded("a", 0, "test_loss", [1.0]))
 
 
-def test_text_is_in_the_ink_that_pages_replace(make_run):
+def test_text_colour_is_replaced_by_the_page(make_run):
     axes = panels(curves([make_run()], "test_accuracy"))[0]
     assert {axes.xaxis.label.get_color(), axes.yaxis.label.get_color(), axes.get_xticklabels()[0].get_color()} == {INK}
 
 
-def test_curves_that_have_converged_get_the_height():
+def test_axis_limits_focus_on_converged_curves():
     record = recorded("a", 0, "test_accuracy", [0.95 - 0.85 * math.exp(-round / 5) for round in range(1, 101)])
     low, high = panels(curves([record], "test_accuracy", smooth=True))[0].get_ylim()
     assert 93 < low < high < 96
@@ -212,7 +212,7 @@ def test_curves_that_have_converged_get_the_height():
     assert panels(curves([rising], "test_accuracy", smooth=True))[0].get_ylim()[0] < 15
 
 
-def test_algorithms_that_weigh_all_clients_alike_are_left_out(make_run):
+def test_equally_weighting_algorithms_are_omitted(make_run):
     alike = make_run("mifa")
     alike.history.set_clients(weight=np.ones(30), known_rate=np.linspace(0.1, 1, 30))
     shown = [axes.get_title() for axes in panels(weights_against_rates([make_run("known_statistics"), alike]))]

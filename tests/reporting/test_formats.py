@@ -1,4 +1,4 @@
-"""Tables that leave: exactly what is written, what is escaped, and intervals with known answers."""
+"""Exported tables: exact output, escaping, and confidence intervals."""
 
 import csv as csv_format
 import math
@@ -28,7 +28,7 @@ def rows(values):
 TWO = rows({"fedau": (0.771, 0.779), "average_all|": (0.701, 0.711)})
 
 
-def test_latex_is_exactly_this():
+def test_latex_output():
     assert latex(TWO) == (
         r"\begin{tabular}{lrr}" "\n"
         r"\toprule" "\n"
@@ -46,7 +46,7 @@ def test_latex_escapes_every_special_character():
     assert r"a\_b\&c\%d\$e\#f\{g\}h\textasciitilde{}i\textasciicircum{}j\textbackslash{}k & 50.0 \\" in text
 
 
-def test_html_is_exactly_this():
+def test_html_output():
     assert html(rows({"a<b>": (0.5,)})) == (
         "<table>\n"
         '<thead><tr><th scope="col">algorithm</th><th scope="col">test accuracy (%)</th></tr></thead>\n'
@@ -63,18 +63,18 @@ def test_markdown_escapes_bars_and_shows_intervals():
 
 
 @pytest.mark.parametrize("number", [2, 3, 5, 30])
-def test_margins_are_those_of_students_distribution(number):
+def test_margins_use_students_distribution(number):
     assert margin(2.0, number) == pytest.approx(stats.t.ppf(0.975, number - 1) * 2.0 / math.sqrt(number), rel=1e-9)
     assert quantile(0.99, number) == pytest.approx(stats.t.ppf(0.995, number), rel=1e-9)
 
 
-def test_one_seed_has_no_interval_and_a_diverged_run_shows_none():
+def test_no_interval_for_one_seed_or_a_diverged_run():
     assert Measured.over([0.5]).margin is None
     assert COLUMNS["test_accuracy"].show(Measured.over([0.5]), interval=True) == "50.0"
     assert COLUMNS["test_accuracy"].show(Measured.over([0.5, math.nan]), interval=True) == "nan"
 
 
-def test_intervals_cover_the_mean_as_often_as_they_say():
+def test_intervals_have_nominal_coverage():
     """Of 2,000 comparisons of five seeds, 95 % +- 1.5 % of the intervals cover the true mean."""
     samples = np.random.default_rng(0).normal(0.7, 0.1, size=(2000, 5))
     measured = [Measured.over(list(sample)) for sample in samples]
@@ -82,7 +82,7 @@ def test_intervals_cover_the_mean_as_often_as_they_say():
     assert covered == pytest.approx(0.95, abs=0.015)
 
 
-def test_csv_of_some_columns():
+def test_csv_of_selected_columns():
     text = csv(rows({"a": (0.5, 0.7), "b": (0.4, 0.8)}), keys=["test_accuracy"])
     first, second = csv_format.DictReader(text.splitlines())
     assert list(first) == [

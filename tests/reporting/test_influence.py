@@ -1,4 +1,4 @@
-"""How much each client has to say: in the comparison, in the picture and client by client."""
+"""Influence of clients in comparisons, figures and tables."""
 
 from dataclasses import replace
 
@@ -35,14 +35,14 @@ def without(make_run):
     return make_run("fedau", 0)
 
 
-def test_figures_of_a_run_by_hand():
+def test_figures_equal_hand_computed_values():
     found = influence_figures(PLAIN)
     assert found == pytest.approx(
         {"staleness": 1.0, "influence_least": 0.0, "influence_most": 2.4, "influence_beyond": 0.4}
     )
 
 
-def test_they_are_columns_of_the_comparison_and_the_fairer_is_the_better():
+def test_influence_has_columns_and_fairer_is_better():
     both = [replace(each, seed=1) for each in (PLAIN, FAIR)]
     rows = comparison([PLAIN, FAIR, *both])
     keys, lines = cells(rows, INFLUENCE)
@@ -53,7 +53,7 @@ def test_they_are_columns_of_the_comparison_and_the_fairer_is_the_better():
     assert len(rich_tables(rows).renderables) == 2
 
 
-def test_runs_in_rounds_have_none_of_it(make_run):
+def test_synchronous_runs_have_no_influence_columns(make_run):
     assert influence_figures(without(make_run)) == {}
     assert client_table([without(make_run)]) is None
     assert len(rich_tables(comparison([without(make_run)])).renderables) == 1
@@ -61,7 +61,7 @@ def test_runs_in_rounds_have_none_of_it(make_run):
         influence_figure([without(make_run)])
 
 
-def test_client_by_client_what_is_alike_is_said_once():
+def test_equal_columns_of_clients_are_shown_once():
     found = client_table([PLAIN, FAIR, record("fedbuff", CONTRIBUTIONS / 10, seed=1)])
     assert found is not None
     assert (found.seed, found.num_clients) == (0, 4)
@@ -71,7 +71,7 @@ def test_client_by_client_what_is_alike_is_said_once():
     assert found.rows[3] == ["3", "0", "–", "25", "0", "0"]
 
 
-def test_client_by_client_what_differs_is_said_for_each():
+def test_different_columns_of_clients_are_shown_per_run():
     other = record("fedasync", CONTRIBUTIONS[::-1] / 10, contributions=CONTRIBUTIONS[::-1])
     found = client_table([PLAIN, other])
     assert found is not None
@@ -79,7 +79,7 @@ def test_client_by_client_what_differs_is_said_for_each():
     assert [row[1:3] for row in found.rows] == [["6", "0"], ["3", "1"], ["1", "3"], ["0", "6"]]
 
 
-def test_of_many_clients_some_are_shown():
+def test_subset_of_many_clients_is_shown():
     many = np.arange(1, 101)
     found = client_table([record("fedbuff", many / many.sum(), contributions=many, staleness=1.0 / many)])
     assert found is not None
@@ -87,19 +87,19 @@ def test_of_many_clients_some_are_shown():
     assert (found.rows[0][0], found.rows[-1][0]) == ("99", "0")
 
 
-def test_the_picture_shows_shares_against_shares():
+def test_figure_shows_influence_against_fair_share():
     axes = influence_figure([PLAIN, FAIR]).axes[0]
     plain, fair = (np.asarray(dots.get_offsets()) for dots in axes.collections)
     np.testing.assert_allclose(plain, [[0.4, 0.4], [1.2, 1.2], [2.4, 2.4]])
     np.testing.assert_allclose(fair, [[0.4, 1.2], [1.2, 1.2], [2.4, 1.6]])
 
 
-def test_a_report_has_it_where_runs_do(tmp_path):
+def test_report_has_influence_if_recorded(tmp_path):
     page = write_report([PLAIN, FAIR], tmp_path / "report.html").read_text(encoding="utf-8")
     for text in (">Influence</h2>", "Influence of clients", "fair share (%)", "4 of 4 clients", "least influence"):
         assert text in page
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_report_of_runs_in_rounds_has_none_of_it(tmp_path, make_run):
+def test_report_of_synchronous_runs_omits_influence(tmp_path, make_run):
     assert "Influence" not in write_report([without(make_run)], tmp_path / "other.html").read_text(encoding="utf-8")

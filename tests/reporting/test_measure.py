@@ -1,4 +1,4 @@
-"""Measures: known answers, what a run that failed counts as, what is refused."""
+"""Measures of runs."""
 
 import math
 
@@ -36,15 +36,15 @@ LOSS = run(train_loss=[4.0, 2.0, 1.0, 3.0, 2.5, 1.5])
         ("largest_fall test_accuracy", run(test_accuracy=[0.5]), 0.0),
     ],
 )
-def test_known_answers(measure, record, figure):
+def test_measures_equal_known_values(measure, record, figure):
     assert Measure.read(measure).of(record) == pytest.approx(figure)
 
 
-def test_a_rise_of_a_loss_is_a_fall():
+def test_increase_of_a_loss_is_negative():
     assert Measure.read("largest_fall train_loss").of(run(train_loss=[9.0, 1.0, 1.0, 2.5])) == 1.5
 
 
-def test_what_was_spent_until_the_target():
+def test_cost_until_the_target():
     target = Target("test_accuracy", 0.55)
     assert Measure.read("rounds").of(ACCURACY, target) == 2
     assert Measure.read("bytes").of(ACCURACY, target) == 20
@@ -55,7 +55,7 @@ def test_what_was_spent_until_the_target():
         Measure.read("rounds").of(ACCURACY)
 
 
-def test_a_run_that_diverged_is_as_bad_as_can_be():
+def test_diverged_run_has_the_worst_value():
     assert Measure.read("final train_loss").of(run(train_loss=[1.0, math.nan])) == math.inf
     assert Measure.read("average test_accuracy").of(run(test_accuracy=[0.5, math.nan])) == -math.inf
 
@@ -70,12 +70,12 @@ def test_a_run_that_diverged_is_as_bad_as_can_be():
         ("bytes", True, "sent (MB)"),
     ],
 )
-def test_which_way_is_better_and_what_it_is_called(measure, less, title):
+def test_direction_and_name_of_measures(measure, less, title):
     assert (Measure.read(measure).less_is_better, Measure.read(measure).title) == (less, title)
     assert str(Measure.read(measure)) == measure
 
 
-def test_figures_as_they_are_printed():
+def test_values_are_formatted():
     accuracy, rounds = Measure.read("final test_accuracy"), Measure.read("rounds")
     assert accuracy.shown(Quartiles(0.768, 0.7712, 0.775, 3, 3)) == "77.1 (76.8 to 77.5)"
     assert accuracy.shown(Quartiles(0.5, 0.5, 0.5, 1, 1)) == "50.0"
@@ -93,12 +93,12 @@ def test_figures_as_they_are_printed():
         ("rounds test_accuracy", "measure 'rounds test_accuracy': write 'rounds'"),
     ],
 )
-def test_bad_measures_are_refused(text, message):
+def test_invalid_measures_are_refused(text, message):
     with pytest.raises(ConfigurationError, match=message):
         Measure.read(text)
 
 
-def test_what_a_run_did_not_record_is_refused():
+def test_unrecorded_measure_is_refused():
     with pytest.raises(ConfigurationError, match="unknown column 'appeal'"):
         Measure.read("final appeal").of(ACCURACY)
     with pytest.raises(ConfigurationError, match="final test_accuracy: the run of a recorded no test_accuracy"):

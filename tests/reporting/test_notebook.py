@@ -1,4 +1,4 @@
-"""Progress in notebooks: one output that is redrawn."""
+"""Progress in notebooks."""
 
 import re
 import sys
@@ -36,14 +36,14 @@ def output(monkeypatch):
     return made
 
 
-def test_a_run_is_a_bar(output, tiny, capsys):
+def test_run_has_a_progress_bar(output, tiny, capsys):
     to.Experiment(data=tiny, model=to.models.Logistic(), rounds=3).run(progress=True)
     assert re.search("rounds .*━.* 3/3 .*test accuracy", output.text[-1])
     assert output.html[-1].startswith("<pre>")
     assert capsys.readouterr().err == ""
 
 
-def test_a_comparison_is_a_bar_for_all_and_one_for_each_under_way(output):
+def test_comparison_has_one_bar_in_total_and_one_per_active_run(output):
     with display(2, True) as tell:
         tell(Update("fedau", 0, "running", 3, 10, "test accuracy 50.0%"))
         tell(Update("<b>", 0, "failed", note="lost"))
@@ -52,7 +52,7 @@ def test_a_comparison_is_a_bar_for_all_and_one_for_each_under_way(output):
     assert "&lt;b&gt;, seed 0 failed: lost" in output.html[-1]
 
 
-def test_elsewhere_there_is_no_cell(monkeypatch):
+def test_no_cell_output_outside_of_notebooks(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: object()))
     assert cell() is None
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))

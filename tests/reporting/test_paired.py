@@ -1,4 +1,4 @@
-"""Differences seed by seed: Student's distribution, and how they are shown."""
+"""Paired differences between algorithms."""
 
 import math
 
@@ -15,13 +15,13 @@ from turnout.reporting.table import comparison
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 10, 29])
-def test_p_values_are_those_of_students_distribution(degrees):
+def test_p_values_equal_students_distribution(degrees):
     for t in (0.0, 0.3, 1.0, 2.776, 9.0, 60.0):
         assert p_value(t, degrees) == pytest.approx(2 * stats.t.sf(t, degrees), abs=1e-12)
     assert p_value(math.inf, degrees) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_only_seeds_that_both_have_are_compared():
+def test_only_common_seeds_are_compared():
     rng = np.random.default_rng(0)
     one, other = rng.normal(0.9, 0.02, 6), rng.normal(0.88, 0.02, 6)
     found = gap(dict(enumerate(one)), dict(enumerate(other)) | {9: 0.1})
@@ -37,7 +37,7 @@ def record(algorithm, seed, **values):
     return RunRecord(algorithm, seed, history)
 
 
-def test_a_lead_of_every_seed_stands_out_though_seeds_differ_more():
+def test_consistent_lead_is_significant_despite_variation_between_seeds():
     mine, other = (0.80, 0.85, 0.90, 0.95), (0.79, 0.838, 0.892, 0.938)
     records = [record("a", s, test_accuracy=x) for s, x in enumerate(mine)]
     records += [record("b", s, test_accuracy=x) for s, x in enumerate(other)]
@@ -54,14 +54,14 @@ def test_a_lead_of_every_seed_stands_out_though_seeds_differ_more():
     assert float(read["gap_of_test_accuracy_to_a_p"]) == pytest.approx(expected.pvalue)
 
 
-def test_groups_of_labels_have_differences_too():
+def test_label_groups_have_differences():
     values = {"a": (0.5, 0.6), "b": (0.4, 0.3)}
     records = [record(name, s, test_accuracy_of_8_9=x) for name, seeds in values.items() for s, x in enumerate(seeds)]
     rows = comparison(records)
     assert rows[1].figures["gap_of_test_accuracy_of_8_9_to_a"].mean == pytest.approx(-0.2)
 
 
-def test_what_cannot_be_tested_is_not_called_a_lead():
+def test_untestable_difference_is_no_lead():
     same = comparison([record(name, s, test_accuracy=0.5) for name in "ab" for s in range(3)])
     assert "| b | 50.0 ± 0.0 | +0.0 |" in markdown(same)
     nan = comparison(
@@ -72,7 +72,7 @@ def test_what_cannot_be_tested_is_not_called_a_lead():
     assert "less" not in markdown(comparison([record(name, 0, test_accuracy=0.5) for name in "ab"]))
 
 
-def test_memory_is_shown_where_algorithms_differ():
+def test_memory_is_shown_if_algorithms_differ():
     def shown(a, b):
         return "memory" in markdown(comparison([record("a", 0, server_bytes=a), record("b", 0, server_bytes=b)]))
 

@@ -1,3 +1,5 @@
+"""The figure of a partition."""
+
 import sys
 from typing import Any
 
@@ -30,7 +32,7 @@ def drawn(figure: Any, path: Any) -> Any:
 SMALL = np.array([[0, 3, 9], [8, 0, 0], [1, 7, 0], [0, 0, 5]])
 
 
-def test_a_bubble_stands_for_each_holding_and_a_bar_for_each_client(tmp_path) -> None:
+def test_bubbles_show_labels_and_bars_show_sizes(tmp_path) -> None:
     figure: Any = partition_figure(holding(SMALL))
     sizes, holdings = figure.axes[:2]
     bubbles = holdings.collections[0]
@@ -47,7 +49,7 @@ def test_a_bubble_stands_for_each_holding_and_a_bar_for_each_client(tmp_path) ->
 @pytest.mark.parametrize(
     ("num_clients", "num_classes"), [(1, 1), (60, 25), (61, 2), (5, 26), (1500, 10), (3, 400)], ids=str
 )
-def test_any_size_is_drawn_with_labelled_axes(tmp_path, num_clients: int, num_classes: int) -> None:
+def test_figures_of_any_size_have_labelled_axes(tmp_path, num_clients: int, num_classes: int) -> None:
     counts = np.random.default_rng(0).integers(0, 4, (num_clients, num_classes))
     counts[:, 0] += 1
     figure: Any = partition_figure(holding(counts))
@@ -58,7 +60,7 @@ def test_any_size_is_drawn_with_labelled_axes(tmp_path, num_clients: int, num_cl
     drawn(figure, tmp_path / "any.png")
 
 
-def test_many_clients_are_a_heat_map_of_their_mixtures(tmp_path) -> None:
+def test_many_clients_are_a_heat_map(tmp_path) -> None:
     counts = np.zeros((90, 3), dtype=int)
     counts[np.arange(90), np.arange(90) % 3] = 3
     counts[0] = [3, 0, 1]
@@ -73,7 +75,7 @@ def test_many_clients_are_a_heat_map_of_their_mixtures(tmp_path) -> None:
     drawn(figure, tmp_path / "many.png")
 
 
-def test_clients_share_columns_where_they_outnumber_the_pixels() -> None:
+def test_clients_share_columns_if_they_exceed_the_pixels() -> None:
     counts = np.tile(np.array([[4, 0], [0, 4]]), (1000, 1))
     figure: Any = partition_figure(holding(counts))
     shares = np.asarray(figure.axes[0].images[0].get_array())
@@ -82,7 +84,7 @@ def test_clients_share_columns_where_they_outnumber_the_pixels() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[7] * 80, [7] * 79 + [9], [3] * 79 + [4000]], ids=["equal", "near", "far"])
-def test_the_histogram_counts_every_client(tmp_path, sizes: list[int]) -> None:
+def test_histogram_counts_every_client(tmp_path, sizes: list[int]) -> None:
     figure: Any = partition_figure(holding(np.array(sizes)[:, None]))
     histogram = figure.axes[1]
     assert sum(bar.get_height() for bar in histogram.patches) == 80
@@ -90,7 +92,7 @@ def test_the_histogram_counts_every_client(tmp_path, sizes: list[int]) -> None:
     drawn(figure, tmp_path / "histogram.png")
 
 
-def test_without_matplotlib_the_extra_is_named(monkeypatch) -> None:
+def test_missing_matplotlib_names_the_extra(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigurationError, match=r"needs matplotlib.*pip install 'turnout\[report\]'"):
         partition_figure(holding(SMALL))

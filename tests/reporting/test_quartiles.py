@@ -1,4 +1,4 @@
-"""Quartiles: known answers, and what they are where some seeds have no figure."""
+"""Quartiles with missing values."""
 
 import math
 
@@ -22,7 +22,7 @@ INF = math.inf
         (list(range(1, 11)), (3, 5.5, 8)),
     ],
 )
-def test_known_answers(values, expected):
+def test_quartiles_equal_known_values(values, expected):
     found = Quartiles.over(values)
     assert (found.low, found.median, found.high) == expected
     assert (found.num_finite, found.num) == (len(values), len(values))
@@ -40,14 +40,14 @@ def test_known_answers(values, expected):
         ([-INF, -INF, 1.0], (-INF, -INF, 1)),
     ],
 )
-def test_a_median_is_missing_where_more_than_half_are(values, expected):
+def test_median_is_missing_if_more_than_half_of_values_are(values, expected):
     found = Quartiles.over(values)
     assert (found.low, found.median, found.high) == expected
     assert found.num_finite == sum(map(math.isfinite, values))
 
 
 @given(st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=30))
-def test_with_nothing_missing_they_are_those_of_numpy(values):
+def test_complete_quartiles_equal_numpy(values):
     found = Quartiles.over(values)
     expected = np.quantile(values, [0.25, 0.5, 0.75], method="averaged_inverted_cdf")
     np.testing.assert_allclose([found.low, found.median, found.high], expected, atol=1e-9)
@@ -55,7 +55,7 @@ def test_with_nothing_missing_they_are_those_of_numpy(values):
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=30), st.integers(0, 30))
-def test_a_quartile_is_a_number_as_soon_as_its_share_of_the_seeds_has_one(values, missing):
+def test_quartile_exists_once_enough_seeds_have_a_value(values, missing):
     values = [*values, *[INF] * missing] or [INF]
     found = Quartiles.over(values)
     for share, figure in zip((0.25, 0.5, 0.75), (found.low, found.median, found.high), strict=True):

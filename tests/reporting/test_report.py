@@ -1,4 +1,4 @@
-"""The page: whole, self-contained, truthful about what is missing."""
+"""The page of a report: complete, self-contained, explicit about omissions."""
 
 import json
 import re
@@ -75,7 +75,7 @@ def test_the_page_is_self_contained_and_small(html):
     assert len(html) < 2_000_000
 
 
-def test_ids_are_unique_and_every_reference_has_its_target(html):
+def test_ids_are_unique_and_references_resolve(html):
     page = Page(html)
     assert "DejaVu" not in html  # the page's own font
     assert len(page.ids) == len(set(page.ids))
@@ -84,7 +84,7 @@ def test_ids_are_unique_and_every_reference_has_its_target(html):
     assert referred <= set(page.ids)
 
 
-def test_the_page_says_what_was_run_and_how_it_ended(html, six_by_three):
+def test_page_has_settings_and_results(html, six_by_three):
     page = Page(html)
     assert page.says(
         "fedau, average_participating, average_all, known_statistics, fedvarp and mifa, trained for 60 rounds"
@@ -98,7 +98,7 @@ def test_the_page_says_what_was_run_and_how_it_ended(html, six_by_three):
     assert page.says(f"torch{environment()['torch']}")
 
 
-def test_figures_have_descriptions_and_take_the_pages_colour(html):
+def test_figures_have_descriptions_and_page_colours(html):
     drawings = [attributes for tag, attributes in Page(html).tags if tag == "svg"]
     assert len(drawings) == 8
     assert all(drawing["role"] == "img" and len(drawing["aria-label"]) > 20 for drawing in drawings)
@@ -108,13 +108,13 @@ def test_figures_have_descriptions_and_take_the_pages_colour(html):
     assert "#6b7684" not in html.lower()
 
 
-def test_the_same_runs_give_the_same_page(html, six_by_three, tmp_path):
+def test_equal_runs_give_equal_pages(html, six_by_three, tmp_path):
     again = write_report(six_by_three, tmp_path / "again.html").read_text(encoding="utf-8")
     assert again == html
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_what_a_target_costs_is_told_where_one_is_given(html, six_by_three, tmp_path):
+def test_target_costs_are_shown_if_requested(html, six_by_three, tmp_path):
     path = write_report(six_by_three, tmp_path / "r.html", to_accuracy=0.8)
     page = Page(path.read_text(encoding="utf-8"))
     assert page.says("until test accuracy 80 %")
@@ -127,13 +127,13 @@ def test_what_a_target_costs_is_told_where_one_is_given(html, six_by_three, tmp_
         write_report(six_by_three, tmp_path / "bad.html", to_accuracy=80)
 
 
-def test_one_run(make_run, tmp_path):
+def test_report_of_one_run(make_run, tmp_path):
     page = Page(write_report([make_run(rounds=1, num_clients=1)], tmp_path / "r.html").read_text(encoding="utf-8"))
     assert page.says("fedau, trained for 1 round over 1 client, with seed 0. Test accuracy is ")
     assert not page.says("±")
 
 
-def test_a_bare_run_says_what_is_not_shown_and_why(make_run, tmp_path):
+def test_report_of_a_minimal_run_lists_omissions_with_reasons(make_run, tmp_path):
     bare = make_run(clients=False, rates=False, evaluate=False)
     page = Page(write_report([bare], tmp_path / "r.html").read_text(encoding="utf-8"))
     for reason in ("no run recorded test_accuracy", "no run has client-wise accuracies", "no run has both weights"):
@@ -142,7 +142,7 @@ def test_a_bare_run_says_what_is_not_shown_and_why(make_run, tmp_path):
     Page(write_report([RunRecord("empty", 0, History())], tmp_path / "e.html").read_text(encoding="utf-8"))
 
 
-def test_names_are_text_and_never_markup_or_mathematics(make_run, tmp_path):
+def test_names_are_escaped(make_run, tmp_path):
     name = "a<script>alert('$\\frac$')</script>&"
     made = make_run(name)
     records = [RunRecord(name, 0, made.history, {"note": "<b>bold</b>"}), make_run("mifa")]
@@ -154,7 +154,7 @@ def test_names_are_text_and_never_markup_or_mathematics(make_run, tmp_path):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_given_environment_replaces_this_one(make_run, tmp_path):
+def test_given_environment_replaces_the_current_one(make_run, tmp_path):
     path = write_report(
         [make_run(rounds=2, clients=False, evaluate=False)],
         tmp_path / "r.html",
@@ -165,7 +165,7 @@ def test_given_environment_replaces_this_one(make_run, tmp_path):
     assert not page.says("python")
 
 
-def test_who_holds_what_is_drawn_if_the_data_are_given(make_run, tmp_path):
+def test_partition_figure_is_drawn_if_data_are_given(make_run, tmp_path):
     labels = torch.tensor([0, 1, 1, 0])
     data = FederatedData("digits", Shards(torch.zeros(4, 2), labels, np.array([0, 1, 4])), num_classes=2)
     html = write_report([make_run(evaluate=False)], tmp_path / "r.html", data=data).read_text(encoding="utf-8")
@@ -177,7 +177,7 @@ def test_who_holds_what_is_drawn_if_the_data_are_given(make_run, tmp_path):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_without_matplotlib_or_jinja_the_extra_is_named(make_run, tmp_path, monkeypatch):
+def test_missing_matplotlib_or_jinja_names_the_extra(make_run, tmp_path, monkeypatch):
     for module, package in (("matplotlib.figure", "matplotlib"), ("jinja2", "Jinja2")):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, module, None)
@@ -187,7 +187,7 @@ def test_without_matplotlib_or_jinja_the_extra_is_named(make_run, tmp_path, monk
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_report_that_cannot_be_written_leaves_the_old_one(make_run, tmp_path, monkeypatch):
+def test_failed_write_keeps_the_old_report(make_run, tmp_path, monkeypatch):
     path = tmp_path / "r.html"
     path.write_text("old")
 
@@ -201,13 +201,13 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(make_run, tmp_path, 
 
 
 @pytest.mark.parametrize("name", ["a\x00", "a\x1b[31m", "a\nb", "a\udcff", "_a"])
-def test_names_that_no_picture_can_hold_are_refused(make_run, name):
+def test_names_invalid_in_svg_are_refused(make_run, name):
     needed = "a name of printable characters that starts with a letter or a digit"
     with pytest.raises(ConfigurationError, match=rf"algorithm: got .*, needed {needed}"):
         replace(make_run(rounds=1, clients=False, evaluate=False), algorithm=name)
 
 
-def test_settings_share_what_all_runs_share(six_by_three):
+def test_common_settings_are_shown_once(six_by_three):
     parts = settings(six_by_three)
     assert list(parts) == ["all runs", *dict.fromkeys(record.algorithm for record in six_by_three)]
     assert "rounds = 60" in parts["all runs"]
@@ -215,7 +215,7 @@ def test_settings_share_what_all_runs_share(six_by_three):
     assert parts["mifa"].splitlines() == ['algorithm.name = "mifa"', "seed = 0"]
 
 
-def test_flattened_settings_are_toml():
+def test_flattened_settings_are_valid_toml():
     tomllib = pytest.importorskip("tomllib")
     config = {"a": {"b": {"c": 0.1}, "d": [1, 2]}, "on": True, "name": 'quoted "ü"', "cutoff": None}
     lines = as_toml(config)

@@ -1,4 +1,4 @@
-"""What a reader can do with a page, in a browser: read and zoom curves, switch runs on and off, sort tables."""
+"""Interaction with a report in a browser: values, zoom, switches, sorting."""
 
 import html
 import json
@@ -86,7 +86,7 @@ def grouped_table():
 
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here: apt-get install chromium")
-def test_a_reader_with_a_keyboard(make_runs, tmp_path):
+def test_keyboard_navigation(make_runs, tmp_path):
     records = make_runs(2, every=1)  # bands with many corners are drawn otherwise than those with few
     path = write_report(records, tmp_path / "r.html")
     page = path.read_text("utf-8").replace("</main>", f"{grouped_table()}</main>").replace("</body>", READER)

@@ -1,4 +1,4 @@
-"""The comparison: known answers, what stands out, what is left out."""
+"""The comparison table."""
 
 import csv as csv_format
 import io
@@ -34,7 +34,7 @@ def test_mean_and_sample_deviation_over_seeds():
     assert comparison([one_round("a", 0, test_accuracy=0.5)])[0].figures["test_accuracy"] == Measured(0.5, None)
 
 
-def test_markdown_is_exactly_this():
+def test_markdown_output():
     records = [
         one_round("fedau", 0, test_accuracy=0.771, test_loss=0.5, seconds=1.25),
         one_round("fedau", 1, test_accuracy=0.779, test_loss=0.6, seconds=1.25),
@@ -63,25 +63,25 @@ def test_markdown_is_exactly_this():
         ({"a": (0.8, 0.82)}, []),
     ],
 )
-def test_what_leads_by_more_than_the_spread_is_bold(values, bold):
+def test_lead_beyond_the_spread_is_bold(values, bold):
     records = [one_round(name, seed, test_accuracy=x) for name, seeds in values.items() for seed, x in enumerate(seeds)]
     _, lines = cells(comparison(records))
     assert [name for name, (figure, *_) in zip(values, lines, strict=True) if figure[1]] == bold
 
 
-def test_a_diverged_run_is_not_averaged_away():
+def test_diverged_run_is_not_averaged():
     seeds = [one_round("a", seed, test_accuracy=x) for seed, x in enumerate([0.5, math.nan])]
     assert "| a | nan |" in markdown(comparison(seeds)), "a run that diverged is not averaged away"
 
 
-def test_missing_figures_are_dashes_and_empty_columns_vanish():
+def test_missing_figures_are_dashes_and_empty_columns_are_omitted():
     text = markdown(comparison([one_round("a", 0, test_accuracy=0.5), one_round("b", 0, train_accuracy=0.5)]))
     assert text.splitlines()[0] == "| algorithm | train accuracy (%) | test accuracy (%) |"
     assert "| a | – | 50.0 |" in text
     assert comparison([RunRecord("a", 0, History())])[0].figures == {}
 
 
-def test_exceptional_columns_only_where_something_happened():
+def test_exceptional_columns_appear_only_if_nonzero():
     keys = ("test_accuracy", "num_dropped")
     quiet = comparison([one_round("a", 0, test_accuracy=0.5, num_dropped=0)])
     loud = comparison([one_round("a", 0, test_accuracy=0.5, num_dropped=3)])
@@ -89,7 +89,7 @@ def test_exceptional_columns_only_where_something_happened():
     assert "dropped" in markdown(loud, keys)
 
 
-def test_client_figures_never_mix_test_and_training_accuracy():
+def test_client_figures_do_not_mix_test_and_training_accuracy():
     tested = one_round("a", 0, clients={"test_accuracy": [0.2, 0.6], "train_accuracy": [1.0, 1.0]})
     trained = one_round("b", 0, clients={"train_accuracy": [0.5, 0.9]})
     assert client_split([tested, trained]) == "test"
@@ -99,7 +99,7 @@ def test_client_figures_never_mix_test_and_training_accuracy():
     assert comparison([trained])[0].figures["client_train_spread"].mean == pytest.approx(0.2)
 
 
-def test_window_reaches_the_figures(make_run):
+def test_window_applies_to_figures(make_run):
     record = make_run(rounds=100, every=10)
     _, values = record.history.column("test_accuracy")
     assert comparison([record], window=30)[0].figures["test_accuracy"].mean == pytest.approx(values[-3:].mean())
@@ -116,7 +116,7 @@ def test_csv_has_full_precision_and_round_trips(six_by_three):
     assert single[0]["test_accuracy_std"] == ""
 
 
-def test_rich_table_shows_every_figure_and_what_leads_in_bold(six_by_three):
+def test_rich_table_shows_all_figures_and_marks_leads(six_by_three):
     rows = comparison(six_by_three)
     console = Console(width=140, record=True, force_terminal=True, file=io.StringIO())
     console.print(rich_table(rows))
@@ -130,7 +130,7 @@ def test_rich_table_shows_every_figure_and_what_leads_in_bold(six_by_three):
     assert "client_train_worst" not in rows[0].figures, "one split for all"
 
 
-def test_a_narrow_terminal_gets_its_columns_below_each_other_and_no_cell_wraps(six_by_three):
+def test_narrow_terminal_stacks_columns_without_wrapping(six_by_three):
     rows = comparison(six_by_three)
     console = Console(width=60, record=True, file=io.StringIO())
     console.print(rich_table(rows))
@@ -146,7 +146,7 @@ def test_a_narrow_terminal_gets_its_columns_below_each_other_and_no_cell_wraps(s
         assert f"{100 * figure.mean:.1f} ± {100 * figure.std:.1f}" in "\n".join(lines)
 
 
-def test_columns_say_whose_accuracy_and_captions_over_what(six_by_three):
+def test_columns_and_captions_name_examples_and_windows(six_by_three):
     assert COLUMNS["client_train_worst"].title == "training accuracy, worst 10 % of clients (%)"
     assert COLUMNS["client_test_worst"].short == "test %,\nworst 10 %"
     console = Console(width=140, record=True, file=io.StringIO())
@@ -160,7 +160,7 @@ def test_csv_gives_bytes_as_bytes():
     assert not [title for title in line if "megabytes" in title]
 
 
-def test_refused_records(make_run):
+def test_invalid_records_are_refused(make_run):
     with pytest.raises(ConfigurationError, match="there are no runs to report: give at least one RunRecord"):
         comparison([])
     with pytest.raises(ConfigurationError, match="two runs of 'fedau' have seed 0: give them different names"):

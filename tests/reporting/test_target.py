@@ -1,4 +1,4 @@
-"""What it costs to reach a target: known answers, what was not reached, what is refused."""
+"""The cost of reaching a target."""
 
 import csv as csv_format
 import io
@@ -40,7 +40,7 @@ def records():
     ]
 
 
-def test_costs_are_those_of_the_first_round_that_reached_it(records):
+def test_costs_are_those_of_the_first_round_at_the_target(records):
     spent = costs(records, TARGET)
     assert list(spent) == ["fast", "slow", "never"]
     rounds = Quartiles(1, 1.5, 2, 2, 2)
@@ -53,7 +53,7 @@ def test_costs_are_those_of_the_first_round_that_reached_it(records):
     assert spent["never"]["bytes_to_target"].median == math.inf
 
 
-def test_the_table_tells_what_was_not_reached_and_marks_the_least(records):
+def test_table_reports_unreached_targets_and_marks_the_minimum(records):
     rows = comparison(records, target=TARGET)
     keys, lines = cells(rows, COST)
     assert [COLUMNS[key].title for key in keys] == ["reached by", "rounds", "sent (MB)"]
@@ -70,20 +70,20 @@ def test_the_table_tells_what_was_not_reached_and_marks_the_least(records):
     assert "median (quartiles) over 2 seeds" in text
 
 
-def test_where_nobody_reached_it_nothing_stands_out(records):
+def test_nothing_is_marked_if_no_run_reached_the_target(records):
     _, lines = cells(comparison(records, target=Target("test_accuracy", 0.95)), COST)
     assert {text for line in lines for text, _ in line} == {"0/2", "not reached"}
     assert not any(best for line in lines for _, best in line)
 
 
-def test_simulated_time_has_a_column_where_it_was_recorded():
+def test_recorded_simulated_time_has_a_column():
     records = [run("a", 0, [0.7], simulated_seconds=12.5), run("b", 0, [0.7])]
     keys, lines = cells(comparison(records, target=TARGET), COST)
     assert keys == ["reached", "rounds_to_target", "simulated_seconds_to_target"]
     assert [[text for text, _ in line] for line in lines] == [["1/1", "1", "12.5"], ["1/1", "1", "–"]]
 
 
-def test_results_as_csv_tell_what_was_not_reached(records):
+def test_csv_reports_unreached_targets(records):
     lines = list(csv_format.DictReader(csv(comparison(records, target=TARGET)).splitlines()))
     assert [line["reached"] for line in lines] == ["2", "1", "0"]
     assert [line["rounds_to_target_median"] for line in lines] == ["1.5", "3.0", "inf"]
@@ -92,7 +92,7 @@ def test_results_as_csv_tell_what_was_not_reached(records):
     assert "reached" not in csv(comparison(records))
 
 
-def test_the_target_is_of_test_accuracy_and_without_tests_of_training_accuracy():
+def test_target_uses_test_accuracy_or_else_training_accuracy():
     trained = RunRecord("a", 0, History())
     trained.history.record(round=1, train_accuracy=0.9)
     assert accuracy_target([trained], 0.7) == Target("train_accuracy", 0.7)
@@ -102,30 +102,30 @@ def test_the_target_is_of_test_accuracy_and_without_tests_of_training_accuracy()
 
 
 @pytest.mark.parametrize("bad", [0, -0.1, 1.5, True, "0.7", math.nan, 101])
-def test_what_is_no_accuracy_is_refused(bad):
+def test_invalid_accuracy_is_refused(bad):
     with pytest.raises(
         ConfigurationError, match=r"to_accuracy: got .*, needed a share of the examples, 0 < accuracy <= 1"
     ):
         accuracy_target([run("a", 0, [0.1])], bad)
 
 
-def test_percents_are_told_how_to_be_written():
+def test_percentages_are_refused_with_the_correct_spelling():
     with pytest.raises(ConfigurationError, match=r"Write 0\.7 for 70 %"):
         accuracy_target([run("a", 0, [0.1])], 70)
 
 
-def test_a_column_that_no_run_has_is_refused():
+def test_unrecorded_column_is_refused():
     with pytest.raises(ConfigurationError, match=r"no run recorded appeal: needed one of .*test_accuracy"):
         costs([run("a", 0, [0.1])], Target("appeal", 0.5))
 
 
-def test_a_run_without_the_column_did_not_reach_the_target():
+def test_run_without_the_column_did_not_reach_the_target():
     with_it = run("a", 0, [0.1], appeal=0.6)
     spent = costs([with_it, run("b", 0, [0.1])], Target("appeal", 0.5))
     assert [COLUMNS["reached"].show(figures["reached"]) for figures in spent.values()] == ["1/1", "0/1"]
 
 
-def test_numbers_have_about_three_digits():
+def test_numbers_have_three_significant_digits():
     written = [number(x) for x in (0, 7, 1234567, 1234.5, 12.34, 1.2345, 0.01234, 0.00963, -2.34e-7, math.inf)]
     assert written == ["0", "7", "1,234,567", "1,234", "12.3", "1.23", "0.012", "0.0096", "-2.3e-07", "inf"]
     assert Quartiles(1, 2, 3, 3, 3).shown(scale=0.5) == "1 (0.500 to 1.50)"

@@ -1,4 +1,4 @@
-"""Asynchronous training as one would write it down naively: everyone is looked at for every event, nothing is reused."""
+"""A naive asynchronous simulation: every event examines every client, and nothing is reused."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Server steps by the clock: what they use, what they cost, and that an interruption leaves no trace."""
+"""Asynchronous server steps: reports, costs, and resumption."""
 
 import json
 from dataclasses import replace
@@ -70,7 +70,7 @@ def trained(run, lanes=None):
 
 
 @pytest.mark.parametrize("algorithm", [fedavg(LOCAL), fedstaleweight(LOCAL), fedasync(LOCAL), mifa(LOCAL)])
-def test_a_buffer_of_everyone_with_equal_delays_is_a_synchronous_round(algorithm):
+def test_full_buffer_with_equal_delays_equals_a_synchronous_round(algorithm):
     buffered = trained(experiment(algorithm, Buffered(N, waits="always"), ALIKE))
     rounds = trained(experiment(algorithm, Rounds(), ALIKE))
     np.testing.assert_array_equal(buffered.state.params.numpy(), rounds.state.params.numpy())
@@ -81,7 +81,7 @@ def test_a_buffer_of_everyone_with_equal_delays_is_a_synchronous_round(algorithm
     np.testing.assert_allclose(waiting, rounds.history.column("simulated_seconds")[1])
 
 
-def test_without_staleness_all_of_them_are_federated_averaging():
+def test_all_rules_equal_fedavg_without_staleness():
     plain = trained(experiment(average_participating(LOCAL), Rounds(), ALIKE)).state.params
     for algorithm in (fedstaleweight(LOCAL), fedbuff(LOCAL, discount="polynomial"), fedasync(LOCAL, alpha=1.0)):
         found = trained(experiment(algorithm, Buffered(N, waits="if_current"), ALIKE))
@@ -90,13 +90,13 @@ def test_without_staleness_all_of_them_are_federated_averaging():
 
 
 @pytest.mark.parametrize("algorithm", [fedstaleweight(LOCAL), fedasync(LOCAL), fedau(LOCAL, also=(Personal(),))])
-def test_lanes_change_nothing(algorithm):
+def test_lanes_do_not_change_results(algorithm):
     run = experiment(algorithm, Buffered(5))
     few, many = trained(run, lanes=2), trained(run)
     torch.testing.assert_close(few.state.params, many.state.params, rtol=0, atol=1e-5)
 
 
-def test_the_seed_decides_on_schedule_and_model():
+def test_seed_determines_schedule_and_model():
     run = experiment(fedstaleweight(LOCAL), Buffered(3))
     one, same, other = trained(run), trained(run), trained(replace(run, seed=1))
     assert_same_bits(one, same)
@@ -108,7 +108,7 @@ def test_the_seed_decides_on_schedule_and_model():
 @pytest.mark.parametrize(
     "pace", [Buffered(3, waits="if_current"), Buffered(4, max_staleness=2), Buffered(2, 3, reselect=True)]
 )
-def test_what_happens_is_what_the_schedule_says(pace):
+def test_events_follow_the_schedule(pace):
     population = replace(UNLIKE, dropout=Dropout(0.2))
     found = trained(experiment(fedstaleweight(LOCAL), pace, population, rounds=40, **PLAIN))
     timeline = schedule(pace, population, N, steps=40, num_steps=3)
@@ -125,7 +125,7 @@ def test_what_happens_is_what_the_schedule_says(pace):
     np.testing.assert_allclose(history.client_column("fair_share"), 1 / N)
 
 
-def test_plain_weights_give_influence_as_clients_report():
+def test_equal_weights_give_influence_by_reporting_frequency():
     found = trained(experiment(fedbuff(LOCAL), Buffered(5), rounds=30, **PLAIN)).history
     contributions = found.client_column("contributions")
     assert contributions.max() > 3 * contributions.min()
@@ -133,8 +133,8 @@ def test_plain_weights_give_influence_as_clients_report():
 
 
 @pytest.mark.parametrize("average", ["window", "cumulative", "exponential"])
-def test_before_they_are_normalised_weights_of_equation_8_give_everyone_the_same_influence(average):
-    """In the long run of constant speeds: weights summed over a client's reports come to 1 / N for each report of anyone."""
+def test_unnormalised_equation_8_gives_equal_influence(average):
+    """At constant speeds, the weights of a client's reports sum to 1 / N per report in the long run."""
     population = Population(speed=Speed(spread=1.0, per="task"))
     timeline = schedule(Buffered(3), population, N, steps=3000)
     client, version = (timeline.tasks[name].reshape(3000, 3) for name in ("client", "version"))
@@ -158,7 +158,7 @@ def test_normalised_weights_still_bring_the_slow_nearer_to_their_fair_share():
     assert np.abs(fair - 1 / N).sum() < 0.7 * np.abs(plain - 1 / N).sum()
 
 
-def test_a_buffer_of_one_steps_with_every_report():
+def test_buffer_of_one_steps_with_every_report():
     found = trained(experiment(fedasync(LOCAL), Buffered(1), rounds=20, **PLAIN)).history
     assert (found.column("num_participants")[1] == 1).all()
     assert found.column("staleness_max")[1].max() > 3
@@ -185,7 +185,7 @@ def test_who_comes_twice_from_the_same_version_draws_other_minibatches():
     assert len(torch.unique(deltas, dim=0)) > 1
 
 
-def test_tasks_with_more_steps_take_longer():
+def test_more_steps_take_longer():
     population = Population(speed=Speed(compute=delay.Constant(2.0)))
     few, more = (
         trained(experiment(fedbuff(replace(LOCAL, **work)), Buffered(N, waits="always"), population, rounds=3))
@@ -195,7 +195,7 @@ def test_tasks_with_more_steps_take_longer():
     np.testing.assert_allclose(more.history.column("simulated_seconds")[1], 10)
 
 
-def test_rounds_with_a_deadline_go_on_without_the_slow():
+def test_rounds_with_a_deadline_continue_without_slow_clients():
     population = replace(UNLIKE, availability=Bernoulli(0.7))
     found = trained(experiment(fedavg(LOCAL), Rounds(deadline=2.0), population, rounds=20, **PLAIN)).history
     assert found.column("simulated_seconds")[1].max() <= 2.0
@@ -205,8 +205,8 @@ def test_rounds_with_a_deadline_go_on_without_the_slow():
 
 @pytest.mark.parametrize("selection", [(), (Uniform(3),)], ids=["everyone", "uniform"])
 @pytest.mark.parametrize("speed", [None, UNLIKE.speed], ids=["without a clock", "with one"])
-def test_a_deadline_that_nobody_misses_changes_no_bit(selection, speed):
-    """Cohorts are drawn from the same random numbers, whatever drives the rounds."""
+def test_unmissed_deadline_changes_no_bit(selection, speed):
+    """Cohorts use the same random numbers in both drivers."""
     algorithm = fedavg(LOCAL, also=selection)
     free = trained(experiment(algorithm, Rounds(), Population(Bernoulli(0.7), speed=speed), rounds=6))
     bound = trained(experiment(algorithm, Rounds(deadline=1e9), replace(UNLIKE, availability=Bernoulli(0.7)), rounds=6))
@@ -214,7 +214,7 @@ def test_a_deadline_that_nobody_misses_changes_no_bit(selection, speed):
     assert free.history.participation == bound.history.participation
 
 
-def test_a_round_takes_the_fastest_of_an_enlarged_cohort():
+def test_round_uses_the_fastest_of_an_enlarged_cohort():
     algorithm = fedavg(LOCAL, also=(Uniform(4),))
     found = trained(experiment(algorithm, Rounds(over_selection=1.5), rounds=10, **PLAIN)).history
     assert (found.column("num_participants")[1] == 4).all()
@@ -239,7 +239,7 @@ class PowerCutError(Exception):
         (fedavg(LOCAL), Rounds(deadline=2.5)),
     ],
 )
-def test_an_interruption_leaves_no_trace(algorithm, pace, tmp_path):
+def test_resumed_run_equals_an_uninterrupted_one(algorithm, pace, tmp_path):
     population = replace(UNLIKE, availability=Bernoulli(0.8), seconds_per_round=3.0, dropout=Dropout(0.1))
     run = experiment(algorithm, pace, population)
     run.run(tmp_path / "whole", checkpoint_every=3)
@@ -263,7 +263,7 @@ def test_an_interruption_leaves_no_trace(algorithm, pace, tmp_path):
                 np.testing.assert_array_equal(other[name][key], value, err_msg=f"{name}.{key}")
 
 
-def test_runs_from_before_there_was_a_pace_can_be_resumed(tmp_path):
+def test_runs_of_versions_without_pace_resume(tmp_path):
     run = experiment(fedavg(LOCAL), Rounds(), Population(), rounds=3)
     run.run(tmp_path)
     with safe_open(tmp_path / FILE, framework="pt") as file:
@@ -276,7 +276,7 @@ def test_runs_from_before_there_was_a_pace_can_be_resumed(tmp_path):
 
 
 @pytest.mark.parametrize("pace", [Buffered(5, waits="always"), Rounds(over_selection=1.1)])
-def test_a_federation_whose_tasks_take_for_ever_is_refused(pace):
+def test_infinitely_slow_federation_is_refused(pace):
     population = Population(speed=Speed(compute=delay.Pareto(shape=1e-4)))
     with pytest.raises(
         ConfigurationError, match=r"no event will follow second .*: all open tasks take infinitely long"
@@ -318,12 +318,12 @@ BUFFER = Buffered(3)
         ({"pace": "buffered"}, r"pace must be a Pace, got 'buffered'; write Rounds\(\) or Buffered"),
     ],
 )
-def test_refusals(options, message):
+def test_invalid_arguments_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         Simulation(Experiment(DATA, MODEL, **{"algorithm": fedavg(), "population": UNLIKE, "pace": BUFFER, **options}))
 
 
-def test_a_buffered_pace_alone_has_clients_of_unequal_speed():
+def test_only_buffered_pace_has_unequal_speeds_by_default():
     from turnout.population.speed.distributions import UNEQUAL
 
     made = Experiment(DATA, MODEL, fedavg(), pace=BUFFER)

@@ -1,3 +1,5 @@
+"""The heap of events."""
+
 import math
 
 import pytest
@@ -19,14 +21,14 @@ def emptied(clock: Clock) -> list[tuple[float, int, int]]:
 
 @settings(deadline=None)
 @given(order=st.permutations(list(range(20))), times=st.lists(st.integers(0, 3), min_size=20, max_size=20))
-def test_events_of_one_moment_come_by_kind_and_number_in_whatever_order_they_were_set(order, times):
+def test_simultaneous_events_are_ordered_by_kind_and_number(order, times):
     clock = Clock()
     for i in order:
         clock.set(i % 3, i, float(times[i]))
     assert emptied(clock) == sorted((float(times[i]), i % 3, i) for i in range(20))
 
 
-def test_a_look_at_what_comes_soon():
+def test_peek_returns_upcoming_events():
     clock = Clock()
     for number in range(100, 0, -1):
         clock.set(number % 3, number, float(number))
@@ -52,7 +54,7 @@ def test_a_look_at_what_comes_soon():
         max_size=60,
     )
 )
-def test_any_script_of_setting_moving_cancelling_and_taking(script):
+def test_any_sequence_of_operations_equals_a_sorted_list(script):
     clock, due = Clock(), {}
     for what, value in script:
         if what == "set":
@@ -78,7 +80,7 @@ def test_any_script_of_setting_moving_cancelling_and_taking(script):
     assert emptied(clock) == sorted((time, *event) for event, time in due.items())
 
 
-def test_events_that_are_moved_for_ever_take_no_memory():
+def test_rescheduled_events_take_constant_memory():
     clock = Clock()
     for i in range(10_000):
         clock.set(0, 0, float(i + 1))
@@ -86,14 +88,14 @@ def test_events_that_are_moved_for_ever_take_no_memory():
     assert emptied(clock) == [(10_000.0, 0, 0)]
 
 
-def test_never():
+def test_infinite_time_never_occurs():
     clock = Clock()
     clock.set(0, 1, 5.0)
     clock.set(0, 1, math.inf)
     assert clock.pop() is None
 
 
-def test_the_past_is_refused():
+def test_event_in_the_past_is_refused():
     clock = Clock()
     clock.set(0, 0, 3.0)
     clock.pop()

@@ -1,4 +1,4 @@
-"""A round costs what its cohort costs: nothing in it goes over all clients."""
+"""The cost of a round is independent of the number of clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACED = ("fedstaleweight", "fedbuff", "fedasync")
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in PACED and name not in LOW_RANK])
-def test_no_round_asks_for_the_sizes_of_all_clients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_do_not_read_the_sizes_of_all_clients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data: Any = {"data": classification(), "model": to.models.Mlp(hidden=(8,)), "rounds": 10, "evaluate_every": 10}
     algorithm = to.fedbn(personal="head") if name == "fedbn" else recipe(name)  # there is no BatchNorm here
     simulation = Simulation(to.Experiment(**data, algorithm=algorithm))

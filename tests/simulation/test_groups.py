@@ -1,4 +1,4 @@
-"""Buffered training by groups whose updates are masked: the plain sum up to rounding, with one staleness for each group."""
+"""Buffered groups with masked updates: plain sums up to rounding, and one staleness per group."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -59,7 +59,7 @@ RECIPES = {
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_sums_of_groups_are_the_plain_sums_up_to_rounding(name):
+def test_group_sums_equal_plain_sums_up_to_rounding(name):
     plain, secure = (finished(run(RECIPES[name](also))) for also in ((), (FINE,)))
     assert plain.history.participation.equals(secure.history.participation)
     staleness = secure.history.rounds["staleness_max"].to_pylist()
@@ -72,8 +72,8 @@ def test_sums_of_groups_are_the_plain_sums_up_to_rounding(name):
     )
 
 
-def test_a_group_of_all_is_a_round_of_all():
-    """The same weights, the same masks, the same bits."""
+def test_group_of_all_clients_equals_a_round():
+    """The same weights, masks and bits."""
     rounds = run(to.fedau(LOCAL, also=(FINE,)), to.pace.Rounds(deadline=1e6))
     groups = run(to.fedau(LOCAL, also=(FINE,)), to.pace.BufferedGroups(buffer_size=1, group_size=8))
     one, other = finished(rounds), finished(groups)
@@ -81,8 +81,8 @@ def test_a_group_of_all_is_a_round_of_all():
     assert torch.equal(one.state.params, other.state.params)
 
 
-def test_a_run_that_was_interrupted_goes_on_as_if_nothing_had_happened(tmp_path):
-    """Its groups at work and in the buffer are in the checkpoint."""
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path):
+    """The checkpoint contains groups that are training or in the buffer."""
     population = to.Population(
         to.availability.Bernoulli(mean=0.8), speed=UNEQUAL, dropout=to.behaviour.Dropout(0.05), seconds_per_round=2.0
     )
@@ -95,7 +95,7 @@ def test_a_run_that_was_interrupted_goes_on_as_if_nothing_had_happened(tmp_path)
     assert part.participation.equals(whole.participation)
 
 
-def test_clients_who_drop_out_come_back_and_every_group_has_at_most_its_size():
+def test_dropped_clients_return_and_groups_keep_their_maximum_size():
     population = to.Population(
         to.availability.Bernoulli(mean=0.8), speed=UNEQUAL, dropout=to.behaviour.Dropout(0.1), seconds_per_round=3.0
     )
@@ -108,7 +108,7 @@ def test_clients_who_drop_out_come_back_and_every_group_has_at_most_its_size():
     assert set(result.participation["client"].to_pylist()) == set(range(8))
 
 
-def test_weights_of_other_clients_participation_and_sums_that_are_clipped_are_refused():
+def test_unsupported_weights_and_clipped_sums_are_refused():
     with pytest.raises(
         ConfigurationError,
         match=r"Participation weighs a client by the participation of other clients, .* group multiply",
@@ -142,7 +142,7 @@ def test_numbers_out_of_range_are_refused(options, message):
         to.pace.BufferedGroups(**options)
 
 
-def test_a_buffer_that_never_fills_and_phases_before_training_are_refused():
+def test_oversized_buffers_and_earlier_phases_are_refused():
     with pytest.raises(
         ConfigurationError, match=r"buffer_size: got 3 groups of 3 clients, .* there are 8 clients of 9"
     ):
@@ -158,8 +158,8 @@ def test_a_buffer_that_never_fills_and_phases_before_training_are_refused():
         bound.chosen(0.0, [4, 5])
 
 
-def test_bytes_are_those_of_sums_over_the_groups():
-    """A group of two sends less than one of four, in which each has three neighbours, and not what all eight would send."""
+def test_bytes_equal_those_of_sums_within_groups():
+    """A client in a group of two sends less than in a group of four, where it has three neighbours."""
     for number in (2, 4):
         pace = to.pace.BufferedGroups(buffer_size=1, group_size=number, concurrency=1)
         simulation = Simulation(run(to.fedbuff(LOCAL, also=(FINE,)), pace, rounds=1))

@@ -1,3 +1,5 @@
+"""Client memory."""
+
 import os
 import tempfile
 
@@ -19,7 +21,7 @@ def rows(clients, value):
 
 
 @pytest.mark.parametrize("budget", [1 << 30, 0])
-def test_starts_at_zero_and_keeps_what_is_stored(budget):
+def test_starts_at_zero_and_stores_rows(budget):
     memory = ClientMemory(10, FIRST, budget)
     clients = np.array([7, 2])
     assert memory.gather(clients)["steps"].tolist() == [0, 0]
@@ -29,7 +31,7 @@ def test_starts_at_zero_and_keeps_what_is_stored(budget):
     assert found["control"].tolist() == [[1.0] * 3, [0.0] * 3, [1.0] * 3]
 
 
-def test_what_is_gathered_is_a_copy():
+def test_gathered_rows_are_copies():
     memory = ClientMemory(4, FIRST)
     memory.gather(np.array([1]))["steps"] += 9
     assert memory.gather(np.array([1]))["steps"].tolist() == [0]
@@ -39,8 +41,8 @@ def test_what_is_gathered_is_a_copy():
 @given(
     st.lists(st.sets(st.integers(0, 29), min_size=1), min_size=1, max_size=12), st.sampled_from([0, 40, 200, 1 << 30])
 )
-def test_is_a_dictionary_by_client(cohorts, budget):
-    """In memory, in a file from the first row on, or moved to one on the way."""
+def test_behaves_like_a_dictionary_by_client(cohorts, budget):
+    """In memory, in a file, and when it moves from one to the other."""
     memory, expected = ClientMemory(30, FIRST, budget), dict.fromkeys(range(30), 0)
     for value, cohort in enumerate(cohorts, start=1):
         clients = np.array(sorted(cohort))
@@ -53,7 +55,7 @@ def test_is_a_dictionary_by_client(cohorts, budget):
         assert one.gather(np.arange(30))["steps"].tolist() == [expected[k] for k in range(30)]
 
 
-def test_only_who_took_part_costs_a_row():
+def test_only_participants_take_a_row():
     memory = ClientMemory(1_000_000, FIRST)
     for low in range(0, 50, 10):
         clients = np.arange(low, low + 10) * 20_000
@@ -63,7 +65,7 @@ def test_only_who_took_part_costs_a_row():
     assert state["table.control"].shape == (50, 3)
 
 
-def test_who_is_only_looked_at_costs_no_row():
+def test_measured_clients_take_no_row():
     """Clients who are asked for measurements alone keep nothing."""
     memory = ClientMemory(100, FIRST)
     memory.scatter(np.array([3]), rows([3], 7))
@@ -71,7 +73,7 @@ def test_who_is_only_looked_at_costs_no_row():
     assert memory.state()["clients"].tolist() == [3]
 
 
-def test_rows_begin_as_they_are_told_to():
+def test_rows_start_with_their_initial_values():
     memory = ClientMemory(4, {"own": torch.tensor([1.0, 2.0]), "nothing": torch.zeros(0)})
     memory.scatter(np.array([2]), {"own": torch.tensor([[7.0, 8.0]]), "nothing": torch.zeros(1, 0)})
     assert memory.gather(np.arange(4))["own"].tolist() == [[1.0, 2.0], [1.0, 2.0], [7.0, 8.0], [1.0, 2.0]]
@@ -79,7 +81,7 @@ def test_rows_begin_as_they_are_told_to():
     assert memory.gather(np.array([0]))["own"].tolist() == [[1.0, 2.0]]
 
 
-def test_beyond_the_budget_rows_are_in_a_file_that_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_rows_beyond_the_budget_are_in_a_temporary_file(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     memory = ClientMemory(1_000_000, {"own": torch.ones(1000), "nothing": torch.zeros(0)}, budget=1_000_000)
     clients = np.arange(0, 1_000_000, 1_000)
@@ -95,7 +97,7 @@ def test_beyond_the_budget_rows_are_in_a_file_that_leaves_nothing_behind(tmp_pat
     assert memory.gather(np.array([1]))["own"][0, 0] == 1.0
 
 
-def test_a_file_that_cannot_grow_is_told(monkeypatch):
+def test_full_disk_is_reported(monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -105,7 +107,7 @@ def test_a_file_that_cannot_grow_is_told(monkeypatch):
         memory.scatter(np.array([1]), rows([1], 1))
 
 
-def test_nothing_to_remember_costs_nothing():
+def test_algorithms_without_memory_take_none():
     memory = ClientMemory(1_000_000, {})
     assert memory.gather(np.array([5])) == {}
     memory.scatter(np.array([5]), {})

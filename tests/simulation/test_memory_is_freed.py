@@ -1,4 +1,4 @@
-"""A run that is over leaves nothing in memory, without waiting for the garbage collector."""
+"""A finished run frees its memory without the garbage collector."""
 
 import gc
 import weakref
@@ -64,7 +64,7 @@ def test_a_finished_run_is_freed(name, tiny, monkeypatch):
 
 
 @pytest.mark.usefixtures("without_collector")
-def test_a_finished_run_on_the_clients_clock_is_freed(tiny, monkeypatch):
+def test_finished_run_with_a_clock_is_freed(tiny, monkeypatch):
     experiment = to.Experiment(
         data=tiny, model=to.models.Mlp(hidden=(4,)), algorithm=recipe("fedbuff"), rounds=2,
         pace=to.pace.Buffered(buffer_size=2), population=to.Population(speed=Speed()),

@@ -1,4 +1,4 @@
-"""What a simulation finds out about its clients' requirements, when, and at what cost."""
+"""Requirements of clients in a simulation: evaluation, pools and costs."""
 
 from dataclasses import replace
 
@@ -74,7 +74,7 @@ def by_client(simulation, shards, params=None):
     return loss, accuracy
 
 
-def test_nobody_trains_a_model_of_its_own_unless_somebody_asks(data, monkeypatch):
+def test_own_models_are_trained_only_on_demand(data, monkeypatch):
     def refuse(*_):
         raise AssertionError("own models were trained")
 
@@ -88,7 +88,7 @@ def test_nobody_trains_a_model_of_its_own_unless_somebody_asks(data, monkeypatch
             run(simulation_of(data, **options))
 
 
-def test_requirements_are_what_own_models_reach(data):
+def test_requirements_equal_results_of_own_models(data):
     simulation = simulation_of(data, population=Population(requirement=WarmUp(steps=9)), appeal=AppealMetrics())
     requirement = simulation.opt_in.requirement
     assert requirement is not None
@@ -106,7 +106,7 @@ def test_requirements_are_what_own_models_reach(data):
     assert (requirement.train < start).all()  # they have learnt something
 
 
-def test_own_models_and_pools_of_several_chunks_are_the_same_bits(data):
+def test_own_models_and_pools_do_not_depend_on_chunks(data):
     options = {
         "appeal": AppealMetrics(2),
         "population": Population(requirement=WarmUp(5), opting=Opting(1)),
@@ -120,7 +120,7 @@ def test_own_models_and_pools_of_several_chunks_are_the_same_bits(data):
     assert parts.history.clients["requirement"].to_pylist() == whole.history.clients["requirement"].to_pylist()
 
 
-def test_columns_are_those_of_a_count_by_hand(data):
+def test_columns_equal_hand_counts(data):
     simulation = run(simulation_of(data, population=Population(requirement=WarmUp(5)), appeal=AppealMetrics()))
     row, opt_in = simulation.history.rounds.to_pylist()[-1], simulation.opt_in
     for prefix, kind, train, test in (
@@ -143,7 +143,7 @@ def test_columns_are_those_of_a_count_by_hand(data):
     assert not any(name.startswith(("tuned", "unseen_tuned")) for name in row)
 
 
-def test_tuned_columns_are_of_models_after_a_few_steps_of_each_client(data):
+def test_tuned_columns_evaluate_fine_tuned_models(data):
     simulation = run(simulation_of(data, appeal=AppealMetrics(tuning_steps=4)))
     row = simulation.history.rounds.to_pylist()[-1]
     clients = simulation.workspace.clients(np.arange(N))
@@ -156,7 +156,7 @@ def test_tuned_columns_are_of_models_after_a_few_steps_of_each_client(data):
     assert "unseen_tuned_preferred_accuracy" in row
 
 
-def test_per_fedavg_tunes_by_its_step_of_adaptation(data):
+def test_per_fedavg_tunes_by_its_adaptation_step(data):
     alone, adapted = (perfedavg(LOCAL, alpha=alpha, cohort_size=3) for alpha in (1e-9, 0.3))
     rows = [
         run(simulation_of(data, a, appeal=AppealMetrics(5))).history.rounds.to_pylist()[-1] for a in (alone, adapted)
@@ -170,7 +170,7 @@ def test_per_fedavg_tunes_by_its_step_of_adaptation(data):
     assert (solo[0].train == solo[1].train).all()  # own models are trained by plain steps
 
 
-def test_given_requirements_reach_the_reports(data):
+def test_given_requirements_are_in_reports(data):
     given = tuple(np.linspace(0.1, 2.0, N))
     for measure, sign in (("loss", 1.0), ("accuracy", -1.0)):
         table = given if measure == "loss" else tuple(value / 2 for value in given)
@@ -189,7 +189,7 @@ def test_given_requirements_reach_the_reports(data):
         )
 
 
-def test_the_gap_of_a_tuned_model_is_smaller_and_the_update_is_that_of_the_model_received(data):
+def test_gap_uses_the_tuned_model_and_the_update_the_received_one(data):
     given = Population(requirement=GivenRequirement((0.5,) * N))
     plain, fitted = (
         simulation_of(data, maxfl(LOCAL, tuning_steps=k, cohort_size=3), population=given).train(np.arange(N))
@@ -199,8 +199,8 @@ def test_the_gap_of_a_tuned_model_is_smaller_and_the_update_is_that_of_the_model
     assert torch.equal(fitted.updates.gathered(), plain.updates.gathered())
 
 
-def test_finding_the_pool_is_one_pass_a_round(data, monkeypatch):
-    """Forward passes over all examples, once, whoever asks how often."""
+def test_pool_takes_one_evaluation_per_round(data, monkeypatch):
+    """One forward pass over all examples, for any number of queries."""
     population = Population(requirement=GivenRequirement((0.6,) * N), opting=Opting(2))
     simulation, seen = simulation_of(data, population=population, rounds=6, evaluate_every=6), []
     evaluate = Objective.evaluate
@@ -220,12 +220,12 @@ def test_finding_the_pool_is_one_pass_a_round(data, monkeypatch):
     assert min(simulation.history.rounds["pool"].to_pylist()) < N
 
 
-def test_with_opting_out_nobody_knows_the_rates(data):
+def test_rates_are_unknown_with_opting_out(data):
     assert simulation_of(data).server.federation.rates is not None
     assert simulation_of(data, population=Population(opting=Opting())).server.federation.rates is None
 
 
-def test_who_judges_by_tests_needs_them(data):
+def test_requirements_on_tests_need_test_examples(data):
     by_test = Population(requirement=GivenRequirement((0.9,) * N), opting=Opting(0, split="test"))
     simulation = simulation_of(data, population=by_test)
     pool = simulation.opt_in.pool(0)
@@ -236,7 +236,7 @@ def test_who_judges_by_tests_needs_them(data):
         simulation_of(replace(data, client_test=None), population=by_test)
 
 
-def test_attackers_stay_and_are_named(data):
+def test_attackers_stay_in_the_pool_and_are_recorded(data):
     never = Population(
         requirement=GivenRequirement((0.0,) * N), opting=Opting(0, comes_back=False), behaviour=Byzantine(0.25)
     )
@@ -248,7 +248,7 @@ def test_attackers_stay_and_are_named(data):
     assert "byzantine" not in run(simulation_of(data)).history.clients.column_names
 
 
-def test_a_restart_trains_no_own_model_again(data, tmp_path, monkeypatch):
+def test_restart_does_not_repeat_training_of_own_models(data, tmp_path, monkeypatch):
     options = {
         "appeal": AppealMetrics(),
         "population": Population(requirement=WarmUp(5), opting=Opting(1, comes_back=False)),
@@ -266,7 +266,7 @@ def test_a_restart_trains_no_own_model_again(data, tmp_path, monkeypatch):
     assert (again.opt_in.pool(4) == first.opt_in.pool(4)).all()  # type: ignore[union-attr]
 
 
-def test_a_model_of_ones_own_that_diverges_requires_nothing(data):
+def test_diverged_own_model_requires_nothing(data):
     population = Population(requirement=WarmUp(lr=1e30))
     wild = simulation_of(data, population=population, appeal=AppealMetrics(), model=models.Mlp(hidden=(8,)))
     requirement = wild.opt_in.requirement
@@ -275,7 +275,7 @@ def test_a_model_of_ones_own_that_diverges_requires_nothing(data):
     assert run(wild).history.rounds["appeal_train"].to_pylist()[-1] == 1.0
 
 
-def test_with_a_personal_part_each_client_is_judged_by_its_own_model(data):
+def test_clients_with_personal_parts_are_evaluated_with_their_models(data):
     algorithm = fedavg(LOCAL, also=(Personal(),))
     options = {
         "model": models.Mlp(hidden=(8,)),

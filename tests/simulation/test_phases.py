@@ -1,4 +1,4 @@
-"""Rounds by the clock in which clients also measure and prepare: the same protocol, with a time for each of its trips."""
+"""Rounds with a clock, measurements and preparation."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def trained(made, until=6):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_with_all_the_time_in_the_world_rounds_are_synchronous(name):
+def test_rounds_without_missed_deadlines_equal_synchronous_rounds(name):
     by_clock, in_step = (trained(simulation(name, pace)) for pace in (Rounds(deadline=1e9), Rounds()))
     assert_same_tensors({"params": by_clock.state.params}, {"params": in_step.state.params})
     assert_same_tensors(by_clock.memory.state(), in_step.memory.state())
@@ -60,7 +60,7 @@ def test_with_all_the_time_in_the_world_rounds_are_synchronous(name):
 
 
 @pytest.mark.parametrize("name", ["two cohorts", "prepared"])
-def test_an_interruption_leaves_no_trace_where_clients_are_late_and_drop_out(name, tmp_path):
+def test_resumed_run_with_late_and_dropped_clients_is_equal(name, tmp_path):
     population = replace(POPULATION, availability=Markov(0.7), dropout=Dropout(0.2), seconds_per_round=3.0)
     whole = trained(simulation(name, Rounds(deadline=1.7), population))
     assert whole.history.total("num_unused") > 0
@@ -72,16 +72,16 @@ def test_an_interruption_leaves_no_trace_where_clients_are_late_and_drop_out(nam
     np.testing.assert_array_equal(again.history.column("bytes_up"), whole.history.column("bytes_up"))
 
 
-def test_the_mean_of_control_variates_is_that_of_those_who_were_heard():
-    """Whoever is late keeps what it had: so c = mean of c_k, in float64 sums of float32 rows."""
+def test_late_clients_keep_their_control_variates():
+    """Hence c = mean of c_k, in float64 sums of float32 rows."""
     made = trained(simulation("prepared", Rounds(deadline=1.5), replace(POPULATION, dropout=Dropout(0.2))))
     own = made.memory.gather(np.arange(N))["control"].double()
     assert made.history.total("num_unused") > 0
     np.testing.assert_allclose(made.state.slots["controls"]["control"], own.mean(dim=0), atol=1e-6)
 
 
-def test_every_phase_takes_its_own_time():
-    """With steps of 1 second: two to prepare, two to train; one for a gradient, and then two to train."""
+def test_every_phase_has_its_own_duration():
+    """With steps of 1 second: two to prepare, two to train; one for a gradient, and two to train."""
     steady = Population(speed=Speed(compute=delay.Constant(1.0)))
     seconds = {
         name: trained(simulation(name, Rounds(deadline=100.0), steady), 2).history.column("simulated_seconds")[1]

@@ -1,4 +1,4 @@
-"""What a round costs on the clients' clock."""
+"""Simulated duration of rounds."""
 
 from functools import partial
 
@@ -37,7 +37,7 @@ def test_without_a_speed_there_is_no_clock(tiny):
     assert "simulated_seconds" not in simulation.history.column_names
 
 
-def test_a_round_lasts_as_long_as_its_slowest_client(tiny):
+def test_round_takes_as_long_as_its_slowest_client(tiny):
     np.testing.assert_allclose(seconds(run(tiny, fedavg(Sgd(steps=4)))), 3 + 4 * 2 + 5)
     groups = (Group(7), Group(1, compute=Constant(10.0)))  # client 7 is slow, and there in rounds 1 and 3
     there = Trace((*((n, 0, 5) for n in range(7)), (7, 1, 2), (7, 3, 4)))
@@ -54,8 +54,8 @@ def test_more_steps_take_longer(tiny):
     assert len(set(seconds(simulation))) > 1
 
 
-def test_bytes_count_where_links_have_a_width(tiny):
-    """Down: the model and its version; up: parameters, the loss, and three whole numbers."""
+def test_bytes_take_time_with_finite_bandwidth(tiny):
+    """Down: the model and its version; up: parameters, the loss, and three integers."""
     speed = Speed(Constant(1.0), download_bandwidth=100.0, upload_bandwidth=10.0)
     found = seconds(run(tiny, fedavg(Sgd(steps=1)), speed=speed))
     np.testing.assert_allclose(found, (4 * P + 8) / 100 + 1 + (4 * P + 4 + 24) / 10)
@@ -72,8 +72,8 @@ def test_bytes_count_where_links_have_a_width(tiny):
         (partial(SCAFFOLD, also=(Qsgd(bits=4),)), P + 8, 8 * P),
     ],
 )
-def test_a_budget_of_time_counts_messages_as_they_are_sent(tiny, algorithm, up, down, clock):
-    """As many steps as fit beside what really goes up and down, with control variates, compressed or not."""
+def test_time_budget_accounts_for_actual_message_sizes(tiny, algorithm, up, down, clock):
+    """As many steps as fit beside the transfers, with control variates, compressed or not."""
     speed = Speed(Constant(0.4), download_bandwidth=10.0, upload_bandwidth=10.0)  # a step takes as long as four bytes
     algorithm = algorithm(Sgd(steps=TimeBudget(120.3)))
     pace = Rounds(deadline=140.0) if clock else Rounds()
@@ -88,7 +88,7 @@ def test_control_variates_make_a_round_longer(tiny):
     np.testing.assert_allclose(found, (8 * P + 8) / 100 + 1 + (8 * P + 4 + 24) / 10)
 
 
-def test_a_round_of_fixed_length_lasts_that_long_whoever_is_there(tiny):
+def test_fixed_length_rounds_have_that_length(tiny):
     budget = TimeBudget(seconds=30.0)
     speed = Speed(Constant(2.0), upload=Exponential(1.0))
     simulation = run(tiny, fedavg(Sgd(steps=budget)), speed=speed, availability=Bernoulli(mean=0.3), rounds=8)
@@ -98,7 +98,7 @@ def test_a_round_of_fixed_length_lasts_that_long_whoever_is_there(tiny):
     assert report.num_steps.tolist() == [int((30 - np.log(100)) / 2)] * 8
 
 
-def test_whoever_has_no_time_sends_the_model_back_as_it_came(tiny):
+def test_client_without_time_returns_the_model_unchanged(tiny):
     groups = (Group(7), Group(1, compute=Constant(100.0)))
     simulation = run(tiny, fedavg(Sgd(steps=TimeBudget(10.0))), speed=Speed(Constant(1.0), groups=groups))
     report = simulation.train(np.arange(8))
@@ -107,25 +107,25 @@ def test_whoever_has_no_time_sends_the_model_back_as_it_came(tiny):
     assert report.delta[:7].any(dim=1).all()
 
 
-def test_asking_everyone_first_takes_a_trip_more(tiny):
+def test_measuring_all_clients_adds_a_trip(tiny):
     """There and back with the time of one step, and then the round."""
     found = seconds(run(tiny, fednu(Sgd(steps=4), cohort_size=3)))
     np.testing.assert_allclose(found, (3 + 2 + 5) + (3 + 4 * 2 + 5))
 
 
-def test_availability_can_have_a_clock_of_its_own(tiny):
+def test_availability_may_have_its_own_clock(tiny):
     found = seconds(run(tiny, fedavg(Sgd(steps=4)), seconds_per_round=60.0))
     np.testing.assert_array_equal(found, 60.0)
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_seconds_without_a_speed_are_refused_before_anything_is_trained(tiny, engine):
+def test_time_limits_without_a_speed_are_refused_at_the_start(tiny, engine):
     experiment = Experiment(tiny, models.Logistic(), fedavg(Sgd(steps=TimeBudget())), engine=engine)
     with pytest.raises(ConfigurationError, match="nobody says how fast the clients are: give the population a speed"):
         Simulation(experiment)
 
 
-def test_rounds_go_on_without_those_who_drop_out(tiny):
+def test_rounds_continue_without_dropped_clients(tiny):
     experiment = Experiment(tiny, models.Logistic(), fedavg(), Population(speed=SPEED, dropout=Dropout(0.5)), rounds=9)
     history = experiment.run().history
     lost, found = history.column("num_unused")[1], history.column("num_participants")[1]
@@ -133,6 +133,6 @@ def test_rounds_go_on_without_those_who_drop_out(tiny):
     assert 0 < lost.sum() < 9 * tiny.num_clients
 
 
-def test_asking_first_comes_on_top_of_a_round_of_fixed_length(tiny):
+def test_measuring_adds_to_a_fixed_length_round(tiny):
     found = seconds(run(tiny, fednu(Sgd(steps=TimeBudget(30.0)), cohort_size=3)))
     np.testing.assert_allclose(found, (3 + 2 + 5) + 30)

@@ -1,4 +1,4 @@
-"""Schedules against a naive simulation, against the paper's formula, and against the laws of time."""
+"""Schedules compared with a naive simulation, with the paper's formula, and with laws of time."""
 
 import math
 
@@ -43,7 +43,7 @@ def assert_rows(found, expected) -> None:
 
 
 @pytest.mark.parametrize("buffer_size", [1, 5, 23])
-def test_clients_who_go_on_at_once(buffer_size):
+def test_continuous_clients_equal_the_naive_simulation(buffer_size):
     found = schedule(Buffered(buffer_size), Population(speed=FEDSTALEWEIGHT), 15, until=400, seed=3)
     assert_rows(rows(found), arrivals(FEDSTALEWEIGHT.bind(15, 3), 15, buffer_size, 400))
 
@@ -57,7 +57,7 @@ def test_clients_who_go_on_at_once(buffer_size):
     drops_out=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_the_protocol_of_the_clients(num_clients, buffer_size, waits, max_staleness, drops_out, seed):
+def test_client_protocol_equals_the_naive_simulation(num_clients, buffer_size, waits, max_staleness, drops_out, seed):
     buffer_size = buffer_size if waits == "never" else min(buffer_size, num_clients)
     speed = Speed(LogNormal(1, 0.8), upload=Exponential(0.2), spread=0.7)
     dropout = Dropout(0.2, 0.05) if drops_out else None
@@ -78,7 +78,7 @@ def test_the_protocol_of_the_clients(num_clients, buffer_size, waits, max_stalen
 
 
 @pytest.mark.parametrize("buffer_size", [1, 5, 16])
-def test_equation_6_of_fedstaleweight(buffer_size):
+def test_equation_6_of_fedstaleweight_holds(buffer_size):
     # E[tau_i] = (sum_j r_j / r_i - 1) / b for clients who never wait, with rates that no small numbers relate.
     seconds = np.sqrt([2, 3, 5, 7, 11, 13, 17, 190, 230, 290])
     speed = Speed(groups=tuple(Group(1, Constant(float(s))) for s in seconds))
@@ -88,13 +88,13 @@ def test_equation_6_of_fedstaleweight(buffer_size):
     np.testing.assert_allclose(found["share"], rate / rate.sum(), rtol=0.01)
 
 
-def test_equation_6_holds_in_the_mean_for_random_speeds():
+def test_equation_6_holds_on_average_for_random_speeds():
     found = schedule(Buffered(5), Population(speed=FEDSTALEWEIGHT), 15, until=3_000).contributions()
     rate = 1 / np.array([1.5] * 10 + [10.0] * 5)
     np.testing.assert_allclose(found["mean_staleness"], (rate.sum() / rate - 1) / 5, rtol=0.04)
 
 
-def test_a_buffer_as_large_as_the_cohort_with_equal_delays_is_a_synchronous_round():
+def test_cohort_sized_buffer_with_equal_delays_is_a_synchronous_round():
     population = Population(speed=Speed(Constant(3), upload=Constant(2)))
     one = schedule(Buffered(8, waits="always"), population, 8, steps=20)
     assert_same(one, schedule(Rounds(), population, 8, steps=20))
@@ -103,7 +103,7 @@ def test_a_buffer_as_large_as_the_cohort_with_equal_delays_is_a_synchronous_roun
     assert (one.tasks["staleness"] == 0).all()
 
 
-def test_reports_of_one_moment_come_in_the_order_in_which_they_were_asked_for():
+def test_simultaneous_reports_are_ordered_by_task():
     found = schedule(Buffered(2), Population(speed=Speed(Constant(1))), 3, steps=6)
     # 0 and 1 fill the buffer; 2 begins the next one, and so on: the version known at second t is what came before.
     assert rows(found)[:6] == [(1, 0, 0, 0), (1, 1, 0, 0), (1, 2, 0, 1), (2, 0, 0, 1), (2, 1, 1, 2), (2, 2, 1, 2)]
@@ -111,7 +111,7 @@ def test_reports_of_one_moment_come_in_the_order_in_which_they_were_asked_for():
 
 @pytest.mark.parametrize("reselect", [False, True])
 @pytest.mark.parametrize("waits", ["never", "if_current", "always"])
-def test_concurrency_is_kept_to_and_used_in_full(reselect, waits):
+def test_concurrency_is_respected_and_used(reselect, waits):
     pace = Buffered(4, concurrency=6, reselect=reselect, waits=waits)
     found = schedule(pace, Population(speed=FEDSTALEWEIGHT), 15, until=500)
     assert most_at_once(found) == 6
@@ -144,7 +144,7 @@ def test_staleness_grows_with_clients_in_flight():
 @pytest.mark.parametrize("availability", [Markov(mean=0.4, join=0.2), Cyclic(mean=0.5, period=10)])
 @pytest.mark.parametrize("pace", [Buffered(3, 10), Buffered(3, 10, reselect=True, waits="always"), Rounds(20, 1.5)])
 @pytest.mark.parametrize("num_clients", [30, 1200])
-def test_clients_work_only_while_they_are_there(availability, pace, num_clients):
+def test_clients_train_only_while_available(availability, pace, num_clients):
     population = Population(availability, Speed(LogNormal(4, 1)), seconds_per_round=5.0)
     found = schedule(pace, population, num_clients, until=1000, cohort_size=6)
     bound = availability.bind(num_clients)
@@ -162,7 +162,7 @@ def test_clients_work_only_while_they_are_there(availability, pace, num_clients)
         assert not there[round(end / 5), c]
 
 
-def test_places_are_taken_by_whoever_comes():
+def test_free_slots_go_to_arriving_clients():
     trace = Trace(((0, 0, 100), (1, 2, 100), (2, 4, 6), (3, 50, 60)))
     found = schedule(Buffered(1), Population(trace, Speed(Constant(1)), seconds_per_round=10.0), 4, until=999)
     first = [found.tasks["asked"][found.tasks["client"] == c].min() for c in range(4)]
@@ -170,7 +170,7 @@ def test_places_are_taken_by_whoever_comes():
     assert found.tasks["ended"][found.tasks["client"] == 2].max() == 60
 
 
-def test_rounds_of_availability_go_with_rounds_of_the_server_where_there_is_no_clock():
+def test_availability_rounds_follow_server_rounds_without_a_clock():
     found = schedule(Rounds(), Population(Bernoulli(mean=0.3), Speed(Constant(2))), 10, steps=400)
     bound = Bernoulli(mean=0.3).bind(10)
     counts = []
@@ -182,26 +182,26 @@ def test_rounds_of_availability_go_with_rounds_of_the_server_where_there_is_no_c
     np.testing.assert_allclose(np.diff(found.steps, prepend=0.0), 2.0 * (np.array(counts) > 0))
 
 
-def test_an_empty_round_lasts_until_its_deadline():
+def test_empty_round_lasts_until_its_deadline():
     nobody_at_first = Trace(((0, 3, 9),), repeat=False)
     found = schedule(Rounds(deadline=7.0), Population(nobody_at_first, Speed(Constant(2))), 1, steps=4)
     assert found.steps.tolist() == [7, 14, 21, 23]
 
 
-def test_without_anybody_a_round_waits_for_the_clock():
+def test_round_without_clients_waits_for_the_clock():
     later = Trace(((0, 3, 9),), repeat=False)
     found = schedule(Rounds(), Population(later, Speed(Constant(2)), seconds_per_round=10), 1, until=40)
     assert found.tasks["asked"].tolist() == [30, 32, 34, 36, 38]
 
 
-def test_a_report_at_the_deadline_counts_and_one_after_it_does_not():
+def test_report_at_the_deadline_counts_and_a_later_one_does_not():
     speed = RecordedSpeed(((0, 1.0), (1, 2.0), (2, 2.5)))
     found = schedule(Rounds(deadline=2.0), Population(speed=speed), 3, steps=2)
     assert rows(found) == [(1, 0, 0, 0), (2, 1, 0, 0), (3, 0, 1, 1), (4, 1, 1, 1)]
     assert found.outcomes()["late"] == 2
 
 
-def test_a_report_in_the_moment_its_client_goes_counts():
+def test_report_at_the_moment_of_departure_counts():
     trace = Trace(((0, 0, 1), (1, 0, 1)), repeat=False)
     speed = RecordedSpeed(((0, 5.0), (1, 5.5)))
     found = schedule(Buffered(1), Population(trace, speed, seconds_per_round=5.0), 2, until=20)
@@ -209,7 +209,7 @@ def test_a_report_in_the_moment_its_client_goes_counts():
     assert found.outcomes()["left"] == 2  # client 1, and client 0 who had just been asked again
 
 
-def test_over_selection_drops_the_slowest():
+def test_over_selection_drops_the_slowest_clients():
     found = schedule(Rounds(over_selection=1.5), Population(speed=FEDSTALEWEIGHT), 15, steps=200, cohort_size=10)
     late = found.tasks["outcome"] == OUTCOMES.index("late")
     assert late.sum() == 200 * 5
@@ -218,14 +218,14 @@ def test_over_selection_drops_the_slowest():
     np.testing.assert_array_equal(np.bincount(found.tasks["stepped"][found.used]), 10)
 
 
-def test_cohorts_are_uniform_and_of_the_size_asked_for():
+def test_cohorts_are_uniform_with_the_requested_size():
     found = schedule(Rounds(), Population(speed=Speed()), 50, steps=1000, cohort_size=5)
     np.testing.assert_array_equal(np.bincount(found.tasks["stepped"]), 5)
     counts = found.contributions()["contributions"]
     assert abs(counts - 100).max() < 6 * math.sqrt(100)
 
 
-def test_dropout_is_as_frequent_as_said():
+def test_drop_out_has_the_requested_probability():
     population = Population(speed=Speed(Constant(2)), dropout=Dropout(0.3))
     found = schedule(Buffered(5), population, 20, until=2000)
     died = found.tasks["outcome"] == OUTCOMES.index("died")
@@ -252,14 +252,14 @@ def test_sizes_of_messages_take_time():
 
 
 @pytest.mark.parametrize("pace", [Buffered(4, 30, reselect=True), Rounds(10, 1.2)])
-def test_the_same_seed_gives_the_same_schedule_and_another_seed_another(pace):
+def test_schedule_depends_on_the_seed(pace):
     population = Population(Markov(mean=0.5), FEDSTALEWEIGHT, Dropout(0.1), seconds_per_round=3.0)
     one, again, other = (schedule(pace, population, 50, until=200, seed=seed) for seed in (0, 0, 1))
     assert_same(one, again)
     assert one.steps.tolist() != other.steps.tolist()
 
 
-def test_a_client_takes_equally_long_for_its_tasks_whatever_the_pace():
+def test_task_durations_do_not_depend_on_the_pace():
     took = []
     for pace in (Buffered(3), Buffered(7, waits="if_current"), Rounds()):
         tasks = schedule(pace, Population(speed=FEDSTALEWEIGHT), 15, until=300).tasks
@@ -269,7 +269,7 @@ def test_a_client_takes_equally_long_for_its_tasks_whatever_the_pace():
     np.testing.assert_allclose(took[0], took[2])
 
 
-def test_tasks_end_once_and_their_numbers_are_those_that_were_asked():
+def test_tasks_end_once_and_have_consecutive_numbers():
     population = Population(Markov(mean=0.5), FEDSTALEWEIGHT, Dropout(0.1), seconds_per_round=3.0)
     tasks = schedule(Buffered(4, max_staleness=3), population, 50, until=300).tasks
     assert len(np.unique(tasks["task"])) == len(tasks["task"])
@@ -278,7 +278,7 @@ def test_tasks_end_once_and_their_numbers_are_those_that_were_asked():
     assert sorted(np.unique(tasks["outcome"])) == [0, *(OUTCOMES.index(why) for why in ("stale", "died", "left"))]
 
 
-def test_contributions():
+def test_contributions_are_counted():
     found = schedule(Buffered(1), Population(speed=RecordedSpeed(((0, 1.0), (1, 2.5), (2, 99.0)))), 3, until=5.2)
     table = found.contributions()
     assert table["client"].tolist() == [0, 1, 2]
@@ -304,7 +304,7 @@ def test_contributions():
         ),
     ],
 )
-def test_what_cannot_run_is_refused(options, message):
+def test_invalid_schedules_are_refused(options, message):
     options = {"pace": Buffered(1), "population": Population(speed=Speed()), "num_clients": 3} | options
     with pytest.raises(ValueError, match=message):
         schedule(**options)
@@ -314,15 +314,15 @@ def test_what_cannot_run_is_refused(options, message):
     ("seconds_per_round", "instead"),
     [(None, "availability, or"), (1.0, r"or longer rounds of it \(seconds_per_round\), or")],
 )
-def test_a_federation_to_which_nobody_comes_any_more_is_refused(seconds_per_round, instead):
+def test_federation_without_future_clients_is_refused(seconds_per_round, instead):
     trace = Trace(((0, 0, 3),), repeat=False)
     message = f"no client has worked for 10000 rounds of availability in a row.* {instead} end the run before"
     with pytest.raises(ValueError, match=message):
         schedule(Rounds(), Population(trace, Speed(), seconds_per_round=seconds_per_round), 2, steps=20_000)
 
 
-def test_a_first_step_of_everyone_does_not_wait_for_ever():
-    """Client 2 is never there, and the others wait, whose reports the step is to have as well."""
+def test_impossible_first_step_of_all_clients_is_refused():
+    """Client 2 is never available, and the others wait for its report."""
     population = Population(Trace(((0, 0, 9), (1, 0, 9))), Speed(Constant(1.0)), seconds_per_round=5.0)
     message = r"every client \(starts_with_all\), and 1 client sent none for 10000 rounds of .* client 2 among them"
     with pytest.raises(ValueError, match=message):

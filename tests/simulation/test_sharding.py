@@ -1,4 +1,4 @@
-"""What processes of one run tell each other, as far as one process can say; the laws have two of them."""
+"""Exchanges between processes of one run, with a single process; `tests/laws` use two."""
 
 import importlib
 import sys
@@ -28,7 +28,7 @@ def test_one_process_agrees_with_itself():
     check_agreement(torch.tensor([1.0, torch.nan]))
 
 
-def test_processes_with_different_models_end_the_run(second):
+def test_diverged_models_stop_the_run(second):
     params = torch.linspace(-1, 1, 7)
     second.append(digest(params))
     check_agreement(params)
@@ -47,7 +47,7 @@ def digest(params):
     return told[0]
 
 
-def test_a_process_that_cannot_be_reached_is_lost(monkeypatch):
+def test_unreachable_process_is_reported_as_lost(monkeypatch):
     def fails(*_):
         raise RuntimeError("[/a/place/in/its/source.cc:553] Connection closed by peer [127.0.0.1]:20690. More words.")
 
@@ -60,7 +60,7 @@ def test_a_process_that_cannot_be_reached_is_lost(monkeypatch):
             ask()
 
 
-def test_processes_that_do_not_meet_are_lost(monkeypatch):
+def test_processes_that_do_not_connect_are_reported_as_lost(monkeypatch):
     def fails(backend):
         raise ValueError(f"no {backend} here")
 
@@ -71,8 +71,8 @@ def test_processes_that_do_not_meet_are_lost(monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs the names of threads that Linux has")
-def test_no_thread_outlives_the_processes_group(monkeypatch, tmp_path):
-    """One that does aborts the process at its end. Functions imported inside would have the group as a default argument."""
+def test_no_thread_outlives_the_process_group(monkeypatch, tmp_path):
+    """Such a thread aborts the process at its end, if functions have the group as a default argument."""
     alone = partial(distributed.init_process_group, init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     monkeypatch.setattr(distributed, "init_process_group", alone)
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -87,7 +87,7 @@ def _threads():
     return [(thread / "comm").read_text() for thread in Path("/proc/self/task").iterdir()]
 
 
-def test_without_torchrun_nothing_is_started(monkeypatch):
+def test_no_process_group_without_torchrun(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with collectives.started("cpu"):
         assert (collectives.world_size(), collectives.rank()) == (1, 0)

@@ -1,3 +1,5 @@
+"""Synchronous simulation."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +40,7 @@ def simulation_of(data, algorithm=None, **options):
     return Simulation(Experiment(data, algorithm=algorithm or fedau(cutoff=3), **options))
 
 
-def test_a_round_is_select_train_step(tiny):
+def test_round_selects_trains_and_steps(tiny):
     simulation = simulation_of(tiny, average_participating(), population=Population(Trace(((1, 0, 1), (4, 0, 1)))))
     start = simulation.state.params.clone()
     assert list(simulation.cohort()) == [1, 4]
@@ -65,8 +67,8 @@ def test_rounds_are_recorded(tiny):
     assert rounds["weight_mean"][0] == 1 / 8  # fedau starts with omega = 1
 
 
-def test_bytes_are_those_of_the_messages(tiny):
-    """Down: parameters and version. Up: parameters, the loss, and three whole numbers. And what the server keeps."""
+def test_bytes_equal_those_of_messages(tiny):
+    """Down: parameters and version. Up: parameters, the loss, and three integers. Also the server's tables."""
     simulation = simulation_of(tiny, mifa(), population=Population(Everyone()))
     simulation.round()
     row = simulation.history.rounds.to_pylist()[-1]
@@ -78,7 +80,7 @@ def test_bytes_are_those_of_the_messages(tiny):
     assert small.history.rounds.to_pylist()[-1]["server_bytes"] == 4 * P + 3 * 8 * 8
 
 
-def test_an_empty_round_is_recorded_and_changes_nothing(tiny):
+def test_empty_round_is_recorded_without_change(tiny):
     simulation = simulation_of(tiny, fedavg(), population=Population(Trace(((0, 3, 4),))))
     start = simulation.state.params.clone()
     simulation.round()
@@ -108,7 +110,7 @@ def test_clients_without_a_step_have_no_loss(tiny):
 
 
 def test_weights_of_a_step_by_client():
-    """Of two reports the sum, of one that was dropped nothing, and of a round that was dropped nothing at all."""
+    """The sum for two reports of a client, and zero for dropped reports and rounds."""
     delta = torch.ones(5, 2)
     delta[[1, 4]] = torch.nan
     reports = report([3, 3, 5, 5, 7], delta, num_params=2)
@@ -121,7 +123,7 @@ def test_weights_of_a_step_by_client():
 @pytest.mark.parametrize(
     "pace", [Rounds(), Buffered(buffer_size=3, concurrency=5, waits="never")], ids=["rounds", "buffered"]
 )
-def test_weights_of_clients_are_recorded_if_asked_for(tiny, tmp_path, pace):
+def test_weights_of_clients_are_recorded_on_request(tiny, tmp_path, pace):
     population = Population(speed=Speed(compute=delay.Uniform(1, 2), spread=1.0))
     made = Experiment(tiny, models.Logistic(), fedbuff(), population, pace, rounds=6, record_weights=True)
     whole = made.run(tmp_path / "whole").participation
@@ -134,12 +136,12 @@ def test_weights_of_clients_are_recorded_if_asked_for(tiny, tmp_path, pace):
     assert replace(made, record_weights=False).run().participation.equals(whole.drop_columns("weight"))
 
 
-def test_recording_weights_is_yes_or_no(tiny):
+def test_record_weights_is_a_boolean(tiny):
     with pytest.raises(ConfigurationError, match="record_weights: got 1, needed True or False"):
         simulation_of(tiny, record_weights=1)
 
 
-def test_evaluation_is_on_all_examples_without_dropout(tiny):
+def test_evaluation_uses_all_examples_without_dropout(tiny):
     simulation = simulation_of(tiny, model=models.Mlp(hidden=(8,), dropout=0.5))
     scores = simulation.evaluate()
     module = simulation.experiment.build_model().eval()
@@ -150,13 +152,13 @@ def test_evaluation_is_on_all_examples_without_dropout(tiny):
         assert scores[f"{name}_accuracy"] == pytest.approx(float((outputs.argmax(dim=1) == shards.y).float().mean()))
 
 
-def test_evaluation_on_a_few_examples(tiny):
+def test_evaluation_on_a_subset(tiny):
     few = simulation_of(tiny, evaluation_examples=10).evaluate()
     assert (10 * few["train_accuracy"]) % 1 == pytest.approx(0, abs=1e-9)
     assert simulation_of(tiny, evaluation_examples=10_000).evaluate() == simulation_of(tiny).evaluate()
 
 
-def test_table_of_clients(tiny):
+def test_table_of_clients_has_its_columns(tiny):
     own_test = replace(tiny, test=None, client_test=tiny.train, client_names=tuple("abcdefgh"))
     simulation = simulation_of(own_test, evaluate_every=6)
     for _ in range(6):
@@ -181,7 +183,7 @@ def test_table_of_clients(tiny):
     assert np.dot(clients["train_loss"], sizes) == pytest.approx(overall["train_loss"])
 
 
-def test_weights_that_depend_on_reports_are_left_out(tiny):
+def test_weights_that_depend_on_reports_are_omitted(tiny):
     simulation = simulation_of(tiny, fedavg(), rounds=1)
     simulation.round()
     simulation.finish()
@@ -195,12 +197,12 @@ def test_float64_models_train_in_float64(tiny):
     assert simulation.state.params.dtype == torch.float64
 
 
-def test_a_model_that_does_not_fit_the_data_is_refused_before_the_first_round(tiny):
+def test_incompatible_model_is_refused_at_the_start(tiny):
     with pytest.raises(ConfigurationError, match=r"the model does not fit the data: inputs \(16, 16\)"):
         simulation_of(tiny, model=nn.Linear(15, 4))
 
 
-def test_a_model_with_too_few_outputs_is_refused_even_if_its_labels_come_late():
+def test_model_with_too_few_outputs_is_refused_at_the_start():
     x, y = torch.randn(200, 3), torch.zeros(200, dtype=torch.int64)
     y[150] = 4
     data = FederatedData("late", Shards(x, y, np.array([0, 100, 200])), num_classes=5)
@@ -208,7 +210,7 @@ def test_a_model_with_too_few_outputs_is_refused_even_if_its_labels_come_late():
         simulation_of(data, model=nn.Linear(3, 4))
 
 
-def test_a_client_too_large_to_shuffle_is_refused_with_what_to_write():
+def test_client_too_large_to_shuffle_is_refused_with_a_remedy():
     shards = Shards(torch.zeros(2**22, 1), torch.zeros(2**22, dtype=torch.int64), np.array([0, 2**22]))
     data = FederatedData("large", shards, num_classes=2)
     simulation = simulation_of(
@@ -230,14 +232,14 @@ def test_a_client_too_large_to_shuffle_is_refused_with_what_to_write():
         ({"engine": "one_by_one"}, "engine: 'auto' and 'one_by_one'"),
     ],
 )
-def test_a_checkpoint_of_another_experiment_is_refused_and_the_difference_named(tiny, tmp_path, change, message):
+def test_checkpoint_of_another_experiment_is_refused_with_the_difference(tiny, tmp_path, change, message):
     running.save_simulation(simulation_of(tiny), tmp_path)
     algorithm = change.pop("algorithm", None)
     with pytest.raises(CheckpointError, match=rf"is of another experiment \(there, and here\): {message}"):
         running.restore(simulation_of(tiny, algorithm, **change), tmp_path)
 
 
-def test_a_checkpoint_of_other_data_or_another_model_is_refused(tiny, tmp_path):
+def test_checkpoint_of_other_data_or_model_is_refused(tiny, tmp_path):
     running.save_simulation(simulation_of(tiny), tmp_path / "one")
     swapped = replace(tiny, train=replace(tiny.train, y=tiny.train.y.flip(0)))
     with pytest.raises(CheckpointError, match=r"data\.crc32: \d+ and \d+"):

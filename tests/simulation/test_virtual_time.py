@@ -1,4 +1,4 @@
-"""The driver itself: saved and restored it goes on as if nothing had happened, and a selection of one's own has its say."""
+"""The driver in virtual time: checkpoints, memory, and user-defined selections."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def taken(virtual: VirtualTime, steps: int) -> list[tuple]:
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=5, deadline=None)
 @given(before=st.integers(0, 60))
-def test_saved_and_restored_is_uninterrupted(name, before):
+def test_restored_driver_equals_an_uninterrupted_one(name, before):
     whole = made(name)
     taken(whole, before)
     other = made(name)
@@ -74,7 +74,7 @@ def test_saved_and_restored_is_uninterrupted(name, before):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_can_stop_at_any_time(name):
+def test_driver_can_stop_at_any_time(name):
     whole, halting = made(name), made(name)
     expected = taken(whole, 30)
     found, until = [], 0.0
@@ -89,7 +89,7 @@ def test_it_can_stop_at_any_time(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_state_is_arrays_of_numbers(name):
+def test_state_consists_of_numeric_arrays(name):
     virtual = made(name)
     taken(virtual, 5)
     for part in state(virtual).values():
@@ -98,7 +98,7 @@ def test_the_state_is_arrays_of_numbers(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_versions_a_step_needs_are_among_those_that_were_kept(name):
+def test_required_versions_are_stored(name):
     virtual, kept = made(name), {0}
     for _ in range(80):
         step = virtual.advance()
@@ -108,7 +108,7 @@ def test_the_versions_a_step_needs_are_among_those_that_were_kept(name):
         assert step.version + 1 in kept
 
 
-def test_memory_is_the_versions_in_use_not_the_clients_in_flight():
+def test_memory_holds_versions_in_use_not_one_per_client():
     work = WorkTimes(Speed(Constant(1), spread=0.3).bind(2000))
     virtual = driver(Buffered(200), work, Everyone().bind(2000))
     taken(virtual, 100)
@@ -117,9 +117,7 @@ def test_memory_is_the_versions_in_use_not_the_clients_in_flight():
 
 
 @pytest.mark.parametrize(("num_clients", "concurrency"), [(20_000, 500), (500, None)])
-def test_durations_are_computed_many_at_a_time_though_clients_are_asked_one_by_one(
-    num_clients, concurrency, monkeypatch
-):
+def test_durations_are_computed_in_batches(num_clients, concurrency, monkeypatch):
     speed, calls, asked = Speed(Uniform(0.5, 1.5)).bind(num_clients), [], []
     seconds, ask = speed.seconds, WorkTimes.next
     monkeypatch.setattr(type(speed), "seconds", lambda _, *given: calls.append(given) or seconds(*given))
@@ -131,7 +129,7 @@ def test_durations_are_computed_many_at_a_time_though_clients_are_asked_one_by_o
     assert sum(len(clients) for clients, *_ in calls) < 20 * sum(len(clients) for clients, *_ in asked)
 
 
-def test_a_selection_of_ones_own():
+def test_user_defined_selection_is_used():
     asked = []
 
     def evens(there, version, factor):
@@ -148,7 +146,7 @@ def test_a_selection_of_ones_own():
     assert asked == [(version, 2.0) for version in range(20)]
 
 
-def test_a_selection_sees_nobody_who_is_at_work():
+def test_selection_sees_only_idle_clients():
     virtual = driver(Buffered(1, 2), WorkTimes(Speed().bind(4)), Everyone().bind(4))
     taken(virtual, 3)
     at_work = set(virtual.pace.busy())
@@ -156,7 +154,7 @@ def test_a_selection_sees_nobody_who_is_at_work():
     assert {c for c in range(4) if not there[c]} == at_work
 
 
-def test_seconds_per_round_are_positive():
+def test_seconds_per_round_must_be_positive():
     with pytest.raises(ValueError, match=r"seconds_per_round: got 0, needed a finite number > 0"):
         driver(Buffered(1), WorkTimes(Speed().bind(4)), Everyone().bind(4), seconds_per_round=0)
 
@@ -197,8 +195,8 @@ class Told(BoundRounds):
     die=st.lists(st.booleans(), min_size=6, max_size=6),
     order=st.permutations(range(10)),
 )
-def test_what_happens_in_one_moment_is_told_in_one_order(clients, die, order):
-    """Reports and then deaths by the number of their task, departures, arrivals, and timers by their number."""
+def test_simultaneous_events_have_a_fixed_order(clients, die, order):
+    """Reports, then drop-outs by task number, departures, arrivals, and timers by number."""
 
     class Work(WorkTimes):
         def next(self, clients, version, candidates=tuple, phase="train"):

@@ -1,4 +1,4 @@
-"""How far it is from `Experiment.run` to the user's loss: who debugs a loss reads every frame between."""
+"""The call stack between `Experiment.run` and the user's loss."""
 
 import re
 import traceback
@@ -27,7 +27,7 @@ def walk(monkeypatch):
     return stacks[0]
 
 
-def test_few_frames_lie_between_run_and_the_first_loss_of_a_round_and_the_page_lists_them(monkeypatch):
+def test_stack_to_the_first_loss_is_short_and_documented(monkeypatch):
     frames = walk(monkeypatch)
     assert frames[0] == ("experiment.py", "run")
     assert len(frames) <= 20, frames

@@ -1,3 +1,5 @@
+"""Durations of tasks."""
+
 from functools import partial
 
 import numpy as np
@@ -33,9 +35,7 @@ def expected(client: int, number: int, steps: int, dropout) -> float:
     likely=st.lists(st.lists(st.integers(0, 5), max_size=8), min_size=1),
     steps=st.sampled_from(STEPS),
 )
-def test_the_tasks_of_a_client_come_in_their_order_whoever_is_asked_beside_it_or_may_be_asked_next(
-    asked, drops_out, saved, likely, steps: NumSteps
-):
+def test_tasks_of_a_client_are_sequential_for_any_query(asked, drops_out, saved, likely, steps: NumSteps):
     dropout = Dropout(0.3, 0.05).bind(2) if drops_out else None
     work, counts = WorkTimes(SPEED, dropout, steps), dict.fromkeys(range(6), 0)
     for version, clients in enumerate(asked):
@@ -51,13 +51,13 @@ def test_the_tasks_of_a_client_come_in_their_order_whoever_is_asked_beside_it_or
     assert {client: kept.get(client, 0) for client in range(6)} == counts
 
 
-def test_a_client_can_go_on_for_ever():
+def test_client_can_continue_indefinitely():
     work = WorkTimes(SPEED)
     ends = [work.next([4], 0)[0] for _ in range(1000)]
     np.testing.assert_array_equal(ends, SPEED.seconds(np.full(1000, 4), np.arange(1000)).total)
 
 
-def test_no_more_is_computed_at_a_time_than_fits(monkeypatch):
+def test_batch_size_is_bounded(monkeypatch):
     monkeypatch.setattr("turnout.simulation.work_times._AT_ONCE", 20)
     speed, sizes = Speed(Uniform(1, 2)).bind(12), []
     seconds = speed.seconds
@@ -76,12 +76,12 @@ def test_tasks_without_a_step_are_refused(steps):
         WorkTimes(SPEED, num_steps=steps)
 
 
-def test_tasks_without_a_step_are_refused_when_they_are_made():
+def test_tasks_without_a_step_are_refused_at_creation():
     with pytest.raises(ValueError, match=r"num_steps: got 0, needed whole numbers >= 1"):
         WorkTimes(SPEED, num_steps=lambda clients, version: clients * version).next([1, 2], 0)
 
 
-def test_steps_for_other_clients_are_refused():
+def test_steps_of_other_clients_are_refused():
     with pytest.raises(
         ValueError, match=r"num_steps: got 'shape \(5,\)', needed one number, or one for each of 6 clients"
     ):

@@ -1,3 +1,5 @@
+"""Backends that execute traces."""
+
 from dataclasses import replace
 
 import pytest
@@ -32,7 +34,7 @@ needs_torchscript = pytest.mark.skipif(
 
 
 @needs_torchscript
-def test_results_do_not_depend_on_what_runs_a_trace(monkeypatch):
+def test_results_do_not_depend_on_the_backend(monkeypatch):
     found = {backend: trained(monkeypatch, backend) for backend in ("plain", "torchscript")}
     params = [simulation.state.params for simulation in found.values()]
     assert torch.equal(*params)
@@ -40,14 +42,14 @@ def test_results_do_not_depend_on_what_runs_a_trace(monkeypatch):
         assert simulation.objective.backends.keys() == {backend}
 
 
-def test_where_there_is_no_torchscript_traces_are_plain(monkeypatch):
+def test_traces_are_plain_without_torchscript(monkeypatch):
     lacking = replace(BACKENDS["torchscript"], lacking=lambda: "not in this version")
     monkeypatch.setitem(BACKENDS, "torchscript", lacking)
     assert trained(monkeypatch, "auto").objective.backends.keys() == {"plain"}
 
 
 @needs_torchscript
-def test_every_kind_of_device_has_a_backend_that_always_works(monkeypatch):
+def test_every_device_has_an_always_available_backend(monkeypatch):
     assert [backend.name for backend in usable({"cpu"})] == ["torchscript", "plain"]
     assert [backend.name for backend in usable({"cuda"})] == ["plain"]
     assert [backend.name for backend in usable({"cpu", "cuda"})] == ["plain"]
@@ -56,7 +58,7 @@ def test_every_kind_of_device_has_a_backend_that_always_works(monkeypatch):
 
 
 @needs_torchscript
-def test_a_python_or_torch_without_torchscript_is_recognised(monkeypatch):
+def test_missing_torchscript_is_detected(monkeypatch):
     torchscript = backends.torchscript
     assert torchscript.lacking() is None
     with monkeypatch.context() as patch:
@@ -67,13 +69,13 @@ def test_a_python_or_torch_without_torchscript_is_recognised(monkeypatch):
         assert torchscript.lacking() == "TorchScript does not support Python 3.14 and later"
 
 
-def test_a_setting_that_nobody_knows_is_refused(monkeypatch):
+def test_unknown_backend_is_refused(monkeypatch):
     monkeypatch.setenv(SETTING, "torchscrip")
     with pytest.raises(ConfigurationError, match="unknown TURNOUT_BACKEND 'torchscrip': did you mean 'torchscript'"):
         Objective(torch.nn.Linear(2, 2))
 
 
-def test_cuda_graphs_are_used_only_where_they_are_asked_for(monkeypatch):
+def test_cuda_graphs_are_used_only_on_request(monkeypatch):
     monkeypatch.setenv(SETTING, "cuda_graph")
     assert [backend.name for backend in usable({"cuda"})] == ["cuda_graph", "plain"]
     assert [backend.name for backend in usable({"cpu"})] == ["plain"]

@@ -23,7 +23,7 @@ def of_one(w, x, scale):
 
 
 @pytest.mark.parametrize("function", [both, of_one])
-def test_every_call_gives_what_vmap_gives(function):
+def test_batched_call_equals_vmap(function):
     dims = (0, 0, None)
     made, expected = batched(function, dims), vmap(function, dims)(W, X, SCALE)
     for _ in range(3):
@@ -32,18 +32,18 @@ def test_every_call_gives_what_vmap_gives(function):
             assert torch.equal(one, other)
 
 
-def test_what_is_not_given_stays_so():
+def test_missing_arguments_stay_missing():
     made = batched(of_one, (0, 0, None))
     assert torch.equal(made(W, X, None), made(W, X, None))
     assert torch.equal(made(W, X, None), vmap(lambda w, x: (x @ w).sum())(W, X))
 
 
-def test_batches_may_differ_in_size_from_call_to_call():
+def test_batch_size_may_differ_between_calls():
     made = batched(of_one, (0, 0, None))
     assert [len(made(W[:n], X[:n], SCALE)) for n in (3, 2, 1)] == [3, 2, 1]
 
 
-def test_an_error_leaves_nothing_behind():
+def test_error_leaves_no_state():
     made = batched(of_one, (0, 0, None))
     expected = made(W, X, SCALE)
     with pytest.raises(RuntimeError):
@@ -52,7 +52,7 @@ def test_an_error_leaves_nothing_behind():
     assert torch.equal(made(W, X, SCALE), expected)
 
 
-def test_an_operation_without_a_batching_rule_raises_no_warning_inside_and_does_outside():
+def test_warning_of_missing_batching_rule_is_suppressed_inside_only():
     def bags(weight):
         return torch.nn.functional.embedding_bag(torch.tensor([[0, 1]]), weight)
 

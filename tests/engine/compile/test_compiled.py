@@ -1,3 +1,5 @@
+"""Traced and replayed functions."""
+
 from dataclasses import replace
 
 import pytest
@@ -43,7 +45,7 @@ def scripted_by(monkeypatch, build):
     monkeypatch.setitem(BACKENDS, "torchscript", lacks_nothing)
 
 
-def test_replays_the_same_bits_without_python(monkeypatch):
+def test_replay_gives_the_same_bits_without_python(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     function, calls = counted()
     replayed = Compiled(function)
@@ -61,8 +63,8 @@ def test_replays_the_same_bits_without_python(monkeypatch):
     assert ran == [3, 0, 0, 0]  # to see what comes out, to trace, and for the value
 
 
-def test_what_cannot_be_traced_goes_on_being_called(monkeypatch):
-    """Where a device can do less in a trace than outside of it."""
+def test_untraceable_function_is_called(monkeypatch):
+    """For example on a device that supports less in a trace."""
     monkeypatch.setattr(replay, "_CALLS", 0)
 
     def function(x):
@@ -88,7 +90,7 @@ def test_every_shape_has_its_own_trace(monkeypatch):
                 assert torch.equal(replayed(w, x, mask)[0], function(w, x, mask)[0])
 
 
-def test_a_trace_takes_over_after_a_number_of_calls():
+def test_trace_replaces_the_function_after_a_number_of_calls():
     function, calls = counted()
     replayed = Compiled(function)
     w, x = torch.randn(3, 5), torch.randn(3, 7, 5)
@@ -100,7 +102,7 @@ def test_a_trace_takes_over_after_a_number_of_calls():
     assert len(calls) == replay._CALLS + 3  # to see what comes out, to trace, and for the value
 
 
-def test_keeps_a_bounded_number_of_traces(monkeypatch):
+def test_number_of_traces_is_bounded(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     monkeypatch.setattr(replay, "_MOST", 1)
     function, calls = counted()
@@ -129,7 +131,7 @@ def test_layers_of_every_kind_are_replayed_bit_for_bit(make, masked, monkeypatch
         assert torch.equal(gradients, eager[1])
 
 
-def test_arguments_that_change_in_place_change_once_a_call(monkeypatch):
+def test_in_place_arguments_change_once_per_call(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
 
     def step(total, x):
@@ -141,7 +143,7 @@ def test_arguments_that_change_in_place_change_once_a_call(monkeypatch):
     assert total.tolist() == [4.0, 4.0, 4.0]
 
 
-def test_a_constant_that_is_changed_in_place_is_made_anew(monkeypatch):
+def test_constant_changed_in_place_is_recreated(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
 
     def function(x):
@@ -152,7 +154,7 @@ def test_a_constant_that_is_changed_in_place_is_made_anew(monkeypatch):
         assert replayed(torch.full((2,), value)).tolist() == [value, value]
 
 
-def test_random_numbers_are_no_constants(monkeypatch):
+def test_random_numbers_are_not_constants(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     replayed = Compiled(lambda x: x + torch.rand_like(x))
     assert not torch.equal(replayed(torch.zeros(5)), replayed(torch.zeros(5)))
@@ -168,7 +170,7 @@ def operations(monkeypatch, function, *arguments, changes=()):
     return [node.target.__name__ for node in seen[0].graph.nodes if node.op == "call_function"]
 
 
-def test_parts_are_not_joined_only_to_be_added(monkeypatch):
+def test_gradient_parts_are_not_joined_before_an_update(monkeypatch):
     def step(params, a, b, lr):
         return params.addcmul_(torch.cat([a, b], dim=1), lr, value=-1)
 
@@ -183,7 +185,7 @@ def test_parts_are_not_joined_only_to_be_added(monkeypatch):
 
 
 @pytest.mark.parametrize("part", [lambda p: p[:, :2], lambda p: p.view(-1).view(3, 4).split(2, dim=1)[0]])
-def test_parameters_that_are_read_as_they_were_are_joined_first(part, monkeypatch):
+def test_parameters_read_after_the_update_are_joined_first(part, monkeypatch):
     def step(params, a, lr):
         return params.addcmul_(torch.cat([a, part(params)], dim=1), lr)
 
@@ -195,7 +197,7 @@ def test_parameters_that_are_read_as_they_were_are_joined_first(part, monkeypatc
         assert torch.equal(replayed(other, a, lr), step(one, a, lr))
 
 
-def test_what_is_joined_for_something_else_too_stays_joined(monkeypatch):
+def test_gradients_joined_for_another_use_stay_joined(monkeypatch):
     def step(params, a, b, lr):
         whole = torch.cat([a, b], dim=1)
         return params.addcmul_(whole, lr), whole.norm()
@@ -204,7 +206,7 @@ def test_what_is_joined_for_something_else_too_stays_joined(monkeypatch):
     assert "cat.default" in names
 
 
-def test_repeats_without_python_what_it_did_with_it(monkeypatch):
+def test_loop_repeats_steps_without_python(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     calls = []
 
@@ -224,7 +226,7 @@ def test_repeats_without_python_what_it_did_with_it(monkeypatch):
     assert len(replayed._traced) == 1
 
 
-def test_repeats_steps_with_views_of_what_they_change(monkeypatch):
+def test_loop_repeats_steps_with_views_of_changed_arguments(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
 
     def step(params, x):
@@ -243,7 +245,7 @@ def test_repeats_steps_with_views_of_what_they_change(monkeypatch):
     assert len(replayed._traced) == 1
 
 
-def test_a_layer_that_the_model_does_not_use_is_no_obstacle(monkeypatch):
+def test_unused_layer_is_supported(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
 
     class Partly(nn.Module):
@@ -307,7 +309,7 @@ def test_steps_of_single_clients_are_replayed_bit_for_bit(make, more, monkeypatc
     assert not torch.equal(here[0], here[1])
 
 
-def test_padding_of_single_clients_is_cut_off_anew_in_every_step(monkeypatch):
+def test_padding_of_single_clients_is_removed_in_every_step(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     torch.manual_seed(0)
     module, x = convolution()
@@ -321,8 +323,8 @@ def test_padding_of_single_clients_is_cut_off_anew_in_every_step(monkeypatch):
 
 
 @pytest.mark.skipif(torchscript.lacking() is not None, reason=str(torchscript.lacking()))
-def test_a_layer_s_product_and_sum_stay_one_operation(monkeypatch):
-    """TorchScript would take them apart after the first call, and round in between."""
+def test_product_and_sum_of_a_layer_stay_one_operation(monkeypatch):
+    """TorchScript would separate them after the first call, and round in between."""
     monkeypatch.setattr(replay, "_CALLS", 0)
     torch.manual_seed(0)
     bias, x, weight = torch.randn(40), torch.randn(30, 500), torch.randn(500, 40)
@@ -333,7 +335,7 @@ def test_a_layer_s_product_and_sum_stay_one_operation(monkeypatch):
     assert len(replayed._known) == 1
 
 
-def test_a_list_of_operations_that_rounds_differently_is_not_used(monkeypatch):
+def test_list_of_operations_with_other_bits_is_not_used(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     calls = []
 
@@ -363,7 +365,7 @@ def off(*_):
 
 
 @pytest.mark.parametrize("instead", [off, lambda *_: None], ids=["rounds differently", "cannot be listed"])
-def test_steps_without_a_loop_that_gives_their_bits_are_replayed_one_by_one(instead, monkeypatch):
+def test_steps_are_replayed_one_by_one_if_the_loop_has_other_bits(instead, monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     scripted_by(monkeypatch, instead)
     calls = []
@@ -382,14 +384,14 @@ def test_steps_without_a_loop_that_gives_their_bits_are_replayed_one_by_one(inst
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
-def test_the_same_bits_are_the_same_bits(dtype):
+def test_bitwise_comparison(dtype):
     value = torch.tensor([0, 1, 1], dtype=dtype)
     assert replay._same_bits([value], [value.clone()])
     assert not replay._same_bits([value], [1 - value if dtype != torch.bool else ~value])
     assert not replay._same_bits([value], [value[:2]])
 
 
-def test_zeros_of_different_sign_are_different_bits_and_any_nan_is_any_other():
+def test_signed_zeros_differ_and_nans_are_equal():
     zero, nan = torch.tensor([0.0]), torch.tensor([float("nan")])
     assert not replay._same_bits([zero], [-zero])
     assert replay._same_bits([nan], [-nan])

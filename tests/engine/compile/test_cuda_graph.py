@@ -1,4 +1,4 @@
-"""Recordings, with a stand-in for the GPU that calls the function anew on the memory of its recording."""
+"""CUDA graphs, with a stand-in for the GPU that calls the function again on the memory of its recording."""
 
 import gc
 from contextlib import contextmanager
@@ -101,7 +101,7 @@ def assert_all_as_plain(of, times=5, data=(X,), **options):
     st.integers(1, 4),
     st.booleans(),
 )
-def test_replays_do_what_the_function_does(seeds, num, expanded, strided, rows, repeated):
+def test_replay_equals_the_function(seeds, num, expanded, strided, rows, repeated):
     of = graphed()
     for seed in seeds:
         assert_as_plain(of, seed, num=num, expanded=expanded, strided=strided, rows=rows, repeated=repeated)
@@ -109,7 +109,7 @@ def test_replays_do_what_the_function_does(seeds, num, expanded, strided, rows, 
     assert of._recording is not None
 
 
-def test_a_function_that_is_recorded_is_not_called_any_more():
+def test_recorded_function_is_not_called_again():
     calls = []
 
     def record(run, device):
@@ -132,7 +132,7 @@ def test_a_function_that_is_recorded_is_not_called_any_more():
     assert len(replays) == 1 + 6
 
 
-def test_a_value_outlives_the_next_replay():
+def test_result_survives_the_next_replay():
     of = graphed(lambda x: (x * 2, x), changes=())
     found = [of(torch.full((3,), float(i))) for i in range(6)]
     for i, (twice, same) in enumerate(found):
@@ -143,7 +143,7 @@ def test_a_value_outlives_the_next_replay():
 LARGE = torch.randn(cuda_graph._LARGE // 24 + 1, 3, dtype=torch.float64)
 
 
-def test_large_data_that_never_move_are_read_where_they_are():
+def test_large_constant_arguments_are_read_in_place():
     of = graphed()
     for seed in range(5):
         assert_as_plain(of, seed, x=LARGE)
@@ -151,7 +151,7 @@ def test_large_data_that_never_move_are_read_where_they_are():
     assert places_of(of)[1].data_ptr() != LARGE.data_ptr()
 
 
-def test_data_that_come_in_place_of_others_are_recorded_anew():
+def test_replaced_large_arguments_are_recorded_again():
     of, other, places = graphed(), LARGE + 1, []
     for seed, x in enumerate((LARGE, LARGE, other, other, other)):
         assert_as_plain(of, seed, x=x)
@@ -162,7 +162,7 @@ def test_data_that_come_in_place_of_others_are_recorded_anew():
     assert of.refused is None
 
 
-def test_large_arguments_that_are_new_in_every_round_are_copied():
+def test_large_arguments_that_change_every_round_are_copied():
     of, others = graphed(), [LARGE + i for i in range(5)]
     for seed, x in enumerate(others):
         assert_as_plain(of, seed, x=x)
@@ -170,8 +170,8 @@ def test_large_arguments_that_are_new_in_every_round_are_copied():
     assert of._recordings == 1
 
 
-def test_of_single_calls_all_arguments_are_copied():
-    """Within a round, the models of its clients are one large tensor; in the next round they are another."""
+def test_all_arguments_of_single_calls_are_copied():
+    """Within a round, the models of its clients are one large tensor, and another one in the next round."""
     of = graphed()
     for x in (LARGE, LARGE + 1, LARGE + 2):
         assert_all_as_plain(of, 3, (x,), repeated=False)
@@ -179,7 +179,7 @@ def test_of_single_calls_all_arguments_are_copied():
     assert places_of(of)[2].data_ptr() != LARGE.data_ptr()
 
 
-def test_data_that_keep_moving_are_not_recorded_for_ever():
+def test_repeatedly_moving_data_are_not_recorded_again():
     of, two = graphed(), (LARGE, LARGE + 1)
     with logged("replaced again and again"):
         assert_all_as_plain(of, 20, two)
@@ -187,7 +187,7 @@ def test_data_that_keep_moving_are_not_recorded_for_ever():
     assert of.refused == "its data are replaced again and again"
 
 
-def test_what_cannot_be_recorded_is_called_as_it_is():
+def test_unrecordable_function_is_called():
     def record(run, _):
         run()
         raise RuntimeError("operation not permitted when stream is capturing")
@@ -199,15 +199,15 @@ def test_what_cannot_be_recorded_is_called_as_it_is():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_without_a_gpu_nothing_is_recorded():
+def test_nothing_is_recorded_without_a_gpu():
     of = Graphed(step, (0,))
     with logged("recording failed: a CUDA graph records what runs on a GPU, and this runs on cpu"):
         assert_all_as_plain(of)
 
 
 @pytest.mark.parametrize("of_value", [True, False])
-def test_a_replay_that_differs_is_found_and_changes_nothing(of_value):
-    """It would, if the recording had not noticed that an argument is another by now."""
+def test_differing_replay_is_detected_without_effect(of_value):
+    """As if the recording had not noticed a changed argument."""
 
     def record(run, device):
         again, (params, rest) = stand_in(run, device)
@@ -224,7 +224,7 @@ def test_a_replay_that_differs_is_found_and_changes_nothing(of_value):
     assert of._recording is None
 
 
-def test_a_recording_that_ignores_its_arguments_is_found_at_the_second_trial():
+def test_recording_that_ignores_arguments_is_detected_at_the_second_replay():
     def record(run, device):
         again, value = stand_in(run, device)
         first = []
@@ -242,14 +242,14 @@ def test_a_recording_that_ignores_its_arguments_is_found_at_the_second_trial():
     assert found == [[i + 1.0] * 2 for i in range(5)]
 
 
-def test_steps_that_have_diverged_are_recorded_too():
+def test_diverged_steps_are_recorded():
     of = graphed(lambda x: (x / 0.0).sin() + x, changes=())
     for _ in range(4):
         assert of(torch.tensor([0.0, 1.0, torch.inf])).isnan().all()
     assert of.refused is None
 
 
-def test_integers_must_be_the_same():
+def test_integers_must_be_equal():
     one = torch.tensor([1, 10**9])
     assert cuda_graph._alike(one, one.clone())
     assert not cuda_graph._alike(one, one + 1)
@@ -257,7 +257,7 @@ def test_integers_must_be_the_same():
     assert not cuda_graph._alike(3, 4)
 
 
-def test_recordings_hold_no_more_than_there_is_room_for():
+def test_memory_of_recordings_is_bounded():
     room = Room(1000)
     first = graphed(lambda x: x + 1, changes=(), room=room)
     for _ in range(3):
@@ -272,8 +272,8 @@ def test_recordings_hold_no_more_than_there_is_room_for():
     assert room.left == 1000
 
 
-def test_a_graph_is_recorded_beside_the_present_stream_after_warming_up(monkeypatch):
-    """What the library is asked for, and in which order."""
+def test_graph_is_recorded_on_a_side_stream_after_warm_up(monkeypatch):
+    """The calls to the library, in order."""
     said, present = [], ["main"]
 
     @contextmanager
@@ -353,8 +353,8 @@ def recorder(traced):
 
 @pytest.mark.parametrize("large", [1, cuda_graph._LARGE])
 @pytest.mark.parametrize("algorithm", [fedavg, lambda local: scaffold(local, cohort_size=8)])
-def test_rounds_come_out_the_same(algorithm, large, monkeypatch):
-    """Of SCAFFOLD, whose corrections are new in every round, gradients are replayed one by one."""
+def test_rounds_have_equal_results(algorithm, large, monkeypatch):
+    """For SCAFFOLD, whose corrections are new in every round, gradients are replayed one by one."""
     monkeypatch.setattr(replay, "_CALLS", 0)
     expected = trained(algorithm)
     assert replays_of(expected)
@@ -371,7 +371,7 @@ def test_rounds_come_out_the_same(algorithm, large, monkeypatch):
     assert all(of._recordings == 1 for of in recorded)
 
 
-def test_arguments_that_are_not_there_are_left_out(monkeypatch):
+def test_missing_arguments_are_omitted(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     monkeypatch.setitem(
         BACKENDS, "cuda_graph", replace(BACKENDS["cuda_graph"], devices=frozenset({"cpu"}), opt_in=False)
@@ -393,7 +393,7 @@ def test_arguments_that_are_not_there_are_left_out(monkeypatch):
 
 
 @NEEDS_GPU
-def test_on_a_gpu_rounds_are_recorded_and_come_out_as_on_a_cpu(monkeypatch):
+def test_on_a_gpu_recorded_rounds_equal_those_on_a_cpu(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     monkeypatch.setenv(SETTING, "cuda_graph")
     expected, found = trained(), trained(device="cuda")
@@ -404,7 +404,7 @@ def test_on_a_gpu_rounds_are_recorded_and_come_out_as_on_a_cpu(monkeypatch):
 
 
 @NEEDS_GPU
-def test_on_a_gpu_large_data_stay_where_they_are():
+def test_on_a_gpu_large_data_are_read_in_place():
     def function(total, x, rows):
         return total.add_(x.index_select(0, rows).sum(dim=0))
 

@@ -1,4 +1,4 @@
-"""A derivative without torch's compiler is torch's own, bit for bit."""
+"""Derivatives without torch's compiler equal torch's, bit for bit."""
 
 import sys
 
@@ -22,7 +22,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_it_is_that_of_torch_in_a_batch_and_alone(name):
+def test_equals_torch_batched_and_unbatched(name):
     function = FUNCTIONS[name]
     for one, other in (
         (func.vmap(make(function), (0, 0, None))(W, X, None) for make in (grad_and_value, func.grad_and_value)),
@@ -32,7 +32,7 @@ def test_it_is_that_of_torch_in_a_batch_and_alone(name):
     assert not W.requires_grad
 
 
-def test_derivatives_of_derivatives():
+def test_second_derivatives():
     def second(make):
         first = make(lambda v: (v**3).sum())
         return make(lambda w: first(w)[0].sum())(W[0])[0]
@@ -40,13 +40,13 @@ def test_derivatives_of_derivatives():
     assert torch.equal(second(grad_and_value), second(func.grad_and_value))
 
 
-def test_an_error_inside_leaves_nothing_behind():
+def test_error_leaves_no_state():
     with pytest.raises(RuntimeError, match="size"):
         func.vmap(grad_and_value(lambda w: (w + W[:, :2]).sum()))(W)
     assert torch.equal(grad_and_value(lambda w: w.sum())(W[0])[0], torch.ones(3))
 
 
-def test_with_a_torch_that_calls_its_parts_otherwise_it_is_torchs(monkeypatch):
+def test_falls_back_to_torch_if_its_internals_differ(monkeypatch):
     monkeypatch.setattr(transforms, "_torch", object())
     assert torch.equal(grad_and_value(lambda w: (w * w).sum())(W[0])[0], 2 * W[0])
 
@@ -62,5 +62,5 @@ def run_and_name_what_was_imported():
     print(sorted({name.split(".")[1] for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))}))
 
 
-def test_a_run_does_not_import_torchs_compiler(tmp_path):
+def test_run_does_not_import_torchs_compiler(tmp_path):
     assert Child(tmp_path, run_and_name_what_was_imported).ended() == (0, "[]\n", "")

@@ -1,3 +1,5 @@
+"""The fused AdamW step."""
+
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ def state(dtype=torch.float64) -> Any:
     return [params, gradient, m, v.abs(), torch.tensor([[1.0], [2.0], [9.0], [400.0]])]
 
 
-def test_equals_torchs_adamw_of_each_client():
+def test_equals_torchs_adamw_for_each_client():
     params, gradient, m, v, count = state()
     lr = torch.tensor([[0.1], [0.2], [0.0], [0.3]], dtype=torch.float64)
     expected = params.clone()
@@ -33,8 +35,8 @@ def test_equals_torchs_adamw_of_each_client():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_client_s_bits_do_not_depend_on_who_else_is_there(dtype):
-    """Nor on whether its step size is its own or that of all."""
+def test_bits_do_not_depend_on_other_clients(dtype):
+    """Nor on whether the step size is per client or common."""
     together, single, apart = state(dtype), state(dtype), state(dtype)
     adamw(*together, torch.full((1, 1), 0.1, dtype=dtype), **OPTIONS)
     adamw(*apart, torch.full((B, 1), 0.1, dtype=dtype), **OPTIONS)
@@ -45,7 +47,7 @@ def test_a_client_s_bits_do_not_depend_on_who_else_is_there(dtype):
         assert torch.equal(one, third)
 
 
-def test_gradients_may_lie_in_memory_in_any_order():
+def test_gradients_may_have_any_memory_layout():
     turned, plain = state(), state()
     turned[1] = turned[1].T.contiguous().T
     lr = torch.full((1, 1), 0.1, dtype=torch.float64)
@@ -54,7 +56,7 @@ def test_gradients_may_lie_in_memory_in_any_order():
     assert torch.equal(turned[0], plain[0])
 
 
-def test_it_is_for_types_and_devices_that_have_it():
+def test_available_only_for_supported_dtypes_and_devices():
     assert fused.has_adamw(torch.ones(1, 1))
     assert not fused.has_adamw(torch.ones(1, 1, dtype=torch.bfloat16))
     assert not fused.has_adamw(torch.ones(1, 1, device="meta"))

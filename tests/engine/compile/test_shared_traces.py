@@ -1,4 +1,4 @@
-"""Runs of one process that take the same steps trace them once."""
+"""Runs of one process share traces of equal steps."""
 
 import pytest
 import torch
@@ -48,7 +48,7 @@ def _eager(monkeypatch):
 
 
 @needs_torchscript
-def test_the_next_run_uses_what_was_traced_for_the_first_one(by_python, monkeypatch):
+def test_second_run_uses_traces_of_the_first(by_python, monkeypatch):
     gradients(Layer())
     traced = []
     monkeypatch.setattr(replay, "trace", lambda *given: traced.append(given))
@@ -66,7 +66,7 @@ def test_the_next_run_uses_what_was_traced_for_the_first_one(by_python, monkeypa
 @pytest.mark.parametrize(
     "other", [Layer(times=2.0), Layer(width=5), Layer(shift=1.0), Layer(note="another"), nn.Sequential(Layer())]
 )
-def test_another_model_is_traced_for_itself(other):
+def test_different_model_has_its_own_traces(other):
     gradients(Layer())
     assert len(replay._shared) == 1
     gradients(other)
@@ -78,13 +78,13 @@ def doubled(outputs, targets):
 
 
 @pytest.mark.parametrize("more", [{"loss": doubled}, {"personal": ("linear.bias",)}])
-def test_another_objective_is_traced_for_itself(more):
+def test_different_objective_has_its_own_traces(more):
     gradients(Layer())
     gradients(Layer(), **more)
     assert len(replay._shared) == 2
 
 
-def test_a_model_whose_code_has_changed_is_traced_anew(by_python, monkeypatch):
+def test_model_with_changed_code_has_its_own_traces(by_python, monkeypatch):
     gradients(Layer())
     monkeypatch.setattr(Layer, "forward", lambda self, x: self.linear(x).tanh())
     torch.manual_seed(7)
@@ -95,7 +95,7 @@ def test_a_model_whose_code_has_changed_is_traced_anew(by_python, monkeypatch):
     assert len(replay._shared) == 1
 
 
-def test_models_of_which_nobody_can_tell_whether_they_are_alike_share_nothing():
+def test_incomparable_models_share_nothing():
     assert Network(Layer(note=lambda: 0), torch.device("cpu"), ()).identity is None
     for _ in range(2):
         _, calls = gradients(Layer(note=lambda: 0))
@@ -103,7 +103,7 @@ def test_models_of_which_nobody_can_tell_whether_they_are_alike_share_nothing():
     assert not replay._shared
 
 
-def test_frozen_parameters_tell_models_apart():
+def test_frozen_parameters_distinguish_models():
     def identity(value, frozen):
         module = Layer()
         nn.init.constant_(module.linear.bias, value)
@@ -113,13 +113,13 @@ def test_frozen_parameters_tell_models_apart():
     assert identity(1.0, False) == identity(2.0, False) != identity(1.0, True) != identity(2.0, True)
 
 
-def test_recurrent_layers_are_the_same_with_other_parameters():
+def test_recurrent_layers_share_traces_for_other_parameters():
     one, other = (Network(nn.LSTM(3, 4), torch.device("cpu"), ()).identity for _ in range(2))
     assert one is not None
     assert one == other != Network(nn.LSTM(3, 4, bidirectional=True), torch.device("cpu"), ()).identity
 
 
-def test_those_asked_for_last_are_kept(monkeypatch):
+def test_most_recently_used_traces_are_kept(monkeypatch):
     monkeypatch.setattr(replay, "_MOST_SHARED", 2)
     first = replay.shared("a")
     for key in ("b", "a", "c"):

@@ -1,4 +1,4 @@
-"""What is recorded of a function is what it does, and what torch's own tracer finds."""
+"""Recorded operations equal those of the function and of torch's own tracer."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def calls(graph):
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
 @pytest.mark.parametrize("make", [convolution, normalised, recurrent])
-def test_the_same_operations_as_torchs_own_tracer_finds(make, engine):
+def test_operations_equal_those_of_torchs_tracer(make, engine):
     module, x = make()
     objective, y = Objective(module, engine=engine), torch.randint(5, (3, 4))
     params, clients = objective.initial.repeat(3, 1), slice(None) if engine == "vectorised" else slice(1)
@@ -35,7 +35,7 @@ def test_the_same_operations_as_torchs_own_tracer_finds(make, engine):
     assert len(found) > 10
 
 
-def test_the_kind_of_all_tensors_is_known():
+def test_metadata_of_all_tensors_are_known():
     traced = record(lambda x: x.double().split([1, 2]), [torch.ones(3, 2)])
     *_, of_split, first, second, _ = traced.graph.nodes
     assert "kind" not in of_split.meta
@@ -43,7 +43,7 @@ def test_the_kind_of_all_tensors_is_known():
         assert node.meta["kind"] == ((rows, 2), (2, 1), torch.float64, torch.device("cpu"))
 
 
-def test_values_come_out_as_the_function_gives_them():
+def test_values_equal_those_of_the_function():
     def function(x):
         return {"both": (x + 1, [x]), "largest": x.max(dim=0)[1], "none": None}
 
@@ -55,7 +55,7 @@ def test_values_come_out_as_the_function_gives_them():
     assert found["none"] is None
 
 
-def test_a_tensor_that_is_changed_in_place_is_the_changed_one_from_then_on():
+def test_in_place_changes_are_visible_later():
     def function(x):
         row = x[0]
         row += 1
@@ -67,12 +67,12 @@ def test_a_tensor_that_is_changed_in_place_is_the_changed_one_from_then_on():
     assert x.tolist() == [[4.0, 4.0], [2.0, 2.0]]
 
 
-def test_numbers_that_python_writes_are_new_at_every_call():
+def test_python_scalars_are_created_at_every_call():
     traced = record(lambda x: torch.tensor([1.0, 2.0]).add_(x), [torch.ones(2)]).module()
     assert [traced(torch.ones(2)).tolist() for _ in range(2)] == [[2.0, 3.0]] * 2
 
 
-def test_tensors_from_outside_are_these_tensors_themselves():
+def test_external_tensors_are_referenced():
     outside, more = torch.ones(2), torch.ones(2)
     traced = record(lambda x: x * 2 * outside + outside + (x + 1) * more, [torch.ones(2)]).module()
     outside.fill_(3.0)
@@ -81,6 +81,6 @@ def test_tensors_from_outside_are_these_tensors_themselves():
 
 
 @pytest.mark.parametrize("read", [lambda x: x * float(x.sum()), lambda x: x if x.sum() > 0 else -x])
-def test_a_function_that_reads_numbers_is_refused(read):
+def test_function_that_reads_values_is_refused(read):
     with pytest.raises(RuntimeError, match="reads a number, and what is done next may depend on it"):
         record(read, [torch.ones(2)])

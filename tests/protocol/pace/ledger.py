@@ -1,4 +1,4 @@
-"""A bookkeeper that carries out what a pace says and holds it to the protocol, whatever happens."""
+"""Execute the actions of a pace and check them against the protocol."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule

@@ -1,4 +1,4 @@
-"""Asynchronous training: the protocol under any order of events, and each rule by hand."""
+"""Buffered pace: the protocol under any order of events, and each rule by example."""
 
 import pytest
 from hypothesis import settings
@@ -78,7 +78,7 @@ def begun(num_clients: int, clients, **options):
     return pace
 
 
-def test_the_arrival_that_fills_the_buffer_steps_first_and_asks_again_afterwards():
+def test_report_that_fills_the_buffer_steps_before_new_tasks():
     pace = begun(3, [0, 1, 2], buffer_size=2)
     assert pace.reported(1.0, 1, 1, 0) == [Choose(1, [1])]
     assert pace.chosen(1.0, [1]) == [Ask(range(3, 4), [1], 0)]
@@ -86,7 +86,7 @@ def test_the_arrival_that_fills_the_buffer_steps_first_and_asks_again_afterwards
     assert pace.chosen(2.0, [0]) == [Ask(range(4, 5), [0], 1)]
 
 
-def test_staleness_is_the_version_at_the_step_minus_the_version_trained():
+def test_staleness_is_the_difference_of_versions():
     pace = begun(2, [0, 1], buffer_size=1)
     for version in range(3):
         step, _ = pace.reported(1.0, 0, [0, 2, 3][version], version)
@@ -98,7 +98,7 @@ def test_staleness_is_the_version_at_the_step_minus_the_version_trained():
     assert pace.versions() == {3, 4}
 
 
-def test_reports_that_are_too_stale_are_dropped_and_their_client_goes_on():
+def test_too_stale_reports_are_dropped_and_their_clients_continue():
     pace = begun(2, [0, 1], buffer_size=1, max_staleness=0)
     pace.reported(1.0, 0, 0, 0)
     assert pace.reported(2.0, 1, 1, 0) == [Drop([1], [1], "stale"), Choose(2, [1])]
@@ -106,7 +106,7 @@ def test_reports_that_are_too_stale_are_dropped_and_their_client_goes_on():
     assert isinstance(pace.reported(3.0, 1, 2, 1)[0], Step)
 
 
-def test_authors_protocol_those_who_trained_the_present_version_wait():
+def test_authors_protocol_makes_clients_of_the_current_version_wait():
     pace = begun(3, [0, 1, 2], buffer_size=2, waits="if_current")
     assert pace.reported(1.0, 0, 0, 0) == []
     assert not pace.idle(0)
@@ -119,7 +119,7 @@ def test_authors_protocol_those_who_trained_the_present_version_wait():
     assert step == Step(1, (2, 5), (2, 2), (0, 1))  # so it is in the buffer twice
 
 
-def test_everyone_waits():
+def test_waiting_for_all_clients():
     pace = begun(3, [0, 1, 2], buffer_size=2, waits="always")
     pace.reported(1.0, 0, 0, 0)
     pace.reported(1.0, 1, 1, 0)
@@ -127,14 +127,14 @@ def test_everyone_waits():
     assert pace.reported(3.0, 2, 2, 0) == []
 
 
-def test_who_waits_keeps_its_place():
+def test_waiting_client_keeps_its_slot():
     pace = begun(4, [0, 1], buffer_size=2, concurrency=2, waits="always")
     assert pace.reported(1.0, 0, 0, 0) == []
     assert pace.num_free == 0
     assert pace.joined(1.5, [3]) == []
 
 
-def test_the_first_step_has_a_report_of_everyone():
+def test_first_step_has_a_report_of_every_client():
     pace = begun(3, [0, 1, 2], buffer_size=1, starts_with_all=True)
     assert pace.reported(1.0, 2, 2, 0) == pace.reported(2.0, 0, 0, 0) == []
     pace.grow(4)
@@ -148,7 +148,7 @@ def test_the_first_step_has_a_report_of_everyone():
     assert pace.reported(5.0, 3, 6, 1)[0] == Step(1, (6,), (3,), (1,))
 
 
-def test_whoever_leaves_before_the_first_step_is_waited_for_unless_its_report_is_there():
+def test_first_step_waits_for_departed_clients_without_reports():
     pace = begun(2, [0, 1], buffer_size=1, starts_with_all=True)
     pace.reported(1.0, 0, 0, 0)
     assert pace.left(1.0, [0, 1]) == [Drop([1], [1], "left"), Choose(2)]
@@ -158,14 +158,14 @@ def test_whoever_leaves_before_the_first_step_is_waited_for_unless_its_report_is
     assert isinstance(pace.reported(4.0, 1, 3, 0)[0], Step)
 
 
-def test_choosing_somebody_who_waits_is_refused():
+def test_selecting_a_waiting_client_is_refused():
     pace = begun(5, [0, 1], buffer_size=3, concurrency=2, reselect=True, waits="always")
     pace.reported(1.0, 0, 0, 0)
     with pytest.raises(ValueError, match=r"client 0 waits for the next step: choose one that is idle"):
         pace.chosen(1.0, [0])
 
 
-def test_reselection_gives_the_place_to_anyone():
+def test_reselection_gives_a_slot_to_any_client():
     pace = begun(5, [0, 1], buffer_size=3, concurrency=2, reselect=True, waits="always")
     assert pace.reported(1.0, 0, 0, 0) == [Choose(1)]
     pace.chosen(1.0, [4])
@@ -176,14 +176,14 @@ def test_reselection_gives_the_place_to_anyone():
     assert wanted == Choose(1)
 
 
-def test_a_place_that_nobody_took_is_offered_to_whoever_joins():
+def test_free_slot_is_offered_to_joining_clients():
     pace = begun(4, [0], buffer_size=1)
     assert pace.joined(1.0, [3]) == [Choose(3, [3])]
     assert pace.chosen(1.0, []) == []
     assert pace.expired(2.0, 0) == []
 
 
-def test_a_client_that_left_while_it_waited_gives_up_its_place_but_its_report_stays():
+def test_departed_waiting_client_loses_its_slot_and_keeps_its_report():
     pace = begun(2, [0, 1], buffer_size=2, waits="always")
     pace.reported(1.0, 0, 0, 0)
     assert pace.left(2.0, [0]) == [Choose(1)]
@@ -192,11 +192,11 @@ def test_a_client_that_left_while_it_waited_gives_up_its_place_but_its_report_st
     assert wanted == Choose(2, [1])
 
 
-def test_those_who_are_not_at_work_leave_without_a_trace():
+def test_idle_clients_leave_without_effect():
     assert begun(3, [0], buffer_size=2, concurrency=1).left(1.0, [1, 2]) == []
 
 
-def test_choosing_somebody_at_work_or_too_many_is_refused():
+def test_selecting_busy_or_too_many_clients_is_refused():
     pace = begun(3, [0, 1], buffer_size=1)
     with pytest.raises(ValueError, match=r"client 1 is at work on task 1: choose one that is idle"):
         pace.chosen(0.0, [1])
@@ -213,7 +213,7 @@ def test_choosing_somebody_at_work_or_too_many_is_refused():
         ({"waits": "sometimes"}, r"unknown rule for waits 'sometimes'"),
     ],
 )
-def test_options_are_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         Buffered(**options)
 
@@ -234,12 +234,12 @@ def test_options_are_refused(options, message):
         ({"buffer_size": 11, "concurrency": 3, "waits": "always", "reselect": True}, r"only 10 clients can report"),
     ],
 )
-def test_options_that_do_not_fit_ten_clients_are_refused(options, message):
+def test_options_beyond_the_number_of_clients_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Buffered(**options).bind(10)
 
 
-def test_a_buffer_that_clients_would_fill_only_by_thousands_of_reports_each_is_refused():
+def test_buffer_far_larger_than_the_population_is_refused():
     message = r"buffer_size: got 100,000,000, for which each of 4 clients at work would report .* at most 4000"
     with pytest.raises(ConfigurationError, match=message):
         Buffered(100_000_000).bind(4)

@@ -1,4 +1,4 @@
-"""Groups of clients, whatever happens to them: every task ends once, nobody is in two groups, and none waits for nobody."""
+"""Groups of clients under any order of events: tasks end once, clients are in one group, and no group waits forever."""
 
 from collections import deque
 from typing import Any
@@ -197,14 +197,14 @@ def through(pace: Any, group: int, clients: list[int], tasks: Any, version: int 
     return actions
 
 
-def test_a_group_is_asked_with_the_version_that_it_trained_from_however_many_steps_were_taken():
+def test_group_keeps_its_version_over_later_steps():
     pace, (first, second) = begun([0, 1], [2, 3], buffer_size=1)
     assert isinstance(through(pace, 1, [0, 1], first)[1], Step)
     step = through(pace, 2, [2, 3], second)[1]
     assert (step.version, tuple(step.versions), step.groups) == (1, (0, 0), (2,))
 
 
-def test_a_group_that_is_staler_than_allowed_is_dropped():
+def test_too_stale_group_is_dropped():
     pace, tasks = begun([0, 1], [2, 3], [4, 5], buffer_size=1, max_staleness=1)
     assert isinstance(through(pace, 1, [0, 1], tasks[0])[1], Step)
     assert isinstance(through(pace, 2, [2, 3], tasks[1])[1], Step)  # one step behind
@@ -214,7 +214,7 @@ def test_a_group_that_is_staler_than_allowed_is_dropped():
     assert pace.idle(4)
 
 
-def test_a_deadline_ends_the_phase_that_it_was_set_for_and_no_later_one():
+def test_deadline_ends_only_its_own_phase():
     pace, (tasks,) = begun([0, 1, 2], buffer_size=1, deadline=5.0)
     (train,) = pace.timers
     done(pace, tasks, [0, 1, 2])
@@ -229,7 +229,7 @@ def test_a_deadline_ends_the_phase_that_it_was_set_for_and_no_later_one():
     assert pace.expired(8.0, train + 1) == []
 
 
-def test_who_trained_and_did_not_send_its_update_is_not_in_the_step():
+def test_client_without_masked_update_is_not_in_the_step():
     pace, (tasks,) = begun([0, 1, 2], buffer_size=1)
     done(pace, tasks, [0, 1, 2])
     share = pace.chosen(1.0, [0, 1, 2], 1)[0]
@@ -246,7 +246,7 @@ def test_who_trained_and_did_not_send_its_update_is_not_in_the_step():
     assert pace.newly_idle() == []
 
 
-def test_groups_that_were_at_work_when_a_run_ended_are_given_up_when_it_goes_on():
+def test_resumed_run_drops_groups_in_progress():
     pace, (tasks, _) = begun([0, 1], [2, 3], buffer_size=2)
     done(pace, tasks, [0, 1])
     dropped, wanted = pace.resume(9.0)
@@ -256,7 +256,7 @@ def test_groups_that_were_at_work_when_a_run_ended_are_given_up_when_it_goes_on(
     assert sorted(pace.newly_idle()) == [0, 1, 2, 3]
 
 
-def test_comings_and_goings_that_change_nothing():
+def test_irrelevant_arrivals_and_departures_change_nothing():
     pace, _ = begun([0, 1], buffer_size=1, concurrency=1)
     assert pace.ignores(5, joins=True)
     assert pace.ignores(5, joins=False)

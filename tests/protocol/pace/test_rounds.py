@@ -1,4 +1,4 @@
-"""Synchronous training: the protocol under any order of events, and each rule by hand."""
+"""Synchronous pace: the protocol under any order of events, and each rule by example."""
 
 import pytest
 from hypothesis import settings
@@ -63,7 +63,7 @@ def begun(clients, **options):
     return pace, pace.chosen(10.0, clients)
 
 
-def test_a_round_ends_with_the_last_report():
+def test_round_ends_with_the_last_report():
     pace, told = begun([3, 5])
     assert told == [Ask(range(2), [3, 5], 0)]
     assert pace.reported(11.0, 5, 1, 0) == []
@@ -71,7 +71,7 @@ def test_a_round_ends_with_the_last_report():
     assert pace.version == 1
 
 
-def test_the_deadline_ends_a_round_and_late_clients_are_stopped():
+def test_deadline_ends_a_round_and_stops_late_clients():
     pace, told = begun([3, 5, 8], deadline=4.0)
     assert told == [Ask(range(3), [3, 5, 8], 0), SetTimer(0, 14.0)]
     pace.reported(11.0, 5, 1, 0)
@@ -80,7 +80,7 @@ def test_the_deadline_ends_a_round_and_late_clients_are_stopped():
     assert pace.expired(15.0, 0) == []
 
 
-def test_over_selection_takes_the_fastest():
+def test_over_selection_uses_the_fastest_clients():
     pace, _ = begun([1, 2, 3, 4], over_selection=1.5)
     pace.reported(11.0, 4, 3, 0)
     told = pace.reported(12.0, 1, 0, 0)
@@ -89,7 +89,7 @@ def test_over_selection_takes_the_fastest():
 
 @pytest.mark.parametrize("factor", [1.0, 1.1, 1.3, 1.5, 2.0, 3.7])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 10, 100, 1000])
-def test_an_enlarged_cohort_needs_as_many_reports_as_the_cohort_would(size, factor):
+def test_enlarged_cohort_needs_the_original_number_of_reports(size, factor):
     asked = enlarged_size(size, factor)
     assert size * factor - 1e-6 <= asked < size * factor + 1
     pace = Rounds(over_selection=factor).bind(10_000)
@@ -101,19 +101,19 @@ def test_an_enlarged_cohort_needs_as_many_reports_as_the_cohort_would(size, fact
     assert len(told[-2].tasks) == size
 
 
-def test_a_round_ends_when_nobody_is_left():
+def test_round_ends_when_no_client_remains():
     pace, _ = begun([1, 2, 3])
     pace.reported(11.0, 1, 0, 0)
     assert pace.died(12.0, 2, 1) == [Drop([1], [2], "died")]
     assert pace.left(13.0, [3, 9]) == [Drop([2], [3], "left"), Step(0, (0,), (1,), (0,)), Choose(None)]
 
 
-def test_a_round_in_which_all_die_is_an_empty_step():
+def test_round_in_which_all_drop_out_is_an_empty_step():
     pace, _ = begun([1])
     assert pace.died(11.0, 1, 0) == [Drop([0], [1], "died"), Step(0, (), (), ()), Choose(None)]
 
 
-def test_a_round_without_anybody_is_empty_at_once_or_at_its_deadline():
+def test_round_without_clients_ends_immediately_or_at_its_deadline():
     _, told = begun([])
     assert told == [Step(0, (), (), ()), Choose(None)]
     pace, told = begun([], deadline=4.0)
@@ -122,7 +122,7 @@ def test_a_round_without_anybody_is_empty_at_once_or_at_its_deadline():
     assert pace.expired(14.0, 0) == [Step(0, (), (), ()), Choose(None)]
 
 
-def test_whoever_joins_while_a_cohort_is_wanted_is_reason_to_choose_again():
+def test_joining_client_triggers_selection_while_none_was_available():
     pace = Rounds().bind(3)
     pace.start(0.0)
     assert pace.joined(5.0, [1]) == [Choose(None)]
@@ -130,13 +130,13 @@ def test_whoever_joins_while_a_cohort_is_wanted_is_reason_to_choose_again():
     assert pace.joined(6.0, [2]) == []
 
 
-def test_choosing_in_the_middle_of_a_round_is_refused():
+def test_selection_during_a_round_is_refused():
     pace, _ = begun([1])
     with pytest.raises(ValueError, match=r"round 0 is running: choose a cohort when it is over"):
         pace.chosen(11.0, [2])
 
 
-def test_a_cohort_with_repeats_is_refused():
+def test_cohort_with_repeated_clients_is_refused():
     with pytest.raises(ValueError, match=r"client 4 is at work on task 0"):
         begun([4, 4])
 
@@ -149,6 +149,6 @@ def test_a_cohort_with_repeats_is_refused():
         ({"over_selection": float("nan")}, r"over_selection: got nan, needed a finite number > 0"),
     ],
 )
-def test_options_are_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         Rounds(**options)

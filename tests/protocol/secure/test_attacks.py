@@ -1,4 +1,4 @@
-"""Clients that cheat and a server that lies: sums go on without the first, and clients do not help the second."""
+"""Malicious clients and a lying server: sums continue without the former, and clients refuse the latter."""
 
 import numpy as np
 import pytest
@@ -94,8 +94,8 @@ def test_keys_of_low_order_are_refused_on_both_sides():
 
 
 @pytest.mark.parametrize("wrong", [lambda s: bytes(len(s)), lambda s: s[:-1], lambda s: s[::-1]])
-def test_wrong_shares_are_found_out_and_others_do(wrong):
-    """Three of seven open wrong shares of who left: the other four are enough, and the three are named."""
+def test_wrong_shares_are_detected_and_replaced(wrong):
+    """Three of seven open wrong shares of a departed client: the other four suffice, and the three are named."""
 
     def opened(client, right):
         return (
@@ -109,7 +109,7 @@ def test_wrong_shares_are_found_out_and_others_do(wrong):
     assert found.server.culprits == dict.fromkeys((2, 5), "it opened other shares than it was dealt")
 
 
-def test_too_many_wrong_shares_end_the_round_and_name_who_sent_them():
+def test_too_many_wrong_shares_end_the_round_and_name_their_senders():
     found = Round(
         open=lambda c, right: (
             right if c > 3 else Opening(right.self_masks, dict.fromkeys(right.masking_keys, bytes(33)))
@@ -120,8 +120,8 @@ def test_too_many_wrong_shares_end_the_round_and_name_who_sent_them():
     assert set(found.server.culprits) == {1, 2, 3}
 
 
-def test_garbage_for_neighbours_leaves_its_sender_out():
-    """Nobody can read what client 3 sealed: the sum is that of the others, and no secret of client 3 is needed."""
+def test_sender_of_garbage_is_excluded():
+    """No client can read the message of client 3: the sum is that of the others, without any secret of client 3."""
     found = Round(share=lambda c, sealed: {o: bytes(SEALED_BYTES) for o in sealed} if c == 3 else sealed)
     np.testing.assert_array_equal(found.run(), found.expected(3))
     assert found.out == {3}
@@ -129,8 +129,8 @@ def test_garbage_for_neighbours_leaves_its_sender_out():
 
 
 @pytest.mark.parametrize("victims", [1, 2, 4])
-def test_garbage_for_some_neighbours(victims):
-    """Those who can read its shares have masked with it: their masks come off by the shares that they hold."""
+def test_garbage_for_some_neighbours_is_tolerated(victims):
+    """Neighbours that can read its shares have masked with it: their shares remove its masks."""
     found = Round(
         share=lambda c, sealed: (
             sealed if c != 3 else {o: s if o > victims else bytes(len(s)) for o, s in sealed.items()}
@@ -148,7 +148,7 @@ def test_garbage_for_some_neighbours(victims):
         found.run()
 
 
-def test_who_lies_about_neighbours_is_left_out_itself():
+def test_client_that_lies_about_neighbours_is_excluded():
     assert disputed({1: {2, 3, 4}}) == {1}
     assert disputed({1: {4}, 2: {4}, 3: {4}}) == {4}
     assert disputed({1: {2}}) == disputed({1: {2}, 2: {1}}) == {1, 2}
@@ -167,8 +167,8 @@ def resealed(client, others):
         client._masking = secret
 
 
-def test_shares_of_another_key_are_blamed_on_who_dealt_them():
-    """Whoever deals shares of a key that it did not advertise, and leaves, costs one sum and is named."""
+def test_shares_of_another_key_are_attributed_to_their_sender():
+    """A client that shares a key other than the advertised one, and leaves, costs one sum and is named."""
     found = Round()
 
     def dealt(c, sealed):
@@ -180,8 +180,8 @@ def test_shares_of_another_key_are_blamed_on_who_dealt_them():
     assert found.server.culprits == {3: "the shares that it dealt give another key than it advertised"}
 
 
-def test_one_wrong_share_of_a_key_does_not_hide_the_right_ones(monkeypatch):
-    """Client 3 deals one neighbour a share of nothing, with a commitment that fits, and leaves: other shares give the key."""
+def test_one_wrong_share_of_a_key_does_not_prevent_reconstruction(monkeypatch):
+    """Client 3 sends one neighbour an invalid share with a valid commitment, and leaves."""
     share = shamir.share
 
     def dealt(secret, threshold, points):
@@ -193,8 +193,8 @@ def test_one_wrong_share_of_a_key_does_not_hide_the_right_ones(monkeypatch):
     assert not found.server.culprits
 
 
-def test_messages_of_an_earlier_round_are_not_read():
-    """Keys are fresh in every round, so what was sealed in another one is garbage: its sender is left out."""
+def test_messages_of_an_earlier_round_are_rejected():
+    """Keys are fresh in every round, so older messages are unreadable and their sender is excluded."""
     first = Round()
     seen = {}
     first.cheats["share"] = lambda c, sealed: seen.setdefault(c, sealed)
@@ -205,7 +205,7 @@ def test_messages_of_an_earlier_round_are_not_read():
         second.server.opened(1, Opening())
 
 
-def test_a_share_of_an_earlier_round_is_not_taken():
+def test_share_of_an_earlier_round_is_rejected():
     first, seen = Round(), {}
     first.cheats["open"] = lambda c, right: seen.setdefault(c, right)
     first.run(gone={7})
@@ -215,7 +215,7 @@ def test_a_share_of_an_earlier_round_is_not_taken():
     assert set(second.server.culprits) == {1, 2, 3}
 
 
-def test_a_sender_twice_and_bodies_of_another_size():
+def test_duplicate_senders_and_wrong_sizes_are_rejected():
     found = Round()
     server = found.server
     for c, client in found.clients.items():
@@ -269,8 +269,8 @@ def lying(number, threshold, degree):
     return reduce(masked, BITS)
 
 
-def test_a_server_that_lies_about_who_left_learns_nothing_from_clients(monkeypatch):
-    """With half of the neighbours as threshold it opens the update of one client alone; clients refuse such a threshold."""
+def test_lying_server_learns_nothing_about_who_left(monkeypatch):
+    """With half of the neighbours as the threshold it would open a single update; clients refuse such a threshold."""
     with pytest.raises(
         ProtocolError, match=r"client \d+ could open|the threshold is 18 of 36 neighbours, and has to be more"
     ):
@@ -296,14 +296,14 @@ def _obliging(self, neighbours):
 
 @pytest.mark.parametrize("number", [10, 40, 300, 1000])
 @pytest.mark.parametrize(("corrupt", "dropout"), [(0.0, 0.0), (0.05, 0.1), (0.1, 0.2), (0.0, 0.4)])
-def test_sizes_leave_no_room_for_that_lie(number, corrupt, dropout):
-    """Even with a corrupt neighbour more than there are none, t shares of both secrets take more neighbours than k."""
+def test_sizes_prevent_that_attack(number, corrupt, dropout):
+    """Even with one corrupt neighbour too many, t shares of both secrets take more than k neighbours."""
     degree, threshold = sizes(number, corrupt=corrupt, dropout=dropout)
     assert 2 * threshold > degree
     assert not corrupt or 2 * threshold - degree > corrupt * degree
 
 
-def test_a_client_gives_one_kind_of_share_of_a_neighbour_whatever_it_is_asked():
+def test_client_gives_one_kind_of_share_per_neighbour():
     found = Round()
     server, clients = found.server, found.clients
     for c, client in clients.items():
@@ -317,7 +317,7 @@ def test_a_client_gives_one_kind_of_share_of_a_neighbour_whatever_it_is_asked():
         clients[1].open(Request(frozenset(range(2, 8)), frozenset()))
 
 
-def test_a_client_is_no_neighbour_of_itself():
+def test_client_is_not_its_own_neighbour():
     client = SecureClient(1, 2, BITS)
     keys = client.advertise()
     with pytest.raises(ProtocolError, match="client 1 got itself"):
@@ -325,8 +325,8 @@ def test_a_client_is_no_neighbour_of_itself():
 
 
 @pytest.mark.parametrize("gone", [(), (3,), (2, 3), (5,)])
-def test_keys_that_two_clients_share_do_no_harm(gone):
-    """The attack: two clients announce the same keys. If others refused them, the two could keep every sum from opening."""
+def test_duplicate_keys_are_harmless(gone):
+    """The attack: two clients announce the same keys. If others refused them, they could block every sum."""
     found = Round()
     one, two = found.clients[2], found.clients[3]
     two._sealing, two._masking, two._self_mask = one._sealing, one._masking, one._self_mask
@@ -339,8 +339,8 @@ def told(**values):
     return {name: torch.as_tensor(value) for name, value in values.items()}
 
 
-def test_a_server_gets_one_kind_of_share_over_repeats_restarts_and_groups_that_are_formed_again():
-    """The attack: after the share of the self mask of client 1, the server asks client 0 for that of its key, by all ways."""
+def test_server_gets_one_kind_of_share_over_repeats_restarts_and_regrouping():
+    """The attack: after a share of a self mask, the server requests that of the key in all possible ways."""
     masking, codes = SecureSum(bits=16, fraction_bits=4).masking, np.full(LENGTH, 3, np.uint16)
     clients = [VectorMasker(masking) for _ in range(4)]
     keys = [client.advertise(c, 7, lambda _: codes, {})["keys"][0] for c, client in enumerate(clients)]
@@ -372,8 +372,8 @@ def test_a_server_gets_one_kind_of_share_over_repeats_restarts_and_groups_that_a
         assert client.answer("open", 7, gone, {}) is None
 
 
-def test_a_sum_takes_no_more_clients_than_it_has_room_for():
-    """The attack: clients enrol until the sum overflows, or a cohort is larger than was declared; nobody would notice."""
+def test_sum_accepts_no_more_clients_than_its_capacity():
+    """The attack: clients enrol until the sum overflows, or a cohort is larger than declared, unnoticed."""
     code = FixedPoint(bits=10, fraction_bits=4, largest=8.0)
     assert code.capacity == 3
     asked = [Attendance(0.6, None, 2, (0, version), code.capacity).share(range(50)) for version in range(20)]
@@ -392,6 +392,6 @@ def test_a_sum_takes_no_more_clients_than_it_has_room_for():
     assert len(set(result.participation["client"].to_pylist())) > 3
 
 
-def test_commitments_say_nothing_of_a_share():
+def test_commitments_reveal_nothing_about_shares():
     assert commitment(bytes(33)) != commitment(bytes(32) + b"\x01")
     assert len(commitment(bytes(33))) == 16

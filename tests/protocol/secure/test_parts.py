@@ -1,4 +1,4 @@
-"""Shares, the graph of neighbours and fixed-point numbers."""
+"""Shares, the graph of neighbours, and fixed-point numbers."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from turnout.protocol.secure.shamir import PRIME, reconstruct, share
 
 @settings(max_examples=30, deadline=None)
 @given(st.binary(min_size=32, max_size=32), st.integers(1, 6), st.integers(0, 4), st.randoms())
-def test_any_t_shares_give_the_secret(secret, threshold, more, random):
+def test_any_t_shares_reconstruct_the_secret(secret, threshold, more, random):
     points = random.sample(range(1, 1000), threshold + more)
     shares = share(secret, threshold, points)
     chosen = random.sample(points, threshold)
@@ -23,8 +23,8 @@ def test_any_t_shares_give_the_secret(secret, threshold, more, random):
 
 @settings(max_examples=30, deadline=None)
 @given(st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32))
-def test_fewer_shares_fit_every_secret(secret, other):
-    """Of any other secret there is a polynomial of the same degree through the same t - 1 shares."""
+def test_fewer_shares_are_consistent_with_every_secret(secret, other):
+    """For any other secret, a polynomial of the same degree passes through the same t - 1 shares."""
     shares = share(secret, 3, [1, 2, 3])
     f1, f2, zero = (int.from_bytes(b, "big") for b in (shares[1], shares[2], other))
     third = (zero - 3 * f1 + 3 * f2) % PRIME  # f(3) of the parabola through f(0), f(1), f(2)
@@ -35,7 +35,7 @@ def test_the_field_is_prime():
     assert all(pow(a, PRIME - 1, PRIME) == 1 for a in (2, 3, 5, 7, 11, 13))
 
 
-def test_bad_shares_are_refused():
+def test_invalid_shares_are_refused():
     with pytest.raises(ConfigurationError, match="secret: got '3 bytes', needed 32 bytes"):
         share(b"abc", 1, [1])
     with pytest.raises(ConfigurationError, match="threshold: got 3, needed at most the number of points, 2"):
@@ -68,7 +68,7 @@ def test_the_graph_is_regular_mutual_and_connected(n, degree, seed):
     st.integers(0, 999),
     st.sampled_from([(16, 6, 4.0), (32, 16, 8.0), (64, 40, 100.0), (21, 9, 7.3)]),
 )
-def test_sums_of_codes_are_codes_of_sums(n, seed, numbers):
+def test_sum_of_codes_encodes_the_sum(n, seed, numbers):
     code = FixedPoint(*numbers)
     code.check(n)
     x = np.random.default_rng(seed).uniform(-code.largest, code.largest, (n, 7))
@@ -77,7 +77,7 @@ def test_sums_of_codes_are_codes_of_sums(n, seed, numbers):
     assert np.abs(code.decode(total) - x.sum(axis=0)).max() <= n * 2.0 ** (-code.fraction_bits - 1) * (1 + 1e-9)
 
 
-def test_the_capacity_is_the_most_that_never_overflows():
+def test_capacity_is_the_maximum_without_overflow():
     code = FixedPoint(bits=8, fraction_bits=3, largest=2.0)
     code.check(7)
     with pytest.raises(ConfigurationError, match=r"a sum of 8 clients' .* which have room for 7"):
@@ -86,7 +86,7 @@ def test_the_capacity_is_the_most_that_never_overflows():
     assert code.decode(reduce(full.sum(axis=0, dtype=full.dtype), 8)) == 14.0
 
 
-def test_what_does_not_fit_is_refused_or_clipped():
+def test_too_large_numbers_are_refused_or_clipped():
     for bad in (2.5, -2.5, np.inf, np.nan):
         with pytest.raises(ConfigurationError, match=r"does not fit, for largest=2.*too_large='clip'"):
             FixedPoint(largest=2.0).encode(np.array([0.0, bad]))
@@ -108,6 +108,6 @@ def test_what_does_not_fit_is_refused_or_clipped():
         ({"bits": 64, "fraction_bits": 60}, "more than 53 digits"),
     ],
 )
-def test_bad_options_are_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         FixedPoint(**options)

@@ -1,4 +1,4 @@
-"""SecAgg+: the sum is the plain sum whoever leaves, too few give none, and the server sees no single update."""
+"""SecAgg+: the sum is the plain sum for any drop-outs up to the threshold, and the server sees no single update."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def plain(values, clients, bits=BITS):
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
-def test_the_sum_is_the_plain_sum_for_every_set_of_drop_outs_up_to_the_threshold(data):
+def test_sum_equals_the_plain_sum_for_all_drop_outs_up_to_the_threshold(data):
     n = data.draw(st.integers(3, 9), "clients")
     degree = data.draw(st.sampled_from([None, 2, 4, 6]), "degree")
     bits = data.draw(st.sampled_from([1, 8, 20, 32, 61, 64]), "bits")
@@ -42,14 +42,14 @@ def test_the_sum_is_the_plain_sum_for_every_set_of_drop_outs_up_to_the_threshold
 
 
 @pytest.mark.parametrize("phase", ["share", "mask", "open"])
-def test_below_the_threshold_there_is_no_sum(phase):
+def test_no_sum_below_the_threshold(phase):
     values = inputs(range(1, 7))
     secure_sum(values, bits=BITS, threshold=3, leave={phase: [1, 2]})
     with pytest.raises(TooFewClients, match="the threshold is 3"):
         secure_sum(values, bits=BITS, threshold=3, leave={phase: [1, 2, 3]})
 
 
-def test_three_who_came_are_too_few_for_a_threshold_of_three():
+def test_three_participants_are_too_few_for_a_threshold_of_three():
     with pytest.raises(TooFewClients, match="3 clients came"):
         secure_sum(inputs([1, 2, 3]), bits=BITS, threshold=3)
 
@@ -62,8 +62,8 @@ def shared_by(number):
     return clients[0], {other: sealed[1] for other, sealed in sent.items() if other > 1}
 
 
-def test_a_client_sends_nothing_where_fewer_than_the_threshold_are_there():
-    """Whatever the server says: with one neighbour less than the threshold it ends in each of its phases."""
+def test_client_gives_up_below_the_threshold():
+    """With one neighbour less than the threshold it gives up in each phase, whatever the server says."""
     values = np.zeros(3, np.uint8)
     with pytest.raises(TooFewClients, match="client 1 has 1 neighbours, and the threshold is 2"):
         shared_by(2)
@@ -76,7 +76,7 @@ def test_a_client_sends_nothing_where_fewer_than_the_threshold_are_there():
         one.open(Request(frozenset({2}), frozenset({3, 4})))
 
 
-def test_a_server_takes_one_input_of_each_and_finds_out_wrong_shares():
+def test_server_accepts_one_input_per_client_and_detects_wrong_shares():
     clients = {c: SecureClient(c, 2, 8) for c in (1, 2, 3, 4)}
     server = SecureServer(3, 8, 2)
     for number, client in clients.items():
@@ -97,7 +97,7 @@ def test_a_server_takes_one_input_of_each_and_finds_out_wrong_shares():
     assert server.culprits == dict.fromkeys((1, 2, 3), "it opened other shares than it was dealt")
 
 
-def test_who_leaves_after_sending_changes_nothing():
+def test_leaving_after_sending_changes_nothing():
     values = inputs(range(1, 8))
     sums = [secure_sum(values, bits=BITS, threshold=4, leave={"open": gone})[0] for gone in ([], [1], [2, 7])]
     assert all(np.array_equal(one, sums[0]) for one in sums)
@@ -120,8 +120,8 @@ class Watched(SecureServer):
         super().opened(client, opening)
 
 
-def test_nothing_that_the_server_receives_holds_an_update_or_both_secrets(monkeypatch):
-    """With updates of zeros, a missing mask would show at once; no masked input opens by itself."""
+def test_server_receives_neither_an_update_nor_both_secrets(monkeypatch):
+    """With updates of zeros, a missing mask would be visible; no masked input can be opened alone."""
     monkeypatch.setattr("turnout.protocol.secure.local.SecureServer", Watched)
     made, start = [], Watched.__init__
     monkeypatch.setattr(Watched, "__init__", lambda self, *given: (start(self, *given), made.append(self))[0])
@@ -147,8 +147,8 @@ def test_nothing_that_the_server_receives_holds_an_update_or_both_secrets(monkey
     assert len(kept) == 1  # the sum
 
 
-def test_one_masked_update_is_uniform():
-    """Chi-square on 8 values, with an update of zeros; chance alone exceeds 40 about once in a million runs."""
+def test_masked_update_is_uniform():
+    """Chi-square on 8 values, with an update of zeros; chance alone exceeds 40 once in a million runs."""
     first = SecureClient(1, 1, 3)
     second = SecureClient(2, 1, 3)
     keys = {1: first.advertise(), 2: second.advertise()}
@@ -158,7 +158,7 @@ def test_one_masked_update_is_uniform():
     assert ((drawn - 5000.0) ** 2 / 5000.0).sum() < 40
 
 
-def test_a_client_opens_one_secret_of_a_neighbour_and_answers_once():
+def test_client_opens_one_secret_per_neighbour_and_answers_once():
     ready = [SecureClient(number, 2, 8) for number in (1, 2, 3)]
     keys = {client.number: client.advertise() for client in ready}
     sent = {c.number: c.share({o: k for o, k in keys.items() if o != c.number}) for c in ready}
@@ -175,7 +175,7 @@ def test_a_client_opens_one_secret_of_a_neighbour_and_answers_once():
         ready[2].mask(np.zeros(3), {})
 
 
-def test_a_server_refuses_what_does_not_belong():
+def test_server_rejects_unexpected_messages():
     server = SecureServer(3, 8, 1)
     keys = SecureClient(1, 1, 8).advertise()
     for client in (1, 2):
@@ -198,13 +198,13 @@ def test_a_server_refuses_what_does_not_belong():
         server.opened(1, Opening())
 
 
-def test_without_cryptography_the_extra_is_named(monkeypatch):
+def test_missing_cryptography_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "cryptography", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'turnout\[secure\]'"):
         SecureClient(1, 1, 8)
 
 
-def test_torch_seeds_do_not_decide_masks():
+def test_masks_do_not_depend_on_torch_seeds():
     masks = []
     for _ in range(2):
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Sizes of graphs: all that may go wrong is counted out for few clients, and is as rare as was asked for."""
+"""Sizes of graphs: failure probabilities, enumerated for few clients, are within the bound."""
 
 from fractions import Fraction
 from itertools import combinations
@@ -45,7 +45,7 @@ def failures(degree, threshold, bad, gone):
 
 
 @pytest.mark.parametrize(("bad", "gone"), [(2, 1), (1, 3), (3, 0), (0, 3)])
-def test_what_may_go_wrong_is_as_rare_as_asked_for(bad, gone):
+def test_failure_probability_is_within_the_bound(bad, gone):
     found = sizes(N, corrupt=(bad + 0.5) / N, dropout=(gone - 0.5 * (gone > 0)) / N, security=2, correctness=1)
     assert found.degree < N - 1, "a graph of neighbours was found"
     exposed, parted, lost = failures(*found, bad, gone)
@@ -80,7 +80,7 @@ def slow(n, bad, gone, security, correctness):
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(6, 40), st.integers(0, 8), st.integers(0, 12), st.integers(1, 6), st.integers(1, 60))
-def test_they_are_the_least_that_the_bounds_allow(n, bad, gone, security, correctness):
+def test_sizes_are_minimal_under_the_bounds(n, bad, gone, security, correctness):
     if (n + bad + 1) // 2 > n - 1 - gone:
         return
     found = sizes(
@@ -89,7 +89,7 @@ def test_they_are_the_least_that_the_bounds_allow(n, bad, gone, security, correc
     assert found == slow(n, bad, gone, security, correctness)
 
 
-def test_more_who_are_corrupt_or_leave_need_more_neighbours():
+def test_more_corrupt_or_dropped_clients_need_more_neighbours():
     degrees = [sizes(500, corrupt=share, dropout=share).degree for share in (0.0, 0.05, 0.1, 0.2, 0.3)]
     assert degrees == sorted(degrees)
     assert degrees[0] < 10 < degrees[-1]
@@ -97,7 +97,7 @@ def test_more_who_are_corrupt_or_leave_need_more_neighbours():
     assert grown[2] < 2 * grown[1], "logarithmic in the number of clients"
 
 
-def test_few_clients_are_all_joined():
+def test_few_clients_form_a_complete_graph():
     assert sizes(8, corrupt=0.25, dropout=0.25) == (7, 5)
     with pytest.raises(
         ConfigurationError, match=r"of 8 clients, 4 may collude .* and 4 may leave, and the 6 who must help"
@@ -110,7 +110,7 @@ def test_few_clients_are_all_joined():
 
 
 @pytest.mark.parametrize("num_clients", [20, 100, 1000])
-def test_a_secure_sum_takes_them(num_clients):
+def test_secure_sum_accepts_the_sizes(num_clients):
     degree, threshold = sizes(num_clients, corrupt=0.05, dropout=0.15)
     piece = SecureSum(degree=degree, threshold=threshold / degree)
     assert threshold_of(piece.threshold, piece.masking.num_neighbours(num_clients)) == threshold
