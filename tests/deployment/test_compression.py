@@ -198,4 +198,4 @@ def test_bytes_are_those_of_the_messages(name):
     # The version goes both ways beside the body: 8 bytes of each.
     assert simulation.row["bytes_up"] == 8 * (without_header(body) + 8)
     assert simulation.row["bytes_down"] == 8 * (without_header(encode(model)) + 8)
-    assert simulation.message_bytes("train") == (without_header(body) + 8, without_header(encode(model)) + 8)
+    assert simulation.messages.of("train") == (without_header(body) + 8, without_header(encode(model)) + 8)

@@ -10,7 +10,8 @@ from turnout import compose, fedau, fednova, maxfl
 from turnout.core.checks import ConfigurationError
 from turnout.core.updates import Dense, Updates, join
 from turnout.distributed import collectives
-from turnout.distributed.sums import LazySum, RunningSum, Summed
+from turnout.distributed.running_sum import RunningSum
+from turnout.distributed.sums import LazySum, Summed
 from turnout.distributed.updates import Sharded
 from turnout.pieces.base import Aggregation
 from turnout.pieces.base.server_step import server_step

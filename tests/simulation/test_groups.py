@@ -165,6 +165,6 @@ def test_bytes_equal_those_of_sums_within_groups():
         simulation = Simulation(run(to.fedbuff(LOCAL, also=(FINE,)), pace, rounds=1))
         simulation.round()
         sizes = [FINE.bytes(phase, number, 272) for phase in FINE.phases]
-        (train, _) = simulation.message_bytes("train")
+        (train, _) = simulation.messages.of("train")
         up = number * (train + sum(size[0] for size in sizes if size is not None))
         assert simulation.history.rounds["bytes_up"].to_pylist() == [up]

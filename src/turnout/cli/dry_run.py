@@ -28,7 +28,7 @@ def planned(experiment: Experiment) -> dict[str, int | str]:
     experiment.check_budget()
     simulation = Simulation(experiment)
     data, params = experiment.data, simulation.objective.initial
-    up, down = simulation.message_bytes("train")
+    up, down = simulation.messages.of("train")
     plan, private = experiment.algorithm.privacy, {}
     if plan is not None:
         private = {

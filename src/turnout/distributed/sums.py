@@ -9,12 +9,8 @@ from typing import NoReturn, Self
 import torch
 
 from turnout.core.checks import ConfigurationError
-from turnout.core.updates import Dense, Updates, block_columns
-
-# The rounding of a sum depends on how its terms are grouped. Rows are therefore added in groups of this size, counted from
-# the first row of the sum, whether they arrive one by one from a network or in chunks of any size: rows of an incomplete
-# group wait for the others. The bits of a sum thus depend neither on the number of lanes nor on the chunks of a cohort.
-_TOGETHER = 16
+from turnout.core.updates import Dense, Updates
+from turnout.distributed.running_sum import cut, in_groups
 
 _CHUNK = 1 << 22  # maximum number of columns of a float64 sum in memory
 
@@ -178,7 +174,7 @@ class LazySum(OnlySums):
         if len(self.parts) == 1:
             rows = [self.parts[0][index]]
         else:
-            rows = [row for i in index.tolist() for row in _cut(self.parts, i, i + 1)] or [self.parts[0][:0]]
+            rows = [row for i in index.tolist() for row in cut(self.parts, i, i + 1)] or [self.parts[0][:0]]
         return LazySum(rows, self.weights[index], self._multiplied)
 
     def where(self, mask: torch.Tensor) -> LazySum:
@@ -199,11 +195,11 @@ class LazySum(OnlySums):
             return torch.zeros(size, dtype=dtype, device=self.device)
         ratio, times = self._ratio(weights), self.weights if self._multiplied is None else torch.ones_like(self.weights)
         if size <= _CHUNK:
-            return (ratio * _in_groups(times, self.parts)).to(dtype)
+            return (ratio * in_groups(times, self.parts)).to(dtype)
         total = torch.empty(size, dtype=dtype, device=self.device)
         for start in range(0, size, _CHUNK):
             stop = min(start + _CHUNK, size)
-            total[start:stop] = ratio * _in_groups(times, self.parts, columns=(start, stop))
+            total[start:stop] = ratio * in_groups(times, self.parts, columns=(start, stop))
         return total
 
     def finite(self) -> torch.Tensor:
@@ -217,100 +213,3 @@ class LazySum(OnlySums):
     def _split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Split one value for each row, ``[B]``, by parts."""
         return values.split([len(part) for part in self.parts])
-
-
-class RunningSum:
-    """Compute ``sum_b w_b rows_b``, float64, of rows that arrive in parts, with bits that do not depend on the parts."""
-
-    def __init__(self) -> None:
-        self._total: torch.Tensor | None = None
-        self._weights: list[torch.Tensor] = []  # of rows that wait for a full group
-        self._rows: list[torch.Tensor] = []
-
-    def add(self, weights: torch.Tensor, rows: torch.Tensor) -> None:
-        """Add the next rows ``[b, P]`` with their weights ``[b]``."""
-        # The first rows complete the waiting group, so that the others need not be copied to join it.
-        first = -self._waiting % _TOGETHER
-        for part in (slice(0, first), slice(first, None)):
-            self._weights.append(weights[part])
-            self._rows.append(rows[part])
-            if self._waiting >= _TOGETHER:
-                self._take(self._waiting - self._waiting % _TOGETHER)
-
-    @property
-    def _waiting(self) -> int:
-        """The number of rows that wait for a full group."""
-        return sum(map(len, self._weights))
-
-    def _take(self, number: int) -> None:
-        """Add the first waiting rows to the sum."""
-        weights, waiting = torch.cat(self._weights), self._waiting
-        self._total = _in_groups(weights[:number], self._rows, self._total)
-        # Copies, because slices would keep their whole parts in memory.
-        rest = [part.clone() for part in _cut(self._rows, number, waiting)]
-        self._weights, self._rows = [weights[number:].clone()], rest or [self._rows[0][:0].clone()]
-
-    def total(self) -> torch.Tensor:
-        """Return the sum ``[P]`` of all rows; none may be added afterwards."""
-        if self._waiting or self._total is None:
-            self._take(self._waiting)
-        assert self._total is not None
-        return self._total
-
-
-def _in_groups(
-    weights: torch.Tensor,
-    parts: Sequence[torch.Tensor],
-    total: torch.Tensor | None = None,
-    columns: tuple[int, int] | None = None,
-) -> torch.Tensor:
-    """Return ``sum_b w_b rows_b``, group by group, added to a total in place.
-
-    Args:
-        weights: ``[b]``.
-        parts: consecutive rows ``[., P]``, of which the first b are summed. They are not concatenated: they may be
-            memory-mapped files.
-        total: the total; None is zero.
-        columns: the range of columns; None is all columns.
-    """
-    for start in range(0, max(1, len(weights)), _TOGETHER):
-        group = weights[start : start + _TOGETHER]
-        rows = _cut(parts, start, start + len(group)) or [parts[0][:0]]
-        part = _sum(group, rows) if columns is None else _sum_of_columns(group, rows, *columns)
-        total = part if total is None else total.add_(part)
-    assert total is not None
-    return total
-
-
-def _sum_of_columns(weights: torch.Tensor, parts: Sequence[torch.Tensor], start: int, stop: int) -> torch.Tensor:
-    """Return the columns from `start` to `stop` of `_sum`, bit for bit.
-
-    The bits of a product may depend on the width of a block of columns. The blocks are therefore those of `_sum`, and their
-    other columns are discarded.
-    """
-    width = block_columns(len(weights))
-    low, high = start - start % width, -(-stop // width) * width
-    return _sum(weights, [part[:, low:high] for part in parts])[start - low : stop - low]
-
-
-def _sum(weights: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return `Dense.weighted_sum` of the rows of all parts, bit for bit, concatenating one block of columns at a time."""
-    columns, size = block_columns(len(weights)), parts[0].shape[1]
-    if len(parts) == 1 or size <= columns:
-        return Dense(parts[0] if len(parts) == 1 else torch.cat(list(parts))).weighted_sum(weights)
-    total = weights.new_empty(size, dtype=torch.float64)
-    for start in range(0, size, columns):
-        block = torch.cat([part[:, start : start + columns] for part in parts])
-        total[start : start + columns] = weights.double() @ block.double()
-    return total
-
-
-def _cut(parts: Sequence[torch.Tensor], start: int, stop: int) -> list[torch.Tensor]:
-    """Return the rows from `start` to `stop` of consecutive parts."""
-    rows, offset = [], 0
-    for part in parts:
-        low, high = max(start - offset, 0), min(stop - offset, len(part))
-        if low < high:
-            rows.append(part[low:high])
-        offset += len(part)
-    return rows

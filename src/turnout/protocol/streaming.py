@@ -11,7 +11,8 @@ import torch
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, ServerState
 from turnout.core.updates import Updates
-from turnout.distributed.sums import LazySum, RunningSum, Summed
+from turnout.distributed.running_sum import RunningSum
+from turnout.distributed.sums import LazySum, Summed
 from turnout.pieces.base import Weighting, check_weights
 from turnout.pieces.base.algorithm import Algorithm
 

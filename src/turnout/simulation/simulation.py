@@ -31,6 +31,7 @@ from turnout.simulation.dispatch import SimulatedClients
 from turnout.simulation.divergence import check_updates
 from turnout.simulation.drivers import ByTheClock, Driver, InStep
 from turnout.simulation.memory import ClientMemory
+from turnout.simulation.message_sizes import MessageSizes
 from turnout.simulation.metrics import Judge, PresentModels, client_weights
 from turnout.simulation.newcomers import Newcomers
 from turnout.simulation.opt_in import CandidatePool, OptIn
@@ -50,6 +51,7 @@ class Simulation:
         server: the server; ``server.state`` holds the model and the state of all pieces.
         coordinator: schedules tasks, and passes reports to the server.
         workers: the clients.
+        messages: measures what clients send and receive.
         recorder: the tables recorded so far.
         row: the row of the last round.
         objective: model, loss and engine.
@@ -101,8 +103,9 @@ class Simulation:
             attack=None if self.behaviour is None else self.workers.colluded,
         )
         self.coordinator = Coordinator(self.server, scheduler, sums_early=not self.workers.collude)
+        self.messages = MessageSizes(self.workers, self.server, experiment.pace)
         if self.speed is not None and algorithm.local.varies:
-            self.workers.message_bytes = self.message_bytes("train")
+            self.workers.message_bytes = self.messages.of("train")
         self.driver: Driver = InStep(scheduler) if choice is None else self._by_the_clock(scheduler, choice)
 
     def _check_workers(self, task: Task) -> None:
@@ -164,40 +167,13 @@ class Simulation:
         everyone = np.arange(len(self.workspace.data.train.sizes))
         steps = num_steps if algorithm.local.varies else num_steps(everyone, 0)
         gradient_alone = not any(measurement.of_training for measurement in algorithm.selection.measurements)
-        others = self._extra_efforts()
+        others = self.messages.after_training()
         for phase in algorithm.phases:
             if phase not in ("train", *algorithm.aggregation.phases):
                 alone = phase == "measure" and gradient_alone
-                others[phase] = Effort(1 if alone else steps, *self.message_bytes(phase))
-        work = WorkTimes(self.speed, dropout, steps, *self.message_bytes("train"), others)
+                others[phase] = Effort(1 if alone else steps, *self.messages.of(phase))
+        work = WorkTimes(self.speed, dropout, steps, *self.messages.of("train"), others)
         return ByTheClock(VirtualTime(scheduler, choice, work, population.round_seconds))
-
-    def _extra_efforts(self) -> dict[Phase, Effort]:
-        """Return the efforts of the phases after training: messages alone, of the size with all clients."""
-        aggregation, num_params = self.experiment.algorithm.aggregation, len(self.state.params)
-        n = self.experiment.pace.masks_together(self.server.federation.num_clients)
-        return {phase: Effort(0, *(aggregation.bytes(phase, n, num_params) or (0, 0))) for phase in aggregation.phases}
-
-    def message_bytes(self, phase: Phase) -> tuple[int, int]:
-        """Return the size of a report of a phase, and of what a client receives. One client does its task, to measure it."""
-        algorithm, state, seed = self.experiment.algorithm, self.state, self.experiment.seed
-        smallest = np.array([self.workspace.data.train.sizes.argmin()])
-        inputs = algorithm.per_client_inputs(smallest, state, self.server.federation)
-        first = -1 if phase == "prepare" else 0
-        report, _ = self.workers.step(smallest, Task(state.params, first, seed, phase, self.server.shared(), inputs))
-        if phase == "train":
-            n = self.experiment.pace.masks_together(self.server.federation.num_clients)
-            num_params = len(state.params)
-            if (sizes := algorithm.aggregation.bytes(phase, n, num_params)) is not None:
-                report = replace(report, vector_bytes=sizes[0])
-        return report.nbytes, self.bytes_down(phase)
-
-    def bytes_down(self, phase: Phase = "train") -> int:
-        """Return the size of what a client receives in a phase: the broadcast, the version, and its own inputs."""
-        algorithm, state = self.experiment.algorithm, self.state
-        inputs = algorithm.per_client_inputs(np.zeros(1, dtype=np.int64), state, self.server.federation)
-        broadcast = algorithm.broadcast_bytes(state, alone=phase == "prepare")
-        return broadcast + 8 + sum(value.nbytes for value in inputs.values())
 
     @property
     def history(self) -> History:
@@ -262,7 +238,7 @@ class Simulation:
         if self.speed is not None:
             algorithm, least = self.experiment.algorithm, self.experiment.population.round_seconds or 0.0
             row["simulated_seconds"] = round_seconds(
-                self.speed, algorithm, stepped.reports, stepped.version, self.bytes_down(), least
+                self.speed, algorithm, stepped.reports, stepped.version, self.messages.down(), least
             )
         if (pool := self.opt_in.pool(stepped.version)) is not None:
             row["pool"] = int(pool.sum())

@@ -64,13 +64,19 @@ class Answerer:
         """
         if sums is None and not self.noised:
             return None
-        if (
-            sums is not None and self.noised and not _fits(sums)
-        ):  # a refusal by the server would reveal something of the data
-            sums = None
-        layout = None if self._sum is None else self._layout(question)
-        if layout is None or self._sum is None or self._sum.masking is None:
-            return sums_body(_zeros(layout) if sums is None and layout is not None else sums or {})
+        if self._sum is None:
+            return sums_body(sums or {})
+        if self.noised and sums is not None and not _fits(sums):
+            sums = None  # a refusal by the server would reveal something of the data
+        layout = self._layout(question)
+        if self._sum.masking is None:
+            return sums_body(_zeros(layout) if sums is None else sums)
+        return self._masked(client, task, layout, sums)
+
+    def _masked(
+        self, client: int, task: Assignment, layout: AnswerLayout, sums: Mapping[str, Any] | None
+    ) -> bytes | None:
+        """Return the body with the keys of a client that masks its sums; None where they are too large."""
         try:
             codes = layout.encoded(sums)
         except ConfigurationError as error:

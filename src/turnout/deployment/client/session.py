@@ -192,6 +192,13 @@ class Client:
                 f"the server's model has {task.size:,} bytes, and this client's {size_limit(self.trainer.model):,} at most: "
                 "give the model that the server has"
             )
+        if (body := (yield from self._downloaded(task))) is None:
+            return None
+        self._model = task.model, decode(body, self.trainer.model)
+        return self._model[1]
+
+    def _downloaded(self, task: Assignment) -> Generator[Action, Any, bytes | None]:
+        """Download the bytes of the model of a task; return None where the server has deleted it."""
         body, attempt = b"", 0
         while digest(body) != task.model:
             body = body if len(body) < task.size else b""  # damaged: download it again
@@ -210,8 +217,7 @@ class Client:
             if len(body) != task.size or digest(body) != task.model:
                 attempt += 1
                 yield self._newcomer.pause(attempt, answer)
-        self._model = task.model, decode(body, self.trainer.model)
-        return self._model[1]
+        return body
 
     def _deliver(self, pending: Pending) -> Generator[Action, Any, None]:
         """Send a report until its outcome is known."""

@@ -124,9 +124,8 @@ def of_training(worker: Worker, log: Sequence[Exchange], specified: bool) -> str
     for exchange in log:
         if exchange.path == "/v1/checkin" and "task" in exchange.table:
             tasks[f"/v1/tasks/{exchange.table['task']['task']}/report"] = exchange.table["task"]
-        elif exchange.path.startswith("/v1/models/") and exchange.status == 200 and exchange.fault is None:
-            if digest(exchange.answer) == exchange.path.rpartition("/")[2]:
-                models[exchange.path.rpartition("/")[2]] = decode(exchange.answer, worker.model)
+        elif exchange.path.startswith("/v1/models/") and _is_whole(exchange):
+            models[exchange.path.rpartition("/")[2]] = decode(exchange.answer, worker.model)
         elif exchange.method == "PUT" and exchange.path not in taken and _is_taken(exchange):
             task = tasks[exchange.path]
             if task["model"] not in models:
@@ -159,6 +158,13 @@ def of_queries(worker: Worker, log: Sequence[Exchange]) -> str | None:
             if (why := _difference(exchange.body, done[0], specified=True)) is not None:
                 return f"the answer to the query of task {assignment.task}: {why}"
     return None
+
+
+def _is_whole(exchange: Exchange) -> bool:
+    """Return whether an answer is a model, undamaged."""
+    if exchange.status != 200 or exchange.fault is not None:
+        return False
+    return digest(exchange.answer) == exchange.path.rpartition("/")[2]
 
 
 def _is_taken(exchange: Exchange) -> bool:

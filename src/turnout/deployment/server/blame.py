@@ -126,7 +126,7 @@ class Blame:
         Returns:
             Tasks of the action, and rows of the measurements before it; None where no client is to blame.
         """
-        tasks, rows = action.tasks, self._rows
+        tasks = action.tasks
         if is_of_the_machine(error) or not tasks:
             return None
         if isinstance(error, Unusable):
@@ -137,6 +137,11 @@ class Blame:
             return None
         if self._extra:  # no client can be left out of a secure sum
             return None if self._blanks_raise(action) else (tasks, ())
+        return self._search(action)
+
+    def _search(self, action: Step | Gather) -> tuple[Sequence[int], Sequence[int]] | None:
+        """Return the tasks and rows of measurements without which an action does not raise; None if a piece is to blame."""
+        tasks, rows = action.tasks, self._rows
 
         def raises(numbers: Sequence[int]) -> bool:
             """Try some reports, and some measurements, which have negative numbers."""

@@ -160,23 +160,26 @@ class Driver:
             case "join" | "leave":
                 self._set_presence(entry, entry.data.get("reason", "left"), effects)
             case kind if kind in CHANGES:
-                assert entry.client is not None
-                self.roster.change(entry.client, entry.kind, entry.data.get("text", ""))
+                self.roster.change(entry.sender, entry.kind, entry.data.get("text", ""))
                 if entry.kind in REASONS:
                     self._set_presence(entry, REASONS[entry.kind], effects)
             case "survey":
                 self.surveys.begin(SurveyOptions(**entry.data), self.version, entry.time, effects)
-            case "timer" if entry.data["timer"] < 0:
-                self.surveys.expired(entry.data["timer"], entry.time, effects)
-            case "report" | "fail" if entry.task is not None and entry.task >= FIRST_TASK:
-                self.surveys.handle(entry, effects)
-            case "report" | "fail" | "timer" if self.run is not None and self.run.over is None:
-                self.run.handle(entry, effects)
+            case "report" | "fail" | "timer":
+                self._handle(entry, effects)
+
+    def _handle(self, entry: Entry, effects: Effects) -> None:
+        """Pass a report, a failure or a timer on to the surveys, or to the run while it goes on."""
+        if entry.kind == "timer" and entry.data["timer"] < 0:
+            self.surveys.expired(entry.data["timer"], entry.time, effects)
+        elif entry.kind != "timer" and (entry.task or 0) >= FIRST_TASK:
+            self.surveys.handle(entry, effects)
+        elif self.run is not None and self.run.over is None:
+            self.run.handle(entry, effects)
 
     def _set_presence(self, entry: Entry, reason: str, effects: Effects) -> None:
         """Make a client present or absent, for a reason; a banned client stays absent."""
-        assert entry.client is not None
-        client, present = entry.client, entry.kind == "join"
+        client, present = entry.sender, entry.kind == "join"
         if present and client in self.roster.bans:
             return
         effects.leave_reason = reason
@@ -220,12 +223,11 @@ class Driver:
         )
         return self.run
 
-    def _stepped(self, stepped: Stepped) -> None:
+    def _stepped(self, stepped: Stepped, is_last: bool) -> None:
         """Report a server step, and have clients evaluate the new model where that is due."""
-        assert self.run is not None
         self.surveys.stepped(stepped.reports.client, stepped.version)
         self.on_step(self)
-        options = scheduled(self.setting, self.version, self.run.server.over is not None)
+        options = scheduled(self.setting, self.version, is_last)
         if options is not None:
             try:
                 self.surveys.begin(options, self.version, self._time, self._effects)

@@ -61,12 +61,8 @@ class Enrolment:
         if (known := self._clients.get(token)) is not None:
             ban = self._bans.get(known)
             return self.verdict(known, new=False) if ban is None else Verdict(403, {"reason": banned(ban)})
-        if (over := self._over()) is not None:
-            return Verdict(410, {"reason": over})
-        if len(self) >= self.max_clients:
-            return Verdict(403, {"reason": f"this federation has its {self.max_clients} clients"})
-        if self.needs_code and (code is None or self._codes.get(code, -1) is not None or code in codes):
-            return Verdict(403, {"reason": NEEDS_CODE})
+        if (refusal := self._refusal(code, codes)) is not None:
+            return refusal
         if not self.needs_code:
             request.data.pop("code", None)
         elif code is not None:
@@ -74,12 +70,21 @@ class Enrolment:
         request.client = self._clients[token] = len(self)
         return None
 
+    def _refusal(self, code: str | None, codes: set[str]) -> Verdict | None:
+        """Return the answer to a new client that is not admitted, with or without a code; None for one that is."""
+        if (over := self._over()) is not None:
+            return Verdict(410, {"reason": over})
+        if len(self) >= self.max_clients:
+            return Verdict(403, {"reason": f"this federation has its {self.max_clients} clients"})
+        if self.needs_code and (code is None or self._codes.get(code, -1) is not None or code in codes):
+            return Verdict(403, {"reason": NEEDS_CODE})
+        return None
+
     def written(self, entry: Entry) -> Verdict:
         """Record an enrolment that is in the journal, and return the answer."""
         if (code := entry.data.get("code")) is not None:
             self._codes[code] = entry.client
-        assert entry.client is not None
-        return self.verdict(entry.client, new=True)
+        return self.verdict(entry.sender, new=True)
 
     def admit_change(self, request: Event, codes: set[str]) -> Verdict | None:
         """Return the answer to a change of codes where nothing is to be written.

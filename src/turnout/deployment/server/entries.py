@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from turnout.core.checks import CheckpointError
 from turnout.deployment.server.database import CLIENTS, CODES
 from turnout.record.contents import Contents, Finite, Text, Whole, check, parse
+
+Value = TypeVar("Value")
 
 
 class _Row(Contents):
@@ -49,6 +51,26 @@ class Entry:
     task: int | None = None
     digest: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def sender(self) -> int:
+        """The client of an entry of a kind that has one."""
+        return self._needed("client", self.client)
+
+    @property
+    def done(self) -> int:
+        """The task of a report or a failure."""
+        return self._needed("task", self.task)
+
+    @property
+    def body(self) -> str:
+        """The digest of a report."""
+        return self._needed("digest", self.digest)
+
+    def _needed(self, name: str, value: Value | None) -> Value:
+        if value is None:
+            raise ValueError(f"entry {self.number} of the journal, of the kind {self.kind}, has no {name}")
+        return value
 
     @classmethod
     def of_row(cls, row: Any) -> Entry:
@@ -115,8 +137,7 @@ def tabulate(connection: sa.Connection, entry: Entry) -> None:
         case "name":
             connection.execute(CLIENTS.update().where(CLIENTS.c.client == entry.client).values(name=data["text"]))
         case "remove":
-            assert entry.client is not None
-            void = {"token": void_token(entry.client), "name": None}
+            void = {"token": void_token(entry.sender), "name": None}
             connection.execute(CLIENTS.update().where(CLIENTS.c.client == entry.client).values(void))
         case "codes" if "add" in data:
             connection.execute(CODES.insert(), [{"code": code} for code in data["add"]])

@@ -80,21 +80,17 @@ class EntryHandler:
             case "report":
                 return self._answer_to_report(entry, effects)
             case kind if kind in CHANGES:
-                assert entry.client is not None
                 if kind == "remove":
-                    self._enrolment.forget(entry.client)
-                return Verdict(200, {"client": entry.client, "state": standing(self._driver, entry.client)})
+                    self._enrolment.forget(entry.sender)
+                return Verdict(200, {"client": entry.sender, "state": standing(self._driver, entry.sender)})
         return None
 
     def _answer_to_report(self, entry: Entry, effects: Effects) -> Verdict:
         """Return 201 for a report that this entry has taken, and otherwise the answer of the task that had ended before."""
-        assert entry.client is not None
-        assert entry.task is not None
-        assert entry.digest is not None
         outcome = next((outcome for outcome in effects.outcomes if outcome.task == entry.task), None)
         if outcome is None:
-            return answer_after(self._outcomes.get(entry.client, entry.task), entry.digest)
-        verdict = answer_after(outcome, entry.digest)
+            return answer_after(self._outcomes.get(entry.sender, entry.done), entry.body)
+        verdict = answer_after(outcome, entry.body)
         return Verdict(201, verdict.body) if verdict.status == 200 else verdict
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -169,3 +169,31 @@ class OpenSurvey:
 def survey_of(timer: int) -> int:
     """Return the number of the survey that a timer ends, or one phase of."""
     return (-1 - timer) % _PHASES
+
+
+def facts_of(surveys: Collection[OpenSurvey]) -> dict[str, Any]:
+    """Return the state of surveys as plain values."""
+    return {
+        "open": [[opened.survey.facts(), opened.order.json()] for opened in surveys],
+        "sums": [[opened.number, opened.masked.facts()] for opened in surveys if opened.masked is not None],
+        "secrets": [[opened.number, opened.secret] for opened in surveys if opened.secret],
+        "told": [[opened.number, list(opened.inputs.items())] for opened in surveys if opened.inputs],
+    }
+
+
+def restored(facts: Mapping[str, Any], setting: RunSetting, read: Callable[[int, str], bytes]) -> Iterator[OpenSurvey]:
+    """Yield the surveys that `facts_of` saved.
+
+    Args:
+        facts: what it returned.
+        setting, read: as for `OpenSurvey`.
+    """
+    secrets, sums, inputs = (dict(facts.get(name, ())) for name in ("secrets", "sums", "told"))
+    for saved, order in facts["open"]:
+        survey = Survey.of(saved, setting.seed)
+        number = survey.request.number
+        opened = OpenSurvey(setting, survey, Assignment.read(order), secrets.get(number, ""), read)
+        if opened.masked is not None and number in sums:
+            opened.masked.restore(sums[number])
+        opened.inputs = dict(inputs.get(number, ()))
+        yield opened

@@ -14,7 +14,7 @@ import torch
 
 from turnout.core.checks import CheckpointError, positive
 from turnout.deployment.server.driver import Driver
-from turnout.deployment.server.entries import Effects, Entry
+from turnout.deployment.server.entries import Effects, Entry, Outcome
 from turnout.deployment.server.retention import replay_start
 from turnout.deployment.server.roster import REASONS
 from turnout.deployment.server.saved_state import restore
@@ -60,21 +60,22 @@ class Visits:
         """
         outcomes = [outcome for outcome in effects.outcomes if outcome.task < FIRST_TASK]
         self.lost |= {(outcome.client, version) for outcome in outcomes if outcome.outcome not in _OF_THE_PACE}
-        client = entry.client
-        if client is not None and entry.kind == "join" and client not in driver.roster.bans:
-            self._present[client] = entry.time, version + running
-        elif client is not None and (entry.kind == "leave" or (entry.kind in REASONS and client in self._present)):
-            # The version before the entry: if the client was the last one at work, its leave has ended that step.
-            self._leave(client, entry.time, version if running else version - 1)
-        elif client is not None and entry.kind == "report" and (entry.task or 0) < FIRST_TASK:
-            self._note_report(entry, client, taken=any(o.task == entry.task and o.outcome == "taken" for o in outcomes))
+        match entry.kind:
+            case "join" if entry.sender not in driver.roster.bans:
+                self._present[entry.sender] = entry.time, version + running
+            case kind if kind == "leave" or (kind in REASONS and entry.sender in self._present):
+                # The version before the entry: if the client was the last one at work, its leave has ended that step.
+                self._leave(entry.sender, entry.time, version if running else version - 1)
+            case "report" if entry.done < FIRST_TASK:
+                self._note_report(entry, outcomes)
         self.assigned |= dict.fromkeys(effects.assigned, entry.time)
 
-    def _note_report(self, entry: Entry, client: int, taken: bool) -> None:
+    def _note_report(self, entry: Entry, outcomes: list[Outcome]) -> None:
         """Add the duration of a task, if its report was taken."""
-        since = self.assigned.pop(client, None)
+        since = self.assigned.pop(entry.sender, None)
+        taken = any(outcome.task == entry.task and outcome.outcome == "taken" for outcome in outcomes)
         if taken and since is not None:
-            self.tasks.append((client, entry.time - since))
+            self.tasks.append((entry.sender, entry.time - since))
 
     def end(self, driver: Driver, time: float) -> None:
         """End the visits of the clients that are present at the end of the run."""
@@ -195,24 +196,27 @@ def write_trace(
     Returns:
         The paths of the tables, and the settings of a simulation of these clients.
     """
-    pace = replayed.driver.setting.pace
-    rounds = pace.steps_are_rounds
+    rounds = replayed.driver.setting.pace.steps_are_rounds
     if seconds_per_round is not None:
         positive("seconds_per_round", seconds_per_round)
     length = seconds_per_round or max(replayed.seconds / 100, 1e-3)
-    tasks = [(client, max(seconds, 1e-3)) for client, seconds in replayed.visits.tasks]
-    median = float(np.median([seconds for _, seconds in tasks])) if tasks else 1.0
-    timed = {client for client, _ in tasks}
-    tasks += [(client, median) for client in range(replayed.driver.roster.num_clients) if client not in timed]
     folder.mkdir(parents=True, exist_ok=True)
     trace, speed = folder / "trace.csv", folder / "speed.csv"
     _write(trace, ("client", "from", "to"), list(_stays(replayed.visits, None if rounds else length)))
-    _write(speed, ("client", "compute"), tasks)
+    _write(speed, ("client", "compute"), _durations(replayed))
     population: dict[str, Any] = {"speed": {"kind": "recorded", "table": str(speed)}}
     if not rounds:
         population["seconds_per_round"] = length
     availability = {"name": "trace", "table": str(trace), "repeat": False}
     return [trace, speed], {"availability": availability, "population": population}
+
+
+def _durations(replayed: Replayed) -> list[tuple[int, float]]:
+    """Return the client and the seconds of each task, and the median for clients without any."""
+    tasks = [(client, max(seconds, 1e-3)) for client, seconds in replayed.visits.tasks]
+    median = float(np.median([seconds for _, seconds in tasks])) if tasks else 1.0
+    timed = {client for client, _ in tasks}
+    return tasks + [(client, median) for client in range(replayed.driver.roster.num_clients) if client not in timed]
 
 
 def _running(driver: Driver) -> bool:

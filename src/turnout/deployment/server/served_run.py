@@ -46,7 +46,8 @@ class ServedRun:
         roster: tells which clients are present.
         num_clients: N at the first task.
         noise: what the noise of its steps follows from.
-        publish, after_step: write the present model to a file, and report a server step.
+        publish: writes the present model to a file.
+        after_step: is called after a server step, with True after the last one.
 
     Attributes:
         server: holds the model and takes server steps.
@@ -68,7 +69,7 @@ class ServedRun:
         num_clients: int,
         noise: Noise,
         publish: Callable[[], Published],
-        after_step: Callable[[Stepped], None],
+        after_step: Callable[[Stepped, bool], None],
     ) -> None:
         self.setting, self._ledger, self._publish, self._after_step = setting, ledger, publish, after_step
         self.reports = Reports(setting, store)
@@ -127,17 +128,15 @@ class ServedRun:
             self.tasks.timers.pop(entry.data["timer"], None)
             self.scheduler.expired(entry.time, entry.data["timer"])
             return
-        assert entry.client is not None
-        assert entry.task is not None
+        client, task = entry.sender, entry.done
         if entry.kind == "fail":
-            self.scheduler.died(entry.time, entry.client, entry.task)
-        elif (assignment := self.tasks.assignment(entry.client, entry.task)) is not None:
-            assert entry.digest is not None
-            self.scheduler.reported(entry.time, entry.client, entry.task, assignment.version)
-            del self.tasks.assignments[entry.client]
-            self.reports.bodies[entry.task] = entry.digest
-            self.extra.take(entry.client, entry.digest, assignment)
-            effects.outcomes.append(Outcome(entry.task, entry.client, "taken", entry.digest))
+            self.scheduler.died(entry.time, client, task)
+        elif (assignment := self.tasks.assignment(client, task)) is not None:
+            self.scheduler.reported(entry.time, client, task, assignment.version)
+            del self.tasks.assignments[client]
+            self.reports.bodies[task] = entry.body
+            self.extra.take(client, entry.body, assignment)
+            effects.outcomes.append(Outcome(task, client, "taken", entry.body))
 
     def advance(self, time: float, effects: Effects) -> None:
         """Carry out the actions of the pace until it waits for the next entry, or the run is over."""
@@ -161,8 +160,8 @@ class ServedRun:
 
     def _drop_measurements(self, rows: Sequence[int], error: Exception) -> None:
         """Drop the measurements in some rows, because they raise an error."""
-        measured = self.server.measured
-        assert measured is not None
+        if (measured := self.server.measured) is None:
+            return
         clients = np.unique(measured.client[list(rows)]).tolist()
         tasks = [self._measuring[client] for client in clients]
         log.error("measurements dropped", extra={"clients": clients, "reason": repr(error)})
@@ -199,7 +198,7 @@ class ServedRun:
         self.empty_steps = 0 if usable > 0 else self.empty_steps + 1
         if self._ledger is not None:
             self._ledger.step(self.server, stepped, self.tasks.time)
-        self._after_step(stepped)
+        self._after_step(stepped, self.server.over is not None)
 
     def unusable(self, error: Exception, action: Step | Gather) -> Collection[int] | None:
         """Return the tasks of an action whose reports raise an error; None where no report is to blame."""

@@ -12,7 +12,7 @@ import numpy as np
 from turnout.deployment.server.blame import is_of_the_machine
 from turnout.deployment.server.budget import PrivacyBudget
 from turnout.deployment.server.entries import Effects, Entry
-from turnout.deployment.server.open_survey import OpenSurvey, survey_of
+from turnout.deployment.server.open_survey import OpenSurvey, facts_of, restored, survey_of
 from turnout.deployment.server.publication import Published
 from turnout.deployment.server.reports import Reports
 from turnout.deployment.server.roster import Roster
@@ -20,7 +20,6 @@ from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Store
 from turnout.deployment.server.survey_tasks import SurveyTasks
 from turnout.deployment.server.verdicts import Refused
-from turnout.deployment.wire.assignment import Assignment
 from turnout.protocol.survey import DECLINES, ClosedSurvey, Survey, SurveyPhase, SurveyRequest
 
 LONGEST = 600.0
@@ -156,9 +155,8 @@ class Surveys:
             reason = entry.data.get("reason", "died")
             self.tasks.end(entry.task, reason if reason in DECLINES else "died", effects)
             return
-        assert entry.digest is not None
         try:
-            opened.take(entry.client, entry.task, entry.digest)
+            opened.take(entry.client, entry.task, entry.body)
         except Exception as error:
             if is_of_the_machine(error):
                 raise
@@ -234,16 +232,12 @@ class Surveys:
 
     def facts(self) -> dict[str, Any]:
         """Return the state as plain values."""
-        surveys = list(self.open.values())
         return {
             "number": self.number,
-            "open": [[opened.survey.facts(), opened.order.json()] for opened in surveys],
             "timers": list(self.timers.items()),
             "first_step": list(self._first_step.items()),
             "barred": list(self.barred.items()),
-            "sums": [[opened.number, opened.masked.facts()] for opened in surveys if opened.masked is not None],
-            "secrets": [[opened.number, opened.secret] for opened in surveys if opened.secret],
-            "told": [[opened.number, list(opened.inputs.items())] for opened in surveys if opened.inputs],
+            **facts_of(self.open.values()),
             **self.tasks.facts(),
         }
 
@@ -252,15 +246,7 @@ class Surveys:
         if not facts:
             return
         self.number = facts["number"]
-        secrets, sums, inputs = (dict(facts.get(name, ())) for name in ("secrets", "sums", "told"))
-        for saved, order in facts["open"]:
-            survey, task = Survey.of(saved, self._setting.seed), Assignment.read(order)
-            number = survey.request.number
-            opened = OpenSurvey(self._setting, survey, task, secrets.get(number, ""), self._read)
-            if opened.masked is not None and number in sums:
-                opened.masked.restore(sums[number])
-            opened.inputs = dict(inputs.get(number, ()))
-            self.open[number] = opened
+        self.open |= {opened.number: opened for opened in restored(facts, self._setting, self._read)}
         self.tasks.restore(facts)
         self.timers, self._first_step = dict(facts["timers"]), dict(facts["first_step"])
         self.barred = dict(facts.get("barred", ()))

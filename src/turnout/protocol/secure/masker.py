@@ -59,13 +59,14 @@ class VectorMasker:
             log.info("the vector of this sum is gone", extra={"version": version})
             return None
         try:
+            secret, encoded, memory_after = self._round
             match phase:
                 case "share":
-                    return self._share(inputs), memory
+                    return self._share(secret, encoded, inputs), memory
                 case "mask":
-                    return self._mask(inputs), self._round[2]
+                    return self._mask(secret, inputs), memory_after
                 case _:
-                    return self._open(inputs), memory
+                    return self._open(secret, inputs), memory
         except (ProtocolError, ConfigurationError) as error:
             self.drop_out(str(error))
             return None
@@ -75,10 +76,8 @@ class VectorMasker:
         log.warning("this client drops out of a secure sum", extra={"version": self._version, "reason": reason})
         self._round = None
 
-    def _share(self, inputs: State) -> State:
+    def _share(self, secret: SecureClient, encoded: Callable[[float], np.ndarray], inputs: State) -> State:
         """Share the secrets of the round among neighbours, and encode the weighted vector."""
-        assert self._round is not None
-        secret, encoded, _ = self._round
         order = _clients(inputs, "neighbours")
         rows = _rows(inputs, "keys", order, 2 * KEY_BYTES)
         keys = {other: Keys(both[:KEY_BYTES], both[KEY_BYTES:]) for other, both in rows.items()}
@@ -107,10 +106,9 @@ class VectorMasker:
             raise ProtocolError(f"the server gives this client the weight {value:g}, allowed are {low:g} to {high:g}")
         return value
 
-    def _mask(self, inputs: State) -> State:
+    def _mask(self, secret: SecureClient, inputs: State) -> State:
         """Mask the vector."""
-        assert self._round is not None
-        secret, values = self._round[0], self._codes
+        values = self._codes
         senders = _clients(inputs, "senders")
         sealed = _rows(inputs, "sealed", senders, SEALED_BYTES)
         kind = CODES[values.dtype.itemsize]
@@ -120,9 +118,8 @@ class VectorMasker:
         refused = torch.tensor([[sender in secret.refused for sender in senders]], dtype=torch.uint8)
         return {"masked": masked[None], "refused": refused}
 
-    def _open(self, inputs: State) -> State:
+    def _open(self, secret: SecureClient, inputs: State) -> State:
         """Return the requested shares, in the order of the request."""
-        assert self._round is not None
         there, gone = _clients(inputs, "there"), _clients(inputs, "gone")
         least = self._masking.min_clients
         # With a degree, a client does not see all clients of the sum, so it cannot count them.
@@ -130,7 +127,7 @@ class VectorMasker:
             raise ProtocolError(
                 f"the server opens a sum of {len(there) + 1} clients, and by the run's settings it has {least} at least"
             )
-        opening = self._round[0].open(Request(frozenset(there), frozenset(gone)))
+        opening = secret.open(Request(frozenset(there), frozenset(gone)))
         shares_of = {
             "self_masks": [opening.self_masks[c] for c in there],
             "masking_keys": [opening.masking_keys[c] for c in gone],
