@@ -12,6 +12,7 @@ from typing import Any
 
 from turnout.core.checks import ConfigurationError
 from turnout.pieces.base import Correction, InformsClients, Normaliser, Selection
+from turnout.pieces.base.aggregation import Aggregation
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import Population
 from turnout.protocol.pace import Pace, Rounds
@@ -36,15 +37,11 @@ def check_pace(pace: Pace, algorithm: Algorithm) -> None:
             algorithm.selection.enlarged(pace.over_selection)
         return
     for piece, reason in _needs_rounds(algorithm):
-        if piece is algorithm.aggregation and piece.sums_groups and pace.forms_groups:
+        sums_groups = isinstance(piece, Aggregation) and piece.sums_groups
+        if sums_groups and pace.forms_groups:
             continue
-        or_groups = ", or BufferedGroups(), whose groups mask among themselves" if _sums_groups(piece) else ""
+        or_groups = ", or BufferedGroups(), whose groups mask among themselves" if sums_groups else ""
         raise ConfigurationError(f"{_of(piece, reason, pace)}: write a pace with rounds, such as Rounds(){or_groups}")
-
-
-def _sums_groups(piece: Any) -> bool:
-    """Return True if groups with rounds of their own satisfy a piece that needs rounds."""
-    return getattr(piece, "sums_groups", False)
 
 
 def _check_groups(algorithm: Algorithm) -> None:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from turnout.core.types import State
-from turnout.deployment.client.state_folder import Identity, StateFolder
+from turnout.deployment.client.state_folder import StateFolder
 from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.format import digest
 
@@ -51,15 +51,20 @@ class ClientState:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
+        self.token = secrets.token_urlsafe(32)
+        self.client: int | None = None
+        self.run: str | None = None
+        self.memory: State | None = None
+        self.pending: Pending | None = None
         self._folder = None if folder is None else StateFolder(folder)
-        saved = None if self._folder is None else self._folder.read()
-        identity = Identity(secrets.token_urlsafe(32)) if saved is None else saved.identity
-        self.token, self.client, self.run = identity
-        self.memory: State | None = None if saved is None else saved.memory
-        report = None if saved is None else saved.report
-        self.pending: Pending | None = None if report is None else Pending(*report)
-        if self._folder is not None and saved is None:
-            self._folder.write_identity(identity)
+        if self._folder is None:
+            return
+        if (saved := self._folder.read()) is None:
+            self._folder.write_identity(self.token, None, None)
+            return
+        self.token, self.client, self.run = saved.identity.token, saved.identity.client, saved.identity.run
+        self.memory = saved.memory
+        self.pending = None if saved.report is None else Pending(*saved.report)
 
     def close(self) -> None:
         """Unlock the folder."""
@@ -70,7 +75,7 @@ class ClientState:
         """Store the number of the client, and the name of the run."""
         self.client, self.run = client, run
         if self._folder is not None:
-            self._folder.write_identity(Identity(self.token, client, run))
+            self._folder.write_identity(self.token, client, run)
 
     def hold(self, pending: Pending) -> None:
         """Store a report until the server has answered it."""

@@ -24,18 +24,12 @@ from turnout.record import contents, lock
 Arguments = ParamSpec("Arguments")
 
 
-class Identity(NamedTuple):
-    """Who a client is.
-
-    Attributes:
-        token: authenticates the client.
-        client: number of the client; None before it is enrolled.
-        run: name of the run; None before it is enrolled.
-    """
+class Identity(contents.Contents):
+    """Contents of ``identity.json``: what authenticates a client, and its number and its run once it is enrolled."""
 
     token: str
-    client: int | None = None
-    run: str | None = None
+    client: contents.Whole | None
+    run: str | None
 
 
 class Saved(NamedTuple):
@@ -50,14 +44,6 @@ class Saved(NamedTuple):
     identity: Identity
     memory: State | None
     report: tuple[Assignment, bytes, State] | None
-
-
-class _Identity(contents.Contents):
-    """Contents of ``identity.json``."""
-
-    token: str
-    client: contents.Whole | None
-    run: str | None
 
 
 def _writes(
@@ -102,10 +88,10 @@ class StateFolder:
         self._lock.close()
 
     @_writes
-    def write_identity(self, identity: Identity) -> None:
+    def write_identity(self, token: str, client: int | None, run: str | None) -> None:
         """Store who the client is."""
         part = self._identity.with_suffix(".part")
-        _write(part, json.dumps(identity._asdict()).encode())
+        _write(part, json.dumps({"token": token, "client": client, "run": run}).encode())
         move(part, self._identity)
         sync(self.folder)
 
@@ -149,9 +135,9 @@ class StateFolder:
         if not self._identity.exists():
             return None
         try:
-            identity = contents.check(self._identity, _Identity, contents.parse(self._identity.read_bytes()))
+            identity = contents.check(self._identity, Identity, contents.parse(self._identity.read_bytes()))
             memory = load(self._memory.read_bytes()) if self._memory.exists() else None
-            return Saved(Identity(identity.token, identity.client, identity.run), memory, self._report())
+            return Saved(identity, memory, self._report())
         except (OSError, ValueError, SafetensorError) as error:
             raise CheckpointError(
                 f"{self.folder} is damaged ({error}): restore it from a copy, or give another --state to enrol anew"

@@ -60,9 +60,9 @@ class PrivacyBudget:
         answers = {} if plan.answers is None else {"answers": self.charged, "most_answers": plan.answers.most}
         return {"epsilon": epsilon, "delta": plan.delta, "budget": plan.budget, **answers}
 
-    def charge(self, answers: int = 1) -> None:
-        """Count noised answers."""
-        self.set_charged(self.charged + answers)
+    def charge(self) -> None:
+        """Count a noised answer."""
+        self.set_charged(self.charged + 1)
         self.on_charge()
 
     def set_charged(self, answers: int) -> None:

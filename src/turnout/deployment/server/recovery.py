@@ -60,12 +60,7 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
     Raises:
         CheckpointError: for a folder that holds another run, or a journal that lacks entries of the checkpoint.
     """
-    described = {**driver.setting.description, "rounds": None}
-    recorded = read_json(
-        store.facts.get("experiment", json.dumps(described)) or "{}", f"the description of the run in {folder}"
-    )
-    if different := list(differences(recorded, described)):
-        raise CheckpointError(f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}")
+    _check_experiment(driver.setting, store, folder)
     releases = None if driver.setting.algorithm.privacy is None else Releases(folder, store.facts.run)
     if releases is not None:
         driver.on_step = lambda driver: releases.compare(driver.version, driver.budget.noise.steps)
@@ -88,6 +83,20 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
     at_work = {str(task.task): str(client) for client in driver.present() for task in _tasks_of(driver, client)}
     store.files.clear_incoming(at_work)
     return last
+
+
+def _check_experiment(setting: RunSetting, store: Store, folder: Path) -> None:
+    """Check that the journal is of the same experiment, or record the experiment beside a new one.
+
+    Raises:
+        CheckpointError: naming the differences.
+    """
+    described = {**setting.description, "rounds": None}
+    recorded = read_json(
+        store.facts.get("experiment", json.dumps(described)) or "{}", f"the description of the run in {folder}"
+    )
+    if different := list(differences(recorded, described)):
+        raise CheckpointError(f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}")
 
 
 def _restart(driver: Driver, releases: Releases | None, last: Entry | None, folder: Path) -> Entry | None:
@@ -129,8 +138,7 @@ def _note_releases(driver: Driver, releases: Releases) -> None:
 def _fresh_noise(driver: Driver, releases: Releases, last: Entry | None, goes_on: bool) -> dict[str, Any]:
     """Return a fresh secret, and the releases that the journal does not know; nothing where the run is over."""
     known, plan = driver.budget.noise.lost, driver.setting.algorithm.privacy
-    assert plan is not None
-    most = 0 if last is None or plan.answers is None else plan.answers.most
+    most = 0 if last is None or plan is None or plan.answers is None else plan.answers.most
     answers = releases.lost_answers(driver.budget.charged, most)
     lost = releases.lost(driver.version, known, 0 if last is None else driver.setting.rounds)
     if lost != known:

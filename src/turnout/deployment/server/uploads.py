@@ -218,11 +218,8 @@ class Uploads:
         if whole:
             parts.remove(part)
         idle = [other for other in parts if not other.busy]
-        useful = [
-            other
-            for other in idle
-            if other.size and self._service.driver.assignment(client, other.task) is not None and not whole
-        ]
+        assignment = self._service.driver.assignment
+        useful = [] if whole else [other for other in idle if other.size and assignment(client, other.task) is not None]
         longest = max(useful, key=lambda other: (other.task, other.size), default=None)
         for other in idle:
             if other is not longest:
