@@ -96,8 +96,7 @@ class FederatedServer:
 
     def settle(self, searched: list[float]) -> None:
         """Restore the noise correlation that was searched at the start of this run."""
-        slots = self.state.slots
-        slots["aggregation"] = self.algorithm.aggregation.settled(slots["aggregation"], searched)
+        self.state.slots["aggregation"] = self.algorithm.aggregation.settled(self.state.slots["aggregation"], searched)
 
     def noise_of(self, secret: int | None, lost_releases: tuple[tuple[int, int], ...]) -> None:
         """Set the secret from which the noise of the next step derives, and account for lost releases."""
