@@ -1,3 +1,5 @@
+"""Composition of algorithms from pieces."""
+
 import pytest
 import torch
 
@@ -35,7 +37,7 @@ class Mute(Correction):
     """Says nothing of gradients."""
 
 
-def test_what_is_left_out_is_federated_averaging():
+def test_defaults_are_federated_averaging():
     algorithm = compose()
     assert algorithm.name == "custom"
     assert algorithm.selection == AllAvailable()
@@ -46,7 +48,7 @@ def test_what_is_left_out_is_federated_averaging():
     assert algorithm.server == ServerSgd(1.0)
 
 
-def test_pieces_find_their_slots_in_any_order():
+def test_pieces_fill_their_slots_in_any_order():
     pieces = (ServerSgd(2.0), DivideByClients(), Prox(0.1), Sgd(lr=0.3), Uniform(4))
     algorithm = compose(*pieces, name="mine")
     assert algorithm == compose(*reversed(pieces), name="mine")
@@ -73,7 +75,7 @@ def test_chains_keep_their_order():
     assert algorithm.weighting == (ByExamples(), Participation(), DivideBySum())
 
 
-def test_recipes_take_further_pieces_and_another_name():
+def test_recipes_accept_additional_pieces_and_a_name():
     algorithm = fedau(cutoff=7, server_lr=0.5, also=(Uniform(3), Prox(0.2)))
     assert algorithm.weighting == (Participation(7), DivideByClients())
     assert algorithm.selection == Uniform(3)
@@ -114,12 +116,12 @@ def test_recipes_take_further_pieces_and_another_name():
         ((Silent(), DivideBySum()), r"Silent says nothing of weights: write its factors\(\), .* or .* its apply\(\)"),
     ],
 )
-def test_pieces_that_do_not_fit_are_refused(pieces, message):
+def test_incompatible_pieces_are_refused(pieces, message):
     with pytest.raises(ConfigurationError, match=message):
         compose(*pieces)
 
 
-def test_a_weighting_multiplies_by_its_factors_and_is_summed_early():
+def test_weighting_multiplies_by_its_factors_and_allows_early_summation():
     weights = torch.tensor([1.0, 3.0], dtype=torch.float64)
     found, state = Doubling().apply(weights, report([0, 1]), 5, {"kept": weights}, federation())
     assert found.tolist() == [7.0, 21.0]
@@ -128,14 +130,14 @@ def test_a_weighting_multiplies_by_its_factors_and_is_summed_early():
     assert compose(Doubling(), DivideBySum()).sums_early
 
 
-def test_first_state_has_a_place_for_every_piece_of_the_server():
+def test_initial_state_includes_every_server_piece():
     state = compose(ByExamples(), Participation(), DivideBySum()).init(torch.zeros(5), federation())
     assert state.version == 0
     assert set(state.slots) == {"weighting.0", "weighting.1", "weighting.2", "aggregation", "server"}
     assert set(state.slots["weighting.1"]) == {"intervals", "last", "total"}
 
 
-def test_a_selection_looks_at_the_federation_first():
+def test_selection_is_adapted_to_the_federation():
     with pytest.raises(ConfigurationError, match="cohort_size: got 9, needed at most the number of clients, 8"):
         compose(Uniform(9)).init(torch.zeros(5), federation())
     assert compose(Uniform(8)).init(torch.zeros(5), federation()).params.shape == (5,)

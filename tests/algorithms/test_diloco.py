@@ -1,3 +1,5 @@
+"""DiLoCo."""
+
 from dataclasses import replace
 
 import pytest
@@ -34,13 +36,13 @@ def test_one_worker_with_plain_outer_steps_is_adamw(lr, is_exact):
     torch.testing.assert_close(apart, whole, rtol=0, atol=1e-6)
 
 
-def test_without_state_workers_begin_anew():
+def test_workers_without_state_start_anew():
     fresh = to.AdamW(lr=1e-3, steps=4, weight_decay=0.1)
     kept, anew = (vector(after(to.diloco(local, server_lr=1.0, beta=0.0), 3)) for local in (LOCAL, fresh))
     assert (kept - anew).abs().max() > 1e-4
 
 
-def test_workers_are_weighed_by_their_data_on_request():
+def test_workers_can_be_weighted_by_examples():
     plain, weighted = to.diloco(), to.diloco(data_weighted=True)
     assert [type(piece).__name__ for piece in plain.weighting] == ["DivideByParticipants"]
     assert [type(piece).__name__ for piece in weighted.weighting] == ["ByExamples", "DivideBySum"]
@@ -48,7 +50,7 @@ def test_workers_are_weighed_by_their_data_on_request():
     assert plain.local.keep_state
 
 
-def test_delayed_momentum_goes_with_late_reports():
+def test_delayed_momentum_works_with_late_reports():
     population = to.Population(to.availability.Everyone(), speed=to.speed.Speed(compute=to.delay.Uniform(1, 4)))
     late = to.diloco(LOCAL, every=3)
     result = after(late, 12, clients=3, population=population, pace=to.pace.Buffered(buffer_size=1))

@@ -1,4 +1,4 @@
-"""A recipe is where a reader looks for it."""
+"""Every recipe is in the file of its name."""
 
 import inspect
 
@@ -11,7 +11,7 @@ VERSIONS = {"folb_heterogeneous": "folb", "folb_two_set": "folb"}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_recipe_is_in_the_file_of_its_name(name):
+def test_recipe_is_in_the_file_of_its_name(name):
     module = inspect.getmodule(ALGORITHMS[name])
     assert module is not None
     assert module.__name__ == f"turnout.algorithms.{VERSIONS.get(name, name)}"

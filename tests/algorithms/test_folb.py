@@ -1,4 +1,4 @@
-"""What each recipe is made of, and what it refuses."""
+"""The pieces of FOLB's recipes, and their refusals."""
 
 from dataclasses import dataclass
 
@@ -61,7 +61,7 @@ FOLB, EXAMPLES = (Alignment(), DivideByAbsoluteSum()), (ByExamples(),)
         (fednova(), Uniform(10), (), (ByExamples(), DivideByLocalSteps())),
     ],
 )  # fmt: skip
-def test_pieces(algorithm, selection, measurements, weighting):
+def test_recipes_have_their_pieces(algorithm, selection, measurements, weighting):
     assert algorithm.selection == selection
     assert algorithm.measurements == measurements
     assert algorithm.weighting == weighting
@@ -70,14 +70,14 @@ def test_pieces(algorithm, selection, measurements, weighting):
     assert algorithm.server == ServerSgd(1.0)
 
 
-def test_mu_is_of_fedprox_and_a_piece_of_the_others():
+def test_mu_is_an_option_of_fedprox_and_a_piece_of_others():
     assert fedprox(mu=0.3).corrections == (Prox(0.3),)
     assert folb(also=(Prox(0.3),)).corrections == (Prox(0.3),)
     assert folb().corrections == ()
 
 
 @pytest.mark.parametrize("make", [folb, folb_heterogeneous, folb_two_set, fednu, fedprox, fednova])
-def test_each_takes_a_local_rule_a_server_step_and_further_pieces(make):
+def test_recipes_accept_local_rules_server_optimizers_and_pieces(make):
     local = Sgd(lr=0.7)
     algorithm = make(local, server_lr=0.5, also=(Clip(2.0),))
     assert algorithm.local is local
@@ -86,7 +86,7 @@ def test_each_takes_a_local_rule_a_server_step_and_further_pieces(make):
     assert algorithm.name == make.__name__
 
 
-def test_another_selection_takes_the_place_of_the_recipes_own():
+def test_selection_replaces_the_default():
     assert folb(also=(WithReplacement(5),)).selection == WithReplacement(5)
     assert folb_heterogeneous(also=(AllAvailable(),)).selection == AllAvailable()
     assert fedprox(also=(ByAlignment(4),)).selection == ByAlignment(4)
@@ -178,13 +178,13 @@ GRADIENTS = r"{} needs .*, and {} asks nobody for gradients before the round: us
         (lambda: compose(StartGradient(), Alignment()), "weights of Alignment need a normaliser behind them"),
     ],
 )
-def test_refusals(make, message):
+def test_invalid_arguments_raise(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()
 
 
-def test_what_composes():
-    """FOLB's weights with FedAU's, with a clip, with the selections that ask everyone."""
+def test_compatible_pieces_compose():
+    """FOLB's weights with FedAU's, with a clip, and with selections that measure all clients."""
     pieces = (StartGradient(), Participation(5), Alignment(), DivideByAbsoluteSum())
     assert compose(Uniform(3), *pieces, Clip(1.0)).weighting == pieces[1:]
     assert compose(ByAlignment(3), *pieces).selection == ByAlignment(3)

@@ -1,4 +1,4 @@
-"""Every condition of the theorems, with its number; and silence where they do not speak."""
+"""Conditions of the theorems on step sizes, and their scope."""
 
 import math
 import warnings
@@ -40,7 +40,7 @@ def test_gamma_has_an_upper_limit(make, m, largest):
 
 
 @pytest.mark.parametrize("make", [fedavg_p, scaffold_p])
-def test_outer_steps_have_lower_limits(make):
+def test_outer_step_sizes_have_lower_limits(make):
     unmet = unmet_conditions(right(make, 1e-5, eta_u=0.99 * ROOT_M), N, T, L)
     assert unmet == ["eta_u (server_lr) is 2.97, needed at least sqrt(m) = 3"]
     unmet = unmet_conditions(right(make, 1e-5, eta_v=0.99 * ROOT_NM), N, T, L)
@@ -48,7 +48,7 @@ def test_outer_steps_have_lower_limits(make):
     assert unmet_conditions(right(make, 1e-5, eta_u=3.0000001, eta_v=1.0540926), N, T, L) == []
 
 
-def test_with_everyone_fedavg_p_wants_outer_steps_as_large_as_the_run_is_long():
+def test_full_participation_fedavg_p_needs_outer_steps_proportional_to_the_rounds():
     largest = 1 / (84 * L * K)
     assert unmet_conditions(right(fedavg_p, largest, m=N, eta_u=T, eta_v=1.0), N, T, L) == []
     unmet = unmet_conditions(right(fedavg_p, 1.1 * largest, m=N, eta_u=99.0, eta_v=0.9), N, T, L)
@@ -75,7 +75,7 @@ def test_both_parts_must_have_the_same_gamma():
         fedavg_p(Sgd(steps=None, epochs=1)),
     ],
 )
-def test_of_other_algorithms_the_theorems_do_not_speak(algorithm):
+def test_other_algorithms_cause_no_warning(algorithm):
     assert unmet_conditions(algorithm, N, T, L) == []
 
 
@@ -84,7 +84,7 @@ def test_smoothness_must_be_positive():
         unmet_conditions(fedavg_p(), N, T, 0)
 
 
-def test_a_warning_has_all_numbers():
+def test_warning_has_all_numbers():
     with pytest.warns(
         StepSizeWarning,
         match=r"theorems on fedavg_p say nothing of these step sizes .L = 2.: eta_u .* is 1, .*; eta_v .*; gamma",
@@ -92,7 +92,7 @@ def test_a_warning_has_all_numbers():
         warn_of_step_sizes(fedavg_p(cohort_size=M), N, T, L)
 
 
-def test_a_run_warns_where_the_model_knows_how_smooth_it_is():
+def test_run_warns_if_the_model_declares_its_smoothness():
     pytest.importorskip("sklearn")
     data = digits_binary().split(test_fraction=0.0)
     smoothness = SplitLogistic().smoothness(data.train)

@@ -1,4 +1,4 @@
-"""What server rules do to a matrix of updates is the same wherever its rows are."""
+"""Operations on update matrices give the same results wherever their rows are."""
 
 from dataclasses import dataclass
 
@@ -52,8 +52,8 @@ OPERATIONS = {
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
-def test_operations_are_the_same_wherever_rows_are(operation, number, monkeypatch):
-    """All processes have the same bits; and those of one process, but where sums are rounded in another order."""
+def test_operations_do_not_depend_on_the_location_of_rows(operation, number, monkeypatch):
+    """All processes have equal bits, and equal those of one process except for the order of summation."""
     monkeypatch.setattr("turnout.core.updates._COLUMNS", 2)  # so that there are blocks of columns
     monkeypatch.setattr("turnout.core.updates._BLOCK", 1)
     expected = operation(Dense(MATRIX))
@@ -66,7 +66,7 @@ def test_operations_are_the_same_wherever_rows_are(operation, number, monkeypatc
         assert found[0].dtype == expected.dtype
 
 
-def test_operations_are_those_of_linear_algebra():
+def test_operations_equal_linear_algebra():
     wide, rows = MATRIX.double(), Dense(MATRIX)
     vector = torch.linspace(-1, 1, P)
     torch.testing.assert_close(rows.weighted_sum(WEIGHTS), WEIGHTS @ wide)
@@ -78,7 +78,7 @@ def test_operations_are_those_of_linear_algebra():
     assert (rows.shape, rows.dim(), rows.element_size(), len(rows)) == (MATRIX.shape, 2, 4, B)
 
 
-def test_few_columns_leave_a_process_without_any():
+def test_processes_may_have_no_columns():
     narrow = MATRIX[:, :1].contiguous()
     found = side_by_side(lambda rank: share(rank, matrix=narrow).columnwise(lambda columns: columns.amin(dim=0)))
     assert all(torch.equal(one, narrow.amin(dim=0)) for one in found)
@@ -98,12 +98,12 @@ OF_TENSORS = {
 
 
 @pytest.mark.parametrize("rule", OF_TENSORS.values(), ids=OF_TENSORS)
-def test_what_a_tensor_can_do_works_in_every_process(rule):
+def test_tensor_operations_work_in_every_process(rule):
     for found in side_by_side(lambda rank: rule(share(rank))):
         assert torch.equal(found, rule(MATRIX))
 
 
-def test_updates_are_not_changed_in_place():
+def test_updates_are_not_modified():
     held = share(0)
     with pytest.raises(ConfigurationError, match=r"as mul_\(\) would: write delta = delta.mul\("):
         held.mul_(2)
@@ -120,7 +120,7 @@ class Median(Aggregation):
         return report.delta.median(dim=0).values, state
 
 
-def test_an_aggregation_of_ones_own_works_in_every_process():
+def test_user_aggregation_works_in_every_process():
     known, algorithm = federation(B, P), compose(Median())
     assert not algorithm.sums_early
     start = algorithm.init(torch.zeros(P, dtype=torch.float64), known)
@@ -133,7 +133,7 @@ def test_an_aggregation_of_ones_own_works_in_every_process():
     assert torch.equal(step(None), MATRIX.median(dim=0).values.double())
 
 
-def test_rows_with_nan_are_found_wherever_they_are():
+def test_nan_rows_are_found_in_every_process():
     matrix = MATRIX.clone()
     matrix[4, 2], matrix[7, 0] = torch.nan, torch.inf
     for finite in side_by_side(lambda rank: share(rank, matrix=matrix).finite()):
@@ -141,7 +141,7 @@ def test_rows_with_nan_are_found_wherever_they_are():
 
 
 @pytest.mark.parametrize("cuts", [(), (1, 2, 3), (16, 32), (15, 31, 33), tuple(range(1, B)), (0, 20, 20, 36)])
-def test_a_running_sum_is_the_same_bits_however_it_is_cut(cuts):
+def test_running_sum_does_not_depend_on_chunks(cuts):
     whole, parts = RunningSum(), RunningSum()
     whole.add(WEIGHTS, MATRIX)
     for low, high in zip((0, *cuts), (*cuts, B), strict=True):
@@ -150,13 +150,13 @@ def test_a_running_sum_is_the_same_bits_however_it_is_cut(cuts):
     torch.testing.assert_close(whole.total(), WEIGHTS @ MATRIX.double())
 
 
-def test_a_running_sum_of_nothing_is_zero():
+def test_empty_running_sum_is_zero():
     nothing = RunningSum()
     nothing.add(WEIGHTS[:0], MATRIX[:0])
     assert torch.equal(nothing.total(), torch.zeros(P, dtype=torch.float64))
 
 
-def test_rows_that_were_summed_know_no_other_weights():
+def test_summed_rows_reject_other_weights():
     summed = Summed(WEIGHTS @ MATRIX.double(), WEIGHTS, MATRIX.dtype)
     torch.testing.assert_close(summed.weighted_sum(-3 * WEIGHTS), -3 * summed.sum)
     assert not summed.weighted_sum(0 * WEIGHTS).any()
@@ -171,7 +171,7 @@ def test_rows_that_were_summed_know_no_other_weights():
     torch.testing.assert_close(summed[order].weighted_sum(WEIGHTS[order]), summed.sum)
 
 
-def test_rows_that_are_not_summed_yet_are_still_rows():
+def test_unsummed_rows_are_available():
     matrix = MATRIX.clone()
     matrix[4, 2] = torch.inf
     waiting = LazySum(matrix, WEIGHTS)
@@ -186,8 +186,8 @@ def test_rows_that_are_not_summed_yet_are_still_rows():
 
 
 @pytest.mark.parametrize("num_rows", [1, 6, 16, 21])
-def test_a_sum_of_parts_in_chunks_has_the_bits_of_one_sum(monkeypatch, num_rows):
-    """Whatever the blocks of columns are, which depend on the number of rows, and chunks that end within one."""
+def test_chunked_sum_equals_the_sum_bit_for_bit(monkeypatch, num_rows):
+    """For any blocks of columns, which depend on the number of rows, and chunks that end within a block."""
     monkeypatch.setattr("turnout.distributed.sums._CHUNK", 5_000)
     monkeypatch.setattr("turnout.core.updates._COLUMNS", 100)
     monkeypatch.setattr("turnout.core.updates._BLOCK", 3_000)
@@ -214,7 +214,7 @@ def test_a_sum_of_parts_in_chunks_has_the_bits_of_one_sum(monkeypatch, num_rows)
     torch.testing.assert_close(parts.total(), matrix.double().sum(), rtol=1e-4, atol=1e-2)
 
 
-def test_rows_are_zeroed_before_they_are_summed_and_not_after():
+def test_rows_are_zeroed_before_summation_only():
     weights = WEIGHTS.clone()
     kept = torch.tensor([i != 4 for i in range(B)])
     some = LazySum(MATRIX, weights).where(kept)
@@ -238,8 +238,8 @@ READS = {
 
 @pytest.mark.parametrize("rows", [Summed(WEIGHTS @ MATRIX.double(), WEIGHTS, MATRIX.dtype), LazySum(MATRIX, WEIGHTS)])
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_rows_that_are_only_summed_are_not_read(read, rows):
-    """Whether they are summed already or not: a rule that reads them fails where it is first tried."""
+def test_reading_summed_rows_raises(read, rows):
+    """Also before the summation: a rule that reads them fails at its first trial."""
     with pytest.raises(ConfigurationError, match="only_sums = True: remove that if the aggregation reads"):
         read(rows)
 
@@ -255,8 +255,8 @@ CHAINS = {
 
 
 @pytest.mark.parametrize("algorithm", CHAINS.values(), ids=CHAINS)
-def test_summed_early_is_summed_at_the_end(algorithm):
-    """Also with a report that has to be dropped, and with one whose weight is zero; the same bits if the sum is deferred."""
+def test_early_summation_equals_late_summation(algorithm):
+    """Also with a dropped report and a weight of zero; the same bits if the sum is deferred."""
     known, rng = federation(20, P), np.random.default_rng(3)
     assert algorithm.sums_early
     states = [algorithm.init(torch.zeros(P, dtype=torch.float64), known) for _ in range(4)]
@@ -290,7 +290,7 @@ def test_summed_early_is_summed_at_the_end(algorithm):
 
 
 @pytest.mark.parametrize("number", [0, 1, 5, 6, 7, 100])
-def test_shares_are_neighbours_and_alike(number, monkeypatch):
+def test_shares_are_contiguous_and_equal(number, monkeypatch):
     monkeypatch.setattr(collectives, "world_size", lambda: 3)
     found = []
     for rank in range(3):
@@ -301,15 +301,15 @@ def test_shares_are_neighbours_and_alike(number, monkeypatch):
     assert max(map(len, found)) - min(map(len, found)) <= 1
 
 
-def test_large_numbers_whose_sum_overflows_are_finite():
+def test_finite_numbers_with_overflowing_sums_are_finite():
     largest = torch.finfo(torch.float32).max
     rows = torch.stack([torch.full((P,), largest), torch.full((P,), torch.inf), torch.ones(P)])
     assert Dense(rows).finite().tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("factor", [1e-310, 5e-324])
-def test_a_factor_that_overflows_leaves_no_finite_sum(factor):
-    """As MaxFL's weights of clients who are far from their requirement: the server step is dropped and nothing is raised."""
+def test_overflowing_factor_gives_no_finite_sum(factor):
+    """As for MaxFL's clients far from their requirement: the step is dropped without an error."""
     tiny = torch.full((3,), factor, dtype=torch.float64)
     summed = Summed(torch.ones(2, dtype=torch.float64), tiny, torch.float32)
     assert not summed.weighted_sum(torch.full((3,), 1 / 3, dtype=torch.float64)).isfinite().any()
@@ -320,8 +320,8 @@ def test_a_factor_that_overflows_leaves_no_finite_sum(factor):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("number", [1, 6, 16, 21])
-def test_rows_of_large_models_are_summed_without_being_joined(number, dtype):
-    """The bits are those of rows in one matrix, of which several blocks of columns are looked at one after the other."""
+def test_rows_of_large_models_are_summed_without_concatenation(number, dtype):
+    """With the bits of one matrix, processed in several blocks of columns."""
     rows, weights = torch.randn(number, 70_001, dtype=dtype), torch.rand(number, dtype=torch.float64)
     whole, parts = RunningSum(), RunningSum()
     whole.add(weights, rows)

@@ -1,4 +1,4 @@
-"""GM-Appeal and its company, on numbers that can be counted."""
+"""GM-Appeal and related figures."""
 
 import numpy as np
 import pytest
@@ -22,17 +22,17 @@ def requirement(measure="loss", solo: np.ndarray | None = SOLO, test=True):
     return BoundRequirement(measure, train, tests if test else None, solo)
 
 
-def test_a_requirement_is_met_below_it_and_not_at_it():
+def test_loss_requirement_is_met_strictly_below():
     assert content(SCORES, requirement(), "train").tolist() == [True, False, True, False]  # NaN meets nothing
     assert content(SCORES, requirement(), "test").tolist() == [False, True, False, True]
 
 
-def test_of_accuracy_it_is_met_above_it():
+def test_accuracy_requirement_is_met_strictly_above():
     assert content(SCORES, requirement("accuracy"), "train").tolist() == [True, False, True, False]
     assert content(SCORES, requirement("accuracy"), "test").tolist() == [True, True, False, False]
 
 
-def test_figures_are_over_those_who_have_tests():
+def test_figures_cover_clients_with_tests():
     figures = appeal_figures(SCORES, requirement(), TESTED, "unseen_")
     assert figures == {
         "unseen_appeal_train": pytest.approx(2 / 4),
@@ -42,13 +42,13 @@ def test_figures_are_over_those_who_have_tests():
     }
 
 
-def test_without_tests_or_own_models_there_is_less():
+def test_figures_without_tests_or_own_models_are_omitted():
     assert appeal_figures(SCORES, requirement(test=False), np.zeros(4, dtype=bool)).keys() == {"appeal_train"}
     assert "preferred_accuracy" not in appeal_figures(SCORES, requirement(solo=None), TESTED)
 
 
-def test_a_preferred_model_is_never_worse_in_terms_of_what_is_required():
-    """Required accuracy is that of the own model, so whoever prefers the shared one is served better."""
+def test_preferred_model_is_never_worse_by_the_required_measure():
+    """The required accuracy is that of the own model, so a client that prefers the shared one has a better model."""
     rng = np.random.default_rng(0)
     solo, accuracy = rng.random(50), rng.random(50)
     bound = BoundRequirement("accuracy", solo, solo, solo)
@@ -58,6 +58,6 @@ def test_a_preferred_model_is_never_worse_in_terms_of_what_is_required():
     assert figures["preferred_accuracy"] > max(solo.mean(), accuracy.mean())
 
 
-def test_bad_options():
+def test_invalid_options_raise():
     with pytest.raises(ConfigurationError, match="tuning_steps: got -1, needed a whole number >= 0"):
         AppealMetrics(-1)

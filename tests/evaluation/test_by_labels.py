@@ -1,4 +1,4 @@
-"""Accuracies of groups of labels."""
+"""Accuracies by groups of labels."""
 
 import numpy as np
 import pytest
@@ -12,13 +12,13 @@ from ..tiny import classification
 DATA = classification()
 
 
-def test_every_group_has_the_accuracy_of_its_examples():
+def test_group_accuracy_covers_its_examples():
     scores = Scores(np.zeros(5), np.array([1.0, 0.0, 1.0, 1.0, 0.0]), np.array([0, 5]))
     found = by_labels(scores, np.array([0, 0, 2, 1, 1]), ((0, 2), (1,), (7,)))
     assert found == {"accuracy_of_0_2": pytest.approx(2 / 3), "accuracy_of_1": 0.5}
 
 
-def test_groups_that_share_out_all_labels_have_the_accuracy_of_all_for_a_mean():
+def test_weighted_mean_over_groups_is_the_accuracy():
     history = Experiment(DATA, models.Logistic(), fedavg(), rounds=3, label_groups=((0, 1), (2, 3))).run().history
     assert DATA.test is not None
     sizes = [np.isin(DATA.test.y.numpy(), group).mean() for group in ((0, 1), (2, 3))]
@@ -26,6 +26,6 @@ def test_groups_that_share_out_all_labels_have_the_accuracy_of_all_for_a_mean():
     assert np.dot(sizes, groups) == pytest.approx(history.final("test_accuracy"))
 
 
-def test_models_of_their_own_have_no_accuracy_in_common():
+def test_personal_models_without_client_tests_have_no_group_accuracy():
     with pytest.raises(ConfigurationError, match="label_groups: with a personal part there is no one model"):
         Experiment(DATA, models.Mlp(), fedavg(also=(Personal(),)), label_groups=((0,),))

@@ -1,3 +1,5 @@
+"""Evaluation of models."""
+
 import numpy as np
 import pytest
 import torch
@@ -27,14 +29,14 @@ def test_every_example_is_scored_once_without_dropout():
     assert scores.mean() == {"loss": pytest.approx(loss.mean(), rel=1e-6), "accuracy": correct.mean()}
 
 
-def test_by_client():
+def test_results_by_client():
     scores, loss, correct = scores_of([0, 10, 10, 1203])
     by_loss, by_accuracy = scores.by_client().values()
     np.testing.assert_allclose(by_loss, [loss[:10].mean(), np.nan, loss[10:].mean()], rtol=1e-6)
     np.testing.assert_allclose(by_accuracy, [correct[:10].mean(), np.nan, correct[10:].mean()])
 
 
-def test_thinned_is_spread_evenly_and_is_everything_if_that_is_enough():
+def test_subset_is_evenly_spaced_or_complete():
     shards = Shards(torch.arange(100.0)[:, None], torch.arange(100), np.array([0, 30, 100]))
     few = thinned(shards, 4)
     assert few.y.tolist() == [0, 33, 66, 99]

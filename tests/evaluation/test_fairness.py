@@ -1,4 +1,4 @@
-"""Fairness figures: known answers and the laws that define them."""
+"""Fairness figures: known values and laws."""
 
 import math
 
@@ -16,29 +16,29 @@ accuracies = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60).map(np.array
 @pytest.mark.parametrize(
     ("number", "clients"), [(1, 1), (9, 1), (10, 1), (11, 2), (100, 10), (101, 11), (250, 25)], ids=str
 )
-def test_worst_tenth_is_that_many_clients(number, clients):
+def test_worst_tenth_has_the_right_number_of_clients(number, clients):
     values = np.arange(number)[::-1] / number
     assert worst(values) == pytest.approx(np.arange(clients).mean() / number)
 
 
-def test_seven_percent_of_a_hundred_clients_are_seven():
+def test_rounding_of_fractions_of_clients():
     assert 0.07 * 100 > 7
     assert worst(np.arange(100.0), fraction=0.07) == 3.0
 
 
-def test_known_answers():
+def test_figures_equal_known_values():
     assert jain([1.0, 0.0, 0.0, 0.0]) == 0.25
     assert jain([1.0, 2.0, 3.0]) == pytest.approx(36 / (3 * 14))
     assert jain([0.0, 0.0]) == 1.0
     assert spread([0.2, 0.4]) == pytest.approx(0.1)  # divides by n, not by n - 1
 
 
-def test_clients_without_data_are_left_out_and_counted():
+def test_clients_without_data_are_excluded_and_counted():
     assert fairness([0.5, math.nan, 0.7, math.nan]) == {**fairness([0.5, 0.7]), "missing": 2}
     assert fairness([0.5, 0.7])["clients"] == 2
 
 
-def test_nobody_with_data_gives_nan_not_an_error():
+def test_no_client_with_data_gives_nan():
     figures = fairness([math.nan, math.nan])
     assert figures["clients"] == 0
     assert figures["missing"] == 2
@@ -55,13 +55,13 @@ def test_bounds_and_order(values):
 
 
 @given(accuracies, st.floats(1e-200, 1e200))
-def test_jain_has_no_unit(values, unit):
+def test_jain_index_is_scale_invariant(values, unit):
     # Below the smallest normal number a product is rounded, so such values have no scaled copy.
     values = np.where(values < 1e-6, 0.0, values)
     assert jain(values * unit) == pytest.approx(jain(values))
 
 
-def test_refusals():
+def test_invalid_arguments_raise():
     with pytest.raises(ConfigurationError, match="fraction: got 0, needed a share of the clients"):
         worst([0.5], fraction=0)
     with pytest.raises(ConfigurationError, match=r"values: got -0.5, needed finite numbers >= 0. Use spread"):

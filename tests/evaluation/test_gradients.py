@@ -1,3 +1,5 @@
+"""Gradients over all clients."""
+
 import numpy as np
 import pytest
 import torch
@@ -26,7 +28,7 @@ def by_hand(simulation):
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_figures_are_those_of_the_theorems(tiny, engine):
+def test_figures_equal_those_of_the_theorems(tiny, engine):
     run = Experiment(
         tiny,
         MODEL,
@@ -51,7 +53,7 @@ def test_figures_are_those_of_the_theorems(tiny, engine):
     assert few.evaluate() == row
 
 
-def test_without_a_personal_part_it_is_the_gradient_of_the_whole_model(tiny):
+def test_without_personal_part_it_is_the_full_gradient(tiny):
     run = Experiment(tiny, MODEL, average_participating(LOCAL), gradients=GradientMetrics(), rounds=1)
     simulation = Simulation(run)
     whole = torch.cat(by_hand(simulation), dim=1).mean(dim=0).square().sum()
@@ -69,11 +71,11 @@ def test_without_a_personal_part_it_is_the_gradient_of_the_whole_model(tiny):
         (GradientMetrics(participants=2), 4, 0.2),
     ],
 )
-def test_the_share_of_clients_in_a_round(metrics, cohort_size, share):
+def test_gradient_over_a_share_of_clients(metrics, cohort_size, share):
     assert metrics.share(cohort_size, 10) == share
 
 
-def test_bad_options_are_refused(tiny):
+def test_invalid_options_raise(tiny):
     with pytest.raises(ConfigurationError, match="participants: got 0"):
         GradientMetrics(participants=0)
     with pytest.raises(ConfigurationError, match="gradients must be GradientMetrics"):

@@ -1,4 +1,4 @@
-"""Metrics are those of scikit-learn, recorded for every split and client, and known to sweeps, stopping and tables."""
+"""Metrics equal those of scikit-learn, and are available to sweeps, stopping and tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def examples(num_classes: int, n: int = 200) -> tuple[torch.Tensor, torch.Tensor
 
 
 @pytest.mark.parametrize("num_classes", [2, 3, 6])
-def test_they_are_those_of_scikit_learn(num_classes: int) -> None:
+def test_metrics_equal_scikit_learn(num_classes: int) -> None:
     outputs, targets = examples(num_classes)
     labels, guessed, shares = targets.numpy(), outputs.argmax(dim=1).numpy(), outputs.softmax(dim=1).numpy()
     present = np.unique(labels)
@@ -52,7 +52,7 @@ def test_they_are_those_of_scikit_learn(num_classes: int) -> None:
     )
 
 
-def test_numbers() -> None:
+def test_regression_metrics() -> None:
     draw = np.random.default_rng(0)
     outputs, targets = torch.from_numpy(draw.normal(size=(50, 1))), torch.from_numpy(draw.normal(size=50))
     assert metrics.mae(outputs, targets) == pytest.approx(theirs.mean_absolute_error(targets, outputs[:, 0]), abs=1e-12)
@@ -60,7 +60,7 @@ def test_numbers() -> None:
     assert math.isnan(metrics.r2(outputs, torch.ones(50)))
 
 
-def test_calibration_is_its_definition() -> None:
+def test_calibration_error_equals_its_definition() -> None:
     outputs, targets = examples(3)
     shares, labels = outputs.softmax(dim=1).numpy(), targets.numpy()
     sure, right = shares.max(axis=1), shares.argmax(axis=1) == labels
@@ -70,7 +70,7 @@ def test_calibration_is_its_definition() -> None:
     assert metrics.calibration_error(outputs, targets) == pytest.approx(error, abs=1e-12)
 
 
-def test_one_class_has_no_area() -> None:
+def test_area_of_a_single_class_is_nan() -> None:
     assert math.isnan(metrics.auc(torch.zeros(3, 2), torch.ones(3, dtype=torch.long)))
     assert math.isnan(metrics.auc(torch.zeros(3, 4), torch.ones(3, dtype=torch.long)))
 
@@ -91,7 +91,7 @@ def experiment(**options: object) -> to.Experiment:
     return to.Experiment(data=data, metrics=("auc", positive), **settings)  # type: ignore[arg-type]
 
 
-def test_every_split_and_client_has_them() -> None:
+def test_metrics_are_recorded_for_every_split_and_client() -> None:
     run = experiment()
     result = run.run()
     assert run.data.test is not None
@@ -109,14 +109,14 @@ def test_every_split_and_client_has_them() -> None:
     assert result.summary()["test_auc"] == pytest.approx(row["test_auc"])
 
 
-def test_personal_models_are_judged_each_on_its_own() -> None:
+def test_metrics_use_personal_models() -> None:
     result = experiment(algorithm=to.ditto(cohort_size=3)).run()
     areas = result.clients["test_auc"].to_numpy()
     assert np.isfinite(areas).all()
     assert np.isfinite(result.rounds["test_auc"].to_numpy()[-1])
 
 
-def test_stopping_sweeps_and_tables_know_them(tmp_path: Path) -> None:
+def test_metrics_work_in_stopping_sweeps_and_tables(tmp_path: Path) -> None:
     stopped = experiment(rounds=30).run(callbacks=[to.EarlyStopping(target=0.5, metric="validation_auc")])
     assert stopped.rounds.num_rows < 30
 
@@ -141,12 +141,12 @@ def test_stopping_sweeps_and_tables_know_them(tmp_path: Path) -> None:
         (("mae",), "metrics: mae needs numeric targets, which the data do not have: remove it"),
     ],
 )
-def test_what_is_no_metric_is_refused(given: object, message: str) -> None:
+def test_invalid_metric_is_refused(given: object, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         named(given, True, False)
 
 
-def test_metrics_of_labels_are_refused_for_numbers() -> None:
+def test_label_metrics_are_refused_for_numeric_targets() -> None:
     with pytest.raises(ConfigurationError, match="metrics: f1 needs class labels"):
         named(("f1",), False, True)
     assert list(named(("mae", "r2"), False, True)) == ["mae", "r2"]
@@ -163,13 +163,13 @@ def right(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return outputs.argmax(dim=1) == targets
 
 
-def test_a_metric_of_each_example_is_averaged() -> None:
+def test_per_example_metric_is_averaged() -> None:
     outputs, targets = examples(2)
     figures = metrics.measured({"right": right}, outputs, targets)
     assert figures == {"right": float((outputs.argmax(dim=1) == targets).double().mean())}
 
 
-def test_a_metric_that_gives_no_number_is_named() -> None:
+def test_metric_without_a_number_is_named() -> None:
     with pytest.raises(
         ConfigurationError, match=r"(?s)metric no_number: got .* needed a number for all examples together"
     ):
@@ -177,8 +177,8 @@ def test_a_metric_that_gives_no_number_is_named() -> None:
 
 
 @pytest.mark.parametrize("algorithm", [to.fedavg(), to.ditto(cohort_size=5)], ids=["shared", "personal"])
-def test_an_evaluation_runs_the_model_once(algorithm: to.Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With metrics, as many examples go through the model as there are: at evaluations, and for the table of clients."""
+def test_evaluation_runs_the_model_once(algorithm: to.Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with metrics, in evaluations and for the table of clients."""
     data = to.data.digits().split(to.partition.Iid(), 5, client_test_fraction=0.2, test_fraction=0.0)
     run = to.Experiment(data=data, model=to.models.Logistic(), algorithm=algorithm, metrics=("auc", "f1"))
     simulation, seen = Simulation(run), []

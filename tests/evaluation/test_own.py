@@ -1,3 +1,5 @@
+"""Evaluation of personal models."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -53,7 +55,7 @@ def score(simulation, client, shards, params):
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_everyone_is_scored_with_the_shared_part_and_its_own(engine):
+def test_clients_are_evaluated_with_shared_and_personal_parts(engine):
     simulation = simulation_of(engine=engine)
     row, clients = simulation.history.rounds.to_pylist()[-1], simulation.history.clients.to_pydict()
     own = simulation.models.serving(np.arange(8))
@@ -69,7 +71,7 @@ def test_everyone_is_scored_with_the_shared_part_and_its_own(engine):
     assert (own - own[0]).abs().max() > 0.01
 
 
-def test_who_never_took_part_has_the_shared_part_and_the_first_own_one():
+def test_client_without_participation_uses_the_initial_personal_part():
     simulation = simulation_of(rounds=1)
     absent = np.setdiff1d(np.arange(8), simulation.history.participation["client"].to_numpy())
     assert len(absent)
@@ -80,14 +82,14 @@ def test_who_never_took_part_has_the_shared_part_and_the_first_own_one():
         assert simulation.history.clients["train_loss"][int(k)].as_py() == pytest.approx(float(loss), rel=1e-5)
 
 
-def test_lanes_change_nothing():
+def test_lanes_do_not_change_results():
     simulation = simulation_of()
     before = simulation.evaluate()
     simulation.workspace.lanes = 3
     assert simulation.evaluate() == before
 
 
-def test_a_few_examples_stand_for_all_with_whoever_holds_them():
+def test_subset_of_examples_uses_the_models_of_their_clients():
     simulation = simulation_of()
     simulation.experiment = replace(simulation.experiment, evaluation_examples=20)
     few = simulation.evaluate()
@@ -101,7 +103,7 @@ def test_a_few_examples_stand_for_all_with_whoever_holds_them():
     assert few["train_loss"] == pytest.approx(np.mean(expected), rel=1e-5)
 
 
-def test_test_examples_that_are_nobodys_do_not_judge_what_is_personal():
+def test_pooled_test_examples_do_not_evaluate_personal_models():
     row = simulation_of(TINY).history.rounds.to_pylist()[-1]
     assert row["test_accuracy"] is None
     assert row["train_accuracy"] is not None
@@ -109,8 +111,8 @@ def test_test_examples_that_are_nobodys_do_not_judge_what_is_personal():
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_unseen_clients_fit_their_own_part_and_nothing_else(engine):
-    """One step of all examples, so the outcome is known: the head moves, what is under it does not."""
+def test_unseen_clients_fine_tune_only_their_personal_part(engine):
+    """One full-batch step: the head changes, and the body does not."""
     tests = cut((4, 0, 9), seed=6)
     data = replace(DATA, unseen_train=OTHERS, unseen_test=tests)
     pieces = (Sgd(lr=0.3, steps=3, batch_size=64), Personal(adaptation_steps=1))
@@ -139,7 +141,7 @@ def test_unseen_clients_fit_their_own_part_and_nothing_else(engine):
     assert "unseen_test_loss" not in simulation_of(data, Sgd()).history.column_names
 
 
-def test_unseen_clients_are_judged_after_each_number_of_steps():
+def test_unseen_clients_are_evaluated_after_each_number_of_steps():
     def last(adaptation_steps):
         run = simulation_of(
             replace(DATA, unseen_train=OTHERS), Sgd(lr=0.3, batch_size=4), Personal(adaptation_steps=adaptation_steps)
@@ -158,8 +160,8 @@ def test_unseen_clients_are_judged_after_each_number_of_steps():
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_validation_clients_fit_their_personal_part_to_one_half_and_are_scored_on_the_other(engine):
-    """One step of all examples of the first half, so the outcome is known."""
+def test_validation_clients_fine_tune_on_one_half_and_are_evaluated_on_the_other(engine):
+    """One full-batch step on the first half, so the result is known."""
     data = replace(DATA, unseen_validation=OTHERS)
     pieces = (Sgd(lr=0.3, steps=3, batch_size=64), Personal(adaptation_steps=(1,)))
     simulation = simulation_of(data, *pieces, engine=engine)
@@ -186,7 +188,7 @@ def test_validation_clients_fit_their_personal_part_to_one_half_and_are_scored_o
     assert last["validation_loss"] == pytest.approx(float(torch.cat(losses).mean()), rel=1e-5)
 
 
-def test_validation_by_newcomers_has_further_metrics_and_changes_no_training():
+def test_validation_by_new_clients_has_metrics_and_changes_no_training():
     pieces = (Sgd(lr=0.3, batch_size=4), Personal(adaptation_steps=2))
     runs = [
         simulation_of(replace(DATA, unseen_validation=shards), *pieces, metrics=("balanced_accuracy",))
@@ -197,12 +199,12 @@ def test_validation_by_newcomers_has_further_metrics_and_changes_no_training():
     assert not any(name.startswith("validation") for name in runs[1].history.column_names)
 
 
-def test_validation_by_newcomers_is_in_every_evaluation_because_it_decides_when_to_stop():
+def test_validation_by_new_clients_is_in_every_evaluation():
     data, algorithm = replace(DATA, unseen_validation=OTHERS), compose(Sgd(lr=0.3, batch_size=4), Personal())
     result = Experiment(data, MODEL, algorithm, rounds=4, evaluate_every=2).run()
     assert [row["round"] for row in result.rounds.to_pylist() if row["validation_loss"] is not None] == [2, 4]
 
 
-def test_newcomers_without_two_examples_are_refused():
+def test_new_clients_with_one_example_are_refused():
     with pytest.raises(ConfigurationError, match="validation_clients: no client has two examples, one to fit"):
         simulation_of(replace(DATA, unseen_validation=cut((1, 1), seed=6)), Sgd(), Personal())

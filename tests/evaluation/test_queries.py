@@ -1,4 +1,4 @@
-"""Sums of clients say of a federation what its examples, put together, say."""
+"""Sums over clients equal statistics of the pooled examples."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def answered(question, parts):
 
 @pytest.mark.parametrize("column", [None, 1])
 @pytest.mark.parametrize("center", [0.0, 100.0])
-def test_means_and_variances_are_those_of_all_examples(column, center):
+def test_means_and_variances_equal_pooled_ones(column, center):
     rows = ALL if column is None else ALL[:, [column]]
     figures = answered(Question("variance", column=column, center=center), PARTS)
     assert figures["num_examples"] == len(ALL)
@@ -39,7 +39,7 @@ def test_means_and_variances_are_those_of_all_examples(column, center):
     assert answered(Question("mean", column=column), PARTS)["mean"] == pytest.approx(figures["mean"], rel=1e-12)
 
 
-def test_a_histogram_counts_what_is_beyond_its_bins():
+def test_histogram_counts_values_outside_its_bins():
     edges = (99.0, 100.0, 101.0)
     figures = answered(Question("histogram", edges=edges), PARTS)
     inside, _ = np.histogram(ALL[:, 2], edges)
@@ -47,14 +47,14 @@ def test_a_histogram_counts_what_is_beyond_its_bins():
     assert figures["counts"][2] == expected
 
 
-def test_quantiles_are_right_to_the_width_of_a_bin():
+def test_quantiles_are_exact_to_the_width_of_a_bin():
     edges = tuple(np.linspace(94.0, 106.0, 121).tolist())
     figures = answered(Question("quantiles", edges=edges), PARTS)
     for level in LEVELS:
         np.testing.assert_allclose(figures["quantiles"][f"{level:g}"], np.quantile(ALL, level, axis=0), atol=0.1)
 
 
-def test_quantiles_beyond_the_bins_are_their_edges():
+def test_quantiles_outside_the_bins_are_their_edges():
     figures = answered(Question("quantiles", edges=(100.0, 100.1)), PARTS)
     assert figures["quantiles"]["0.05"] == [100.0] * 3
     assert figures["quantiles"]["0.95"] == [100.1] * 3
@@ -79,12 +79,12 @@ def test_labels_and_examples_are_counted():
         ({"kind": "variance", "center": float("nan")}, "center: got nan"),
     ],
 )
-def test_what_is_no_question_is_refused(options, said):
+def test_invalid_question_is_refused(options, said):
     with pytest.raises(ConfigurationError, match=said):
         Question(**options)
 
 
-def test_columns_and_labels_that_do_not_exist_are_refused():
+def test_unknown_columns_and_labels_are_refused():
     with pytest.raises(ConfigurationError, match="column: got 3, needed a column of features, 0 to 2"):
         Question("mean", column=3).shapes(WIDTHS)
     with pytest.raises(ConfigurationError, match="label_histogram: the targets are no class labels"):

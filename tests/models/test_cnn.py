@@ -1,3 +1,5 @@
+"""The CNN of FedAU."""
+
 import math
 from collections.abc import Callable
 from itertools import pairwise
@@ -23,7 +25,9 @@ COLOUR = (3, 32, 32)
         (Cnn.fashion_mnist, (1, 28, 28), 10, 211_690),
     ],
 )
-def test_numbers_of_parameters_of_fedau(make: Callable[[], Cnn], shape: tuple[int, ...], classes: int, expected: int):
+def test_parameter_counts_equal_those_of_fedau(
+    make: Callable[[], Cnn], shape: tuple[int, ...], classes: int, expected: int
+):
     assert sum(p.numel() for p in make().build(shape, classes).parameters()) == expected
 
 
@@ -51,7 +55,7 @@ def test_pooling_before_relu_changes_neither_values_nor_gradients():
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_all_layers_but_the_last_start_kaiming_normal_with_zero_bias():
+def test_hidden_layers_start_kaiming_normal_with_zero_bias():
     module = Cnn.cifar100().build(COLOUR, 100)
     for name, fan_in in {"conv1": 27, "conv2": 288, "hidden1": 2048, "hidden2": 512}.items():
         weight = module.get_parameter(f"{name}.weight")
@@ -93,7 +97,7 @@ def test_channels_of_each_convolution():
 
 
 @pytest.mark.parametrize("shape", [(784,), (28, 28), (1, 1, 28, 28), (1, 3, 28), (1, 28, 3)])
-def test_refuses_inputs_that_are_no_images(shape):
+def test_non_image_inputs_are_refused(shape):
     with pytest.raises(ConfigurationError, match=r"input_shape of Cnn: got .*height and width >= 4.*Mlp\(\)"):
         Cnn().build(shape, 10)
 
@@ -103,18 +107,18 @@ def test_smallest_image_leaves_one_pixel():
 
 
 @pytest.mark.parametrize("hidden", [128, [128], (0,), (True,)])
-def test_refuses_bad_widths(hidden):
+def test_invalid_widths_are_refused(hidden):
     with pytest.raises(ConfigurationError, match=r"hidden: got .*Write hidden=\(128,\)"):
         Cnn(hidden=hidden)
 
 
 @pytest.mark.parametrize("channels", [0, (), (32, 0), 1.5, [32, 64], True])
-def test_refuses_bad_channels(channels):
+def test_invalid_channels_are_refused(channels):
     with pytest.raises(ConfigurationError, match=r"channels: got .*Write channels=32"):
         Cnn(channels=channels)
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1, 2.0])
-def test_refuses_bad_dropout(dropout):
+def test_invalid_dropout_is_refused(dropout):
     with pytest.raises(ConfigurationError, match=r"dropout: got .*a probability"):
         Cnn(dropout=dropout)

@@ -1,4 +1,4 @@
-"""The example of fine-tuning runs, without a hub, and teaches something."""
+"""The example of fine-tuning, offline."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def test_every_algorithm_runs(monkeypatch, capsys, algorithm):
     assert all(1 < perplexity < 1000 for perplexity in perplexities)
 
 
-def test_a_random_qwen_of_packed_examples(monkeypatch, capsys):
+def test_random_qwen_trains_on_packed_examples(monkeypatch, capsys):
     options = (
         "--tiny",
         "qwen2",

@@ -1,3 +1,5 @@
+"""The CNN with group normalisation."""
+
 import pytest
 import torch
 
@@ -11,7 +13,7 @@ from turnout.models import GroupNormCnn, model
     ("made", "shape", "parameters"),
     [(GroupNormCnn(), (1, 28, 28), 468_458), (GroupNormCnn.cifar10(), (3, 32, 32), 551_722)],
 )
-def test_sizes_of_the_paper(made, shape, parameters):
+def test_parameter_counts_equal_those_of_the_paper(made, shape, parameters):
     module = made.build(shape, 10)
     assert sum(p.numel() for p in module.parameters()) == parameters
     assert module(torch.rand(2, *shape)).shape == (2, 10)
@@ -20,7 +22,7 @@ def test_sizes_of_the_paper(made, shape, parameters):
     assert [type(layer).__name__ for layer in module][:3] == ["Conv2d", "ReLU", "GroupNorm"]
 
 
-def test_vectorised_gradients_are_those_of_one_by_one():
+def test_vectorised_gradients_equal_those_one_by_one():
     made = GroupNormCnn(channels=(4, 8), hidden=8)
     x, y = torch.rand(3, 5, 1, 8, 8).double(), torch.arange(15).reshape(3, 5) % 4
     keys = torch.tensor([5, 6, 7])
@@ -42,11 +44,11 @@ def test_vectorised_gradients_are_those_of_one_by_one():
         ({"hidden": 0}, "hidden: got 0"),
     ],
 )
-def test_refusals(options, message):
+def test_invalid_arguments_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         GroupNormCnn(**options)
 
 
-def test_images_are_needed():
+def test_non_image_inputs_are_refused():
     with pytest.raises(ConfigurationError, match="input_shape of GroupNormCnn"):
         model("group_norm_cnn").build((64,), 10)

@@ -1,4 +1,4 @@
-"""Transformers of Hugging Face with LoRA, tiny and random, from a configuration."""
+"""Transformers of Hugging Face with LoRA, small and random, from a configuration."""
 
 import json
 from dataclasses import replace
@@ -81,7 +81,7 @@ def experiment_model(spec, seed=0):
 
 
 @EVERY
-def test_only_what_is_trained_is_in_the_vector(spec):
+def test_vector_has_only_trained_parameters(spec):
     model = experiment_model(spec)
     objective = Objective(model)
     names = objective.layout.names
@@ -92,12 +92,12 @@ def test_only_what_is_trained_is_in_the_vector(spec):
 
 
 @EVERY
-def test_clients_together_are_clients_one_by_one(spec):
+def test_vectorised_training_equals_one_by_one(spec):
     results = [vector(run(spec, engine=engine)) for engine in ("vectorised", "one_by_one")]
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
-def test_the_base_is_held_once_whatever_the_number_of_copies():
+def test_base_is_stored_once_for_all_copies():
     objective = Objective(experiment_model(LANGUAGE))
     base = objective.network.constants
     for alone in (False, True):
@@ -118,7 +118,7 @@ def test_padding_changes_nothing(spec):
     torch.testing.assert_close(found if spec.task == "classification" else found[:, :3], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_loss_is_that_of_the_library():
+def test_loss_equals_that_of_the_library():
     model = experiment_model(LANGUAGE).eval()
     rows = torch.randint(1, 30, (4, 8))
     with torch.no_grad():
@@ -128,8 +128,8 @@ def test_the_loss_is_that_of_the_library():
     torch.testing.assert_close(ours, theirs)
 
 
-def test_a_step_is_that_of_the_library():
-    """One client, one step on all it has, by hand: the adapter of `peft` under `torch.optim.SGD`."""
+def test_step_equals_that_of_peft_and_sgd():
+    """One client, one full-batch step: the adapter of `peft` under `torch.optim.SGD`."""
     spec = HuggingFace(json.dumps(GPT2 | {"resid_pdrop": 0.0, "embd_pdrop": 0.0}), lora=2)
     federation, model = data(spec, clients=1, test_fraction=0.0), experiment_model(spec)
     step = to.fedavg(to.Sgd(lr=0.5, steps=1, batch_size=64))
@@ -145,8 +145,8 @@ def test_a_step_is_that_of_the_library():
 
 
 @pytest.mark.parametrize(("lora", "gain"), [(2, 0.01), (None, 0.3)])
-def test_it_learns(lora, gain):
-    """A random base leaves little to low-rank updates of its attention."""
+def test_training_learns(lora, gain):
+    """Low-rank updates of the attention of a random base have a small effect."""
     result = run(replace(LANGUAGE, lora=lora), to.fedavg(replace(LOCAL, lr=1.0)), rounds=12, evaluate_every=4)
     losses = result.rounds.column("test_loss").drop_null().to_pylist()
     assert losses[-1] < losses[0] - gain
@@ -165,7 +165,7 @@ def test_it_learns(lora, gain):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_every_rule_goes_with_it(name, spec, algorithm, options):
+def test_every_recipe_runs(name, spec, algorithm, options):
     result, objective = run(spec, algorithm, **options), Objective(experiment_model(spec))
     assert torch.isfinite(vector(result)).all()
     before = objective.layout.split(objective.initial)
@@ -182,7 +182,7 @@ def test_every_rule_goes_with_it(name, spec, algorithm, options):
         assert all(value for key, value in moved.items() if "lora_B" in key)
 
 
-def test_a_folder_holds_the_adapter_alone_and_gives_the_model_back(tmp_path):
+def test_folder_has_only_the_adapter_and_restores_the_model(tmp_path):
     experiment = to.Experiment(data=data(LANGUAGE), model=LANGUAGE, algorithm=to.fedavg(LOCAL), rounds=2, seed=3)
     result, again = experiment.run(tmp_path / "run"), to.load(tmp_path / "run")
     x = torch.randint(1, 30, (3, 9))
@@ -209,7 +209,7 @@ def test_weights_in_a_folder_are_the_base(tmp_path):
 
 
 @pytest.mark.parametrize("spec", [LANGUAGE, TOPICS])
-def test_a_base_of_half_precision(spec):
+def test_half_precision_base(spec):
     spec = replace(spec, dtype="bfloat16")
     model = experiment_model(spec)
     assert {p.dtype for p in model.parameters() if p.requires_grad} == {torch.float32}
@@ -217,7 +217,7 @@ def test_a_base_of_half_precision(spec):
     assert torch.isfinite(vector(run(spec))).all()
 
 
-def test_a_base_that_drops_by_a_function_can_leave_that_out():
+def test_functional_dropout_of_the_base_can_be_disabled():
     opt = {
         "model_type": "opt", "num_hidden_layers": 1, "hidden_size": 16, "ffn_dim": 16, "num_attention_heads": 2,
         "vocab_size": 30, "max_position_embeddings": 16, "word_embed_proj_dim": 16,
@@ -228,7 +228,7 @@ def test_a_base_that_drops_by_a_function_can_leave_that_out():
     assert torch.isfinite(vector(run(replace(spec, base_dropout=False)))).all()
 
 
-def test_an_encoder_that_takes_masks_of_tokens_alone():
+def test_encoder_with_attention_masks_only():
     base = json.dumps(BERT | {"model_type": "deberta-v2", "num_hidden_layers": 1})
     model = experiment_model(replace(TOPICS, base=base)).eval()
     with torch.no_grad():
@@ -236,7 +236,7 @@ def test_an_encoder_that_takes_masks_of_tokens_alone():
     torch.testing.assert_close(short, long, rtol=1e-4, atol=1e-5)
 
 
-def test_all_of_the_base_is_trained_without_lora():
+def test_whole_base_is_trained_without_lora():
     model = experiment_model(replace(LANGUAGE, lora=None))
     assert all(p.requires_grad for p in model.parameters())
 
@@ -264,7 +264,7 @@ def test_a_run_is_independent_of_chunks():
         ({"frozen": ("*lora_C*",)}, r"frozen: '\*lora_C\*' matches none of .*lora_A"),
     ],
 )
-def test_bases_that_cannot_be_are_refused(changes, message, monkeypatch):
+def test_unsupported_bases_are_refused(changes, message, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ConfigurationError, match=message):
         experiment_model(replace(LANGUAGE, **changes))
@@ -272,8 +272,8 @@ def test_bases_that_cannot_be_are_refused(changes, message, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # between the two packages
 @pytest.mark.parametrize("name", ["fedavg", "fedex_lora", "flora", "flexlora"])
-def test_an_exported_adapter_is_the_model_that_was_trained(name, tmp_path):
-    """Also where the algorithm has added to the frozen weights, of a base with transposed ones (GPT-2's Conv1D)."""
+def test_exported_adapter_equals_the_trained_model(name, tmp_path):
+    """Also with changed frozen weights, of a base with transposed ones (GPT-2's Conv1D)."""
     data_of_run = data(LANGUAGE)
     local = to.AdamW(lr=0.05, steps=4, batch_size=8)
     run = to.Experiment(data=data_of_run, model=LANGUAGE, algorithm=to.ALGORITHMS[name](local), rounds=3)
@@ -296,13 +296,13 @@ def test_an_exported_adapter_is_the_model_that_was_trained(name, tmp_path):
     assert float(losses.mean()) == pytest.approx(result.history.final("test_loss"), rel=1e-5)
 
 
-def test_only_adapters_are_exported_for_peft(tmp_path):
+def test_only_adapters_are_exported_to_peft(tmp_path):
     result = run(replace(LANGUAGE, lora=None), rounds=1)
     with pytest.raises(ConfigurationError, match="format='peft': Transformer has no adapter of peft"):
         result.export(tmp_path, format="peft")
 
 
-def test_perplexity_and_a_function_of_a_users_own_are_recorded():
+def test_perplexity_and_a_user_metric_are_recorded():
     def confident(outputs, targets):
         return float(outputs.softmax(-1).amax(-1)[targets >= 0].mean())
 

@@ -1,3 +1,5 @@
+"""Logistic regression."""
+
 import pytest
 import torch
 
@@ -5,7 +7,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.models import Logistic
 
 
-def test_is_one_affine_map_of_the_flattened_input():
+def test_affine_map_of_the_flattened_input():
     module = Logistic().build((2, 3), 4)
     weight, bias = module.get_parameter("output.weight"), module.get_parameter("output.bias")
     x = torch.randn(5, 2, 3)
@@ -21,6 +23,6 @@ def test_zero_starts_from_zero():
     assert all((p != 0).any() for p in Logistic().build((6,), 3).parameters())
 
 
-def test_zero_must_be_a_truth_value():
+def test_zero_must_be_a_boolean():
     with pytest.raises(ConfigurationError, match="zero: got 'no', needed True or False"):
         Logistic(zero="no")  # type: ignore[arg-type]

@@ -1,3 +1,5 @@
+"""The character LSTM."""
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -49,7 +51,7 @@ def test_equals_torch_at_full_size():
         torch.testing.assert_close(module(x), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_starts_as_torch_starts():
+def test_initialisation_equals_torch():
     torch.manual_seed(5)
     ours = Lstm(3, 4, 2)
     torch.manual_seed(5)
@@ -59,20 +61,20 @@ def test_starts_as_torch_starts():
         assert torch.equal(ours.get_parameter(name), parameter), name
 
 
-def test_number_of_parameters_of_the_shakespeare_network():
+def test_parameter_count_of_the_shakespeare_network():
     first, second = 4 * 256 * (8 + 256 + 2), 4 * 256 * (256 + 256 + 2)
     module = CharLstm().build((80,), 80)
     assert sum(p.numel() for p in module.parameters()) == 80 * 8 + first + second + 257 * 80
 
 
-def test_integer_types_of_the_characters_make_no_difference():
+def test_integer_dtype_of_characters_is_irrelevant():
     module = CharLstm(embedding=2, hidden=4).build((6,), 9)
     x = torch.randint(0, 9, (3, 6))
     for dtype in (torch.uint8, torch.int32):
         assert torch.equal(module(x.to(dtype)), module(x))
 
 
-def test_every_character_of_the_context_counts():
+def test_output_depends_on_every_character():
     module = CharLstm(embedding=4, hidden=8).build((5,), 7)
     x = torch.zeros(1, 5, dtype=torch.long)
     plain = module(x)
@@ -89,7 +91,7 @@ def test_differentiates_twice():
     assert torch.autograd.gradgradcheck(module, (x,))
 
 
-def test_a_forget_bias_is_added_to_the_first_bias_of_the_forget_gate_and_to_nothing_else():
+def test_forget_bias_changes_only_the_first_bias_of_the_forget_gate():
     plain, moved = CharLstm(hidden=5).build((4,), 6), CharLstm(hidden=5, forget_bias=1.5).build((4,), 6)
     for name, parameter in plain.named_parameters():
         change = moved.get_parameter(name) - parameter
@@ -99,7 +101,7 @@ def test_a_forget_bias_is_added_to_the_first_bias_of_the_forget_gate_and_to_noth
         torch.testing.assert_close(change, expected, atol=1e-6, rtol=0)
 
 
-def test_with_a_forget_bias_what_was_read_lasts_longer():
+def test_forget_bias_extends_memory():
     torch.manual_seed(0)
     x = torch.zeros(20, 1, 3)
     x[0] = 1.0
@@ -110,19 +112,19 @@ def test_with_a_forget_bias_what_was_read_lasts_longer():
             assert ((cell(x)[-1] - cell(torch.zeros_like(x))[-1]).abs().max() > 1e-2) == lasts
 
 
-def test_refuses_a_forget_bias_below_zero():
+def test_negative_forget_bias_is_refused():
     with pytest.raises(ConfigurationError, match=r"forget_bias: got -1\.0, needed a finite number >= 0"):
         CharLstm(forget_bias=-1.0)
 
 
 @pytest.mark.parametrize("option", ["embedding", "hidden", "layers"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, (256,)])
-def test_refuses_bad_sizes(option, value):
+def test_invalid_sizes_are_refused(option, value):
     with pytest.raises(ConfigurationError, match=f"{option}: got .*, needed a whole number >= 1"):
         CharLstm(**{option: value})
 
 
 @pytest.mark.parametrize("shape", [(80, 8), (1, 28, 28)])
-def test_refuses_inputs_that_are_no_sequence(shape):
+def test_non_sequence_inputs_are_refused(shape):
     with pytest.raises(ConfigurationError, match=r"input_shape of CharLstm: got .*not one-hot"):
         CharLstm().build(shape, 80)

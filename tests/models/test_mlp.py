@@ -1,3 +1,5 @@
+"""Multi-layer perceptrons."""
+
 import pytest
 import torch
 from torch import nn
@@ -21,7 +23,7 @@ def test_equals_the_chain_of_affine_maps_and_relu():
     [((64, 30), 785 * 64 + 65 * 30 + 31 * 10), ((200, 100), 785 * 200 + 201 * 100 + 101 * 10)],
     ids=["maxfl", "folb"],
 )
-def test_numbers_of_parameters_of_the_papers(hidden, expected):
+def test_parameter_counts_equal_those_of_the_papers(hidden, expected):
     module = Mlp(hidden=hidden).build((1, 28, 28), 10)
     assert sum(p.numel() for p in module.parameters()) == expected
 
@@ -39,17 +41,17 @@ def test_without_dropout_there_is_no_dropout_layer():
 
 
 @pytest.mark.parametrize("hidden", [(), 64, [64], (0,), (64, 1.5), (True,), "64"])
-def test_refuses_bad_widths(hidden):
+def test_invalid_widths_are_refused(hidden):
     with pytest.raises(ConfigurationError, match=r"hidden: got .*Write hidden=\(64,\), or Logistic\(\)"):
         Mlp(hidden=hidden)
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.1, float("nan"), "0.5"])
-def test_refuses_dropout_that_is_no_probability(dropout):
+def test_invalid_dropout_is_refused(dropout):
     with pytest.raises(ConfigurationError, match=r"dropout: got .*a probability"):
         Mlp(dropout=dropout)
 
 
-def test_refuses_dropout_of_everything():
+def test_dropout_of_one_is_refused():
     with pytest.raises(ConfigurationError, match=r"dropout: got 1\.0, needed a probability below 1"):
         Mlp(dropout=1.0)

@@ -1,3 +1,5 @@
+"""Replacement of BatchNorm by GroupNorm."""
+
 import pytest
 import torch
 from torch import nn
@@ -13,7 +15,7 @@ def module():
     )
 
 
-def test_layers_are_replaced_in_a_copy_and_told(capsys):
+def test_layers_are_replaced_in_a_copy_and_reported(capsys):
     before = module()
     torch.nn.init.constant_(before.get_parameter("1.weight"), 2.0)
     after = group_norm(before, groups=8)
@@ -24,7 +26,7 @@ def test_layers_are_replaced_in_a_copy_and_told(capsys):
     assert capsys.readouterr().out == told
 
 
-def test_nothing_is_told_where_nothing_is_to_be(capsys):
+def test_nothing_is_reported_without_batch_norm(capsys):
     group_norm(module(), tell=False)
     assert capsys.readouterr().out == ""
     group_norm(nn.Linear(2, 2))
@@ -34,18 +36,18 @@ def test_nothing_is_told_where_nothing_is_to_be(capsys):
 @pytest.mark.parametrize(
     ("channels", "groups", "expected"), [(64, 32, 32), (48, 32, 16), (7, 32, 1), (4, 32, 2), (1, 8, 1)]
 )
-def test_groups_have_two_channels_or_more(channels, groups, expected):
+def test_groups_have_at_least_two_channels(channels, groups, expected):
     made = group_norm(nn.BatchNorm1d(channels), groups, tell=False)
     assert isinstance(made, nn.GroupNorm)
     assert made.num_groups == expected
 
 
-def test_groups_are_a_number():
+def test_num_groups_is_validated():
     with pytest.raises(ConfigurationError, match="groups: got 0"):
         group_norm(module(), groups=0)
 
 
-def test_what_it_returns_trains():
+def test_returned_model_trains():
     x = torch.randn(24, 1, 6, 6)
     data = to.data.from_arrays(x, torch.arange(24) % 2).split(to.partition.Iid(), 3)
     model = nn.Sequential(*module(), nn.Flatten(), nn.Linear(192, 2))

@@ -1,4 +1,4 @@
-"""Frozen layers in 4 bits, with functions of this file in the place of those of `bitsandbytes`."""
+"""Frozen layers in 4 bits, with stand-ins for the functions of `bitsandbytes`."""
 
 import json
 import sys
@@ -77,7 +77,7 @@ class Network(nn.Module):
 
 
 @pytest.mark.usefixtures("functions")
-def test_a_layer_multiplies_by_what_4_bits_hold_and_keeps_no_weights_for_its_derivative():
+def test_layer_multiplies_by_4_bit_weights_without_storing_dequantized_ones():
     torch.manual_seed(0)
     weight, bias = torch.randn(24, 17), torch.randn(24)
     layer, x = QuantizedLinear(weight, bias), torch.randn(5, 17, requires_grad=True)
@@ -92,7 +92,7 @@ def test_a_layer_multiplies_by_what_4_bits_hold_and_keeps_no_weights_for_its_der
 
 
 @pytest.mark.usefixtures("functions")
-def test_adapters_of_a_quantized_base_train_alike_by_both_engines():
+def test_adapters_of_a_quantized_base_train_equally_with_both_engines():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = Network()
@@ -111,7 +111,7 @@ def test_adapters_of_a_quantized_base_train_alike_by_both_engines():
 
 
 @pytest.mark.usefixtures("functions")
-def test_what_cannot_be_quantized_is_refused(monkeypatch):
+def test_unsupported_layers_are_refused(monkeypatch):
     with pytest.raises(ConfigurationError, match="load_in_4bit: got True, needed low-rank updates"):
         models.HuggingFace(lora=None, load_in_4bit=True)
     network = Network()
@@ -125,7 +125,7 @@ def test_what_cannot_be_quantized_is_refused(monkeypatch):
         QuantizedLinear(torch.ones(4, 4), None)
 
 
-def test_the_package_rounds_to_the_same_numbers():
+def test_rounding_equals_bitsandbytes():
     pytest.importorskip("bitsandbytes", reason="no part of dev: pip install bitsandbytes")
     weight = torch.randn(24, 17, generator=torch.Generator().manual_seed(0))
     layer = QuantizedLinear(weight, None)
@@ -133,7 +133,7 @@ def test_the_package_rounds_to_the_same_numbers():
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "qwen2"])
-def test_a_base_of_hugging_face_is_quantized_below_its_adapters(kind):
+def test_hugging_face_base_is_quantized_below_its_adapters(kind):
     for package in ("transformers", "peft", "bitsandbytes"):
         pytest.importorskip(package, reason="no part of dev: pip install 'turnout[transformers]' bitsandbytes")
     config = {"model_type": kind, "vocab_size": 32, "bos_token_id": 0, "eos_token_id": 0}

@@ -1,3 +1,5 @@
+"""Models by name."""
+
 import pytest
 
 from turnout.core.checks import ConfigurationError
@@ -8,7 +10,7 @@ from turnout.models import CharLstm, Cnn, Logistic, Mlp, TextLstm, model
     ("name", "expected"),
     [("logistic", Logistic()), ("mlp", Mlp()), ("cnn", Cnn()), ("char_lstm", CharLstm()), ("text_lstm", TextLstm())],
 )
-def test_models_by_name(name, expected):
+def test_models_are_found_by_name(name, expected):
     assert model(name) == expected
 
 
@@ -17,16 +19,16 @@ def test_options_reach_the_model_and_lists_become_tuples():
     assert model("cnn", channels=[32, 64]) == Cnn(channels=(32, 64))
 
 
-def test_unknown_model_names_the_nearest():
+def test_unknown_model_suggests_the_nearest():
     with pytest.raises(ConfigurationError, match=r"unknown model 'chr_lstm': did you mean 'char_lstm'\?"):
         model("chr_lstm")
 
 
-def test_unknown_option_names_the_nearest():
+def test_unknown_option_suggests_the_nearest():
     with pytest.raises(ConfigurationError, match=r"unknown option of model mlp 'hiden': did you mean 'hidden'\?"):
         model("mlp", hiden=(3,))
 
 
-def test_bad_value_is_refused():
+def test_invalid_value_is_refused():
     with pytest.raises(ConfigurationError, match="hidden: got"):
         model("mlp", hidden=[])

@@ -1,4 +1,4 @@
-"""Laws that every model obeys."""
+"""Laws of every model."""
 
 from dataclasses import FrozenInstanceError, dataclass
 
@@ -34,7 +34,7 @@ def weights(module: nn.Module) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in module.parameters()])
 
 
-def test_the_table_has_every_model():
+def test_table_has_every_model():
     apart = {"split_logistic", "huggingface"}  # two classes and zeros at first; packages of an extra: they have tests
     assert SMALL.keys() | apart == MODELS.keys()
 
@@ -46,7 +46,7 @@ def test_maps_minibatches_to_logits(spec, shape):
 
 
 @every_model
-def test_weights_depend_on_the_seed_alone(spec, shape):
+def test_weights_depend_only_on_the_seed(spec, shape):
     torch.manual_seed(1)
     first = weights(spec.build(shape, CLASSES, seed=3))
     torch.manual_seed(2)
@@ -55,13 +55,13 @@ def test_weights_depend_on_the_seed_alone(spec, shape):
 
 
 @every_model
-def test_global_random_numbers_are_left_alone(spec, shape):
+def test_global_random_state_is_unchanged(spec, shape):
     before = torch.get_rng_state()
     spec.build(shape, CLASSES, seed=7)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_global_random_numbers_are_left_alone_by_a_refusal():
+def test_global_random_state_is_unchanged_by_a_refusal():
     @dataclass(frozen=True)
     class Breaks(ModelSpec):
         def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -75,7 +75,7 @@ def test_global_random_numbers_are_left_alone_by_a_refusal():
 
 
 @every_model
-def test_modules_are_made_on_the_cpu_whatever_the_default_device(spec, shape):
+def test_modules_are_created_on_the_cpu(spec, shape):
     with torch.device("meta"):
         module = spec.build(shape, CLASSES)
     assert {p.device.type for p in module.parameters()} == {"cpu"}
@@ -89,7 +89,7 @@ def test_last_layer_is_named_output(spec, shape):
 
 
 @every_model
-def test_gradients_of_clients_together_equal_those_one_by_one(spec, shape):
+def test_vectorised_gradients_equal_those_one_by_one(spec, shape):
     torch.manual_seed(0)
     module = spec.build(shape, CLASSES)
     x, y = minibatch(spec, 3, 4, *shape), torch.randint(0, CLASSES, (3, 4))
@@ -110,7 +110,7 @@ def test_gradients_of_clients_together_equal_those_one_by_one(spec, shape):
 
 
 @pytest.mark.parametrize("spec", [spec for spec, _ in SMALL.values()], ids=SMALL.keys())
-def test_specifications_are_frozen_values(spec):
+def test_specifications_are_frozen(spec):
     assert spec == type(spec)(**vars(spec))
     assert hash(spec) == hash(type(spec)(**vars(spec)))
     with pytest.raises(FrozenInstanceError):
@@ -119,12 +119,12 @@ def test_specifications_are_frozen_values(spec):
 
 @pytest.mark.parametrize("shape", [(), [64], (0,), (-1, 4), (2.0,), (True,), 64])
 @pytest.mark.parametrize("spec", [spec for spec, _ in SMALL.values()], ids=SMALL.keys())
-def test_refuses_bad_input_shapes(spec, shape):
+def test_invalid_input_shapes_are_refused(spec, shape):
     with pytest.raises(ConfigurationError, match=r"input_shape: got .* without the minibatch axis"):
         spec.build(shape, CLASSES)
 
 
-def test_refuses_bad_classes_and_seeds():
+def test_invalid_classes_and_seeds_are_refused():
     with pytest.raises(ConfigurationError, match="num_classes: got 0, needed a whole number >= 1"):
         Logistic().build((4,), 0)
     with pytest.raises(ConfigurationError, match="seed: got -1, needed a whole number >= 0"):

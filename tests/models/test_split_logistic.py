@@ -1,3 +1,5 @@
+"""Logistic regression in a shared and a personal part."""
+
 import math
 from dataclasses import replace
 
@@ -40,7 +42,7 @@ def by_hand(w, x, y, rho):
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.floats(-2, 2), min_size=D_U + D_V, max_size=D_U + D_V), st.sampled_from([0.0, 0.01, 1.0]))
-def test_loss_and_gradient_are_the_papers(numbers, rho):
+def test_loss_and_gradient_equal_those_of_the_paper(numbers, rho):
     federated, w = data(), np.array(numbers)
     module = SplitLogistic(num_shared=D_U, rho=rho).build((D_U + D_V,), 2).double()
     objective = Objective(module, regularised_logistic_loss, personal={"personal"})
@@ -54,7 +56,7 @@ def test_loss_and_gradient_are_the_papers(numbers, rho):
         np.testing.assert_allclose(gradients[k], gradient, rtol=1e-9, atol=1e-12)
 
 
-def test_an_experiment_trains_it_with_its_own_loss():
+def test_experiment_uses_the_models_own_loss():
     federated = data()
     federated = replace(federated, train=replace(federated.train, x=federated.train.x.float()))
     local = Sgd(lr=0.5, steps=50, batch_size=12)
@@ -70,7 +72,7 @@ def cross_entropy_of_mine(outputs, targets):
     return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
 
 
-def test_accuracy_is_the_sign_of_the_score():
+def test_accuracy_uses_the_sign_of_the_score():
     federated = data()
     module = SplitLogistic(num_shared=D_U, rho=5.0).build((D_U + D_V,), 2).double()
     w = torch.tensor([1.0, -2.0, 0.5, 0.3, 0.8], dtype=torch.float64)
@@ -82,7 +84,7 @@ def test_accuracy_is_the_sign_of_the_score():
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 50), st.floats(0.001, 3))
-def test_no_gradient_changes_faster_than_smoothness_says(seed, distance):
+def test_gradient_is_lipschitz_with_the_declared_smoothness(seed, distance):
     rng, federated, model = np.random.default_rng(seed), data(seed), SplitLogistic(num_shared=D_U, rho=0.3)
     bound = model.smoothness(federated.train)
     one = rng.normal(size=D_U + D_V)
@@ -94,7 +96,7 @@ def test_no_gradient_changes_faster_than_smoothness_says(seed, distance):
         assert np.linalg.norm(change) <= bound * distance * (1 + 1e-9)
 
 
-def test_smoothness_is_a_tight_bound_where_the_loss_is_most_curved():
+def test_smoothness_is_tight_at_maximal_curvature():
     """At zero, without a regulariser, the Hessian is X^T X / (4 n)."""
     federated = data()
     hessians = [x.T @ x / (4 * len(x)) for x, _ in map(federated.train.client, range(3))]
@@ -103,7 +105,7 @@ def test_smoothness_is_a_tight_bound_where_the_loss_is_most_curved():
     )
 
 
-def test_half_of_the_inputs_are_shared_unless_told_otherwise():
+def test_default_shares_half_of_the_inputs():
     sizes = {name: p.numel() for name, p in SplitLogistic().build((1, 28, 28), 2).named_parameters()}
     assert sizes == {"shared": 392, "personal": 392}
     sizes = {name: p.numel() for name, p in SplitLogistic(num_shared=5).build((7,), 2).named_parameters()}
@@ -119,6 +121,6 @@ def test_half_of_the_inputs_are_shared_unless_told_otherwise():
         (lambda: SplitLogistic(num_shared=4).build((4,), 2), "num_shared: got 4, needed a number from 1 to 3"),
     ],
 )
-def test_what_cannot_be_is_refused(make, message):
+def test_invalid_options_are_refused(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()

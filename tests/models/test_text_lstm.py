@@ -1,3 +1,5 @@
+"""The LSTM for texts."""
+
 import pytest
 import torch
 from torch import nn
@@ -18,7 +20,7 @@ def test_equals_torch_with_the_same_weights():
         torch.testing.assert_close(module(x), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_number_of_parameters_of_the_sent140_network():
+def test_parameter_count_of_the_sent140_network():
     first, second = 4 * 100 * (300 + 100 + 2), 4 * 100 * (100 + 100 + 2)
     module = TextLstm().build((25, 300), 2)
     assert sum(p.numel() for p in module.parameters()) == first + second + 101 * 30 + 31 * 2
@@ -32,7 +34,7 @@ def test_forget_gates_start_open():
         assert bias[:50].mean().item() == pytest.approx(0.0, abs=0.1)
 
 
-def test_every_word_counts():
+def test_output_depends_on_every_word():
     module = TextLstm(hidden=8, dense=4).build((5, 3), 2)
     x = torch.zeros(1, 5, 3)
     plain = module(x)
@@ -44,18 +46,18 @@ def test_every_word_counts():
 
 @pytest.mark.parametrize("option", ["hidden", "layers", "dense"])
 @pytest.mark.parametrize("value", [0, 1.5, (30,)])
-def test_refuses_bad_sizes(option, value):
+def test_invalid_sizes_are_refused(option, value):
     with pytest.raises(ConfigurationError, match=f"{option}: got .*, needed a whole number >= 1"):
         TextLstm(**{option: value})
 
 
-def test_refuses_a_forget_bias_below_zero():
+def test_negative_forget_bias_is_refused():
     with pytest.raises(ConfigurationError, match=r"forget_bias: got -0\.5, needed a finite number >= 0"):
         TextLstm(forget_bias=-0.5)
 
 
 @pytest.mark.parametrize("shape", [(300,), (25,), (1, 28, 28)])
-def test_refuses_inputs_that_are_no_texts(shape):
+def test_non_text_inputs_are_refused(shape):
     with pytest.raises(
         ConfigurationError, match=r"input_shape of TextLstm: got .*\(T, D\).*averaged vectors write Mlp"
     ):

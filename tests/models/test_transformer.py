@@ -1,4 +1,4 @@
-"""What of language models can be tested without the packages that they come from."""
+"""Language models without their packages."""
 
 import json
 import sys
@@ -46,12 +46,12 @@ def test_padding_changes_nothing(causal):
     torch.testing.assert_close(model(long)[:, :3], model(short))
 
 
-def test_attention_that_cannot_be_batched_is_refused():
+def test_unbatchable_attention_is_refused():
     with pytest.raises(ConfigurationError, match=r"attention 'sdpa' cannot be batched over clients: .*'eager'"):
         Transformer(Stub(attention="sdpa"))
 
 
-def test_a_classifier_needs_a_number_for_padding():
+def test_classifier_requires_a_padding_token():
     class StubForSequenceClassification(Stub):
         def __init__(self, **config):
             super().__init__(**config)
@@ -62,7 +62,7 @@ def test_a_classifier_needs_a_number_for_padding():
         Transformer(StubForSequenceClassification())
 
 
-def test_large_ones_are_computed_one_by_one_on_a_cpu():
+def test_large_models_train_one_by_one_on_a_cpu():
     assert Objective(Transformer(Stub())).choose(torch.zeros(2, 3).long()).engine == "vectorised"
     assert Objective(Transformer(Stub())).choose(torch.zeros(300, 90).long()).engine == "one_by_one"
 
@@ -79,19 +79,19 @@ def test_large_ones_are_computed_one_by_one_on_a_cpu():
         ({"lora_dropout": 1.0}, "lora_dropout: got 1"),
     ],
 )
-def test_bad_options_are_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         HuggingFace(**options)
 
 
-def test_a_configuration_is_kept_as_text():
+def test_configuration_is_stored_as_text():
     spec = HuggingFace({"model_type": "gpt2", "n_layer": 1})  # type: ignore[arg-type]
     assert spec == HuggingFace('{"model_type": "gpt2", "n_layer": 1}')
     assert json.loads(spec.base)["n_layer"] == 1
     assert hash(spec)
 
 
-def test_without_the_packages_the_extra_is_named(monkeypatch):
+def test_missing_packages_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ConfigurationError, match=r"needs transformers, .*: pip install 'turnout\[transformers\]'"):
         HuggingFace('{"model_type": "gpt2"}').build((8,), 10)
@@ -107,7 +107,7 @@ def test_texts_are_token_numbers():
 @pytest.mark.parametrize(
     ("task", "label", "needed"), [("causal_lm", "label", "next token"), ("classification", None, "one label")]
 )
-def test_targets_are_those_of_the_task(task, label, needed):
+def test_targets_follow_the_task(task, label, needed):
     texts = {"input_ids": [[1, 2, 3]] * 4, "label": [0, 1, 0, 1]}
     data = to.data.from_tokens(texts, label=label).split(to.partition.Iid(), 2)
     with pytest.raises(ConfigurationError, match=f"task='{task}' needs .*{needed}.* as targets"):

@@ -1,4 +1,4 @@
-"""READMEs and the page of claims say what the recorded artefacts say."""
+"""READMEs and the page of claims agree with recorded artefacts."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def script() -> ModuleType:
     return module
 
 
-def test_readmes_and_the_page_are_what_the_script_writes(script: ModuleType) -> None:
+def test_readmes_and_page_equal_the_output_of_the_script(script: ModuleType) -> None:
     for path, text in script.texts().items():
         assert path.read_text(encoding="utf-8") == text, f"{path}: run python scripts/reproductions.py write"
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_an_artefact_agrees_with_itself(script: ModuleType, name: str) -> None:
-    """Findings and results.csv follow from the figures of single seeds, with the checks of today's declaration."""
+def test_artefact_is_consistent(script: ModuleType, name: str) -> None:
+    """Findings and results.csv follow from the figures of single seeds, by the checks of the current declaration."""
     artefact = script.Artefact.read(name)
     path = FOLDER / f"{name}.findings.json"
     recorded = json.loads(path.read_text(encoding="utf-8"))
@@ -54,18 +54,18 @@ def test_an_artefact_agrees_with_itself(script: ModuleType, name: str) -> None:
     assert len(recorded["run"]["commit"]) == 40
 
 
-def test_every_artefact_is_shown_in_its_readme() -> None:
+def test_every_artefact_is_in_its_readme() -> None:
     for name in RECORDED:
         readme = (FOLDER / name).parent / "README.md"
         assert f"<!-- artefact: {name} -->" in readme.read_text(encoding="utf-8"), f"{readme} does not show {name}"
 
 
-def test_the_page_has_every_declaration() -> None:
+def test_page_has_every_declaration() -> None:
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert all(f"Declared as `{name}`" in page for name in names(FOLDER))
 
 
-def test_a_changed_figure_changes_verdict_and_pages(
+def test_changed_figure_changes_verdict_and_pages(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page is no copy of the verdicts: it follows from the figures."""
@@ -93,7 +93,7 @@ def values(name: str, measure: str) -> dict[str, list[float]]:
     return {key: [100 * value for value in seeds.values()] for key, seeds in panel[measure].items()}
 
 
-def test_the_table_of_the_front_page_is_recorded() -> None:
+def test_table_of_the_front_page_is_recorded() -> None:
     """Mean and standard deviation over seeds of the rare digits and of all, in README.md."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     rare, every = (values("participation/phones", f"final {name}") for name in (RARE, "test_accuracy"))

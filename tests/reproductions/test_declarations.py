@@ -1,4 +1,4 @@
-"""The declarations in reproductions/ can be run, and the wheel does not carry them."""
+"""Declarations of reproductions are runnable, and not part of the wheel."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def settings_of(name: str) -> dict[str, dict[str, Settings]]:
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
-def test_settings_are_sound_and_claims_have_panels(name: str) -> None:
+def test_settings_are_valid_and_claims_have_panels(name: str) -> None:
     reproduction = load(name)
     for plan in panels.plans(reproduction, list(reproduction.panels), [], Path("runs")):
         assert plan.seeds
@@ -66,7 +66,7 @@ def test_phones_are_the_comparison_of_the_demo() -> None:
     assert load("participation/phones").seeds == demo.seeds
 
 
-def test_folb_differs_from_fedprox_by_its_weights_alone() -> None:
+def test_folb_and_fedprox_differ_only_by_weights() -> None:
     """What a comparison of weights rests on: everything but the weighting is the same, mu included in the figures.
 
     In the table FOLB's mu is searched, on seeds that the table does not have, as the paper does.
@@ -101,7 +101,7 @@ def test_folbs_mu_is_searched_on_seeds_apart_and_on_the_data_of_the_table() -> N
             assert all(chosen[key] == like[key] for key in ("data", "model", "local", "algorithm"))
 
 
-def test_data_of_a_panel_are_divided_as_the_reproduction_says() -> None:
+def test_panel_replaces_the_whole_table_of_data() -> None:
     """Another data set replaces the whole table of data, with its partition and its tests."""
     for made in settings_of("personalization/label-clusters").values():
         for settings in made.values():
@@ -115,7 +115,7 @@ def test_data_of_a_panel_are_divided_as_the_reproduction_says() -> None:
                 assert not data.get("test_fraction")
 
 
-def test_step_sizes_of_personalization_are_one_gamma_for_both_parts() -> None:
+def test_personalization_step_sizes_have_one_gamma() -> None:
     """gamma = gamma_u eta_u = gamma_v eta_v, in every panel."""
     for figure in ("figure-1", "figure-2"):
         for panel, made in settings_of(f"personalization/{figure}").items():

@@ -1,4 +1,4 @@
-"""Who gains from being slow: the paper's formulas, known answers, and that schedules in virtual time agree with them."""
+"""Utility by reporting speed: the paper's formulas, known values, and agreement with simulated schedules."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def constant(tau):
     return np.ones(len(tau))
 
 
-def test_before_they_are_normalised_weights_of_equation_8_make_every_report_rate_equally_good():
+def test_unnormalised_equation_8_gives_equal_utility_at_any_rate():
     for b in (1, 3, 7):
         alpha = (expected_staleness(RATES, b) * b + 1) / len(RATES)
         np.testing.assert_allclose(alpha * RATES / RATES.sum(), 1 / len(RATES), rtol=1e-14)
@@ -34,27 +34,27 @@ def test_before_they_are_normalised_weights_of_equation_8_make_every_report_rate
 
 @pytest.mark.parametrize("weigh", [constant, lambda tau: 3 * tau + 1, lambda tau: (1 + tau) ** -0.5])
 @pytest.mark.parametrize("by_mean", [True, False])
-def test_utilities_sum_to_one_and_are_rates_where_all_weigh_the_same(weigh, by_mean):
+def test_utilities_sum_to_one_and_are_rates_for_equal_weights(weigh, by_mean):
     found = utilities(RATES, 3, weigh, by_mean=by_mean)
     np.testing.assert_allclose(found.sum(), 1, rtol=1e-9)
     if weigh is constant or by_mean is False:
         np.testing.assert_allclose(utilities(RATES, 3, constant, by_mean=by_mean), RATES / 5.7, rtol=1e-9)
 
 
-def test_an_expectation_over_two_reports_by_hand():
+def test_expectation_over_two_reports_equals_a_hand_computed_example():
     """With b = 2: ``u_i = 2 p_i sum_j p_j w_i / (w_i + w_j)``."""
     p, w = RATES / RATES.sum(), 2 * expected_staleness(RATES, 2) + 1
     byhand = [2 * p[i] * sum(p[j] * w[i] / (w[i] + w[j]) for j in range(5)) for i in range(5)]
     np.testing.assert_allclose(utilities(RATES, 2, lambda tau: 2 * tau + 1), byhand, rtol=1e-10)
 
 
-def test_weights_that_are_all_zero_give_nobody_anything():
+def test_zero_weights_give_zero_utility():
     np.testing.assert_array_equal(utilities([1.0, 1.0], 2, lambda tau: 0 * tau), [0, 0])
     np.testing.assert_allclose(utilities([1.0, 1.0], 2, lambda tau: 1e-9 * tau), [0.5, 0.5])
 
 
 @pytest.mark.parametrize("p", [0.9, 0.3, 0.02])
-def test_staleness_is_distributed_around_equation_6(p):
+def test_staleness_distribution_has_the_mean_of_equation_6(p):
     for b in (1, 4):
         chance = staleness_distribution(p, b)
         np.testing.assert_allclose(chance.sum(), 1, atol=1e-11)
@@ -63,7 +63,7 @@ def test_staleness_is_distributed_around_equation_6(p):
     assert staleness_distribution(1.0, 4).tolist() == [1.0]
 
 
-def test_staleness_in_a_schedule_is_as_distributed():
+def test_simulated_staleness_follows_the_distribution():
     timeline = schedule(Buffered(BUFFER_SIZE), Population(speed=speed(1.0, memoryless=True)), 15, steps=3000)
     client, staleness = (timeline.tasks[name][timeline.used] for name in ("client", "staleness"))
     share = rates(1.0) / rates(1.0).sum()
@@ -75,8 +75,8 @@ def test_staleness_in_a_schedule_is_as_distributed():
     np.testing.assert_allclose(mean, expected_staleness(rates(1.0), BUFFER_SIZE), rtol=0.12)
 
 
-def test_equation_9_and_its_derivative():
-    """The utility in one buffer from its definition, and the speed at which it stops to grow."""
+def test_equation_9_and_its_maximum():
+    """The utility in one buffer from its definition, and the speed at which it stops growing."""
     buffer, n, b = [0, 1, 3], len(RATES), 3
 
     def by_definition(own):
@@ -93,7 +93,7 @@ def test_equation_9_and_its_derivative():
     assert best_speed(7 * RATES, buffer, 0) == pytest.approx(7 * best)  # so no scale makes the fast truthful
 
 
-def test_who_is_alone_in_the_buffer_gains_by_any_speed():
+def test_single_client_in_the_buffer_gains_with_speed():
     assert best_speed([1.0, 2.0], [0], 0) == np.inf
 
 
@@ -104,8 +104,8 @@ EXACT = {
 BY_REPORT = {name: RULES[name] for name in ("1 / sqrt(1 + tau)", "favours_fresh", "favours_stale")}
 
 
-def test_formula_and_simulation_agree_on_the_liar():
-    """Where the formula is exact: memoryless clients, weights by the mean of all staleness, or by none."""
+def test_formula_equals_simulation_for_a_throttling_client():
+    """Exact for memoryless clients with weights by the mean of all staleness, or equal weights."""
     formula, found = (
         by_formula([0.3, 1.0], EXACT),
         by_simulation([0.3, 1.0], EXACT, memoryless=True, steps=2000),
@@ -114,8 +114,8 @@ def test_formula_and_simulation_agree_on_the_liar():
         np.testing.assert_allclose(found[name], formula[name], rtol=0.1, err_msg=name)
 
 
-def test_formula_and_simulation_agree_on_the_fast_and_the_slow():
-    """Closer, as groups of clients are counted together; and for weights by the staleness of each report."""
+def test_formula_equals_simulation_for_fast_and_slow_groups():
+    """More precise for groups; and for weights by the staleness of each report."""
     timeline = schedule(Buffered(BUFFER_SIZE), Population(speed=speed(1.0, memoryless=True)), 15, steps=4000)
     for name, rule in (EXACT | BY_REPORT).items():
         formula = utilities(rates(1.0), BUFFER_SIZE, rule.weigh, by_mean=rule.by_mean)
@@ -124,15 +124,15 @@ def test_formula_and_simulation_agree_on_the_fast_and_the_slow():
         np.testing.assert_allclose(found[10:].mean(), formula[-1], rtol=0.05, atol=6e-4, err_msg=name)
 
 
-def test_a_simulation_is_the_mean_over_its_seeds():
+def test_simulation_averages_over_seeds():
     rules = {"fedbuff": RULES["fedbuff"]}
     one, other, both = (by_simulation([0.5], rules, steps=30, seeds=seeds)["fedbuff"] for seeds in ((1,), (2,), (1, 2)))
     assert one != other
     assert both == pytest.approx((one + other) / 2)
 
 
-def test_truth_pays_but_where_the_stale_count_more():
-    """FedStaleWeight's claim, and the reason why it does not simply count the stale more."""
+def test_honest_speed_is_optimal_except_for_increasing_weights():
+    """FedStaleWeight's claim, and the reason why its weights do not simply increase with staleness."""
     places = [0.2, 0.4, 0.7, 1.0]
     for name, utility in by_formula(places).items():
         if name != "favours_stale":
@@ -142,12 +142,12 @@ def test_truth_pays_but_where_the_stale_count_more():
     assert found["favours_stale"].max() > 1.2 * found["favours_stale"][-1]
 
 
-def test_the_honest_fast_have_less_of_fedstaleweight_than_of_fedbuff():
+def test_fast_clients_have_less_utility_with_fedstaleweight_than_fedbuff():
     fair, plain = (by_formula([1.0])[name][0] for name in ("fedstaleweight", "fedbuff"))
     assert 1 < fair < plain
 
 
-def test_what_the_server_weighs_is_what_counts():
+def test_utility_follows_the_server_weights():
     timeline = schedule(Buffered(3), Population(speed=speed(0.5)), 15, steps=50)
     plain = shares(fedbuff(), timeline)
     np.testing.assert_allclose(plain, timeline.contributions()["share"])
@@ -176,12 +176,12 @@ def test_what_the_server_weighs_is_what_counts():
         ),
     ],
 )
-def test_refusals(what, message):
+def test_invalid_arguments_raise(what, message):
     with pytest.raises(ConfigurationError, match=message):
         what()
 
 
-def test_a_rule_of_ones_own_joins_by_two_lines():
+def test_user_rule_is_added_in_two_lines():
     hinge = Rule(fedbuff(discount="hinge", grace=2), lambda tau: 1 / (10 * np.maximum(tau - 2, 0) + 1))
     formula, found = (way([1.0], {"hinge": hinge})["hinge"][0] for way in (by_formula, by_simulation))
     assert formula > 1.3

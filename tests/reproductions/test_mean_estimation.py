@@ -1,4 +1,4 @@
-"""Mean estimation by MaxFL: minima against a fine grid, and GM-Appeal against integrals, bounds and the paper's cases."""
+"""Mean estimation by MaxFL: minima compared with a fine grid, and GM-Appeal with integrals, bounds and the paper's cases."""
 
 import math
 
@@ -28,7 +28,7 @@ def places(estimated):
 
 
 @given(st.lists(st.floats(-4, 4), min_size=1, max_size=4))
-def test_every_minimum_is_one_of_a_fine_grid(estimated):
+def test_minima_equal_those_of_a_fine_grid(estimated):
     estimated = np.array(estimated)
     grid = np.linspace(estimated.min() - 1, estimated.max() + 1, 20001)
     value = objective(grid, estimated)
@@ -64,7 +64,7 @@ def test_two_clients_collaborate_until_they_are_too_far_apart(half, centre):
         assert found[-1] > centre
 
 
-def test_the_separation_is_where_the_curvature_at_the_mean_changes_sign():
+def test_separation_is_where_the_curvature_at_the_mean_changes_sign():
     assert 1 < separation() < 2  # the paper's two bounds
     for x, sign in ((separation() - 0.01, 1), (separation() + 0.01, -1)):
         half, h = math.sqrt(x), 1e-3
@@ -72,8 +72,8 @@ def test_the_separation_is_where_the_curvature_at_the_mean_changes_sign():
         assert np.sign(left - 2 * middle + right) == sign
 
 
-def test_a_minimum_is_known_where_floating_point_cannot_tell_it_from_the_estimate():
-    """For two clients far apart, stationarity is ``d ~ e^-(2 half)^2 * 2 half * 4``: its logarithm is known."""
+def test_minimum_is_accurate_beyond_floating_point_resolution():
+    """For two distant clients, stationarity is ``d ~ e^-(2 half)^2 * 2 half * 4``: its logarithm is known."""
     for half in (4.0, 8.0, 12.0):
         offset = minima(np.array([[-half, half]]))[0]
         distance = 2 * half
@@ -82,13 +82,13 @@ def test_a_minimum_is_known_where_floating_point_cannot_tell_it_from_the_estimat
         assert offset[1] == -offset[0]
 
 
-def test_a_single_client_and_equal_ones_stay_where_they_are():
+def test_single_client_and_equal_clients_keep_their_estimate():
     assert minima(np.array([[3.0]])).tolist() == [[0.0]]
     assert np.abs(minima(np.array([[1.0, 1.0, 1.0]]))).max() < 1e-12
 
 
 @pytest.mark.parametrize("heterogeneity", [0.0, 0.5, 1.0, 2.0])
-def test_appeal_of_averaging_is_its_integral(heterogeneity):
+def test_appeal_of_averaging_equals_its_integral(heterogeneity):
     """``P(((b - a)/2 + g) ((b + 3a)/2 + g) < 0)`` for standard normal a and b."""
     means = (0.0, 2 * heterogeneity)
     found = appeal(means, estimates(means, 60_000, seed=1), "fedavg")
@@ -104,15 +104,15 @@ def test_appeal_of_averaging_is_its_integral(heterogeneity):
 
 @pytest.mark.parametrize("heterogeneity", [0.0, 1.0, 2.0, 3.0, 4.4])
 @pytest.mark.parametrize("gamma", [0.7, 1.0])
-def test_the_papers_bounds_hold(heterogeneity, gamma):
+def test_bounds_of_the_paper_hold(heterogeneity, gamma):
     means = (0.0, 2 * heterogeneity)
     drawn = estimates(means, RUNS, gamma, seed=2)
     assert appeal(means, drawn, "fedavg").mean() <= most_appeal_of_averaging(heterogeneity, gamma)
     assert appeal(means, drawn).mean() >= least_appeal_of_maxfl(gamma)
 
 
-def test_appeal_of_averaging_falls_and_that_of_maxfl_stays():
-    """Far apart, the first client is content where its estimate errs away from the other one's: half the time."""
+def test_appeal_of_averaging_decreases_and_that_of_maxfl_does_not():
+    """Far apart, the first client is content if its estimate errs away from the other: half the time."""
     at = (0.0, 1.5, 3.0, 6.0, 20.0)
     drawn = {g: estimates((0.0, 2 * g), RUNS, seed=3) for g in at}
     averaging = [appeal((0.0, 2 * g), drawn[g], "fedavg").mean() for g in at]
@@ -123,22 +123,22 @@ def test_appeal_of_averaging_falls_and_that_of_maxfl_stays():
     assert maxfl[-1] == pytest.approx(0.25, abs=0.02)
 
 
-def test_three_clients_are_served_as_the_paper_says():
-    """Figure 6: alike, all different, and two alike."""
+def test_three_clients_equal_the_papers_cases():
+    """Figure 6: all equal, all different, and two equal."""
     alike, different, two = [0.1, 0.0, -0.1], [-8.0, 0.0, 8.0], [0.1, -0.1, 8.0]
     assert places(alike) == pytest.approx([0.0] * len(places(alike)), abs=1e-3)
     assert places(different) == pytest.approx(different, abs=1e-6)
     assert min(places(two), key=lambda w: objective(np.array(w), np.array(two))) == pytest.approx(0.0, abs=1e-3)
 
 
-def test_with_three_clients_of_whom_two_are_alike_maxfl_serves_those_two():
+def test_maxfl_serves_the_two_equal_clients_of_three():
     means = (0.0, 0.0, 30.0)
     drawn = estimates(means, RUNS, gamma=0.5, seed=4)
     assert appeal(means, drawn).mean() == pytest.approx(2 / 3 * (0.5 + math.asin(1 / math.sqrt(5)) / math.pi), abs=0.03)
     assert appeal(means, drawn, "fedavg").mean() == 0.0
 
 
-def test_bad_input():
+def test_invalid_input_raises():
     with pytest.raises(ConfigurationError, match="unknown method 'fedav': did you mean 'fedavg'"):
         appeal((0.0,), np.zeros((1, 1)), "fedav")
     with pytest.raises(ConfigurationError, match="means: got none"):
