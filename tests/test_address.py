@@ -21,7 +21,7 @@ def address():
     return module
 
 
-def test_all_links_of_the_readme_become_absolute(address):
+def test_readme_links_become_absolute(address):
     text = address.absolute((ROOT / "README.md").read_text("utf-8"), ADDRESS, "v1.2.3")
     targets = re.findall(r"\]\(([^)\s]+)\)", text)
     assert len(targets) > 20
@@ -30,7 +30,7 @@ def test_all_links_of_the_readme_become_absolute(address):
     assert f"({ADDRESS}/blob/v1.2.3/LICENSE)" in text  # behind a badge
 
 
-def test_the_address_is_written_once_however_often_the_script_runs(address):
+def test_script_is_idempotent(address):
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     twice = address.with_urls(address.with_urls(project, "https://old.example/x"), ADDRESS)
     assert tomllib.loads(twice)["project"]["urls"]["Source"] == ADDRESS

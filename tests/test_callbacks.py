@@ -1,4 +1,4 @@
-"""What looks on while a run goes on, and may end it."""
+"""Callbacks, which observe a run and may end it."""
 
 import threading
 from contextlib import nullcontext
@@ -32,14 +32,14 @@ def small(tiny, **options):
     return Experiment(tiny, models.Logistic(), to.fedavg(), rounds=4, evaluate_every=2, **options)
 
 
-def test_callbacks_are_told_of_a_run_in_order(tiny, tmp_path):
+def test_callbacks_are_called_in_order(tiny, tmp_path):
     one, other = Notebook(), Notebook()
     small(tiny).run(tmp_path, callbacks=[one, other])
     rounds = [("round", number, True) for number in range(1, 5)]
     assert one.told == other.told == [("start", 4, tmp_path), *rounds, ("end", "finished", 4)]
 
 
-def test_a_callback_ends_a_run_with_all_that_a_run_leaves_behind(tiny, tmp_path):
+def test_run_ended_by_a_callback_is_complete(tiny, tmp_path):
     stops, late = Notebook(last=2), Notebook()
     result = small(tiny).run(tmp_path, callbacks=[stops, late])
     assert late.told[-2:] == [("round", 2, True), ("end", "stopped", 2)]  # who comes after it is told, too
@@ -49,7 +49,7 @@ def test_a_callback_ends_a_run_with_all_that_a_run_leaves_behind(tiny, tmp_path)
     assert small(tiny).run(tmp_path, resume=True).rounds.num_rows == 4
 
 
-def test_a_callback_interrupts_a_run_that_is_gone_on_with_later(tiny, tmp_path):
+def test_run_interrupted_by_a_callback_resumes(tiny, tmp_path):
     def interrupt(row):
         if row["round"] == 3:
             raise Interrupted("enough for today")
@@ -63,7 +63,7 @@ def test_a_callback_interrupts_a_run_that_is_gone_on_with_later(tiny, tmp_path):
     assert again.told == [("start", 4, tmp_path), ("round", 4, True), ("end", "finished", 4)]
 
 
-def test_a_run_that_fails_is_over_for_its_callbacks(tiny):
+def test_callbacks_are_notified_of_a_failed_run(tiny):
     def fail(_):
         raise RuntimeError("no")
 
@@ -73,7 +73,7 @@ def test_a_run_that_fails_is_over_for_its_callbacks(tiny):
     assert watching.told[-1] == ("end", "failed", 1)
 
 
-def test_what_is_no_callback_is_refused(tiny):
+def test_non_callback_is_refused(tiny):
     with pytest.raises(ConfigurationError, match=r"callbacks: got <function .*: write AfterRound\(function\)"):
         small(tiny).run(callbacks=[lambda _: None])  # type: ignore[list-item]
 
@@ -97,13 +97,13 @@ def own_models() -> Experiment:
     return Experiment(data, models.Logistic(), to.maxfl(to.Sgd(steps=1), cohort_size=3), rounds=1)
 
 
-def test_long_work_within_a_round_tells_how_far_it_is():
+def test_long_work_within_a_round_reports_progress():
     told = Told()
     own_models().run(callbacks=[told])
     assert told.found == [("own models", done, 24) for done in (10, 20, 24)]
 
 
-def test_ctrl_c_ends_a_run_in_the_midst_of_long_work(monkeypatch, tmp_path):
+def test_ctrl_c_interrupts_long_work(monkeypatch, tmp_path):
     stopped = threading.Event()
     monkeypatch.setattr("turnout.experiment.stops_on_signal", lambda: nullcontext(stopped))
     told = Told(stopped)
@@ -119,7 +119,7 @@ def told(stopping, values, metric="test_accuracy"):
     return next((row["round"] for row in rows if stopping.on_round(row)), None)
 
 
-def test_a_run_ends_after_evaluations_without_improvement():
+def test_early_stopping_stops_without_improvement():
     values = [0.1, 0.5, 0.4, 0.5, 0.6, 0.6, 0.6, 0.9]
     assert told(to.EarlyStopping(patience=2), values) == 6
     assert told(to.EarlyStopping(patience=3), values) is None
@@ -128,13 +128,13 @@ def test_a_run_ends_after_evaluations_without_improvement():
     assert told(to.EarlyStopping(target=0.95), values) is None
 
 
-def test_of_a_loss_less_is_better():
+def test_early_stopping_minimises_losses():
     values = [2.0, 1.0, 1.5, 1.2, 0.4]
     assert told(to.EarlyStopping(patience=2, metric="test_loss"), values, "test_loss") == 6
     assert told(to.EarlyStopping(target=0.5, metric="test_loss"), values, "test_loss") == 8
 
 
-def test_a_resumed_run_ends_where_it_would_have_ended(tiny, tmp_path):
+def test_resumed_run_stops_at_the_same_round(tiny, tmp_path):
     run = Experiment(tiny, models.Logistic(), to.fedavg(to.Sgd(lr=1e-9)), rounds=9, evaluate_every=1)
     whole = run.run(callbacks=[to.EarlyStopping(patience=4)])
     assert whole.rounds.num_rows == 5
@@ -158,12 +158,12 @@ def test_a_resumed_run_ends_where_it_would_have_ended(tiny, tmp_path):
         ({"patience": 1, "least": -1}, "least"),
     ],
 )
-def test_early_stopping_refuses_what_would_end_nothing(options, message):
+def test_early_stopping_without_effect_is_refused(options, message):
     with pytest.raises(ConfigurationError, match=message):
         to.EarlyStopping(**options)
 
 
-def test_early_stopping_says_what_an_evaluation_has(tiny):
+def test_early_stopping_lists_available_metrics(tiny):
     with pytest.raises(ConfigurationError, match=r"no 'test_acuracy' in an evaluation, which has .*test_accuracy"):
         small(tiny).run(callbacks=[to.EarlyStopping(target=0.5, metric="test_acuracy")])
 
@@ -185,7 +185,7 @@ class Watcher(Callback):
         assert torch.equal(self.current_result().state_dict()["output.weight"], self.states[-1]["output.weight"])
 
 
-def test_callbacks_have_the_model_of_each_round_on_request(tiny, monkeypatch):
+def test_callbacks_can_access_the_model_of_each_round(tiny, monkeypatch):
     watcher = Watcher()
     result = small(tiny).run(callbacks=[watcher])
     assert len(watcher.states) == 4
@@ -201,7 +201,7 @@ def test_callbacks_have_the_model_of_each_round_on_request(tiny, monkeypatch):
     assert len(made) == 1  # what the run returns
 
 
-def test_callbacks_have_the_models_of_clients(tiny):
+def test_callbacks_can_access_client_models(tiny):
     rows = []
 
     class Personal(Callback):
@@ -215,7 +215,7 @@ def test_callbacks_have_the_models_of_clients(tiny):
 
 
 @pytest.mark.parametrize("callbacks", [Notebook(), 3])
-def test_callbacks_that_are_no_list_are_refused(tiny, callbacks):
+def test_callbacks_must_be_a_list(tiny, callbacks):
     with pytest.raises(
         ConfigurationError, match=r"callbacks: got .*, needed a list of callbacks: write callbacks=\[...\]"
     ):

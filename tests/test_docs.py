@@ -1,4 +1,4 @@
-"""What the documentation shows can be run: its Python on small sizes, and its command lines as far as they are read."""
+"""Documentation is runnable: Python with small sizes, and command lines up to parsing."""
 
 import importlib.util
 import json
@@ -49,7 +49,7 @@ def small(code):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
+def test_python_of_a_page_runs(page, tmp_path, monkeypatch):
     pytest.importorskip("sklearn", reason="digits come with scikit-learn, an extra")
     monkeypatch.chdir(tmp_path)
     text = page.read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
         assert (page.parent / picture).is_file(), f"write {picture} with: python scripts/pictures.py"
 
 
-def test_the_script_for_slurm_begins_a_run_and_goes_on_with_it(tmp_path, monkeypatch):
+def test_slurm_script_starts_and_resumes_a_run(tmp_path, monkeypatch):
     (script,) = re.findall(
         r"```sh\n(#!/bin/bash\n#SBATCH.*?)```", (ROOT / "docs/guides/clusters.md").read_text(), flags=re.DOTALL
     )
@@ -102,7 +102,7 @@ def test_the_script_for_slurm_begins_a_run_and_goes_on_with_it(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```toml" in page.read_text("utf-8")], ids=lambda p: p.stem)
-def test_the_settings_of_a_page_can_be_read(page, tmp_path):
+def test_settings_of_a_page_are_valid(page, tmp_path):
     for block in re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), flags=re.DOTALL):
         (tmp_path / "run.toml").write_text(block, encoding="utf-8")
         outcome = CliRunner().invoke(app, ["run", "--config", str(tmp_path / "run.toml"), "--print-config"])
@@ -110,8 +110,8 @@ def test_the_settings_of_a_page_can_be_read(page, tmp_path):
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_a_command_line_is_one(line):
-    """Its command, options and types are there; what it would run is not run."""
+def test_command_line_is_valid(line):
+    """Check commands, options and types without running anything."""
     command: Any = typer.main.get_command(app)
     words = shlex.split(line)[1:]
     while hasattr(command, "get_command"):
@@ -122,8 +122,8 @@ def test_a_command_line_is_one(line):
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line.split()[1] in ("run", "compare", "sweep")])
-def test_settings_of_a_command_line_are_there(line, tmp_path, monkeypatch):
-    """Every setting is one, with a value that it takes; nothing is loaded."""
+def test_settings_on_a_command_line_are_valid(line, tmp_path, monkeypatch):
+    """Check names and values without loading data."""
     words, seen = shlex.split(line)[1:], []
     given = [words[i + 1] for i, word in enumerate(words) if word in ("--config", "--resume")]
     if any(not (ROOT / path).exists() for path in given):
@@ -144,7 +144,7 @@ def test_settings_of_a_command_line_are_there(line, tmp_path, monkeypatch):
     assert seen or "[algorithm" in outcome.output
 
 
-def test_the_navigation_names_pages_that_are_there():
+def test_navigation_names_existing_pages():
     nav = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
     named = re.findall(r"'((?:tutorials|guides|decisions)/[^']*\.md)'", str(nav))
     assert len(named) > 20
@@ -161,7 +161,7 @@ def _check_outputs(notebook):
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/notebooks/*.ipynb")), ids=lambda path: path.stem)
-def test_a_notebook_runs_from_top_to_bottom(path, monkeypatch):
+def test_notebook_runs(path, monkeypatch):
     pytest.importorskip("sklearn", reason="digits come with scikit-learn, an extra")
     notebook = json.loads(path.read_text(encoding="utf-8"))
     code = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
@@ -175,7 +175,7 @@ def test_a_notebook_runs_from_top_to_bottom(path, monkeypatch):
         exec(compile(small(each), path.name, "exec"), names)
 
 
-def test_a_notebook_is_the_readmes_example():
+def test_first_notebook_is_the_example_of_the_readme():
     first = json.loads((ROOT / "examples/notebooks/first.ipynb").read_text(encoding="utf-8"))["cells"][1]["source"]
     shown = re.search(
         r"```python\n(import turnout as to\n.*?^\)\n)", (ROOT / "README.md").read_text("utf-8"), re.S | re.M
@@ -195,7 +195,7 @@ def site():
     return module
 
 
-def test_the_reference_has_everything_public(site):
+def test_reference_has_every_public_name(site):
     shown = [name for names in site.reference().values() for name in names]
     assert len(shown) == len(set(shown))
     things = [getattr(to, name) for name in to.__all__]
@@ -220,7 +220,7 @@ def test_no_page_of_the_reference_is_empty(site):
     assert sizes["pieces"] < 40, "pieces are on the pages of their slots"
 
 
-def test_links_hold_in_the_repository_and_on_the_site(site):
+def test_links_are_adapted_to_the_site(site):
     places = {"docs/guides/a.md": "guides/a.md", "benchmarks/README.md": "benchmarks.md", "docs/b.md": "b.md"}
     text = "[one](../../benchmarks/README.md#there) [two](../b.md) [three](../../own.py) [four](https://x.org) [five](#here)"
     assert site.adapted(text, "docs/guides/a.md", places) == (

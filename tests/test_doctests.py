@@ -1,4 +1,4 @@
-"""Every example in a docstring of the package runs and gives what it says."""
+"""Doctests of the package."""
 
 import doctest
 import importlib
@@ -21,13 +21,13 @@ MODULES = [
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_examples_in_docstrings(module):
+def test_doctests_pass(module):
     found = doctest.testmod(importlib.import_module(module), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert found.attempted
     assert not found.failed
 
 
-def test_every_recipe_and_every_piece_of_an_algorithm_has_an_example():
+def test_every_recipe_and_piece_has_a_doctest():
     families = [getattr(base, name).family for name in base.__all__ if hasattr(getattr(base, name), "family")]
     pieces = {piece for family in (ALGORITHMS, *families, Mixing.family, Work.family) for piece in family.values()}
     missing = sorted(
@@ -38,5 +38,5 @@ def test_every_recipe_and_every_piece_of_an_algorithm_has_an_example():
     assert not missing
 
 
-def test_there_are_examples():
+def test_doctests_are_collected():
     assert len(MODULES) > 30

@@ -1,4 +1,4 @@
-"""What the site makes of the equations of docstrings."""
+"""Equations of docstrings on the site."""
 
 import pytest
 from scripts.equations import latex
@@ -19,7 +19,7 @@ from scripts.equations import latex
         ("v_i <- v_i'", r"v _{i} \leftarrow v _{i}'"),
     ],
 )
-def test_an_equation_is_read(text, tex):
+def test_equation_is_recognised(text, tex):
     assert latex(text) == tex
 
 
@@ -42,5 +42,5 @@ def test_an_equation_is_read(text, tex):
         "pip install 'turnout[all]'",
     ],
 )
-def test_anything_else_stays_code(text):
+def test_other_code_is_unchanged(text):
     assert latex(text) is None

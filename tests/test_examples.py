@@ -1,4 +1,4 @@
-"""The scripts of examples/ run as their first lines say, in seconds, and print what they promise."""
+"""Scripts of examples/ run as documented and print what they promise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
     return run
 
 
-def test_an_algorithm_and_a_network_of_ones_own(script) -> None:
+def test_user_algorithm_and_network(script) -> None:
     options = ("--rounds", "1", "--clients", "6", "--cohort", "2", "--steps", "1", "--width", "8")
     printed = script("cifar10.py", *options)
     assert "not CIFAR-10" in printed
@@ -40,7 +40,7 @@ def test_tables_with_regression_and_auc(script) -> None:
     assert len(re.findall("balanced_accuracy", printed)) == 2
 
 
-def test_reading(script, tmp_path: Path) -> None:
+def test_reading_of_runs(script, tmp_path: Path) -> None:
     pytest.importorskip("pandas", reason="tables in pandas: pip install pandas")
     printed = script("reading.py")
     assert "a client took part 10.0 times" in printed
@@ -50,7 +50,7 @@ def test_reading(script, tmp_path: Path) -> None:
     assert "| lr-0.1 |" in script("reading.py", "runs/reading")
 
 
-def test_an_executor_of_a_cluster(script) -> None:
+def test_executor_of_a_cluster(script) -> None:
     printed = script("cluster.py", "--rounds", "4", "--seeds", "1", "--on", "processes:1")
     assert len(re.findall(r"call: 2 runs in \d+\.\d s", printed)) == 2
     assert "| fedau |" in printed

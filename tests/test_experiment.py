@@ -1,3 +1,5 @@
+"""Experiments: folders, checkpoints, signals, validation."""
+
 import errno
 import json
 import os
@@ -42,7 +44,7 @@ def params_in(folder):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_algorithm_learns_with_its_defaults(tiny, name):
+def test_every_algorithm_learns_with_defaults(tiny, name):
     population = Population(Markov(mean=0.4))
     model = adapted(classes=4) if name in LOW_RANK else models.Mlp(hidden=(16,), batch_norm=name == "fedbn")
     rounds = {"area": 60, "focus": 50, "fedawe": 40, "fedfa": 40, **dict.fromkeys(LOW_RANK, 50)}.get(
@@ -56,7 +58,7 @@ def test_every_algorithm_learns_with_its_defaults(tiny, name):
     assert len(history.clients) == 8
 
 
-def test_defaults_are_federated_averaging_of_everyone(tiny):
+def test_default_is_federated_averaging_with_full_participation(tiny):
     experiment = Experiment(tiny, models.Logistic())
     assert experiment.algorithm == fedavg()
     assert experiment.everyone_available_takes_part
@@ -64,7 +66,7 @@ def test_defaults_are_federated_averaging_of_everyone(tiny):
     assert replace(experiment, algorithm=fedavg(also=(AllAvailable(),))).everyone_available_takes_part
 
 
-def test_a_module_starts_from_its_own_parameters_and_is_not_changed(tiny):
+def test_module_is_the_initial_model_and_unchanged(tiny):
     module = nn.Linear(16, 4)
     before = {name: value.clone() for name, value in module.state_dict().items()}
     experiment = replace(small(tiny), model=module)
@@ -74,7 +76,7 @@ def test_a_module_starts_from_its_own_parameters_and_is_not_changed(tiny):
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
 
 
-def test_a_folder_holds_all_of_a_run(tiny, tmp_path):
+def test_folder_has_all_files_of_a_run(tiny, tmp_path):
     experiment = small(tiny)
     history = experiment.run(tmp_path / "a" / "run").history
     names = {path.name for path in (tmp_path / "a" / "run").iterdir()}
@@ -94,7 +96,7 @@ def run_without_folder(experiment):
     return torch.cat([value.flatten() for value in experiment.run().state_dict().values()])
 
 
-def test_a_folder_in_use_is_not_written_over(tiny, tmp_path):
+def test_folder_in_use_is_not_overwritten(tiny, tmp_path):
     small(tiny).run(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(
@@ -106,13 +108,13 @@ def test_a_folder_in_use_is_not_written_over(tiny, tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_resume_of_nothing_starts_anew(tiny, tmp_path):
+def test_resume_without_checkpoint_starts_anew(tiny, tmp_path):
     small(tiny).run(tmp_path / "one", resume=True)
     small(tiny).run(tmp_path / "two")
     assert torch.equal(params_in(tmp_path / "one"), params_in(tmp_path / "two"))
 
 
-def test_a_damaged_checkpoint_is_named_and_left_alone(tiny, tmp_path):
+def test_damaged_checkpoint_is_named_and_kept(tiny, tmp_path):
     small(tiny).run(tmp_path)
     path = tmp_path / checkpoint.FILE
     path.write_bytes(path.read_bytes()[:-10])
@@ -123,7 +125,7 @@ def test_a_damaged_checkpoint_is_named_and_left_alone(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_the_round_saves_and_says_how_to_go_on(tiny, tmp_path, number):
+def test_signal_ends_the_round_saves_and_explains_how_to_resume(tiny, tmp_path, number):
     def stop(row):
         if row["round"] == 3:
             os.kill(os.getpid(), number)
@@ -140,12 +142,12 @@ def test_a_signal_ends_the_round_saves_and_says_how_to_go_on(tiny, tmp_path, num
     assert History.load(tmp_path / "cut").summary().keys() == History.load(tmp_path / "whole").summary().keys()
 
 
-def test_without_a_folder_a_signal_says_that_nothing_is_saved(tiny):
+def test_signal_without_a_folder_reports_that_nothing_is_saved(tiny):
     with pytest.raises(Interrupted, match="stopped after round 1 of 6; without a folder nothing was saved"):
         small(tiny).run(callbacks=[AfterRound(lambda _: os.kill(os.getpid(), signal.SIGINT))])
 
 
-def test_a_second_signal_stops_at_once(tiny):
+def test_second_signal_stops_immediately(tiny):
     def twice(_):
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
@@ -154,7 +156,7 @@ def test_a_second_signal_stops_at_once(tiny):
         small(tiny).run(callbacks=[AfterRound(twice)])
 
 
-def test_a_shell_and_the_system_both_say_that_the_terminal_is_closed(tiny, tmp_path):
+def test_sighup_from_shell_and_system_is_handled(tiny, tmp_path):
     def twice(_):
         os.kill(os.getpid(), signal.SIGHUP)
         os.kill(os.getpid(), signal.SIGHUP)
@@ -164,7 +166,7 @@ def test_a_shell_and_the_system_both_say_that_the_terminal_is_closed(tiny, tmp_p
     assert checkpoint.load(tmp_path)[1]["version"] == 1
 
 
-def test_a_run_under_nohup_goes_on_when_the_terminal_is_closed(tiny):
+def test_run_under_nohup_survives_a_closed_terminal(tiny):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         result = small(tiny).run(callbacks=[AfterRound(lambda _: os.kill(os.getpid(), signal.SIGHUP))])
@@ -174,7 +176,7 @@ def test_a_run_under_nohup_goes_on_when_the_terminal_is_closed(tiny):
     assert result.rounds.num_rows == 6
 
 
-def test_runs_in_another_thread(tiny):
+def test_run_in_another_thread(tiny):
     found = []
     thread = threading.Thread(target=lambda: found.append(small(tiny).run()))
     thread.start()
@@ -182,8 +184,8 @@ def test_runs_in_another_thread(tiny):
     assert found[0].rounds.num_rows == 6
 
 
-def test_a_full_disk_in_the_middle_of_a_run_leaves_the_last_good_checkpoint(tiny, tmp_path, monkeypatch):
-    """From round 5 on nothing can be written; the run of 6 rounds goes on from round 4 when there is room again."""
+def test_full_disk_during_a_run_keeps_the_last_checkpoint(tiny, tmp_path, monkeypatch):
+    """Writes fail from round 5 on; the run of 6 rounds resumes from round 4."""
 
     def full(_, path, **__):
         path.write_bytes(b"half a file")
@@ -202,7 +204,7 @@ def test_a_full_disk_in_the_middle_of_a_run_leaves_the_last_good_checkpoint(tiny
     assert len(History.load(tmp_path / "run")) == 6
 
 
-def test_a_full_disk_at_the_start_leaves_an_old_configuration_whole(tiny, tmp_path, monkeypatch):
+def test_full_disk_at_the_start_keeps_the_old_configuration(tiny, tmp_path, monkeypatch):
     small(tiny).run(tmp_path)
     config = (tmp_path / "config.json").read_bytes()
 
@@ -215,13 +217,13 @@ def test_a_full_disk_at_the_start_leaves_an_old_configuration_whole(tiny, tmp_pa
     assert (tmp_path / "config.json").read_bytes() == config
 
 
-def test_progress_sees_every_round(tiny):
+def test_progress_is_called_every_round(tiny):
     seen = []
     small(tiny).run(callbacks=[AfterRound(lambda row: seen.append(row["round"]))])
     assert seen == [1, 2, 3, 4, 5, 6]
 
 
-def test_checkpoints_come_when_they_are_due(tiny, tmp_path):
+def test_checkpoints_follow_their_intervals(tiny, tmp_path):
     saved = []
 
     def look(row):
@@ -267,19 +269,19 @@ def test_checkpoints_come_when_they_are_due(tiny, tmp_path):
         ({"rounds": 10**20}, "rounds: got 1000.*, needed a whole number of at most 9223372036854775807"),
     ],
 )
-def test_fields_are_checked_at_once(tiny, options, message):
+def test_fields_are_validated_immediately(tiny, options, message):
     with pytest.raises(ConfigurationError, match=message):
         Experiment(**{"data": tiny, "model": models.Logistic(), **options})
 
 
 @pytest.mark.parametrize("every", [0, -1, 1.5])
-def test_checkpoint_intervals_are_checked(tiny, every):
+def test_checkpoint_intervals_are_validated(tiny, every):
     with pytest.raises(ConfigurationError, match=r"checkpoint_every: got .*, needed a whole number >= 1. Write None"):
         small(tiny).run(checkpoint_every=every)
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_a_refusal_within_the_first_round_leaves_a_folder_as_it_was(tiny, tmp_path, monkeypatch, before):
+def test_refusal_in_the_first_round_leaves_the_folder_unchanged(tiny, tmp_path, monkeypatch, before):
     def refuse(_):
         raise ConfigurationError("this cannot run")
 
@@ -291,7 +293,7 @@ def test_a_refusal_within_the_first_round_leaves_a_folder_as_it_was(tiny, tmp_pa
     assert (tmp_path / "run").exists() == before
 
 
-def test_an_algorithm_that_does_not_fit_the_federation_is_refused_before_anything_is_written(tiny, tmp_path):
+def test_incompatible_algorithm_is_refused_before_writing(tiny, tmp_path):
     experiment = replace(small(tiny), algorithm=fedau(Sgd(), also=(Uniform(9),)))
     with pytest.raises(ConfigurationError, match="cohort_size: got 9"):
         experiment.run(tmp_path / "run")

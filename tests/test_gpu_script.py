@@ -1,4 +1,4 @@
-"""The script for a GPU names every measurement, keeps the reasons of those that fail, and writes the section of the page."""
+"""The script for GPUs: measurements, failures, and the section of the page."""
 
 import json
 import sys
@@ -9,14 +9,14 @@ import torch
 from benchmarks import gpu
 
 
-def test_the_page_shows_what_was_measured_or_that_nothing_was():
+def test_page_shows_the_measurements_if_any():
     results = json.loads(gpu.OUT.read_text(encoding="utf-8")) if gpu.OUT.exists() else None
     page = gpu.PAGE.read_text(encoding="utf-8")
     assert gpu.BEGIN in page
     assert gpu.with_section(page, results) == page
 
 
-def test_a_table_is_made_of_the_figures():
+def test_table_has_the_figures():
     figures = {
         "tests": {"passed": True},
         "W2 cohort 25 plain": {"client_updates_per_s": 1234.5, "round_s_median": 0.1},
@@ -29,7 +29,7 @@ def test_a_table_is_made_of_the_figures():
     assert "- tests: passed True" in text
 
 
-def test_all_cohorts_ways_and_processes_are_measured():
+def test_all_cohorts_backends_and_processes_are_measured():
     names = [each.name for each in gpu.measurements("cuda", quick=False, num_devices=2)]
     assert len([name for name in names if " cohort " in name]) == 4 * 4 * 3
     assert {"tests", "cifar10_iid", "synchronizations", "two processes"} < set(names)
@@ -48,7 +48,7 @@ def test_all_cohorts_ways_and_processes_are_measured():
         ("import time; time.sleep(60)", {"error": "not done after 0.5 s"}),
     ],
 )
-def test_a_measurement_that_fails_leaves_its_reason(code, figures):
+def test_failed_measurement_has_its_reason(code, figures):
     assert (
         gpu.made(gpu.Measurement("x", (sys.executable, "-S", "-c", code)), limit=0.5 if "sleep" in code else 20)
         == figures
@@ -56,7 +56,7 @@ def test_a_measurement_that_fails_leaves_its_reason(code, figures):
 
 
 @pytest.mark.parametrize("name", ["cifar10_iid", "rounds", "synchronizations"])
-def test_measurements_run_on_a_processor_at_tiny_sizes(name, capsys):
+def test_measurements_run_on_a_cpu_at_small_sizes(name, capsys):
     gpu.main(["--device", "cpu", "--quick", "--only", name])
     figures = json.loads(capsys.readouterr().out)
     if name == "synchronizations":
@@ -65,7 +65,7 @@ def test_measurements_run_on_a_processor_at_tiny_sizes(name, capsys):
         assert figures.get("seconds", figures.get("round_s_median")) > 0
 
 
-def test_waits_of_a_round_are_counted(monkeypatch):
+def test_synchronisations_of_a_round_are_counted(monkeypatch):
     class Waiting:
         """A round that waits twice, and warns of something else."""
 
@@ -85,7 +85,7 @@ def test_waits_of_a_round_are_counted(monkeypatch):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_machine_without_a_gpu_is_told_how_to_try_the_script(capsys):
+def test_missing_gpu_explains_how_to_test_the_script(capsys):
     with pytest.raises(SystemExit):
         gpu.main(["--device", "cuda"])
     assert "write --device cpu --quick" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The files for Kubernetes in the guide: what they name is there, and what they run is a command."""
+"""The Kubernetes manifests of the guide are consistent."""
 
 import re
 import shutil
@@ -36,8 +36,8 @@ def lost(given, taken, path=""):
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here")
 @pytest.mark.parametrize("kind", ["Job", "Deployment"])
-def test_kubectl_knows_every_field(kind):
-    """With --local it reads a file into its own types, which drop what they do not know, and asks no server."""
+def test_kubectl_accepts_every_field(kind):
+    """With --local it parses a file into its own types, without a server."""
     command = ["kubectl", "set", "env", "--local", "--filename=-", "--output=yaml", "A=b"]
     answer = subprocess.run(command, input=yaml.safe_dump(FILES[kind]), text=True, capture_output=True, check=True)
     assert lost(FILES[kind], yaml.safe_load(answer.stdout)) == []
@@ -47,7 +47,7 @@ def test_kubectl_knows_every_field(kind):
 
 
 @pytest.mark.parametrize("kind", ["Job", "Deployment"])
-def test_the_containers_run_commands_in_volumes_that_are_mounted(kind):
+def test_containers_run_commands_in_mounted_volumes(kind):
     spec = FILES[kind]["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
@@ -58,7 +58,7 @@ def test_the_containers_run_commands_in_volumes_that_are_mounted(kind):
     assert str(parsed["folder"]).startswith(f"{paths[0]}/")
 
 
-def test_one_server_at_a_time_is_asked_where_it_listens():
+def test_one_server_is_probed_where_it_listens():
     deployment, service = FILES["Deployment"]["spec"], FILES["Service"]["spec"]
     # A second server is refused as long as the first one has the folder, so the first has to end before it.
     assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})

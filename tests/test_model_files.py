@@ -1,4 +1,4 @@
-"""Models that leave: ONNX that onnxruntime computes alike, what is refused, and model cards."""
+"""Exported models: ONNX, refusals, and model cards."""
 
 import importlib
 import importlib.util
@@ -30,7 +30,7 @@ def outputs(path, x):
 
 
 @needs_onnx
-def test_an_onnx_model_computes_what_the_model_does_for_any_batch(tmp_path):
+def test_onnx_model_equals_the_model_for_any_batch(tmp_path):
     Experiment(DATA, models.Mlp(hidden=(8,)), rounds=2).run(tmp_path / "run")
     result = to.load(tmp_path / "run")
     path = result.export(tmp_path / "model.onnx")
@@ -40,7 +40,7 @@ def test_an_onnx_model_computes_what_the_model_does_for_any_batch(tmp_path):
 
 
 @needs_onnx
-def test_a_client_s_own_model_and_a_module_of_ones_own_are_exported(tmp_path):
+def test_personal_models_and_user_modules_are_exported(tmp_path):
     net = nn.Sequential(nn.Linear(16, 6), nn.Tanh(), nn.Linear(6, 4))
     run = Experiment(DATA, net, to.fedavg_p(personal="2.*", cohort_size=3), rounds=2)
     result = run.run(tmp_path / "run")
@@ -67,7 +67,7 @@ class Branching(nn.Module):
 
 
 @needs_onnx
-def test_what_cannot_be_exported_is_refused_and_nothing_is_written(tmp_path, monkeypatch):
+def test_unsupported_export_is_refused_without_a_file(tmp_path, monkeypatch):
     result = Experiment(DATA, models.Logistic(), rounds=1).run()
     monkeypatch.setattr(type(result), "_with", lambda *_: Branching().eval())
     with pytest.raises(ConfigurationError, match=r"Branching cannot be exported to ONNX: .* Export it to safetensors"):
@@ -76,8 +76,8 @@ def test_what_cannot_be_exported_is_refused_and_nothing_is_written(tmp_path, mon
 
 
 @needs_onnx
-def test_a_file_that_computes_something_else_is_not_written(tmp_path, monkeypatch):
-    """The exporter is made to write another model than the one it was given."""
+def test_file_with_other_results_is_not_written(tmp_path, monkeypatch):
+    """The exporter is replaced by one that writes another model."""
     result, export = Experiment(DATA, models.Logistic(), rounds=1).run(), torch.onnx.export
     other = nn.Sequential(nn.Flatten(), nn.Linear(16, 4)).eval()
     monkeypatch.setattr(torch.onnx, "export", lambda _, *arguments, **options: export(other, *arguments, **options))
@@ -86,7 +86,7 @@ def test_a_file_that_computes_something_else_is_not_written(tmp_path, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
-def test_without_the_extra_onnx_is_refused_with_what_to_install(tmp_path, monkeypatch):
+def test_missing_onnx_names_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     result = Experiment(DATA, models.Logistic(), rounds=1).run()
     with pytest.raises(ConfigurationError, match=r"needs onnx, .* pip install 'turnout\[onnx\]'"):
@@ -95,7 +95,7 @@ def test_without_the_extra_onnx_is_refused_with_what_to_install(tmp_path, monkey
         result.export(tmp_path / "model", format="pickle")
 
 
-def test_a_model_card_says_what_was_trained_and_how_to_load_it(tmp_path):
+def test_model_card_has_training_and_loading_instructions(tmp_path):
     Experiment(DATA, models.Logistic(), to.fedau(), rounds=2).run(tmp_path / "run")
     result = to.load(tmp_path / "run")
     result.export(tmp_path / "out" / "model.safetensors", card=True)
@@ -110,7 +110,7 @@ def test_a_model_card_says_what_was_trained_and_how_to_load_it(tmp_path):
     assert '"data"' not in text, "its recipe may name files of the machine"
 
 
-def test_the_model_card_of_a_private_run_has_its_epsilon_and_no_figure_of_clients(tmp_path):
+def test_model_card_of_a_private_run_has_epsilon_and_no_client_figures(tmp_path):
     private = to.average_participating(also=(to.aggregation.PrivateSum(norm=1.0, noise_multiplier=1.0, cohort=8),))
     result = Experiment(DATA, models.Logistic(), private, rounds=2).run()
     result.export(tmp_path / "model.safetensors", card=True)

@@ -1,4 +1,4 @@
-"""Whatever messages and the README tell users to write is there to be written."""
+"""Names in messages and in the README exist."""
 
 import ast
 import re
@@ -36,7 +36,7 @@ def messages() -> list[str]:
     return found
 
 
-def test_everything_that_a_message_advises_can_be_imported() -> None:
+def test_names_in_messages_can_be_imported() -> None:
     named = {name for text in messages() for name in CALL.findall(text)} - OF_OTHERS
     assert {"Speed", "delay.Uniform", "TimeBudget"} <= named, "the messages were not found"
     missing = []
@@ -47,7 +47,7 @@ def test_everything_that_a_message_advises_can_be_imported() -> None:
     assert not missing
 
 
-def test_every_extra_that_is_named_is_one() -> None:
+def test_named_extras_exist() -> None:
     known = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     paths = [
         *(ROOT / "src").rglob("*.py"),
@@ -66,7 +66,7 @@ def test_every_extra_that_is_named_is_one() -> None:
     assert set(TRACKERS) <= known.keys()
 
 
-def test_the_extra_all_is_all() -> None:
+def test_extra_all_includes_all_extras() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     named = {name for text in extras["all"] for name in re.findall(r"[a-z]+", text.partition("[")[2])}
     assert named == extras.keys() - {
@@ -78,7 +78,7 @@ def test_the_extra_all_is_all() -> None:
     }  # these allow few versions of what they need
 
 
-def test_every_fault_fits_the_code() -> None:
+def test_every_fault_matches_the_code() -> None:
     listed = list(faults())
     assert len(listed) > 150
     assert not [error for fault in listed for error in fault.errors]
@@ -86,7 +86,7 @@ def test_every_fault_fits_the_code() -> None:
     assert not [fault for fault in listed if fault.old == fault.new]
 
 
-def test_everything_that_the_readme_writes_is_there() -> None:
+def test_names_in_the_readme_exist() -> None:
     texts = [path.read_text("utf-8") for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md")]
     named = {name for text in texts for name in re.findall(r"\bto\.((?:\w+\.)*\w+)\(", text)}
     assert {"Experiment", "data.digits"} <= named
@@ -96,7 +96,7 @@ def test_everything_that_the_readme_writes_is_there() -> None:
             place = getattr(place, part)
 
 
-def test_no_message_on_the_command_line_advises_python_that_can_be_written_there() -> None:
+def test_command_line_messages_do_not_suggest_python() -> None:
     # What is left has no spelling on the command line: pieces of an algorithm that a recipe holds.
     of_recipes = {
         "TrackedSum",
@@ -134,5 +134,5 @@ def test_no_message_on_the_command_line_advises_python_that_can_be_written_there
         ("an open Sgd(", "an open Sgd("),
     ],
 )
-def test_advice_is_spelt_for_the_command_line(python: str, settings: str) -> None:
+def test_suggestions_use_command_line_spelling(python: str, settings: str) -> None:
     assert settings in on_command_line(python)

@@ -1,4 +1,4 @@
-"""Modules of torch as they are: they train, or one true sentence says why not."""
+"""Arbitrary torch modules train, or are refused with the reason."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -97,7 +97,7 @@ def words(largest=9):
     ],
     ids=lambda module: type(module).__name__,
 )
-def test_modules_train_as_they_are(module):
+def test_modules_train_unchanged(module):
     result = run(module)
     assert result.summary()["train_loss"] > 0
     assert any(not torch.equal(value, result.state_dict()[name]) for name, value in module.state_dict().items())
@@ -114,12 +114,12 @@ def same_with_both_engines(module, **options):
     ("kind", "options"),
     [(nn.Embedding, {}), (nn.Embedding, {"padding_idx": 3, "scale_grad_by_freq": True}), (nn.EmbeddingBag, {})],
 )
-def test_embeddings_of_whole_numbers_train(kind, options):
+def test_embeddings_of_integers_train(kind, options):
     same_with_both_engines(Words(kind, **options), data=words())
 
 
 @pytest.mark.parametrize("kind", [tuple, dict])
-def test_outputs_in_a_tuple_or_dictionary_need_a_loss_that_takes_them(kind):
+def test_tuple_and_dictionary_outputs_need_a_matching_loss(kind):
     key = 0 if kind is tuple else "logits"
 
     def loss(outputs, targets):
@@ -146,7 +146,7 @@ def test_outputs_in_a_tuple_or_dictionary_need_a_loss_that_takes_them(kind):
         ),
     ],
 )
-def test_layers_that_cannot_work_are_refused_with_what_to_write(make, message):
+def test_unsupported_layers_are_refused_with_a_correction(make, message):
     with pytest.raises(to.ConfigurationError, match=message):
         run(make(), data=words())
 
@@ -156,12 +156,12 @@ def old_weight_norm(layer):
         return nn.utils.weight_norm(layer)
 
 
-def test_whole_numbers_beyond_an_embedding_are_refused_wherever_they_are():
+def test_integers_outside_an_embedding_are_refused_in_any_split():
     with pytest.raises(to.ConfigurationError, match=r"whole numbers from 0 to 10, .*; an Embedding has a row for each"):
         run(Words(), data=words(largest=10))
 
 
-def test_a_branch_on_data_is_computed_one_by_one():
+def test_data_dependent_branch_trains_one_by_one():
     with pytest.warns(RuntimeWarning, match=r"clients are computed one by one, because torch.func.vmap cannot batch"):
         result = run(Branch())
     assert result.summary()["train_loss"] > 0
@@ -169,7 +169,7 @@ def test_a_branch_on_data_is_computed_one_by_one():
         run(Branch(), engine="vectorised")
 
 
-def test_dropout_of_attention_is_refused_with_what_to_set():
+def test_attention_dropout_is_refused_with_a_correction():
     with pytest.raises(
         to.ConfigurationError, match=r"'layer.self_attn' is a MultiheadAttention with dropout=0.1 .* to 0.0"
     ):
@@ -188,7 +188,7 @@ def test_models_larger_than_memory_are_refused_with_their_size():
         to.models.Mlp((10_000_000, 10_000_000)).build((64,), 10)
 
 
-def test_a_function_may_choose_what_is_personal():
+def test_function_selects_personal_parameters():
     def chosen(choose):
         return to.personalization.Personal(choose).chosen(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
 

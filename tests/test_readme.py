@@ -1,4 +1,4 @@
-"""What the README shows can be run as it stands."""
+"""The README is runnable and consistent."""
 
 import re
 import tomllib
@@ -13,7 +13,7 @@ README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-def test_the_first_experiment_prints_what_the_readme_says(capsys):
+def test_first_experiment_prints_what_the_readme_shows(capsys):
     pytest.importorskip("sklearn", reason="digits come with scikit-learn, an extra")
     exec(BLOCKS[0], {})
     printed = capsys.readouterr().out
@@ -27,7 +27,7 @@ def test_the_first_experiment_prints_what_the_readme_says(capsys):
     assert float(found[2]) == pytest.approx(float(shown[2]), abs=15.0)
 
 
-def test_the_readme_is_short_and_begins_with_a_picture():
+def test_readme_is_short_and_begins_with_a_picture():
     lines = README.read_text("utf-8").splitlines()
     assert len(lines) <= 150
     first = re.search(r"!\[[^\]]+\]\((docs/[\w/]+\.svg)\)", "\n".join(lines[:20]))
@@ -35,7 +35,7 @@ def test_the_readme_is_short_and_begins_with_a_picture():
     assert (README.parent / first[1]).is_file()
 
 
-def test_links_lead_somewhere():
+def test_links_resolve():
     for target, anchor in re.findall(r"\]\(([^)#:]*)(#[\w-]+)?\)", README.read_text("utf-8")):
         assert (README.parent / target).exists(), target
         if anchor:
@@ -43,7 +43,7 @@ def test_links_lead_somewhere():
             assert anchor[1:] in {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}
 
 
-def test_badges_say_what_the_package_says():
+def test_badges_match_the_package():
     text = README.read_text("utf-8")
     project = tomllib.loads((README.parent / "pyproject.toml").read_text("utf-8"))["project"]
     assert f"python-{project['requires-python'].removeprefix('>=')}%20or%20later" in text
@@ -52,17 +52,17 @@ def test_badges_say_what_the_package_says():
 
 
 @pytest.mark.parametrize("page", ["features", "guides/equations"])
-def test_a_list_of_algorithms_has_all(page):
+def test_list_of_algorithms_is_complete(page):
     text = (README.parent / f"docs/{page}.md").read_text(encoding="utf-8")
     assert not [name for name in ALGORITHMS if f"`{name}`" not in text]
 
 
-def test_there_are_as_many_algorithms_as_the_readme_says():
+def test_number_of_algorithms_matches():
     assert len(ALGORITHMS) > 40, "the README says that there are more than forty"
 
 
-def test_the_demos_figures_agree_with_the_recorded_reproduction():
-    """The README has means and standard deviations, as ``make demo`` prints them; the record has medians of the same runs."""
+def test_demo_figures_match_the_recorded_reproduction():
+    """The README has means and deviations, as printed by ``make demo``; the record has medians of the same runs."""
     record = (README.parent / "reproductions/participation/phones.results.csv").read_text(encoding="utf-8")
     figure = r"(\d+\.\d) ± (\d+\.\d)"
     for name in ("average_participating", "average_all", "fedau", "known_statistics", "fedvarp", "mifa"):

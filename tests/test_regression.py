@@ -1,4 +1,4 @@
-"""Numbers to predict, from data to tables."""
+"""Numeric targets, from data to tables."""
 
 import re
 from typing import Any
@@ -44,7 +44,7 @@ def experiment(data, **options):
 @pytest.mark.parametrize(
     ("kind", "error"), [(torch.float16, 0.05), (torch.bfloat16, 0.2), (torch.float32, 1e-3), (torch.float64, 1e-3)]
 )
-def test_linear_regression_is_learnt_in_the_type_of_the_data(kind, error, engine):
+def test_linear_regression_learns_in_the_dtype_of_the_data(kind, error, engine):
     data = numbers(torch.tensor(X).to(kind), torch.tensor(Y).to(kind))
     run = experiment(data, engine=engine)
     assert next(run.build_model().parameters()).dtype == kind
@@ -52,7 +52,7 @@ def test_linear_regression_is_learnt_in_the_type_of_the_data(kind, error, engine
 
 
 @pytest.mark.parametrize("name", ["scaffold", "mifa", "fedvarp"])
-def test_a_model_of_ones_own_trains_in_float64(name):
+def test_user_model_trains_in_float64(name):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2)).double()
     data = numbers(y=X @ TRUTH)
@@ -62,7 +62,7 @@ def test_a_model_of_ones_own_trains_in_float64(name):
     assert history.column("train_rmse")[1] ** 2 == pytest.approx(losses)
 
 
-def test_personal_models_and_unseen_clients_have_errors_too():
+def test_personal_models_and_unseen_clients_have_errors():
     data = numbers(client_test_fraction=0.2, unseen_clients=2, test_fraction=0)
     history = experiment(data, model=to.models.Mlp((4,)), algorithm=recipe("fedavg_p", LOCAL), rounds=3).run().history
     rmse, loss = (history.column(f"unseen_test_{name}")[1] for name in ("rmse", "loss"))
@@ -72,7 +72,7 @@ def test_personal_models_and_unseen_clients_have_errors_too():
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_no_accuracy_is_shown_of_numbers(tmp_path):
+def test_accuracy_is_not_shown(tmp_path):
     history = experiment(numbers(client_test_fraction=0.2), rounds=10).run().history
     assert not [name for name in history.summary() if "accuracy" in name or name == "fairness"]
     record = RunRecord("fedavg", 0, history)
@@ -87,7 +87,7 @@ def test_no_accuracy_is_shown_of_numbers(tmp_path):
     assert Notes()({"train_loss": 0.5}) == "train loss 0.5"
 
 
-def test_outputs_unlike_the_targets_have_a_loss_alone():
+def test_outputs_of_another_shape_have_only_a_loss():
     def gaussian(outputs, targets):
         return (outputs[:, 0] - targets) ** 2 * (-outputs[:, 1]).exp() + outputs[:, 1]
 
@@ -95,7 +95,7 @@ def test_outputs_unlike_the_targets_have_a_loss_alone():
     assert {name for name in history.summary() if name.startswith(("test", "train"))} == {"test_loss", "train_loss"}
 
 
-def test_own_splits_need_no_number_of_classes():
+def test_given_splits_need_no_num_classes():
     x, y = torch.tensor(X, dtype=torch.float32), torch.tensor(Y, dtype=torch.float32)
     data = FederatedData("mine", Shards(x, y, np.array([0, 100, 240])))
     assert experiment(data).run().summary()["train_rmse"] < 0.1
@@ -130,12 +130,12 @@ def test_partitions_by_class_are_refused():
         ),
     ],
 )
-def test_what_is_about_labels_is_refused(options, message):
+def test_options_about_labels_are_refused(options, message):
     with pytest.raises(to.ConfigurationError, match=message):
         experiment(numbers(), **options)
 
 
-def test_types_that_differ_are_refused_with_what_to_write():
+def test_mismatched_dtypes_are_refused_with_a_correction():
     with pytest.raises(
         to.ConfigurationError, match=r"are float32 and the inputs float64: write model.to\(torch.float64"
     ):
@@ -146,7 +146,7 @@ def test_types_that_differ_are_refused_with_what_to_write():
         experiment(numbers(X.astype(np.float32)), model=nn.Linear(5, 1), loss=nn.HuberLoss()).run()
 
 
-def test_a_loss_that_broadcasts_outputs_against_targets_is_refused():
+def test_broadcasting_loss_is_refused():
     def broadcast(outputs, targets):  # [b, 1] - [b] is [b, b]
         return ((outputs - targets) ** 2).mean(dim=1)
 
@@ -154,7 +154,7 @@ def test_a_loss_that_broadcasts_outputs_against_targets_is_refused():
         experiment(numbers(), loss=broadcast).run()
 
 
-def test_labels_below_zero_are_refused_in_own_splits():
+def test_negative_labels_in_given_splits_are_refused():
     shards = Shards(torch.zeros(2, 1), torch.tensor([-1, 1]), np.array([0, 2]))
     with pytest.raises(to.DataError, match="train labels run from -1 to 1, but classes are numbered from 0"):
         FederatedData("mine", shards)

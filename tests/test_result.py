@@ -1,4 +1,4 @@
-"""The model that a run hands out is the one it trained and judged."""
+"""The model of a result is the trained and evaluated one."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -48,7 +48,7 @@ def equal(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_the_model_is_the_one_that_was_judged():
+def test_model_equals_the_evaluated_one():
     result = experiment(Net()).run()
     assert DATA.test is not None
     loss = loss_of(result.model, DATA.test.x, DATA.test.y)
@@ -60,7 +60,7 @@ def test_the_model_is_the_one_that_was_judged():
     assert set(result.participation["client"].to_pylist()) == {0, 1, 2}
 
 
-def test_the_users_module_is_left_as_it_is():
+def test_user_module_is_unchanged():
     module = Net()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     result = experiment(module).run()
@@ -70,7 +70,7 @@ def test_the_users_module_is_left_as_it_is():
 
 
 @pytest.mark.parametrize("recipe", [to.fedavg_p, to.ditto])
-def test_personal_models_are_those_that_serve_clients(recipe, tmp_path):
+def test_personal_models_are_those_of_clients(recipe, tmp_path):
     sizes, offsets = DATA.train.sizes, DATA.train.offsets
     result = experiment(algorithm=recipe(local=LOCAL, cohort_size=2), rounds=2).run(tmp_path)
     loaded = to.load(tmp_path)
@@ -84,7 +84,7 @@ def test_personal_models_are_those_that_serve_clients(recipe, tmp_path):
     assert equal(loaded.state_dict(), result.state_dict())
 
 
-def test_a_run_folder_gives_the_same_result(tmp_path):
+def test_run_folder_gives_the_same_result(tmp_path):
     result = experiment().run(tmp_path)
     loaded = to.load(tmp_path)
     assert equal(loaded.state_dict(), result.state_dict())
@@ -93,7 +93,7 @@ def test_a_run_folder_gives_the_same_result(tmp_path):
     assert loaded.rounds.equals(result.rounds)
 
 
-def test_a_module_of_ones_own_is_asked_for(tmp_path):
+def test_user_module_is_required_to_load(tmp_path):
     result = experiment(Net()).run(tmp_path)
     loaded = to.load(tmp_path)
     assert equal(loaded.state_dict(), result.state_dict())
@@ -106,7 +106,7 @@ def test_a_module_of_ones_own_is_asked_for(tmp_path):
         to.load(tmp_path, model="mlp")  # type: ignore[arg-type]
 
 
-def test_an_exported_model_is_loaded_by_torch_alone(tmp_path, monkeypatch):
+def test_exported_model_is_loaded_by_torch(tmp_path, monkeypatch):
     result = experiment(Net()).run()
     path = result.export(tmp_path / "new" / "model.safetensors")
     model = Net()
@@ -127,13 +127,13 @@ def test_an_exported_model_is_loaded_by_torch_alone(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
-def test_the_type_of_the_parameters_is_kept(kind, tmp_path):
+def test_dtype_of_parameters_is_kept(kind, tmp_path):
     result = experiment(data=classification(sizes=(20, 9), dtype=kind)).run(tmp_path)
     assert {value.dtype for value in to.load(tmp_path).model.state_dict().values()} == {kind}
     assert equal(to.load(tmp_path).state_dict(), result.state_dict())
 
 
-def test_clients_without_models_and_unknown_clients_are_refused():
+def test_missing_models_and_unknown_clients_are_refused():
     with pytest.raises(to.ConfigurationError, match="clients have no models of their own"):
         experiment(rounds=1).run().personal_model(0)
     result = experiment(algorithm=to.fedavg_p(local=LOCAL, cohort_size=2), rounds=1).run()

@@ -1,4 +1,4 @@
-"""Programs of ExecuTorch: a device that trains by one sends the update of a client of PyTorch, or nothing is written."""
+"""ExecuTorch programs compute the update of a PyTorch client, or are not written."""
 
 # pyright: reportMissingImports=false
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @needs_executorch
-def test_a_device_that_trains_by_the_program_sends_the_update_of_torch(tmp_path):
+def test_device_sends_the_update_of_torch(tmp_path):
     from executorch.extension.training import _load_for_executorch_for_training_from_buffer, get_sgd_optimizer
 
     Experiment(classification(), models.Mlp(hidden=(8,)), rounds=2).run(tmp_path / "run")
@@ -45,7 +45,7 @@ def test_a_device_that_trains_by_the_program_sends_the_update_of_torch(tmp_path)
 
 
 @needs_executorch
-def test_a_program_with_other_gradients_is_refused():
+def test_program_with_other_gradients_is_refused():
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18, 3))
     with pytest.raises(
         ConfigurationError, match=r"ExecuTorch computes another loss or other gradients|cannot be exported"
@@ -54,11 +54,11 @@ def test_a_program_with_other_gradients_is_refused():
 
 
 @needs_executorch
-def test_numbers_to_predict_have_the_squared_error():
+def test_numeric_targets_use_the_squared_error():
     assert executorch_bytes(nn.Linear(3, 1), torch.randn(4, 3), None)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("executorch") is not None, reason="executorch is installed")
-def test_the_extra_is_named_where_it_is_missing():
+def test_missing_package_names_the_extra():
     with pytest.raises(ConfigurationError, match=r"turnout\[executorch\]"):
         executorch_bytes(nn.Linear(3, 2), torch.randn(4, 3), 2)

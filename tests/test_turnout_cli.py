@@ -1,4 +1,4 @@
-"""The console script, on a package that takes its time to import."""
+"""The console script with a slow import."""
 
 import subprocess
 import sys
@@ -30,8 +30,8 @@ def started(folder, package):
     return subprocess.run([sys.executable, "-I", "-c", START, *paths], capture_output=True, text=True, check=False)
 
 
-def test_an_interruption_while_the_package_is_imported_is_one_line(tmp_path):
-    """Also where a module turns exceptions into others."""
+def test_interruption_during_import_prints_one_line(tmp_path):
+    """Also if a module converts exceptions."""
     interrupt = (
         "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept BaseException:\n    raise ImportError\n"
     )
@@ -39,6 +39,6 @@ def test_an_interruption_while_the_package_is_imported_is_one_line(tmp_path):
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "stopped before anything began\n")
 
 
-def test_the_command_line_runs_and_ctrl_c_is_its_own_again(tmp_path):
+def test_command_line_runs_and_handles_ctrl_c(tmp_path):
     ended = started(tmp_path, "")
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "True\n", "")

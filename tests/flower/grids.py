@@ -1,4 +1,4 @@
-"""A grid in one process, and clients whose training is one line, for tests without a network of Flower."""
+"""A grid in one process, and clients with one line of training, for tests without a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a node replies, it loses its own report and nothing else: the others' model is the same, bit for bit."""
+"""A malicious or broken node loses only its own report: the model of the others is equal, bit for bit."""
 
 # pyright: reportMissingImports=false
 
@@ -111,7 +111,7 @@ def of_all(tmp_path_factory) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_reply_that_cannot_be_used_costs_its_node_alone(name, tmp_path, of_others, caplog):
+def test_invalid_reply_costs_only_its_node(name, tmp_path, of_others, caplog):
     grid = Hostile(NODES, app())
     grid.attack, reason = ATTACKS[name]
     assert torch.equal(model(grid, tmp_path), of_others)
@@ -121,7 +121,7 @@ def test_a_reply_that_cannot_be_used_costs_its_node_alone(name, tmp_path, of_oth
 
 
 @pytest.mark.parametrize("reply", ["an error", "no content"])
-def test_what_a_node_says_of_its_failure_is_one_line_of_the_log(reply, tmp_path, of_others, caplog):
+def test_failure_message_of_a_node_is_one_log_line(reply, tmp_path, of_others, caplog):
     class Failing(OneProcess):
         def _answer(self, message: Message, node: int) -> Message:
             if node != 22:
@@ -139,7 +139,7 @@ def test_what_a_node_says_of_its_failure_is_one_line_of_the_log(reply, tmp_path,
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [0.5, 0.5]])
-def test_metrics_that_are_no_numbers_change_no_model(value, tmp_path, of_all):
+def test_non_numeric_metrics_do_not_change_the_model(value, tmp_path, of_all):
     grid = Hostile(NODES, app())
     grid.attack = metrics(train_loss=value)
     assert torch.equal(model(grid, tmp_path), of_all)
@@ -175,12 +175,12 @@ REPLAYS: dict[str, tuple[Callable[[Metadata], dict[str, object]], bool]] = {
 
 
 @pytest.mark.parametrize("name", REPLAYS)
-def test_a_reply_that_nobody_waits_for_is_left_out(name, tmp_path, of_all, caplog):
+def test_unexpected_reply_is_ignored(name, tmp_path, of_all, caplog):
     assert torch.equal(model(Replayed(*REPLAYS[name]), tmp_path), of_all)
     assert "a reply to no message of its own" in caplog.text
 
 
-def test_a_node_whose_id_changes_while_it_works_is_a_new_client(tmp_path):
+def test_node_with_a_new_id_is_a_new_client(tmp_path):
     grid = OneProcess({**NODES, 55: 1}, app())
     grid.there, grid.silent, looks = set(NODES), {22}, []
 
@@ -195,7 +195,7 @@ def test_a_node_whose_id_changes_while_it_works_is_a_new_client(tmp_path):
     assert to.load(tmp_path).clients["participations"].to_pylist()[1] == 0
 
 
-def test_a_node_that_the_grid_takes_no_message_for_loses_its_task(tmp_path, of_others):
+def test_unreachable_node_loses_its_task(tmp_path, of_others):
     class Full(OneProcess):
         def push_messages(self, messages: Iterable[Message]) -> Iterable[Any]:
             messages = list(messages)
@@ -206,7 +206,7 @@ def test_a_node_that_the_grid_takes_no_message_for_loses_its_task(tmp_path, of_o
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff" * 64, encode({"delta": torch.zeros(1, 7)}), "text", 7])
-def test_a_report_of_the_mod_that_cannot_be_used_costs_its_node_alone(body, tmp_path, caplog):
+def test_invalid_report_of_the_mod_costs_only_its_node(body, tmp_path, caplog):
     algorithm = to.fednova(also=(to.selection.AllAvailable(),))
     grid = Hostile(NODES, app(mods=[mod(algorithm, tmp_path / "clients")]))
     grid.attack = lambda content: content["turnout"].update({"report": body})
@@ -216,10 +216,8 @@ def test_a_report_of_the_mod_that_cannot_be_used_costs_its_node_alone(body, tmp_
 
 
 @pytest.mark.parametrize("times", [2, 99])
-def test_a_report_whose_file_is_damaged_before_the_journal_has_it_is_written_again(
-    times, tmp_path, of_all, of_others, monkeypatch, caplog
-):
-    """The server has the reply still; a disk that damages it each time costs the task, at once and not at its deadline."""
+def test_report_damaged_on_disk_is_written_again(times, tmp_path, of_all, of_others, monkeypatch, caplog):
+    """The server still has the reply. If the disk damages it each time, the task ends at once."""
     receive, left = Service.report, [times]
 
     def damaged(self, client, task, digest, file):

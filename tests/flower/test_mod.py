@@ -1,4 +1,4 @@
-"""The mod around a ClientApp whose loop is plain SGD gives what clients of turnout report, and remembers what they do."""
+"""The mod around a ClientApp with plain SGD gives the reports of turnout's clients, and stores their state."""
 
 # pyright: reportMissingImports=false
 
@@ -123,7 +123,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_model_is_that_of_a_simulation_of_turnout(name, tmp_path):
+def test_model_equals_that_of_a_simulation(name, tmp_path):
     algorithm = CASES[name]
     if isinstance(algorithm.selection, to.selection.Uniform):
         algorithm = replace(algorithm, selection=to.selection.AllAvailable())
@@ -136,7 +136,7 @@ def test_the_model_is_that_of_a_simulation_of_turnout(name, tmp_path):
 
 @pytest.mark.parametrize("after", [2, 3, 4])
 @pytest.mark.parametrize("name", ["scaffold", "fedper", "top_k"])
-def test_a_server_app_that_is_killed_goes_on_with_what_clients_remember(name, after, tmp_path):
+def test_killed_server_app_continues_with_client_state(name, after, tmp_path):
     algorithm = replace(CASES[name], selection=to.selection.AllAvailable())
     rule = Rule(algorithm, folder=tmp_path / "run", mod=True, min_nodes=4, poll=0.01)
     grid = OneProcess(NODES, client_app(algorithm, tmp_path / "clients"))
@@ -160,7 +160,7 @@ class Lossy(OneProcess):
         return reply
 
 
-def test_the_mean_of_control_variates_is_that_of_the_clients_though_a_reply_was_lost(tmp_path):
+def test_control_variates_stay_the_mean_after_a_lost_reply(tmp_path):
     algorithm = replace(to.scaffold(), selection=to.selection.AllAvailable())
     rule = Rule(algorithm, folder=tmp_path / "run", mod=True, min_nodes=4, poll=0.01, retry=0.001)
     grid = Lossy(NODES, client_app(algorithm, tmp_path / "clients"))
@@ -176,7 +176,7 @@ def test_the_mean_of_control_variates_is_that_of_the_clients_though_a_reply_was_
     torch.testing.assert_close(shared[0], torch.stack(before).mean(0), rtol=1e-5, atol=1e-7)
 
 
-def test_an_evaluation_of_others_gets_the_personal_part(tmp_path):
+def test_evaluations_of_other_strategies_use_the_personal_part(tmp_path):
     algorithm = replace(to.fedper(), selection=to.selection.AllAvailable())
     app = client_app(algorithm, tmp_path / "clients")
     rule = Rule(algorithm, folder=tmp_path / "run", mod=True, min_nodes=4, poll=0.01)
@@ -208,23 +208,23 @@ def everyone(algorithm: to.Algorithm) -> to.Algorithm:
     return replace(algorithm, selection=to.selection.AllAvailable())
 
 
-def test_another_algorithm_at_the_clients_is_refused(tmp_path, caplog):
+def test_different_algorithm_at_the_clients_is_refused(tmp_path, caplog):
     text = failing(tmp_path, caplog, everyone(to.fedprox(mu=0.1)), client_app(to.fedprox(mu=0.5), tmp_path / "clients"))
     assert "the server has other options of corrections, guards or personal parameters than fedprox here" in text
 
 
-def test_a_client_app_without_optimizer_steps_is_refused(tmp_path, caplog):
+def test_client_app_without_optimizer_steps_is_refused(tmp_path, caplog):
     app = client_app(to.scaffold(), tmp_path / "clients", freezes=True)
     text = failing(tmp_path, caplog, everyone(to.scaffold()), app)
     assert "Scaffold: the ClientApp took no step of an optimizer of torch.optim to correct" in text
 
 
-def test_a_client_app_without_the_mod_is_refused(tmp_path, caplog):
+def test_client_app_without_the_mod_is_refused(tmp_path, caplog):
     text = failing(tmp_path, caplog, everyone(to.fedavg()), client_app(to.fedavg(), tmp_path, mods=False))
     assert "the reply is not one of the mod: write mods=[turnout.flower.mod(...)] in the ClientApp" in text
 
 
-def test_an_algorithm_that_no_mod_carries_out_is_refused():
+def test_unsupported_algorithm_is_refused():
     with pytest.raises(ConfigurationError, match="perfedavg does not run in a ClientApp: Meta is how clients train"):
         mod(to.perfedavg())
 
@@ -241,7 +241,7 @@ def test_parameters_of_another_model_are_refused():
         steps.before(torch.optim.SGD([nn.Parameter(torch.ones(3))], lr=0.1))
 
 
-def test_weight_decay_does_not_move_what_is_frozen(tmp_path):
+def test_weight_decay_does_not_change_frozen_parameters(tmp_path):
     algorithm = everyone(to.fedbabu())
     params = over_grid(algorithm, tmp_path, 2, weight_decay=0.5, momentum=0.9)
     first = torch.cat([value.reshape(-1) for value in net().state_dict().values()])
@@ -251,7 +251,7 @@ def test_weight_decay_does_not_move_what_is_frozen(tmp_path):
         assert torch.equal(memory, first[16:])
 
 
-def test_running_statistics_are_refused_where_clients_remember_steps(tmp_path):
+def test_running_statistics_are_refused_with_client_corrections(tmp_path):
     algorithm = everyone(to.feddyn())
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
 
@@ -270,7 +270,7 @@ def test_running_statistics_are_refused_where_clients_remember_steps(tmp_path):
         mod(algorithm, tmp_path)(Message(content, 11, "train"), Context(0, 11, {}, RecordDict(), {}), app)
 
 
-def test_layers_are_known_by_the_names_of_their_arrays():
+def test_layers_are_recognised_by_array_names():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 2))
     state = ArrayRecord(model.state_dict())
     chosen = {kind: Arrays.of(to.fedper(personal=kind), state).personal for kind in ("head", "norms", "first")}

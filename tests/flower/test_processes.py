@@ -1,4 +1,4 @@
-"""The mod between a SuperLink and SuperNodes: a SuperNode and the ServerApp are killed, and the run goes on."""
+"""The mod with a SuperLink and SuperNodes as processes: a SuperNode and the ServerApp are killed, and the run continues."""
 
 # pyright: reportMissingImports=false
 
@@ -226,8 +226,8 @@ def remembered(folder: Path, run: Path, name: str) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("recipe", ["scaffold", "fedrep"])
-def test_a_super_node_and_the_server_app_are_killed_and_the_run_goes_on(tmp_path, recipe):
-    """A SuperNode without a key that starts again is a new node and a new client, whose memory begins anew."""
+def test_run_continues_after_kills_of_a_super_node_and_the_server_app(tmp_path, recipe):
+    """A restarted SuperNode without a key is a new node and a new client, with new state."""
     processes = Processes(tmp_path, recipe)
     try:
         processes.link()

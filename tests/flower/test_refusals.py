@@ -1,4 +1,4 @@
-"""Which algorithms run with a ClientApp, and what is said of the others; needs nothing of Flower."""
+"""Which algorithms run with a ClientApp, and the reasons of the others; without Flower."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[2]
         ),
     ],
 )
-def test_what_needs_more_is_refused_with_the_reason(algorithm, reason):
+def test_unsupported_pieces_are_refused_with_the_reason(algorithm, reason):
     with pytest.raises(ConfigurationError, match=f"{algorithm.name} does not run on a Flower grid: {reason}"):
         Rule(algorithm)
 
@@ -55,7 +55,7 @@ def test_what_needs_more_is_refused_with_the_reason(algorithm, reason):
         (to.fedavg(also=(to.aggregation.SecureSum(),)), "SecureSum asks clients for more after training"),
     ],
 )
-def test_what_no_mod_can_do_is_refused_on_both_sides(algorithm, reason):
+def test_pieces_unsupported_by_the_mod_are_refused_on_both_sides(algorithm, reason):
     with pytest.raises(ConfigurationError, match=f"{algorithm.name} does not run on a Flower grid: {reason}"):
         Rule(algorithm, mod=True)
 
@@ -79,7 +79,7 @@ def test_what_no_mod_can_do_is_refused_on_both_sides(algorithm, reason):
         ({"algorithm": to.fedau(), "max_norm": 0.0}, "max_norm: got 0.0"),
     ],
 )
-def test_bad_options_are_refused(options, message):
+def test_invalid_options_raise(options, message):
     with pytest.raises(ConfigurationError, match=message):
         Rule(**options)
 
@@ -111,7 +111,7 @@ def _table() -> str:
     return HEAD + "\n".join(_row(name) for name in ALGORITHMS) + "\n\n"
 
 
-def test_the_guide_lists_what_becomes_of_every_recipe():
+def test_guide_lists_every_recipe():
     assert _table() in GUIDE.read_text("utf-8"), "write the table again: python -m tests.flower.test_refusals"
 
 

@@ -1,4 +1,4 @@
-"""Algorithms of turnout over a grid of Flower: the same model as the coordinator alone, through restarts and failures."""
+"""Algorithms of turnout over a grid of Flower: the model of the coordinator alone, through restarts and failures."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_model_is_that_of_the_coordinator_alone_bit_for_bit(name, tmp_path):
+def test_model_equals_that_of_the_coordinator(name, tmp_path):
     algorithm, pace = CASES[name]
     run = rule(tmp_path, algorithm, pace=pace, requirement="required")
     result = run.start(OneProcess(NODES, app()), first(), num_rounds=6)
@@ -138,7 +138,7 @@ def test_the_model_is_that_of_the_coordinator_alone_bit_for_bit(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["fedau", "fedstaleweight"])
 @pytest.mark.parametrize("after", [1, 2, 5])
-def test_a_server_app_that_is_killed_goes_on(name, after, tmp_path):
+def test_killed_server_app_continues(name, after, tmp_path):
     algorithm, pace = CASES[name]
     run, grid = rule(tmp_path, algorithm, pace=pace), OneProcess(NODES, app())
     grid.kill_at(after)
@@ -166,7 +166,7 @@ Rule(to.fedau(), folder=sys.argv[1], min_nodes=4, poll=0.01).start(grid, first()
 """
 
 
-def test_a_process_that_is_killed_goes_on(tmp_path):
+def test_killed_process_continues(tmp_path):
     place = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     died = subprocess.run([sys.executable, "-c", _CHILD, str(tmp_path / "run")], env=place, check=False)
     assert died.returncode == -signal.SIGKILL
@@ -174,7 +174,7 @@ def test_a_process_that_is_killed_goes_on(tmp_path):
     assert torch.equal(vector(result.arrays), Alone(to.fedau(), to.pace.Rounds(), 6).run())
 
 
-def test_a_run_that_is_over_is_not_taken_further(tmp_path):
+def test_finished_run_does_not_continue(tmp_path):
     grid, run = OneProcess(NODES, app()), rule(tmp_path, to.fedau())
     result = run.start(grid, first(), num_rounds=2)
     asked = len(grid.sent)
@@ -184,7 +184,7 @@ def test_a_run_that_is_over_is_not_taken_further(tmp_path):
     assert torch.equal(vector(more.arrays), Alone(to.fedau(), to.pace.Rounds(), 4).run())
 
 
-def test_a_node_that_fails_is_left_alone_and_the_round_goes_on(tmp_path, caplog):
+def test_failed_node_is_skipped_and_the_round_continues(tmp_path, caplog):
     grid = OneProcess(NODES, app())
     grid.broken = {22}
     rule(tmp_path, to.fedau(), retry=3600).start(grid, first(), num_rounds=5)
@@ -193,7 +193,7 @@ def test_a_node_that_fails_is_left_alone_and_the_round_goes_on(tmp_path, caplog)
     assert "node 22: task 1 is lost: out of memory" in caplog.text
 
 
-def test_a_node_that_failed_is_asked_again_after_a_while(tmp_path):
+def test_failed_node_is_retried_later(tmp_path):
     grid = OneProcess(NODES, app())
     grid.broken = {22}
     looks = []
@@ -209,7 +209,7 @@ def test_a_node_that_failed_is_asked_again_after_a_while(tmp_path):
     assert [node for _, node in grid.sent].count(22) > 2
 
 
-def test_a_task_that_is_lost_is_not_sent_again(tmp_path):
+def test_lost_task_is_not_sent_again(tmp_path):
     grid = OneProcess(NODES, app())
     grid.broken = {22}
     rule(tmp_path, to.fedau(), retry=1e-9).start(grid, first(), num_rounds=5)
@@ -218,7 +218,7 @@ def test_a_task_that_is_lost_is_not_sent_again(tmp_path):
     assert 1 <= [node for _, node in grid.sent].count(22) <= tasks
 
 
-def test_a_silent_node_does_not_hold_up_a_round_with_a_deadline(tmp_path, monkeypatch):
+def test_silent_node_does_not_delay_a_round_with_a_deadline(tmp_path, monkeypatch):
     grid = OneProcess(NODES, app())
     grid.silent, looks = {44}, []
     grid.pulls = lambda: looks.append(1)
@@ -229,7 +229,7 @@ def test_a_silent_node_does_not_hold_up_a_round_with_a_deadline(tmp_path, monkey
     assert rows["num_participants"].to_pylist() == [3, 3, 3]
 
 
-def test_a_silent_node_loses_its_task_without_rounds(tmp_path, caplog):
+def test_silent_node_loses_its_task_in_a_buffer(tmp_path, caplog):
     grid = OneProcess(NODES, app())
     grid.silent = {44}
     run = rule(tmp_path, to.fedstaleweight(), pace=to.pace.Buffered(3), retry=3600)
@@ -237,7 +237,7 @@ def test_a_silent_node_loses_its_task_without_rounds(tmp_path, caplog):
     assert "node 44: task 3 is lost: it may have expired" in caplog.text
 
 
-def test_a_node_that_goes_away_and_comes_again_is_the_same_client(tmp_path):
+def test_reconnected_node_is_the_same_client(tmp_path):
     grid = OneProcess(NODES, app())
     looks = []
 
@@ -254,7 +254,7 @@ def test_a_node_that_goes_away_and_comes_again_is_the_same_client(tmp_path):
     assert 6 <= times[2] < 12
 
 
-def test_nodes_that_come_later_are_new_clients(tmp_path):
+def test_later_nodes_are_new_clients(tmp_path):
     grid = OneProcess(NODES, app())
     grid.there = {11, 22}
     grid.pulls = lambda: grid.there.add(44) if len(grid.sent) > 6 else None
@@ -262,7 +262,7 @@ def test_nodes_that_come_later_are_new_clients(tmp_path):
     assert to.load(tmp_path / "run").clients["name"].to_pylist() == ["11", "22", "44"]
 
 
-def test_the_first_task_waits_for_the_least_number_of_nodes(tmp_path):
+def test_first_task_waits_for_min_nodes(tmp_path):
     grid = OneProcess(NODES, app())
     grid.there, looks = {11}, []
 
@@ -287,7 +287,7 @@ def test_evaluations_are_called_and_recorded(tmp_path):
     assert to.load(tmp_path / "run").rounds["test_accuracy"].to_pylist() == [None, 0.2, None, 0.4, 0.5]
 
 
-def test_reports_read_the_folder_of_a_run(tmp_path):
+def test_reports_can_read_the_folder(tmp_path):
     def score(version: int, arrays: ArrayRecord) -> MetricRecord:
         del arrays
         return MetricRecord({"accuracy": version / 10})
@@ -304,12 +304,12 @@ def test_reports_read_the_folder_of_a_run(tmp_path):
     assert set(row.figures) >= {"num_participants", "seconds"}
 
 
-def test_the_mean_of_training_metrics_is_by_examples(tmp_path):
+def test_training_metrics_are_averaged_by_examples(tmp_path):
     result = rule(tmp_path, to.fedau()).start(OneProcess(NODES, app()), first(), num_rounds=1)
     assert dict(result.train_metrics_clientapp[1]) == {"num-steps": 3.0, "train_loss": 2.0}
 
 
-def test_configurations_come_with_the_round(tmp_path):
+def test_config_has_the_round(tmp_path):
     seen, made = [], app()
 
     def mod(message, context, call_next):
@@ -327,7 +327,7 @@ def test_configurations_come_with_the_round(tmp_path):
     ]
 
 
-def test_private_sums_are_noised_by_a_secret_and_keep_the_budget(tmp_path):
+def test_private_sums_use_a_secret_and_respect_the_budget(tmp_path):
     private = to.aggregation.PrivateSum(norm=1.0, noise_multiplier=1.0, cohort=4)
     algorithm = to.average_participating(also=(private,))
     one = rule(tmp_path / "one", algorithm).start(OneProcess(NODES, app()), first(), num_rounds=2)
@@ -341,14 +341,14 @@ def test_private_sums_are_noised_by_a_secret_and_keep_the_budget(tmp_path):
         rule(tmp_path / "three", small).start(OneProcess(NODES, app()), first(), num_rounds=5)
 
 
-def test_the_model_can_be_taken_from_the_folder(tmp_path):
+def test_model_can_be_loaded_from_the_folder(tmp_path):
     result = rule(tmp_path, to.fedau()).start(OneProcess(NODES, app()), first(), num_rounds=2)
     named = to.load(tmp_path / "run").state_dict()
     assert list(named) == ["weight", "bias", "batches"]
     assert torch.equal(vector(result.arrays), torch.cat([named[name].reshape(-1) for name in SHAPES]))
 
 
-def test_replies_that_cannot_be_used_end_the_run_with_the_reason(tmp_path, caplog):
+def test_invalid_replies_end_the_run_with_the_reason(tmp_path, caplog):
     run = rule(tmp_path, to.fedau(), examples="size", retry=0.001)
     with pytest.raises(Diverged, match="no report could be used"):
         run.start(OneProcess(NODES, app()), first(), num_rounds=20)

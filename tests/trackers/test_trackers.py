@@ -1,4 +1,4 @@
-"""Each tracker with its own package: what it wrote is read back. Packages that are not installed skip theirs."""
+"""Trackers with their own packages: what is written is read back. Trackers without an installed package are skipped."""
 
 import importlib
 import json
@@ -50,7 +50,7 @@ def cut_short(folder, tracker, after):
         RUN.run(folder, checkpoint_every=2, callbacks=[tracker, AfterRound(stop)])
 
 
-def test_a_tracker_gets_settings_rounds_and_the_summary(tmp_path):
+def test_tracker_receives_settings_rounds_and_the_summary(tmp_path):
     memory = Memory()
     result = RUN.run(tmp_path / "mine", callbacks=[memory])
     assert memory.config["rounds"] == ROUNDS
@@ -66,7 +66,7 @@ def test_a_tracker_gets_settings_rounds_and_the_summary(tmp_path):
     assert figures["test_accuracy"] == result.summary()["test_accuracy"]
 
 
-def test_a_run_that_goes_on_is_the_same_run(tmp_path):
+def test_resumed_run_is_the_same_tracked_run(tmp_path):
     cut_short(tmp_path, Memory(), after=3)
     again = Memory()
     RUN.run(tmp_path, resume=True, callbacks=[again])
@@ -74,14 +74,14 @@ def test_a_run_that_goes_on_is_the_same_run(tmp_path):
     assert sorted(again.rounds) == [3, 4]
 
 
-def test_a_damaged_note_of_the_run_is_refused(tmp_path):
+def test_damaged_run_identifier_is_refused(tmp_path):
     (tmp_path / "json.json").write_text("{}")
     with pytest.raises(CheckpointError, match=r"json.json names no run: delete it"):
         RUN.run(tmp_path, callbacks=[Memory()])
 
 
 @pytest.mark.parametrize("name", TRACKERS)
-def test_a_package_that_is_missing_names_its_extra(name, monkeypatch):
+def test_missing_package_names_its_extra(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ConfigurationError, match=rf"pip install 'turnout\[{name}\]'"):
         TRACKERS[name]()
