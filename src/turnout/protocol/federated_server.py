@@ -223,7 +223,7 @@ class FederatedServer:
         """Restore what `arrays` and `groups` returned, for the same number of clients.
 
         Raises:
-            ValueError: for a model or a slot with another shape or type.
+            ValueError: for a model or a slot with another shape or type, or with NaN or infinity.
         """
         device = self.federation.device
         slots = {}
@@ -233,7 +233,8 @@ class FederatedServer:
         params = _like(self.state.params, group("model")["params"], "params")
         self.state = ServerState(params, int(arrays["version"]), slots)
         models = group("models")
-        earlier = {version: models[str(version)].to(device) for version in arrays["versions"].tolist()}
+        versions = arrays["versions"].tolist()
+        earlier = {version: _like(params, models[str(version)], str(version)) for version in versions}
         self.models = earlier | {self.state.version: self.state.params}
         self.participations.restore(arrays)
         if self.influence is not None and "contributions" in arrays:  # checkpoints of earlier versions may lack it
@@ -244,6 +245,11 @@ class FederatedServer:
 
 
 def _like(fresh: torch.Tensor, saved: torch.Tensor, name: str) -> torch.Tensor:
-    """Return a saved tensor on the device of that before the first step, whose shape and type it must have."""
+    """Return a saved tensor on the device of that before the first step, whose shape and type it must have.
+
+    It must be finite if the fresh tensor is: a server step leads to no NaN or infinity. Some pieces start with infinity.
+    """
     check_form(saved, fresh, name)
+    if not saved.isfinite().all() and fresh.isfinite().all():
+        raise ValueError(f"{name}: got NaN or infinity, needed finite numbers")
     return saved.to(fresh.device)

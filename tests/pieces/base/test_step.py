@@ -15,10 +15,14 @@ from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
 from turnout.pieces.base import Aggregation, Guard, Server, Weighting
 from turnout.pieces.base.client_step import client_step
-from turnout.pieces.base.server_step import server_step
+from turnout.pieces.base.server_step import StepOverflows, server_step
 from turnout.pieces.guard import Clip
 from turnout.pieces.selection import ByAlignmentAndInexactness, ByGradientNorm
+from turnout.pieces.server_optimizer.adagrad import ServerAdagrad
+from turnout.pieces.server_optimizer.adam import ServerAdam
+from turnout.pieces.server_optimizer.amsgrad import ServerAmsgrad
 from turnout.pieces.server_optimizer.sgd import ServerSgd
+from turnout.pieces.server_optimizer.yogi import ServerYogi
 from turnout.pieces.weighting import DivideBySum
 from turnout.protocol.streaming import product_of_factors
 
@@ -135,6 +139,23 @@ def test_overflow_does_not_remain_in_the_server_state():
         state, _ = server_step(algorithm, state, report([0], torch.full((1, P), value)), known)
     assert state.slots["server"]["velocity"].tolist() == [1.5] * P
     assert torch.isfinite(state.params).all()
+
+
+@pytest.mark.parametrize(
+    "server", [ServerAdam(), ServerYogi(), ServerAdagrad(), ServerAmsgrad()], ids=lambda it: type(it).__name__
+)
+def test_update_whose_square_overflows_does_not_freeze_the_model(server):
+    """Divided by the root of an infinite second moment, this step and every later one is zero."""
+    algorithm, known = compose(server), federation(dtype=torch.float32)
+    state = algorithm.init(torch.zeros(P), known)
+    state, info = server_step(algorithm, state, report([0], torch.full((1, P), 1e25)), known)
+    assert info["num_dropped"] == 1
+    assert all(value.isfinite().all() for value in state.slots["server"].values())
+    with pytest.raises(StepOverflows):
+        server_step(algorithm, state, report([0], torch.full((1, P), 1e25)), known, refuses_overflow=True)
+    after, info = server_step(algorithm, state, report([0], torch.full((1, P), 1.0)), known)
+    assert info["num_dropped"] == 0
+    assert not torch.equal(after.params, state.params)
 
 
 def test_overflow_counts_as_a_round_of_dropped_reports():

@@ -48,4 +48,4 @@ class Server(Stateful):
 
     @abstractmethod
     def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
-        """Return new parameters ``[P]`` and the new state."""
+        """Return new parameters ``[P]`` and the new state. A step after which either holds NaN or infinity is not taken."""

@@ -21,7 +21,7 @@ def server_prepares(algorithm: Algorithm, state: ServerState, reports: Report, f
 
 
 class StepOverflows(ArithmeticError):
-    """Finite reports lead to a model that is not finite."""
+    """Finite reports lead to a model, or a state of the server's optimizer, that is not finite."""
 
 
 def server_step(
@@ -63,7 +63,7 @@ def server_step(
 _PIECE = 1 << 22  # numbers
 
 _Taken = tuple[ServerState, Info, bool, bool]
-"""The state after a step, its record, whether the new model is finite, and whether all reports were."""
+"""The state after a step, its record, whether model and optimizer's state are finite, and whether all reports were."""
 
 
 def _tried(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> _Taken | None:
@@ -101,11 +101,17 @@ def _emptied(
 
 
 def _read(after: ServerState, info: Info, sums: list[torch.Tensor]) -> _Taken:
-    """Look whether the new model and all sums are finite, and bring what is recorded along: this waits for a GPU."""
+    """Look whether the new model and all sums are finite, and bring what is recorded along: this waits for a GPU.
+
+    The state of the optimizer must be finite, too: where the square of a huge update is infinite, the step, which is divided
+    by its root, is zero, and so is every later one.
+    """
     if "update_norm" not in info:
         return after, info, True, True
+    vectors = [after.params, *(value for value in after.slots["server"].values() if value.is_floating_point())]
     # In pieces, because on a CPU a float64 sum first makes a float64 copy. All that is read of it is whether it is finite.
-    total = torch.stack([piece.sum(dtype=torch.float64) for piece in after.params.split(_PIECE)]).sum()
+    pieces = [piece.sum(dtype=torch.float64) for vector in vectors for piece in vector.flatten().split(_PIECE)]
+    total = torch.stack(pieces).sum()
     values = torch.stack([total, info["update_norm"].double(), *sums])
     values, weights = torch.cat([values, info["weights"]]).cpu().split([len(values), len(info["weights"])])
     info = info | {"update_norm": values[1], "weights": weights}
