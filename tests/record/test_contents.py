@@ -1,8 +1,12 @@
 """Folders of runs that people send each other may hold anything: each reader names the file and the field."""
 
+import hashlib
 import json
+import math
+import os
 import re
 import shutil
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +20,7 @@ import turnout as to
 from turnout import CheckpointError
 from turnout.comparison.folders import is_finished, load_record, ordered_names
 from turnout.comparison.sharing import running, standings
-from turnout.record import contents, tables
+from turnout.record import checkpoint, contents, tables
 from turnout.record.checkpoint import FILE
 from turnout.record.log import FILE as LOG
 from turnout.record.log import _packed
@@ -132,6 +136,35 @@ def test_tensors_of_a_checkpoint_that_are_no_such_tensors_are_named(sent, tmp_pa
     assert len(refused) >= 5
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize(
+    "pieces",
+    [(to.server.Adam(),), (to.weighting.Participation(3, average="exponential"), to.weighting.DivideByClients())],
+    ids=["optimizer", "weighting"],
+)
+def test_numbers_of_the_server_that_are_not_finite_are_named(tmp_path, pieces, value):
+    """The attack: a checkpoint with its own digests, whose optimizer, controls or memory poison every later step."""
+
+    def rounds(number):
+        algorithm = to.scaffold(to.Sgd(steps=1, lr=0.1), cohort_size=4, also=pieces)
+        return to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=number)
+
+    rounds(2).run(tmp_path)
+    tensors, facts = checkpoint.load(tmp_path)
+    names = [name for name, it in tensors.items() if name.startswith(("server.", "model/")) and it.is_floating_point()]
+    assert len(names) > 2
+    for name in names:
+        changed = tensors[name].clone()
+        changed.view(-1)[:1] = value
+        checkpoint.save(tmp_path, tensors | {name: changed}, facts)
+        with pytest.raises(
+            CheckpointError, match=rf"is damaged \(coordinator: {name.split('/')[1]}: got NaN or infinity"
+        ):
+            rounds(3).run(tmp_path, resume=True)
+    checkpoint.save(tmp_path, tensors, facts)
+    rounds(3).run(tmp_path, resume=True)
+
+
 def test_tasks_of_clients_that_do_not_exist_are_refused(copy):
     with safe_open(copy / FILE, framework="pt") as file:
         metadata = file.metadata()
@@ -229,6 +262,53 @@ def test_a_journal_whose_digest_fits_may_hold_anything(tmp_path):
         (tmp_path / LOG).write_bytes(_packed(whole._replace(table=table)))
         with pytest.raises(CheckpointError, match=f"{LOG} is damaged"):
             History.load(tmp_path)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_a_journal_that_expands_is_not_read(tmp_path, compression):
+    """The attack: an entry of a kilobyte whose zeros take all memory. Arrow has no limit for what it decompresses."""
+    table = pa.table({"round": pa.array([0] * (1 << 20))})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as stream:
+        stream.write_table(table)
+    content = 2 * sink.getvalue().to_pybytes()
+    digest = hashlib.sha256(content).digest()
+    (tmp_path / LOG).write_bytes(len(content).to_bytes(8, "little") + digest + content)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(CheckpointError, match=f"{LOG} is damaged .*its tables are compressed"):
+        History.load(tmp_path)
+    assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+def test_text_that_expands_in_a_column_that_is_no_text_is_not_read(copy):
+    rounds = pq.read_table(copy / "rounds.parquet")
+    text = pa.array(["x" * (1 << 24)] * len(rounds))
+    pq.write_table(rounds.append_column("test_text", text), copy / "rounds.parquet", compression="zstd")
+    del text
+    before = pa.total_allocated_bytes()
+    with pytest.raises(CheckpointError, match="its column 'test_text' is string, not double"):
+        load_record(copy)
+    assert pa.total_allocated_bytes() - before < 1 << 24
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_files_that_never_end_are_not_read(copy, kind):
+    """The attack: a folder from an archive with pipes and links to devices, which a reader would wait for for ever."""
+    for path in [*copy.iterdir(), copy / "SHA256SUMS", copy / LOG]:
+        content = path.read_bytes() if path.exists() else None
+        path.unlink(missing_ok=True)
+        os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+        refusals = []
+        for read in (load, load_record, lambda it: experiment(3).run(it, resume=True)):
+            refusals.append("")
+            with suppress(CheckpointError):  # not every reader needs every file
+                read(copy)
+                refusals.pop()
+        assert path.name.endswith(("previous.safetensors", "environment.json")) or refusals, path
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
 
 
 def test_columns_and_names_with_html_stay_text_in_tables_and_cards(copy):

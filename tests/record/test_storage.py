@@ -338,6 +338,152 @@ def test_a_folder_that_goes_away_ends_the_run_at_the_next_write(tmp_path, way):
         assert to.load(tmp_path / "mine").history.last_round == 3
 
 
+@pytest.mark.parametrize(("way", "jobs"), [("removed", 1), ("link", 1), ("link", 2)])
+def test_a_comparison_whose_folder_goes_away_between_two_runs_writes_nowhere_else(tmp_path, way, jobs):
+    folder, mine = tmp_path / "all", tmp_path / "mine"
+    mine.mkdir()
+    ended = []
+
+    def take_away(update):
+        if update.status == "done" and not ended:
+            folder.rename(tmp_path / "elsewhere")
+            if way == "link":
+                folder.symlink_to(mine)
+            ended.append(update)
+
+    def make(seed):
+        return replace(experiment(), seed=seed)
+
+    with pytest.raises(
+        lock.FolderGone, match=r"all was removed or replaced while its runs were going on.* put it back"
+    ):
+        to.compare({"one": make}, 5, folder, jobs=jobs, progress=take_away)
+    assert way == "link" or not folder.exists()
+    assert not list(mine.iterdir())
+    if way == "link":
+        folder.unlink()
+    (tmp_path / "elsewhere").rename(folder)
+    assert len(to.compare({"one": make}, 5, folder, jobs=1)) == 5
+
+
+@pytest.mark.parametrize("what", ["folder", "log"])
+def test_what_is_replaced_between_check_and_opening_is_not_written_through(tmp_path, monkeypatch, what):
+    """The attack: whoever may write in the parent, or in the folder, wins the race against the check."""
+    folder, mine = tmp_path / "run", tmp_path / "mine"
+    (mine / "history.journal").mkdir(parents=True) if what == "log" else mine.mkdir()
+    checked = lock.create
+
+    def late(path):
+        checked(path)
+        if (folder / "config.json").exists() and not (tmp_path / "elsewhere").exists():
+            if what == "folder":
+                folder.rename(tmp_path / "elsewhere")
+                folder.symlink_to(mine)
+            else:
+                (tmp_path / "elsewhere").touch()
+                (folder / "history.journal").symlink_to(mine / "config.json")
+
+    monkeypatch.setattr(lock, "create", late)
+    with pytest.raises(CheckpointError, match=r"was removed or replaced|cannot write .*history.journal"):
+        experiment().run(folder, checkpoint_every=1)
+    assert not (mine / "config.json").exists()
+    assert what == "log" or not list(mine.iterdir())
+
+
+def test_a_folder_that_is_replaced_while_a_file_is_written_gets_none(tmp_path):
+    folder, mine = tmp_path / "run", tmp_path / "mine"
+    (mine / ".parts").mkdir(parents=True)
+
+    def write(path):
+        folder.rename(tmp_path / "elsewhere")
+        folder.symlink_to(mine)
+        path.write_text("{}")
+
+    with lock.locked(folder):
+        storage.save(folder, {"settings.json": storage.json_writer({"seed": 0})})
+        with pytest.raises(lock.FolderGone):
+            storage.save(folder, {"settings.json": write})
+    assert not list(mine.glob("*.json"))
+
+
+def forked(function):
+    """Call a function in a forked child; whether it returned True."""
+    child = os.fork()
+    if not child:
+        status = 1
+        with suppress(BaseException):
+            status = 0 if function() else 1
+        os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_neither_holds_nor_releases_the_lock_of_its_parent(tmp_path):
+    """The attack: a loader of data, or code of a user, that forks in the midst of a run."""
+    folder = tmp_path / "run"
+
+    def is_refused():
+        with pytest.raises(lock.InUse, match="in use by the process that this one was forked from"):
+            storage.save(folder, {"x.json": storage.json_writer({})})
+        with pytest.raises(lock.InUse), lock.locked(folder):
+            pass
+        return lock.in_use(folder)
+
+    with lock.locked(folder):
+        assert forked(is_refused)
+        held = lock.locked(folder)
+        held.__enter__()
+        assert forked(lambda: held.__exit__(None, None, None) or True)  # as at the end of the block of its parent
+        assert not (folder / "x.json").exists()
+        assert (folder / ".lock").exists()
+        assert forked(is_refused)
+        storage.save(folder, {"x.json": storage.json_writer({})})
+        held.__exit__(None, None, None)
+    assert not (folder / ".lock").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_lock_ends_with_its_holder_and_not_with_a_child_that_outlives_it(tmp_path):
+    read, write = os.pipe()
+    with lock.locked(tmp_path):
+        child = os.fork()
+        if not child:
+            os.close(write)
+            os.read(read, 1)
+            os._exit(0)
+    try:
+        assert not lock.in_use(tmp_path)
+        with lock.locked(tmp_path):
+            pass
+    finally:
+        os.write(write, b"x")
+        os.waitpid(child, 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_run_that_goes_on_in_a_forked_process_ends_there(tmp_path):
+    """The attack: a callback forks and forgets to end the child."""
+    children = []
+
+    def fork(row):
+        if row["round"] == 2 and not children:
+            children.append(os.fork())
+
+    try:
+        experiment().run(tmp_path, checkpoint_every=1, callbacks=[AfterRound(fork)])
+    except lock.InUse:
+        os._exit(17)
+    except BaseException:
+        os._exit(18)
+    if children == [0]:
+        os._exit(19)
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 17
+    assert load_record(tmp_path).history.last_round == 3
+
+
 def test_a_run_stays_in_its_folder_where_code_of_users_changes_the_working_directory(tmp_path, monkeypatch):
     """The attack: pieces, callbacks and functions for data that call os.chdir, as many scripts do."""
     for name in ("here", "there"):

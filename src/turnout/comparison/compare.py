@@ -23,6 +23,7 @@ from turnout.core.checks import ConfigurationError, TurnoutError, check_seed, co
 from turnout.core.device import check_gpus
 from turnout.engine.hardware import num_processors
 from turnout.experiment import Experiment
+from turnout.record import outer
 from turnout.reporting.records import RunRecord
 from turnout.simulation.running import Interrupted, stops_on_signal
 
@@ -117,13 +118,19 @@ def perform_all(
         ConfigurationError: for numbers of jobs or threads below 1, or experiments that cannot be pickled.
         RunsFailed: where some runs failed, after all others have ended.
         Stopped: on Ctrl-C, after checkpoints were saved.
+        FolderGone: if `folder` was removed or replaced between two runs.
     """
     processes = check_runs(runs, resources)
     save_order(folder, [run.folder for run in runs])
     # All experiments with the first seed come first, so that finished runs compare all experiments.
     seeds = list(dict.fromkeys(run.seed for run in runs))
     queue = sorted(runs, key=lambda run: seeds.index(run.seed))
-    with display(len(runs), progress) as tell, Worker(folder, queue, tell) as worker, stops_on_signal() as stopped:
+    with (
+        outer.watched(folder),
+        display(len(runs), progress) as tell,
+        Worker(folder, queue, tell) as worker,
+        stops_on_signal() as stopped,
+    ):
         if resources.executor is not None:
             perform_in(Jobs(resources.executor, resources, folder), worker, stopped)
         elif processes > 1:

@@ -20,6 +20,7 @@ from turnout.comparison.processes import Processes
 from turnout.comparison.run import Resources, Run, Update, perform
 from turnout.comparison.sharing import WORKERS, Worker
 from turnout.core.signals import Flag
+from turnout.record import outer
 
 _ATTEMPTS = 3
 """Times that a run is submitted whose jobs are preempted or killed. Each resumes from the checkpoint of the one before."""
@@ -128,7 +129,7 @@ def _outcomes(job: Future[list[Update]], runs: list[Run]) -> list[Update]:
 
 def _job(packed: bytes, threads: int, folder: str, stop: str) -> list[Update]:
     """Perform the runs of a job, in a process of an executor."""
-    with Worker(Path(folder), pickle.loads(packed), lambda _: None) as worker:
+    with outer.watched(Path(folder)), Worker(Path(folder), pickle.loads(packed), lambda _: None) as worker:
         perform_in_sequence(worker, threads, _StopFile(Path(stop)))
         return worker.ended
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing.connection import wait
 from multiprocessing.synchronize import Event
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +24,7 @@ import torch
 from turnout.comparison.run import Run, Update, perform
 from turnout.core.signals import HANGUP
 from turnout.engine.allocator import keep_large_buffers
+from turnout.record import outer
 
 
 class Processes:
@@ -92,7 +94,7 @@ class _Process:
         self.device = device
         self.run: Run | None = None
         self.connection, end = _context().Pipe()
-        arguments = end, stop, threads, device, dict(os.environ)
+        arguments = end, stop, threads, device, dict(os.environ), outer.all_watched()
         self._process = _context().Process(target=_work, args=arguments, daemon=True)
         with _signals_blocked(), _main_hidden():
             self._process.start()
@@ -176,8 +178,16 @@ def _signals_blocked() -> Iterator[None]:
 _BLOCK, _SET = (getattr(signal, name, None) for name in ("SIG_BLOCK", "SIG_SETMASK"))
 
 
-def _work(connection: Any, stop: Event, threads: int, device: str | None, environment: dict[str, str]) -> None:
-    """Perform the runs that arrive, until the pipe is closed."""
+def _work(
+    connection: Any,
+    stop: Event,
+    threads: int,
+    device: str | None,
+    environment: dict[str, str],
+    folders: dict[Path, os.stat_result],
+) -> None:
+    """Perform the runs that arrive, until the pipe is closed; `folders` must stay in their places."""
+    outer.watch(folders)
     os.environ.clear()  # a fork server has the environment of the first comparison
     os.environ.update(environment)
     torch.set_num_threads(threads)

@@ -13,7 +13,7 @@ from turnout.comparison.run import Listener, Resources, Run
 from turnout.comparison.study import Study
 from turnout.core.checks import CheckpointError
 from turnout.experiment import Experiment
-from turnout.record import lock
+from turnout.record import lock, outer
 from turnout.reporting.grid import Search
 from turnout.reporting.range import Range
 from turnout.reporting.records import RunRecord, by_algorithm
@@ -52,7 +52,7 @@ def search(
     """
     _check_same(study, make)
     left = max(num_trials - len(study.points), 0)
-    with display(left * len(study.seeds), progress) as tell:
+    with outer.watched(study.folder), display(left * len(study.seeds), progress) as tell:
         # Other workers may run the same batch: `perform_all` divides its runs among them, and `_record` skips the trials
         # that another worker has recorded.
         while batch := _next(study, num_trials):

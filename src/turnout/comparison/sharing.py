@@ -18,7 +18,7 @@ from turnout.comparison.folders import load_record, ordered_names, rounds_of
 from turnout.comparison.run import Listener, Run, Update
 from turnout.core.checks import CheckpointError
 from turnout.core.system import move
-from turnout.record import checkpoint, contents, lock
+from turnout.record import checkpoint, contents, lock, outer
 from turnout.reporting.records import RunRecord
 
 WORKERS = ".workers"
@@ -86,8 +86,13 @@ class Worker:
         self._left.clear()
 
     def next(self) -> Run | None:
-        """Take the next run that no other process performs or has finished; None if there is none at the moment."""
+        """Take the next run that no other process performs or has finished; None if there is none at the moment.
+
+        Raises:
+            FolderGone: if the folder of the comparison was removed or replaced.
+        """
         for run in list(self._left):
+            outer.check(run.folder)
             # Two workers may both see that a folder is free. `perform` takes the lock; the later one reports the run as
             # "elsewhere", which puts it back into the queue (`tell`).
             if lock.in_use(run.folder):
@@ -134,7 +139,8 @@ class Worker:
         updates = list(map(asdict, self._running.values()))
         content = {"host": socket.gethostname(), "process": os.getpid(), "running": updates}
         part = self._path.with_suffix(".part")
-        with suppress(OSError):  # on a full disk the run fails with an error of its own
+        with suppress(OSError, outer.FolderGone):  # then, or on a full disk, the run fails with an error of its own
+            outer.check(self._path)
             self._path.parent.mkdir(exist_ok=True)
             part.write_text(json.dumps(content), encoding="utf-8")
             move(part, self._path)

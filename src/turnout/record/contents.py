@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -82,6 +83,16 @@ def damaged(source: object, why: object, instead: str = _REMEDY) -> CheckpointEr
         instead: the remedy that the message suggests.
     """
     return CheckpointError(f"{source} is damaged ({why}): {instead}")
+
+
+def check_regular(path: Path) -> None:
+    """Check that an existing path leads to a regular file. Reading a pipe or a device could take forever, or all memory.
+
+    Raises:
+        CheckpointError: if it does not.
+    """
+    if path.exists() and not path.is_file():
+        raise damaged(path, "it is not a regular file")
 
 
 def parse(text: bytes | str) -> dict[str, Any]:

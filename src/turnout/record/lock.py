@@ -1,4 +1,11 @@
-"""Lock the folder of a run against other processes, and detect that it was removed or replaced."""
+"""Lock the folder of a run against other processes, and detect that it was removed or replaced.
+
+POSIX lets anybody who may write in the parent of a folder replace it at any time. The log is therefore opened relative to a
+descriptor of the folder, which is that of the lock, and not through a link. Other files are written by libraries that take
+paths: they are checked before and after writing, and moved to their places only if nothing has changed. Windows does not let
+a folder be moved or removed while its lock is open, and has neither such descriptors nor O_NOFOLLOW: a link that replaces a
+file within the folder between check and opening is followed there.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +14,14 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from filelock import BaseFileLock, FileLock, Timeout
 
 from turnout.core.checks import CheckpointError
+from turnout.core.system import BINARY
+from turnout.record import outer
+from turnout.record.outer import FolderGone, is_same
 
 PARTS = ".parts"
 """The subfolder of files that are being written."""
@@ -19,16 +30,16 @@ PATIENCE = 600.0
 """Seconds that workers wait for each other to write common files, such as tables and a report."""
 
 _LOCK = ".lock"
+_files: dict[Path, BaseFileLock] = {}
+"""The locks that this process holds, by the path of the folder without links."""
 _locks: dict[Path, os.stat_result] = {}
-"""The lock files of this process, by the path of the folder as it was passed, and by its path without links."""
+"""Their files, by the path of the folder as it was passed, and by its path without links."""
+_inherited: set[Path] = set()
+"""The folders that the process from which this one was forked had locked then."""
 
 
 class InUse(CheckpointError):
     """Another process has locked the folder."""
-
-
-class FolderGone(CheckpointError):
-    """The folder of a run was removed or replaced during the run."""
 
 
 def create(folder: Path) -> None:
@@ -36,16 +47,56 @@ def create(folder: Path) -> None:
 
     Raises:
         FolderGone: if a folder that this process has locked was removed or replaced.
+        InUse: if this process was forked from one that had locked the folder.
     """
+    if not _inherited.isdisjoint((folder.absolute(), folder.resolve())):
+        raise InUse(f"{folder} is in use by the process that this one was forked from, which alone may write there")
+    _create(folder)
+
+
+def _create(folder: Path) -> None:
+    """Create a folder as `create` does."""
+    outer.check(folder)
     # By its own path and by that behind links: a link that has replaced the folder leads to another one.
     locks = [_locks[path] for path in (folder.absolute(), folder.resolve()) if path in _locks]
     if not locks:
         folder.mkdir(parents=True, exist_ok=True)
-    elif not all(_is(folder / _LOCK, lock) for lock in locks):
-        raise FolderGone(
-            f"{folder} was removed or replaced while the run was going on, so nothing more can be saved there: run again, "
-            "or put the folder back and resume"
-        )
+    elif not all(is_same(folder / _LOCK, lock) for lock in locks):
+        raise _gone(folder)
+
+
+def _gone(folder: Path) -> FolderGone:
+    """Return the error for a folder that is not the one that was locked."""
+    return FolderGone(
+        f"{folder} was removed or replaced while the run was going on, so nothing more can be saved there: run again, "
+        "or put the folder back and resume"
+    )
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a file in the folder of a run for reading and writing, without following a link; create it if it is missing.
+
+    Raises:
+        FolderGone: if this process has locked the folder, and it was removed or replaced.
+        OSError: for a link.
+    """
+    folder = path.parent
+    create(folder)
+    flags = os.O_RDWR | os.O_CREAT | BINARY | getattr(os, "O_NOFOLLOW", 0)
+    if os.open not in os.supports_dir_fd:
+        number = os.open(path, flags, 0o666)
+    else:
+        held = os.open(folder, os.O_RDONLY)
+        try:
+            lock = _locks.get(folder.absolute())
+            if lock is not None and not os.path.samestat(os.stat(_LOCK, dir_fd=held, follow_symlinks=False), lock):
+                raise _gone(folder)
+            number = os.open(path.name, flags, 0o666, dir_fd=held)
+        except FileNotFoundError:
+            raise _gone(folder) from None
+        finally:
+            os.close(held)
+    return os.fdopen(number, "r+b")
 
 
 @contextmanager
@@ -68,9 +119,9 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[bool]:
     """
     with writable([folder]):
         created = not folder.exists()
-        create(folder)
+        _create(folder)
         path, name = folder.resolve(), folder.absolute()
-        lock = FileLock(path / _LOCK, is_singleton=True)
+        lock, owner = _files.get(path) or FileLock(path / _LOCK), os.getpid()
         first = not lock.is_locked
         try:
             _acquire(lock, path / _LOCK, patience)
@@ -83,22 +134,53 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[bool]:
             return
     try:
         if first:
+            _files[path] = lock
             _locks[name] = _locks[path] = (path / _LOCK).stat()
+            _inherited.difference_update((path, name))
+            outer.check(folder)
             _clear(folder)
         yield created
     finally:
-        try:
-            if first:
-                file = _locks.pop(path, None)
-                _locks.pop(name, None)
-                if file is not None and _is(path / _LOCK, file):
-                    (path / _LOCK).unlink()
-                    if created:
-                        path.rmdir()
-        except OSError:  # files are left in the folder, or the system does not remove one that is open
-            pass
-        finally:
-            lock.release()
+        if os.getpid() == owner:  # the lock is not that of a child which was forked meanwhile
+            _release(lock, path, name, first, created)
+
+
+def _release(lock: BaseFileLock, path: Path, name: Path, first: bool, created: bool) -> None:
+    """Release a lock, and remove its file and the folder if it was created and is empty."""
+    try:
+        if first:
+            _files.pop(path, None)
+            file = _locks.pop(path, None)
+            _locks.pop(name, None)
+            if file is not None and is_same(path / _LOCK, file):
+                (path / _LOCK).unlink()
+                if created:
+                    path.rmdir()
+    except OSError:  # files are left in the folder, or the system does not remove one that is open
+        pass
+    finally:
+        lock.release()
+
+
+def _forget() -> None:
+    """In a process that was forked, hold none of the locks of its parent.
+
+    Descriptors are closed and not unlocked, which would unlock them for the parent, too: its lock ends with the parent then,
+    and not with a child that lives longer.
+    """
+    for lock in _files.values():
+        context = lock._context  # filelock itself does the same since version 4
+        if context.lock_file_fd is not None:
+            with suppress(OSError):
+                os.close(context.lock_file_fd)
+            context.lock_file_fd, context.lock_counter = None, 0
+    _inherited.update(_locks)
+    _files.clear()
+    _locks.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def in_use(folder: Path) -> bool:
@@ -124,17 +206,10 @@ def _acquire(lock: BaseFileLock, path: Path, patience: float) -> None:
     for _ in range(100):
         lock.acquire(timeout=patience, poll_interval=0.02)
         number = lock._context.lock_file_fd  # the locked file; there is no public attribute
-        if lock.lock_counter > 1 or number is None or _is(path, os.fstat(number)):
+        if lock.lock_counter > 1 or number is None or is_same(path, os.fstat(number)):
             return
         lock.release()
     raise Timeout(str(path))
-
-
-def _is(path: Path, file: os.stat_result) -> bool:
-    """Return True if a path leads to this file."""
-    with suppress(OSError):
-        return os.path.samestat(path.stat(), file)
-    return False
 
 
 def _clear(folder: Path) -> None:

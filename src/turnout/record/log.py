@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from turnout.core.checks import CheckpointError
 from turnout.core.system import flush
-from turnout.record import lock
+from turnout.record import contents, lock
 from turnout.record.schema import PARTICIPATION_COLUMNS, ROUND_COLUMNS
-from turnout.record.tables import check, concatenated, damaged, schema_of
+from turnout.record.tables import check, concatenated, damaged, read_stream, schema_of
 
 FILE = "history.journal"
 """The file of the log in the folder of a run."""
@@ -148,9 +148,7 @@ class Log:
                     f"{path} is a link, and runs write within their folder: put the file in its place"
                 )
             try:
-                lock.create(path.parent)
-                path.touch()
-                with path.open("r+b") as file:
+                with lock.open_file(path) as file:
                     file.seek(self._end)
                     file.truncate()
                     file.write(content)
@@ -223,6 +221,7 @@ def _entries(path: Path) -> Iterator[tuple[Rounds, int]]:
     """Yield all complete entries of a file, each with the position of its end."""
     if not path.exists():
         return
+    contents.check_regular(path)
     last = 0
     with path.open("rb") as file:
         while (entry := _next(path, file)) is not None:
@@ -246,7 +245,7 @@ def _next(path: Path, file: BinaryIO) -> Rounds | None:
         )
     try:
         source = pa.BufferReader(tables)
-        entry = Rounds(*(pa.ipc.open_stream(source).read_all() for _ in Rounds._fields))
+        entry = Rounds(*(read_stream(source) for _ in Rounds._fields))
         for part in entry:
             part.validate(full=True)
     except (OSError, ValueError, pa.ArrowException) as error:

@@ -70,6 +70,7 @@ def save(folder: Path, writers: Mapping[str, Write], previous: Mapping[str, str]
             for name, write in writers.items():
                 _write(parts[name], write)
                 digests[name] = [digest(parts[name])]
+            create(folder)  # again: it may have been replaced while they were written
             _move_all(folder, parts, digests, previous or {})
         finally:
             shutil.rmtree(folder / PARTS, ignore_errors=True)
@@ -118,6 +119,7 @@ def check(path: Path) -> None:
     Raises:
         CheckpointError: if the file or the list is damaged.
     """
+    contents.check_regular(path)
     if path.exists() and not _matches(path):
         raise CheckpointError(
             f"{path} is damaged (its digest is not the one in {DIGESTS}): restore it from a copy, or run again"
@@ -141,6 +143,7 @@ def read_json(path: Path, instead: str, form: type[contents.Contents] | None = N
         CheckpointError: if it is missing or damaged, or if a field is missing or invalid.
     """
     try:
+        contents.check_regular(path)
         text = path.read_bytes()
         check(path)
         value = contents.parse(text)
@@ -185,6 +188,7 @@ def _digests(folder: Path) -> dict[str, list[str]]:
     """Return the listed digests by file: one each, or two for a file that is being replaced."""
     digests: dict[str, list[str]] = {}
     path = folder / DIGESTS
+    contents.check_regular(path)
     for line in path.read_bytes().splitlines() if path.exists() else ():
         match = _LINE.fullmatch(line)
         if match is None:
@@ -210,5 +214,7 @@ def _write(part: Path, write: Write) -> None:
     part.touch(exist_ok=False)
     mode = part.stat().st_mode
     write(part)
+    if part.is_symlink():
+        raise OSError(f"{part} was replaced by a link")
     part.chmod(mode)
     sync(part)

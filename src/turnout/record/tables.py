@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ def read(path: Path, types: Types) -> pa.Table:
     try:
         storage.check(path)
         file = pq.ParquetFile(path, page_checksum_verification=True)
+        _check_types(path, file.schema_arrow, types, may_be_null=False)  # before text expands that nobody asks for
         if 8 * file.metadata.num_rows * file.metadata.num_columns > memory_bytes():  # which a few bytes may say
             raise damaged(path, f"it has {file.metadata.num_rows:,} rows, more than there is memory for")
         table = file.read()
@@ -57,6 +59,35 @@ def read(path: Path, types: Types) -> pa.Table:
         raise damaged(path, str(error)) from error
     check(path, table, types)
     return table
+
+
+def read_stream(source: pa.NativeFile) -> pa.Table:
+    """Read an Arrow stream, and leave the source at its end.
+
+    Raises:
+        ValueError: for compressed buffers, a few bytes of which may expand to more than there is memory for. None are written
+            here, and Arrow has no limit for them.
+    """
+    start = source.tell()
+    for message in pa.ipc.MessageReader.open_stream(source):
+        if message.type not in ("schema", "record batch") or _is_compressed(message.metadata.to_pybytes()):
+            raise ValueError("its tables are compressed")
+    source.seek(start)
+    return pa.ipc.open_stream(source).read_all()
+
+
+def _is_compressed(message: bytes) -> bool:
+    """Return whether a message of Arrow, as a FlatBuffer, has the field ``RecordBatch.compression``."""
+
+    def field(table: int, number: int) -> int:
+        """Return the position of a field, 0 for a missing one; the table begins with the distance from its list of fields."""
+        fields = table - struct.unpack_from("<i", message, table)[0]
+        is_listed = 4 + 2 * number < struct.unpack_from("<H", message, fields)[0]
+        offset = struct.unpack_from("<H", message, fields + 4 + 2 * number)[0] if is_listed else 0
+        return table + offset if offset else 0
+
+    header = field(struct.unpack_from("<I", message, 0)[0], 2)
+    return field(header + struct.unpack_from("<I", message, header)[0], 3) != 0
 
 
 def check(path: Path, table: pa.Table, types: Types, *, may_be_null: bool = False) -> None:
@@ -73,14 +104,22 @@ def check(path: Path, table: pa.Table, types: Types, *, may_be_null: bool = Fals
     Raises:
         CheckpointError: naming the file and the column.
     """
-    for name in {*types, *table.column_names}:
-        if (number := table.column_names.count(name)) != 1:
+    _check_types(path, table.schema, types, may_be_null)
+    for name in _NUMBERS:
+        if name not in table.column_names:
+            continue
+        if table[name].null_count or table[name].to_numpy().min(initial=0) < 0:
+            raise damaged(path, f"its column {name!r} holds nulls, or numbers below 0")
+
+
+def _check_types(path: Path, schema: pa.Schema, types: Types, may_be_null: bool) -> None:
+    """Check the names and types of columns as `check` does."""
+    for name in {*types, *schema.names}:
+        if (number := schema.names.count(name)) != 1:
             raise damaged(path, f"it has {number or 'no'} column{'s' * (number > 1)} {name!r}")
-        actual, needed = table.schema.field(name).type, types.get(name, pa.float64())
+        actual, needed = schema.field(name).type, types.get(name, pa.float64())
         if actual != needed and not (may_be_null and pa.types.is_null(actual)):
             raise damaged(path, f"its column {name!r} is {actual}, not {needed}")
-        if name in _NUMBERS and (table[name].null_count or table[name].to_numpy().min(initial=0) < 0):
-            raise damaged(path, f"its column {name!r} holds nulls, or numbers below 0")
 
 
 def damaged(path: str | Path, why: str) -> CheckpointError:
