@@ -1,5 +1,6 @@
 """A one-time code makes one client, also where two newcomers use it at the same moment."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from turnout.deployment.server.enrolment import Enrolment
 from turnout.deployment.server.entries import Entry
 from turnout.deployment.server.event import Event
+from turnout.deployment.server.process import new_codes
 from turnout.deployment.server.store import Store
 
 
@@ -50,3 +52,20 @@ def test_the_code_that_a_client_used_is_the_one_that_is_marked(folder: Path) -> 
     made = Enrolment(again, max_clients=5, needs_code=True, over=lambda: None)
     assert [made.admit(asks(f"token of {code}", code), set()) is None for code in "abc"] == [True, False, True]
     again.close()
+
+
+def test_codes_go_neither_through_a_link_nor_to_a_file_that_others_can_read(tmp_path: Path) -> None:
+    """The attack: whoever may write in the parent makes the folder first, with a `codes.txt` of their own."""
+    mine, path = tmp_path / "mine", tmp_path / "run" / "codes.txt"
+    mine.write_text("mine")
+    path.parent.mkdir()
+    store: Any = SimpleNamespace(folder=path.parent, codes=dict, add_codes=lambda _: None)
+    options: Any = SimpleNamespace(enrolment="codes", max_clients=3)
+    for make in (lambda: path.symlink_to(mine), path.touch):
+        path.unlink(missing_ok=True)
+        make()
+        codes = new_codes(store, options)
+        assert path.read_text().split() == codes
+        assert path.stat().st_mode & 0o077 == 0 or os.name == "nt"
+        assert not path.is_symlink()
+    assert mine.read_text() == "mine"

@@ -1,11 +1,15 @@
 """Traces of who was there: a client is in the rounds for which it could have been chosen."""
 
+import errno
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from turnout.deployment.server.replay import Visits
+from turnout.core.checks import CheckpointError
+from turnout.deployment.server import replay
+from turnout.deployment.server.replay import Visits, write_trace
 
 
 def entry(kind: str, time: float) -> Any:
@@ -27,3 +31,25 @@ def test_a_client_that_leaves_is_in_no_later_round(running: bool, after: int, st
     driver.version = after
     visits.note(driver, entry("leave", 9.0), nothing, version=3, running=running)  # type: ignore[arg-type]
     assert visits.stays == [(7, 0.0, 9.0, *stay)]
+
+
+def test_a_disk_that_is_full_leaves_the_traces_from_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    visits = SimpleNamespace(tasks=[(0, 2.0)], stays=[(0, 0.0, 9.0, 0, 3)])
+    driver = SimpleNamespace(
+        setting=SimpleNamespace(pace=SimpleNamespace(steps_are_rounds=False)), roster=SimpleNamespace(num_clients=1)
+    )
+    replayed: Any = SimpleNamespace(driver=driver, seconds=9.0, visits=visits)
+    paths, _ = write_trace(replayed, tmp_path)
+    before, write = [path.read_text() for path in paths], replay._write
+
+    def full(path: Path, **options: Any) -> None:
+        if "speed" in path.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, **options)
+
+    monkeypatch.setattr(replay, "_write", full)
+    visits.stays = [(0, 0.0, 5.0, 0, 2)]
+    with pytest.raises(CheckpointError, match="No space left"):
+        write_trace(replayed, tmp_path)
+    assert [path.read_text() for path in paths] == before
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in paths}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,7 @@ def _write_trace(
         is_declared: True if the server had no data and knew their shape.
     """
     from turnout.deployment.server.replay import write_trace
+    from turnout.record.storage import replace_files
 
     paths, recorded = write_trace(again, folder, seconds_per_round)
     config = folder / "simulation.json"
@@ -84,7 +86,8 @@ def _write_trace(
     lacks_data = is_declared and table.get("data", {}).get("name", "declared") == "declared"
     if lacks_data:
         simulated.pop("data", None)
-    config.write_text(json.dumps(simulated, indent=2) + "\n")
+    text = json.dumps(simulated, indent=2) + "\n"
+    replace_files({config: partial(Path.write_text, data=text, encoding="utf-8")})
     for path in (*paths, config):
         typer.echo(str(path))
     command = f"turnout run --config {config}"

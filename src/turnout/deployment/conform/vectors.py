@@ -39,6 +39,7 @@ from turnout.protocol.secure.client import sealed
 from turnout.protocol.secure.masks import agree, expand, public
 from turnout.protocol.secure.messages import commitment
 from turnout.protocol.survey import FIRST_TASK
+from turnout.record.storage import replace_files
 
 README = """# Test vectors of the protocol
 
@@ -67,8 +68,10 @@ def write(
         models: runs whose updates are computed, by name. The first of them is also served, and the exchanges recorded.
         secure: a run with a secure sum of at least three clients.
         surveys: a run whose one client has test examples.
+
+    Raises:
+        CheckpointError: if they cannot be written; earlier files are unchanged then.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     contents = {
         "random.json": _random(),
         "training.json": {name: _training(run) for name, run in models.items()},
@@ -77,10 +80,11 @@ def write(
         "surveys.json": _surveys(surveys),
         "primitives.json": _primitives(),
     }
-    for name, value in contents.items():
-        (folder / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(README, encoding="utf-8")
-    return [*(folder / name for name in contents), folder / "README.md"]
+    texts = {name: json.dumps(value, indent=1) + "\n" for name, value in contents.items()} | {"README.md": README}
+    replace_files(
+        {folder / name: partial(Path.write_text, data=text, encoding="utf-8") for name, text in texts.items()}
+    )
+    return [folder / name for name in texts]
 
 
 def _unsigned(value: int) -> str:

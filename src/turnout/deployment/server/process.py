@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ from turnout.deployment.wire.data_shape import DataShape
 from turnout.deployment.wire.format import PROTOCOL
 from turnout.deployment.wire.surveys import manifest_of
 from turnout.record.lock import FolderGone
+from turnout.record.storage import replace_files
 
 log = logging.getLogger("turnout.server")
 
@@ -192,7 +195,8 @@ class Server:
     def _note_address(self, url: str) -> None:
         """Write the address of the server, as seen from this machine, for the commands of its administrator."""
         url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-        self.store.until_done(lambda: (self.folder / ADDRESS_FILE).write_text(f"{url}\n", encoding="utf-8"))
+        path, write = self.folder / ADDRESS_FILE, partial(Path.write_text, data=f"{url}\n", encoding="utf-8")
+        self.store.until_done(lambda: replace_files({path: write}))
 
 
 def make(folder: Path) -> None:
@@ -213,8 +217,9 @@ def new_codes(store: Store, options: Options) -> list[str]:
         return []
     codes = [secrets.token_urlsafe(12) for _ in range(min(options.max_clients or 1000, 1000))]
     path = store.folder / "codes.txt"
-    path.touch(mode=0o600)
-    path.write_text("\n".join(codes) + "\n")
+    path.unlink(missing_ok=True)  # whatever it is: codes go neither through a link nor to a file that others can read
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write("\n".join(codes) + "\n")
     store.add_codes([hashed(code) for code in codes])
     return codes
 

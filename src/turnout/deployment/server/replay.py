@@ -6,6 +6,7 @@ import csv
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from turnout.protocol.pace import BoundRounds
 from turnout.protocol.survey import FIRST_TASK, ClosedSurvey
 from turnout.record import checkpoint
 from turnout.record.contents import restoring
+from turnout.record.storage import replace_files
 
 _OF_THE_PACE = ("taken", "late", OVER)  # outcomes that the pace of a simulation causes itself
 
@@ -195,15 +197,22 @@ def write_trace(
 
     Returns:
         The paths of the tables, and the settings of a simulation of these clients.
+
+    Raises:
+        CheckpointError: if they cannot be written; earlier tables are unchanged then.
     """
     rounds = replayed.driver.setting.pace.steps_are_rounds
     if seconds_per_round is not None:
         positive("seconds_per_round", seconds_per_round)
     length = seconds_per_round or max(replayed.seconds / 100, 1e-3)
-    folder.mkdir(parents=True, exist_ok=True)
     trace, speed = folder / "trace.csv", folder / "speed.csv"
-    _write(trace, ("client", "from", "to"), list(_stays(replayed.visits, None if rounds else length)))
-    _write(speed, ("client", "compute"), _durations(replayed))
+    stays = list(_stays(replayed.visits, None if rounds else length))
+    replace_files(
+        {
+            trace: partial(_write, names=("client", "from", "to"), rows=stays),
+            speed: partial(_write, names=("client", "compute"), rows=_durations(replayed)),
+        }
+    )
     population: dict[str, Any] = {"speed": {"kind": "recorded", "table": str(speed)}}
     if not rounds:
         population["seconds_per_round"] = length
