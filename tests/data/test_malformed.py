@@ -3,7 +3,9 @@
 import gzip
 import json
 import pickle
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -227,6 +229,29 @@ def test_compressed_table_respects_the_size_limit(tmp_path, kind, monkeypatch):
     with pytest.raises(
         DataError, match=r"it has .* bytes and would unpack to .* or more, needed at most .*unpack it first"
     ):
+        read_table_file(path)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "categories"])
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_a_batch_that_expands_is_refused_by_its_headers(tmp_path, monkeypatch, compression, kind):
+    """The attack: a table of one batch, which Arrow decompresses as a whole before its size can be looked at."""
+    zeros = pa.array(np.zeros(1 << 20)) if kind == "numbers" else pa.array(["x" * (1 << 20)]).dictionary_encode()
+    path = tmp_path / "bomb.feather"
+    feather.write_feather(pa.table({"a": zeros}), str(path), compression=compression, chunksize=1 << 20)
+    assert len(read_table_file(path)) == len(zeros)
+    del zeros
+    monkeypatch.setattr("turnout.data.reading.UNPACKED_BYTES", 100_000)
+    monkeypatch.setattr("turnout.data.reading.UNPACKED_RATIO", 1)
+    opened = pa.ipc.open_file
+
+    @contextmanager
+    def headers_alone(source):
+        with opened(source) as reader:
+            yield SimpleNamespace(schema=reader.schema, num_record_batches=reader.num_record_batches)
+
+    monkeypatch.setattr(pa.ipc, "open_file", headers_alone)
+    with pytest.raises(DataError, match=r"would unpack to .* or more"):
         read_table_file(path)
 
 

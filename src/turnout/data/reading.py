@@ -151,6 +151,8 @@ def _read_feather(path: Path) -> Iterator[pa.RecordBatch | pa.Schema]:
     """Yield the schema of an Arrow or Feather file, then its rows."""
     from pyarrow import feather
 
+    from turnout.core.arrow import decompressed_bytes_of_file
+
     with path.open("rb") as file:
         of_version_1 = file.read(4) == b"FEA1"
     if of_version_1:  # never compressed
@@ -159,6 +161,9 @@ def _read_feather(path: Path) -> Iterator[pa.RecordBatch | pa.Schema]:
         yield from table.to_batches()
         return
     with pa.OSFile(str(path)) as source, pa.ipc.open_file(source) as reader:
+        with pa.memory_map(str(path)) as mapped:  # before a batch is decompressed, which has no limit
+            if (size := decompressed_bytes_of_file(mapped)) > most_bytes(path):
+                raise too_large(path, size)
         yield reader.schema
         for i in range(reader.num_record_batches):
             batch = reader.get_batch(i)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from turnout.core.arrow import decompressed_bytes
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.core.system import memory_bytes
 from turnout.record import storage
@@ -70,24 +70,10 @@ def read_stream(source: pa.NativeFile) -> pa.Table:
     """
     start = source.tell()
     for message in pa.ipc.MessageReader.open_stream(source):
-        if message.type not in ("schema", "record batch") or _is_compressed(message.metadata.to_pybytes()):
+        if decompressed_bytes(message) is not None:
             raise ValueError("its tables are compressed")
     source.seek(start)
     return pa.ipc.open_stream(source).read_all()
-
-
-def _is_compressed(message: bytes) -> bool:
-    """Return whether a message of Arrow, as a FlatBuffer, has the field ``RecordBatch.compression``."""
-
-    def field(table: int, number: int) -> int:
-        """Return the position of a field, 0 for a missing one; the table begins with the distance from its list of fields."""
-        fields = table - struct.unpack_from("<i", message, table)[0]
-        is_listed = 4 + 2 * number < struct.unpack_from("<H", message, fields)[0]
-        offset = struct.unpack_from("<H", message, fields + 4 + 2 * number)[0] if is_listed else 0
-        return table + offset if offset else 0
-
-    header = field(struct.unpack_from("<I", message, 0)[0], 2)
-    return field(header + struct.unpack_from("<I", message, header)[0], 3) != 0
 
 
 def check(path: Path, table: pa.Table, types: Types, *, may_be_null: bool = False) -> None:
