@@ -108,14 +108,15 @@ def _read(after: ServerState, info: Info, sums: list[torch.Tensor]) -> _Taken:
     """
     if "update_norm" not in info:
         return after, info, True, True
-    vectors = [after.params, *(value for value in after.slots["server"].values() if value.is_floating_point())]
+    state = [value for value in after.slots["server"].values() if value.is_floating_point() and value.numel()]
+    extremes = [extreme.double() for value in state for extreme in value.aminmax()]
     # In pieces, because on a CPU a float64 sum first makes a float64 copy. All that is read of it is whether it is finite.
-    pieces = [piece.sum(dtype=torch.float64) for vector in vectors for piece in vector.flatten().split(_PIECE)]
-    total = torch.stack(pieces).sum()
-    values = torch.stack([total, info["update_norm"].double(), *sums])
+    total = torch.stack([piece.sum(dtype=torch.float64) for piece in after.params.split(_PIECE)]).sum()
+    values = torch.stack([info["update_norm"].double(), total, *extremes, *sums])
     values, weights = torch.cat([values, info["weights"]]).cpu().split([len(values), len(info["weights"])])
-    info = info | {"update_norm": values[1], "weights": weights}
-    return after, info, bool(values[0].isfinite()), bool(values[2:].isfinite().all())
+    info = info | {"update_norm": values[0], "weights": weights}
+    of_step, of_reports = values.isfinite().split([2 + len(extremes), len(sums)])
+    return after, info, bool(of_step[1:].all()), bool(of_reports.all())
 
 
 def _step(
