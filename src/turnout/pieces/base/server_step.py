@@ -108,15 +108,18 @@ def _read(after: ServerState, info: Info, sums: list[torch.Tensor]) -> _Taken:
     """
     if "update_norm" not in info:
         return after, info, True, True
-    state = [value for value in after.slots["server"].values() if value.is_floating_point() and value.numel()]
-    extremes = [extreme.double() for value in state for extreme in value.aminmax()]
+    state = [value for value in after.slots["server"].values() if value.is_floating_point()]
+    totals = [value.sum().double() for value in state]
     # In pieces, because on a CPU a float64 sum first makes a float64 copy. All that is read of it is whether it is finite.
     total = torch.stack([piece.sum(dtype=torch.float64) for piece in after.params.split(_PIECE)]).sum()
-    values = torch.stack([info["update_norm"].double(), total, *extremes, *sums])
+    values = torch.stack([info["update_norm"].double(), total, *totals, *sums])
     values, weights = torch.cat([values, info["weights"]]).cpu().split([len(values), len(info["weights"])])
     info = info | {"update_norm": values[0], "weights": weights}
-    of_step, of_reports = values.isfinite().split([2 + len(extremes), len(sums)])
-    return after, info, bool(of_step[1:].all()), bool(of_reports.all())
+    finite = values.isfinite()
+    of_state, of_reports = finite[2:].split([len(state), len(sums)])
+    # A sum that is not finite may be one of finite numbers.
+    good_state = bool(of_state.all()) or all(bool(value.isfinite().all()) for value in state)
+    return after, info, bool(finite[1]) and good_state, bool(of_reports.all())
 
 
 def _step(
