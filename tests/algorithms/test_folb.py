@@ -95,7 +95,7 @@ def test_selection_replaces_the_default():
 
 @dataclass(frozen=True)
 class Warm(Weighting):
-    """A weighting of one's own that reads what nobody here sends."""
+    """A user-defined weighting that reads a value that no client sends."""
 
     needs = ("temperature",)
 

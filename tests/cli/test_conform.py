@@ -37,7 +37,7 @@ ALL = bool(os.environ.get("TURNOUT_CONFORM"))
 
 
 def trial(module, scenarios):
-    """What is found about a client, by rule; None is nothing."""
+    """Return the findings about a client by rule, or None."""
     command = f"{NODE} {QUICK} {module.as_uri()} {{url}} {{data}} {{state}}"
     return dict(tried(*trial_of(), command, seconds=30, scenarios=scenarios))
 

@@ -87,7 +87,7 @@ def mine(tmp_path_factory):
 
 
 def sent(settings, experiment, engine=None):
-    """What the server answers to a question about its run, as it arrives."""
+    """Return the server's description of its run as received."""
     setting = SimpleNamespace(
         algorithm=experiment.algorithm,
         seed=experiment.seed,

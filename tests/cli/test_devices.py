@@ -16,7 +16,7 @@ Turnout = Callable[..., Any]
 
 
 def settings(device: str) -> Any:
-    """Settings of a run on a device, without the check that it is there."""
+    """Return settings of a run on a device, without checking that it exists."""
     return SimpleNamespace(numbers=lambda: {"device": device})
 
 

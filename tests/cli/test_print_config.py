@@ -135,7 +135,7 @@ def test_dry_run_of_several_runs_shows_common_and_different_settings(turnout, sm
 
 
 def _row(shown: str, name: str) -> str:
-    """What stands behind a name in a table."""
+    """Return the value of a row of a table."""
     line = next(line.strip() for line in shown.splitlines() if line.strip().startswith(f"{name} "))
     return line.removeprefix(name).strip()
 

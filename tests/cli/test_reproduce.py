@@ -69,7 +69,7 @@ def _declarations(tmp_path: Path) -> None:
 
 @pytest.fixture
 def made(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> Turnout:
-    """Calls ``turnout reproduce made.toml`` with what is given, in one process."""
+    """Call ``turnout reproduce made.toml`` with the given arguments, in one process."""
     monkeypatch.setenv("TURNOUT_DATA", "nowhere")
     Path("made.toml").write_text(FILE)
     return lambda *arguments: turnout("reproduce", "made.toml", "--jobs", 1, *arguments)

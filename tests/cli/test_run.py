@@ -152,7 +152,7 @@ def test_ctrl_c_saves_and_explains_how_to_resume(tmp_path: Path, turnout: Turnou
 
 
 def on_terminal(terminal: str, arguments: Sequence[str]) -> None:
-    """Run the command line on a terminal of its own, of which a child of a test is told the path."""
+    """Run the command line on its own terminal, whose path a child process receives."""
     os.setsid()
     opened = os.open(terminal, os.O_RDWR)  # the first one that a session opens is its own
     for number in (0, 1, 2):

@@ -78,7 +78,7 @@ def test_run_with_a_recipe_from_a_file_resumes(
 
 @pytest.fixture(params=["algorithm", "data"])
 def sent(request: pytest.FixtureRequest, turnout: Callable[..., Any], small: tuple[str, ...], tmp_path: Path) -> Path:
-    """The folder of a run, sent by somebody who had it name a file that leaves a mark where it is run."""
+    """Return a run folder from another source that names a file, which leaves a mark if it is executed."""
     folder = tmp_path / "sent"
     assert turnout("run", "--rounds", "2", *small, "--quiet", "--folder", folder).exit_code == 0
     (folder / "evil.py").write_text(

@@ -45,7 +45,7 @@ def _refuse_open(*paths: Any) -> None:
 
 
 def _take_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove what Windows lacks."""
+    """Remove functions that Windows lacks."""
     for name in (
         "O_DIRECTORY",
         "sysconf",

@@ -40,7 +40,7 @@ def test_both_layouts_and_the_folder_itself_are_found(batches):
 
 
 def python2(images, labels):
-    """The pickle that Python 2 wrote of a dictionary with an array of bytes and a list: what torchvision unpacks."""
+    """Return a pickle of Python 2 with an array of bytes and a list, as unpacked by torchvision."""
     raw = images.tobytes()
     array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
     dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"

@@ -39,7 +39,7 @@ def split(source: to.data.Source) -> to.data.FederatedData:
 
 
 def numbered(**options: Any) -> to.data.FederatedData:
-    """The same split, of the rows' numbers alone."""
+    """Return the same split of the row numbers."""
     return split(from_table(table(), label="ill", client="hospital", features=("row",), **options))
 
 

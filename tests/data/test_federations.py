@@ -12,7 +12,7 @@ from turnout.data import from_flower, from_pfl
 
 
 class Split:
-    """What of a `datasets.Dataset` is used."""
+    """The used interface of a `datasets.Dataset`."""
 
     def __init__(self, **columns):
         self.columns, self.column_names, self.features = columns, list(columns), {}

@@ -11,7 +11,7 @@ from turnout.data.huggingface import from_huggingface
 
 
 class Split:
-    """What of a `datasets.Dataset` is used: columns by name, their names, a length, features."""
+    """The used interface of a `datasets.Dataset`: columns by name, column names, length, features."""
 
     def __init__(self, features=None, **columns):
         self.columns = columns

@@ -124,7 +124,7 @@ def leaf(x, y, users=("u",)) -> bytes:
 
 
 def odd_leaf():
-    """Yield files of LEAF with values of other types in every place."""
+    """Yield LEAF files with values of other types at every position."""
     yield from (json.dumps(odd).encode() for odd in ODD)
     for odd in ODD:
         yield from (leaf(odd, [0]), leaf([odd], [0]), leaf([[odd]], [0]), leaf([[1.0]], odd), leaf([[1.0]], [odd]))

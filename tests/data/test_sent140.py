@@ -43,7 +43,7 @@ def directory(tmp_path):
 
 
 def said(source, part: str = "x") -> list[list[list[float]]]:
-    """What the model is given: the vectors of each tweet's words, without the zeros behind them."""
+    """Return the inputs of the model without padding: the vectors of each tweet's words."""
     (words,) = source.transforms
     tweets = words.apply(getattr(source, part), None)
     lengths = [max(tweet.any(dim=1).nonzero().flatten().tolist(), default=-1) + 1 for tweet in tweets]

@@ -34,7 +34,7 @@ def by_client(source: Source) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def figures(clients: list[tuple[np.ndarray, Any]]) -> dict[str, np.ndarray]:
-    """What the recipe fixes the law of, one number for each client."""
+    """Return the statistics whose distribution the recipe determines, one number per client."""
     counts = [np.bincount(y, minlength=10) for _, y in clients]
     return {
         "log size": np.log([len(x) - 49.5 for x, _ in clients]),

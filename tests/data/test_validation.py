@@ -18,7 +18,7 @@ N = 12
 
 
 def source(rows: int = 300) -> to.data.Source:
-    """Examples that are told apart by their first feature."""
+    """Return examples that are identified by their first feature."""
     x = np.arange(rows * 4, dtype=np.float64).reshape(rows, 4) / rows
     return to.data.from_arrays(x, np.arange(rows) % 3, name="rows")
 

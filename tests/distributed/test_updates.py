@@ -113,7 +113,7 @@ def test_updates_are_not_modified():
 
 @dataclass(frozen=True)
 class Median(Aggregation):
-    """An aggregation as somebody writes it who knows tensors alone."""
+    """A user-defined aggregation that treats updates as a tensor."""
 
     def apply(self, weights, report, state, federation):
         del weights, federation

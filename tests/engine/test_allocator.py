@@ -32,7 +32,7 @@ def untouched(monkeypatch):
 
 
 def library(monkeypatch, most):
-    """A C library whose malloc takes thresholds up to `most`; returns what it is asked for."""
+    """Return a C library whose malloc accepts thresholds up to `most`, and the requested values."""
     calls = []
 
     class Library:
@@ -101,7 +101,7 @@ def test_other_c_libraries_and_systems_are_unchanged(monkeypatch, error):
 
 
 def run(folder, keeps):
-    """What the function above prints, in a process in which nothing was set."""
+    """Return the output of the function above in a process without settings."""
     code, out, err = Child(folder, faults, keeps).ended()
     assert (code, err) == (0, "")
     took, setting, number = out.split()

@@ -235,7 +235,7 @@ class Functional(nn.Module):
 
 
 class Counter(nn.Module):
-    """Changes what it remembers."""
+    """A module that changes a buffer."""
 
     def __init__(self):
         super().__init__()

@@ -14,7 +14,7 @@ LOCAL = Sgd(lr=0.2, steps=3, batch_size=8)
 
 
 def by_hand(simulation):
-    """Everyone's gradients by plain autograd: of the shared layer and of the head."""
+    """Return all clients' gradients by plain autograd: of the shared layer and of the head."""
     module, found = simulation.experiment.build_model(), ([], [])
     for k in range(8):
         simulation.objective.layout.load(module, simulation.models.serving(np.array([k]))[0])

@@ -20,7 +20,7 @@ MODEL = models.Mlp(hidden=(6,))
 
 
 def cut(sizes, seed):
-    """Examples of clients, of whom some may have none."""
+    """Return examples of clients, some of which may have none."""
     whole = classification(sizes=(sum(sizes),), seed=seed).train
     return Shards(whole.x, whole.y, np.concatenate([[0], np.cumsum(sizes)]))
 

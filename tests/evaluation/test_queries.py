@@ -20,7 +20,7 @@ ALL = torch.cat(PARTS).numpy()
 
 
 def answered(question, parts):
-    """What sums over clients say; of each client they have the declared shapes."""
+    """Return results from sums over clients, and check the declared shapes."""
     sums = [question.sums(part, 5) for part in parts]
     shapes = question.shapes(WIDTHS)
     for one in sums:

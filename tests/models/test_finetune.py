@@ -15,7 +15,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples/finetune.py"
 
 
 def finetuned(monkeypatch, capsys, *options):
-    """What it prints, and the perplexities among that."""
+    """Return the output, and the perplexities in it."""
     monkeypatch.setattr(sys, "argv", ["finetune.py", *options])
     runpy.run_path(str(EXAMPLE), run_name="__main__")
     printed = capsys.readouterr().out

@@ -15,7 +15,7 @@ from turnout.models import HuggingFace, Transformer
 
 
 class Stub(nn.Module):
-    """A network with what is used of a ``PreTrainedModel``: running means of embeddings, or means over all that is real."""
+    """A network with the used interface of a ``PreTrainedModel``: running or masked means of embeddings."""
 
     def __init__(self, causal=True, attention="eager", **config):
         super().__init__()

@@ -59,7 +59,7 @@ def discounted(s=constant, by_sum=False):
 
 
 def mixed(s):
-    """FedAsync: towards the mean of the clients' models; with a report alone, its model in the place of the mean."""
+    """FedAsync: move towards the mean of the clients' models; with one report, towards its model."""
 
     def step(buffer):
         return sum(s(tau) * (behind + D) for _, tau, D, behind in buffer) / len(buffer)
@@ -99,7 +99,7 @@ METHODS = {"fedstaleweight": fair, "fedbuff": discounted, "fedasync": mixed, "fe
 
 
 def buffers(N, P, steps, size, seed):
-    """Random buffers: clients who come in bursts (so that some are in one several times), stale by a few steps."""
+    """Generate random buffers with bursts of reports, so that some clients occur several times, of small staleness."""
     rng = np.random.default_rng([17, seed])
     pace = rng.choice([0, 1, 3, 8], size=N)
     for _ in range(steps):

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def ca2fl(N, P, eta=1.0):
-    """Algorithm 2: h_t is what was kept when the step began."""
+    """Algorithm 2; h_t is the table at the beginning of the step."""
     h = np.zeros((N, P))
 
     def step(buffer):

@@ -36,7 +36,7 @@ class Clients:
 
 
 def simulation(algorithm, present, engine="vectorised", **options):
-    """Return a run in which those are there who are `present`, bool ``[T, N]``."""
+    """Return a run with the availability `present`, bool ``[T, N]``."""
     rows = tuple((int(n), int(t), int(t) + 1) for t, n in zip(*np.nonzero(present), strict=True))
     options = {"rounds": T, "seed": SEED, "evaluate_every": T, "engine": engine, **options}
     return Simulation(Experiment(DATA, model(), algorithm, Population(Trace(rows, rounds=len(present))), **options))

@@ -43,7 +43,7 @@ def simple_mean(round):
 
 
 def signed_mean(round):
-    """Eq. 5; the gradient of the global loss from all who are there."""
+    """Eq. 5; the gradient of the global loss from all available clients."""
     if not round.S1:
         return 0.0
     f = mean([round.G[k] for k in round.S2])
@@ -74,7 +74,7 @@ def fednova(round):
 
 
 def data_weighted(round, psi=0.0):
-    """Eq. 13 and 18 with ``p_k = n_k / n`` instead of 1/K: as if everyone were there once for each of its examples."""
+    """Eq. 13 and 18 with ``p_k = n_k / n`` instead of 1/K."""
     often = [k for k in round.S1 for _ in range(round.n[k])]
     return single_set(SimpleNamespace(**{**vars(round), "S1": often}), psi)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 
 def fedex_lora(clients, residual, scaling):
-    """FedEx-LoRA: means of the factors, and the residual that goes into the frozen weights."""
+    """FedEx-LoRA: means of the factors, and the residual for the frozen weights."""
     up, down = (np.sum([w * pair[i] for w, *pair in clients], axis=0) for i in (0, 1))
     ideal = np.sum([w * b @ a for w, b, a in clients], axis=0)
     return up, down, residual + scaling * (ideal - up @ down)
@@ -45,7 +45,7 @@ def hetlora(clients, rank):
 
 
 def raflora(clients, before, rank):
-    """raFLoRA: partitions between the ranks that clients have, each averaged over those who have it, then FlexLoRA's cut.
+    """raFLoRA: rank partitions, each averaged over the clients that have it, then FlexLoRA's truncation.
 
     What no client has stays as it was.
     """

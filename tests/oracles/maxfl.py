@@ -46,12 +46,12 @@ def qffl(q, lr):
 
 
 def mean(D, *_):
-    """The mean of those who are there."""
+    """Return the mean over available clients."""
     return sum(D.values()) / len(D) if D else 0.0
 
 
 class Multiplicative:
-    """MW-Fed's weights: times 4 for whoever is not content, then divided by their sum."""
+    """MW-Fed's weights: times 4 for each client that is not content, then divided by their sum."""
 
     def __init__(self, num_clients, factor):
         self.v, self.factor = [1 / num_clients] * num_clients, factor

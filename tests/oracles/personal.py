@@ -78,7 +78,7 @@ class FedAlt(FedAvgP):
 
 
 class Ditto(FedAvgP):
-    """Algorithm 1, with the plain mean: the same minibatches for the shared model w and for everyone's own v."""
+    """Algorithm 1, with the plain mean: the same minibatches for the shared model w and the personal models v."""
 
     def __init__(self, *args, proximal, **kwargs):
         super().__init__(*args, **kwargs)

@@ -25,7 +25,7 @@ def endless(size, key, batch_size, drop_last):
 
 
 def client_key(seed, client, version=None):
-    """What a client's shuffles depend on: the round too, if every round starts anew."""
+    """Return the key of a client's shuffles, which includes the round if every round starts anew."""
     key = stream("minibatches", seed)
     parts = [client] if version is None else [version, client]
     return fold(key, *(np.array([part]) for part in parts))

@@ -82,7 +82,7 @@ def test_periods_of_one_round_without_amplification_equal_scaffold():
 
 
 def end(algorithm, rounds=100, period=4):
-    """Return the last model, of clients who hold the number n^2 and of whom half are there, in turns of half a period."""
+    """Return the last model for clients with targets n^2, of which alternating halves are available."""
     targets = np.arange(4) ** 2.0
     shards = Shards(torch.zeros(16, 1), torch.from_numpy(targets).repeat_interleave(4).float(), np.arange(0, 17, 4))
     begins = [(n, t + period // 2 * (n // 2)) for t in range(0, rounds, period) for n in range(4)]

@@ -23,7 +23,7 @@ SHARES = tuple((np.arange(N) + 1.0) / (N * (N + 1) / 2))
 
 
 def ours_by_round(algorithm, present):
-    """Return who was chosen, and the parameters, after every round."""
+    """Return the cohort and the parameters after every round."""
     rows = tuple((int(n), int(t), int(t) + 1) for t, n in zip(*np.nonzero(present), strict=True))
     run = Experiment(DATA, model(), algorithm, Population(Trace(rows, rounds=T)), rounds=T, seed=SEED, evaluate_every=T)
     simulation = Simulation(run)
@@ -34,7 +34,7 @@ def ours_by_round(algorithm, present):
 
 
 class Clients:
-    """Clients who train as `test_rules` has them."""
+    """Clients that train as in `test_rules`."""
 
     def __init__(self):
         self.w = np.concatenate([p.detach().numpy().ravel() for p in model().parameters()])
@@ -47,7 +47,7 @@ class Clients:
 
 
 def check_first(chosen, there, score):
-    """Who was chosen is there, as many as can be, and nobody who is not chosen has a larger score."""
+    """Check that the cohort is available and of maximal size, and that no other client has a larger score."""
     assert set(chosen) <= set(there)
     assert len(chosen) == min(K, len(there))
     left = [n for n in there if n not in chosen]

@@ -25,7 +25,7 @@ def loss(w, x, y):
 
 
 def learnt_weights(received, last, weights, settled, held, n, version):
-    """W after the passes of a round, and how many there were."""
+    """Return W after the passes of a round, and their number."""
     size, gap = int(SIZES[n]), (received - last) * HEAD
     order = permutation(size, client_key(stream("aggregation", SEED), n, version), 0)
     number = max(int(SHARE * size) // BATCH, 1)

@@ -22,7 +22,7 @@ def clip(vector, norm):
 
 
 def theirs(present, global_lr, lr=lambda _: 0.1, max_norm=np.inf):
-    """Parameters after every round ``[T, P]``: what each client keeps, and how many rounds it has missed, in lists.
+    """Return parameters after every round, ``[T, P]``, with lists of stored models and missed rounds.
 
     Models and innovations are averaged separately, as in the authors' code, which clips the latter.
     """

@@ -116,7 +116,7 @@ def steps_of(local, client, t):
 
 
 def theirs(rule, cohorts, local=LOCAL, mu=0.0, psi=None):
-    """Parameters from plain NumPy after every round, and what every round was made of."""
+    """Return parameters from NumPy after every round, and the inputs of every round."""
     psi = {"psi": psi} if psi is not None and rule is not rules.simple_mean else {}
     w = np.concatenate([p.detach().numpy().ravel() for p in model().parameters()])
     batches = [endless(int(SIZES[n]), client_key(SEED, n), BATCH, drop_last=True) for n in range(N)]

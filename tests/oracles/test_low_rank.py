@@ -43,7 +43,7 @@ def offsets(run):
 
 
 def check_step(name, layer, clients, run, before, residual):
-    """Compare what the server made of one layer with the transcription."""
+    """Compare a server step of one layer with the transcription."""
     layout = run.objective.layout
     up, down = factors(layout, run.state.params, layer)
     found = offsets(run)[layer]

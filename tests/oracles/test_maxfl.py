@@ -39,7 +39,7 @@ def minibatches(n, key):
 
 
 def steps_of(purpose, n, w, version, steps):
-    """A client's model after steps that nobody else has: where own models and tuned ones end."""
+    """Return a client's model after separate local steps, as for own and tuned models."""
     key = client_key(stream(purpose, SEED), n, version)
     return w + local_sgd(w, islice(minibatches(n, key), steps), gradient, LR)
 
@@ -50,7 +50,7 @@ def loss(n, w):
 
 
 class Plain:
-    """Clients who do STEPS local steps."""
+    """Clients that take STEPS local steps."""
 
     def __init__(self):
         self.batches = [minibatches(n, client_key(SEED, n)) for n in range(N)]
@@ -61,7 +61,7 @@ class Plain:
 
 
 class Adapting(Plain):
-    """Clients who do them by Per-FedAvg's rule."""
+    """Clients that take them by Per-FedAvg's rule."""
 
     def __init__(self, alpha, delta=None):
         super().__init__()
@@ -106,12 +106,12 @@ def test_cases_include_every_recipe():
 
 
 def required():
-    """What each client requires: the loss of its own model."""
+    """Return the requirement of each client: the loss of its own model."""
     return [loss(n, steps_of("own models", n, FIRST, 0, WARM_UP)) for n in range(N)]
 
 
 def theirs(name, present, opting):
-    """Parameters after every round, and who took part."""
+    """Return parameters and participants after every round."""
     _, make, clients = CASES[name]
     w, rule, clients, rho, gone = FIRST, make(), clients(), required(), set()
     found, cohorts = [], []

@@ -44,7 +44,7 @@ def cosine(z, a):
 
 
 def gradient(w, received, previous, x, y):
-    """Of the cross entropy, and of the contrastive term if there is a last model."""
+    """Return the gradient of the cross entropy, and of the contrastive term if there is a previous model."""
     _, _, V, c = split(w)
     z = representation(w, x)
     scores = np.exp(z @ V.T + c)

@@ -35,7 +35,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 
 def theirs(name, options, own, present, lr):
-    """u, everyone's v and c_i, and c, after every round."""
+    """Return u, all v and c_i, and c, after every round."""
     batches = [endless(int(SIZES[n]), client_key(SEED, n), BATCH, drop_last=True) for n in range(N)]
 
     def gradient(w, batch):

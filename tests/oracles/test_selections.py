@@ -20,7 +20,7 @@ DURATIONS = tuple(np.arange(1.0, N + 1))
 
 
 def trained(clients, w, n):
-    """Return where client n comes from w, and its mean loss over the minibatches on the way."""
+    """Return the trained model of client n from w, and its mean minibatch loss."""
     losses = []
     for batch in (clients.minibatch(n) for _ in range(STEPS)):
         losses.append(clients.losses(w, batch).mean())
@@ -29,7 +29,7 @@ def trained(clients, w, n):
 
 
 def highest(loss, there, chosen, size):
-    """Nobody who is there and was left out has a higher loss than one who was chosen."""
+    """Check that no available client outside of the cohort has a higher loss than one inside."""
     assert set(chosen) <= set(there)
     assert len(chosen) == min(size, len(there))
     left = [n for n in there if n not in chosen]

@@ -12,7 +12,7 @@ def path(pattern: Cyclic, num_clients: int, num_rounds: int, seed: int = 0) -> n
 
 
 def switches(here: np.ndarray) -> np.ndarray:
-    """How often each client goes within the rounds, seen as a circle."""
+    """Return the number of departures of each client over the rounds, cyclically."""
     return (here & ~np.roll(here, -1, axis=0)).sum(axis=0)
 
 

@@ -8,7 +8,7 @@ from turnout.population.behaviour.opting import Opting, Pool
 
 
 def says(*content):
-    """What clients say, one answer after another."""
+    """Return successive answers of clients."""
     answers = iter(content)
     return lambda: np.array(next(answers), dtype=bool)
 

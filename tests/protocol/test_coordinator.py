@@ -26,7 +26,7 @@ N, P = 6, 5
 
 
 class Here:
-    """Everybody who has enrolled is there."""
+    """A choice in which all enrolled clients are present."""
 
     num_clients = N
 
@@ -50,12 +50,12 @@ def server(algorithm, pace, here=None) -> Coordinator:
 
 
 def told(coordinator, time) -> Any:
-    """What is to be done next."""
+    """Return the next actions."""
     return coordinator.next(time)
 
 
 def sent(batch, **seen):
-    """What the clients of a batch send: updates that depend on client and version."""
+    """Return the reports of a batch: updates that depend on client and version."""
     delta = torch.from_numpy(batch.clients + 0.5 * batch.versions)[:, None] * torch.arange(1.0, P + 1)
     reports = report(batch.clients, delta.double(), seen={name: value(batch) for name, value in seen.items()})
     return replace(reports, version=batch.versions)

@@ -13,7 +13,7 @@ from turnout.reporting.progress import cell
 
 
 class Output:
-    """What a notebook shows in a cell."""
+    """The output of a notebook cell."""
 
     def __init__(self):
         self.html, self.text = [], []

@@ -23,7 +23,7 @@ def holding(counts: np.ndarray) -> FederatedData:
 
 
 def drawn(figure: Any, path: Any) -> Any:
-    """The file that the figure makes; a fault in what it holds shows only then."""
+    """Return the file of the figure; invalid contents only fail then."""
     figure.savefig(path, dpi=60)
     assert path.stat().st_size > 2000
     return path

@@ -22,7 +22,7 @@ VOID = {"meta", "br", "wbr", "link", "img", "input", "hr"}
 
 
 class Page(HTMLParser):
-    """Checks nesting, and collects text, ids and what is loaded."""
+    """Check nesting, and collect texts, ids and loaded resources."""
 
     def __init__(self, html):
         super().__init__()

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def arrivals(speed, num_clients: int, buffer_size: int, until: float) -> list[tuple[float, int, int, int]]:
-    """(time, client, version trained, version at the step) of every report, where every client goes on at once.
+    """Return (time, client, trained version, version at the step) of every report of continuous clients.
 
     Reports of a client do not depend on the server then, so all of them can be sorted at once.
     """

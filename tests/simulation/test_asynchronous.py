@@ -226,7 +226,7 @@ def carried(part):
 
 
 class PowerCutError(Exception):
-    """Stands for whatever ends a process."""
+    """Replace anything that ends a process."""
 
 
 @pytest.mark.parametrize(

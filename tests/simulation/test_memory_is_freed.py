@@ -15,7 +15,7 @@ from ..tiny import recipe
 
 @pytest.fixture
 def without_collector():
-    """Nothing is freed but what nobody refers to."""
+    """Disable the garbage collector."""
     # The first derivative of a process loads half of torch, whose exceptions hold on to the frames that were open.
     torch.func.vmap(torch.func.grad(lambda x: x.sum()))(torch.ones(1, 1))
     gc.collect()
@@ -25,7 +25,7 @@ def without_collector():
 
 
 def left_of(experiment, monkeypatch):
-    """What is left in memory of a run: the simulation, its model, its data, its threads."""
+    """Return the objects of a run that are still in memory: simulation, model, data, threads."""
     kept = []
 
     def remember(self, experiment, *arguments, begin=Simulation.__init__, **options):

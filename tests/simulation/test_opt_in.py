@@ -37,7 +37,7 @@ N, UNSEEN = 8, 4
 
 @pytest.fixture(scope="module")
 def data():
-    """Clients with tests of their own, one of them without, and others who never train."""
+    """Return clients with test examples, one of them without, and unseen clients."""
     seen, parts, begin = classification(), [], 0
     assert seen.test is not None
     for sizes in ((7, 3, 0, 9, 9, 5, 4, 8), (12, 30, 9, 22), (5, 5, 5, 5)):

@@ -16,7 +16,7 @@ from turnout.simulation.sharding import ProcessesDiffer, check_agreement
 
 @pytest.fixture
 def second(monkeypatch):
-    """As if another process had what the returned list holds."""
+    """Simulate another process with the contents of the returned list."""
     other = []
     monkeypatch.setattr(collectives, "world_size", lambda: 2)
     monkeypatch.setattr(collectives, "rank", lambda: 0)
@@ -39,7 +39,7 @@ def test_diverged_models_stop_the_run(second):
 
 
 def digest(params):
-    """What a process would tell of its model."""
+    """Return the digest of a process's model."""
     told = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collectives, "all_gather", lambda own, *_: told.append(own) or own)

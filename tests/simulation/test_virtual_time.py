@@ -160,7 +160,7 @@ def test_seconds_per_round_must_be_positive():
 
 
 class Told(BoundRounds):
-    """Writes down what it is told, in that order, and does nothing about it."""
+    """Record events in order, without acting on them."""
 
     def __init__(self, clients):
         super().__init__(Rounds(), Training(), None)

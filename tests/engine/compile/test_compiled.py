@@ -40,7 +40,7 @@ def repeat(replayed, fixed, each):
 
 
 def scripted_by(monkeypatch, build):
-    """Have something else make what TorchScript does, also where there is none."""
+    """Replace TorchScript by another function, also if it is unavailable."""
     lacks_nothing = replace(BACKENDS["torchscript"], build=build, lacking=lambda: None)
     monkeypatch.setitem(BACKENDS, "torchscript", lacks_nothing)
 

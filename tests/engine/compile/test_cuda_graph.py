@@ -26,7 +26,7 @@ NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is n
 
 
 def stand_in(run, device):
-    """Warms up, and repeats on the same memory; what lies there between two replays is not to be relied on."""
+    """Warm up, and repeat on the same memory, whose contents are undefined between replays."""
     assert device.type == "cpu"
     run()
     value = run()
@@ -47,7 +47,7 @@ def step(params, scale, x, rows, weight):
 
 
 def arguments_of(seed, num=4, width=3, expanded=False, strided=False, rows=5):
-    """What `step` takes, and rows of what changes between its repetitions."""
+    """Return the arguments of `step`, and rows of those that change between repetitions."""
     torch.manual_seed(seed)
     params = torch.randn(num, width, dtype=torch.float64)
     scale = torch.rand(width, num, dtype=torch.float64).T if strided else torch.rand(num, width, dtype=torch.float64)
@@ -69,7 +69,7 @@ def places_of(of):
 
 
 def assert_as_plain(of, seed, x=X, repeated=True, **options):
-    """A call, or several repetitions, do to fresh arguments what the function does."""
+    """Check that calls and repetitions change fresh arguments like the function."""
     (own, scale), (rows, weight) = arguments_of(seed, **options)
     expected, before = own.clone(), [a.clone() for a in (scale, x, rows, weight)]
     if repeated:
@@ -331,7 +331,7 @@ def test_graph_is_recorded_on_a_side_stream_after_warm_up(monkeypatch):
 
 
 def trained(algorithm=fedavg, **options):
-    """Eight rounds of clients who take different numbers of steps."""
+    """Run eight rounds of clients with different numbers of steps."""
     local = Sgd(lr=0.2, steps=None, epochs=1, batch_size=8, momentum=0.5)
     run = Experiment(
         classification(), models.Mlp(hidden=(8,)), algorithm(local), rounds=8, engine="vectorised", **options
@@ -347,7 +347,7 @@ def replays_of(simulation):
 
 
 def recorder(traced):
-    """What makes the recording, if it is one that is repeated."""
+    """Return the object that records a repeated step."""
     return getattr(traced, "__self__", traced)
 
 

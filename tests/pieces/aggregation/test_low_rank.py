@@ -46,7 +46,7 @@ def weight(params, offset=0.0, rank=R):
 
 
 def steps(algorithm, ranks, rounds=4):
-    """After each round with random updates: what the layer multiplies by, and the weighted mean of what clients' do."""
+    """Return, per round of random updates, the effective weights of the layer and the weighted mean over clients."""
     rng = np.random.default_rng(3)
     state = algorithm.init(torch.from_numpy(rng.normal(size=P)), KNOWN)
     for version in range(rounds):

@@ -28,7 +28,7 @@ def run(piece=PIECE, rounds=3, **options):
 
 
 def opened(clients, num_params=20_000, version=0):
-    """The direction of a round in which the updates of these clients are zero: noise alone."""
+    """Return the direction of a round in which these clients send updates of zero: only noise."""
     known = federation(N, num_params)
     algorithm = to.average_all(LOCAL, also=(PIECE,))
     state = ServerState(

@@ -38,7 +38,7 @@ def finished(experiment):
 
 
 def added(piece: PrivateSum, factors: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """What clients add to the sum."""
+    """Return the contributions of clients to the sum."""
     found = piece.summand(factors, report(range(len(rows)), rows), 0)
     assert found is not None
     return found

@@ -24,7 +24,7 @@ from turnout.simulation.running import save_simulation
 
 
 def direction(piece, delta, weights=None, known=None, state=None):
-    """What a piece makes of updates ``[B, P]``, by default of weights 1/B."""
+    """Return the direction of a piece for updates ``[B, P]``, by default with weights 1/B."""
     known = known or federation(20, delta.shape[1])
     weights = torch.full((len(delta),), 1 / len(delta), dtype=torch.float64) if weights is None else weights
     return piece.apply(weights, report(range(len(delta)), delta), state or piece.init(known), known)

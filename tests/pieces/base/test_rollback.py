@@ -28,7 +28,7 @@ BAD[1, 2] = torch.nan
 
 @dataclass(frozen=True)
 class Counting(Weighting):
-    """Counts reports of each client in place, and does not say so unless it is told to."""
+    """Count reports of each client in place, declared or not."""
 
     says: bool = True
     most: float = float("inf")

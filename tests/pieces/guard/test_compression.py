@@ -30,7 +30,7 @@ BYTES = [100 * 8, 100 * 4, 126 + 4, 502 + 2 * 4, 251 + 2 * 4, 2 * P, 4 * (2 * (4
 
 
 def sent(guard, rows, memory=None, version=0, dtype=torch.float32):
-    """The report as it arrives, and what clients remember."""
+    """Return the decoded report, and the clients' memory."""
     rows = torch.as_tensor(rows, dtype=dtype)
     guard_memory = guard.memory(rows.shape[1], rows.dtype)
     memory = memory or {k: torch.zeros(len(rows), *shape, dtype=dtype) for k, (shape, dtype) in guard_memory.items()}

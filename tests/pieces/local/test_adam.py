@@ -40,7 +40,7 @@ def memory_of(algorithm, clients):
 
 
 def by_torch(local: Any, clients, row, rounds, mu=0.0):
-    """Where a client comes in so many rounds, each from the first model, with `torch.optim` on the same minibatches."""
+    """Return a client's models after several rounds with `torch.optim` on the same minibatches."""
     module = MODEL.build((16,), 4).double()
     start = [p.detach().clone() for p in module.parameters()]
     options = {"weight_decay": local.weight_decay}

@@ -53,7 +53,7 @@ class Untraced(Traced):
 
 
 def by_torch(momentum):
-    """Models after every round, and the dual variables, of clients who are all there and are averaged."""
+    """Return models after every round, and the dual variables, with full participation and plain averaging."""
     net, duals = model(), [[torch.zeros_like(p) for p in model().parameters()] for _ in range(N)]
     batches = [endless(int(SIZES[n]), client_key(SEED, n), BATCH, drop_last=True) for n in range(N)]
     for _ in range(ROUNDS):

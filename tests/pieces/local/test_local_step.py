@@ -69,7 +69,7 @@ CALLS: list[int] = []
 
 @dataclass(frozen=True)
 class Growing(Correction):
-    """The i-th step of a round goes i times as far."""
+    """Scale the i-th step of a round by i."""
 
     kind: Any
 

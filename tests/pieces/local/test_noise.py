@@ -23,7 +23,7 @@ def simulation_of(data, *pieces, local=ONE_EXACT_STEP, **options):
 
 
 def noise_of(simulation):
-    """What the noise adds to one exact step of size one, ``[N, P]``: shared and personal part."""
+    """Return the noise in one exact step of size one, ``[N, P]``: shared and personal part."""
     plain = simulation_of(simulation.experiment.data)
     plain.server.state = simulation.state
     first = simulation.memory.gather(EVERYONE)["personal"], plain.memory.gather(EVERYONE)["personal"]

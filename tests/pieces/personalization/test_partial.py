@@ -36,7 +36,7 @@ def simulation_of(data, *pieces, local=None, **options):
 
 
 def own(simulation):
-    """Everyone's personal parameters ``[N, P_v]``."""
+    """Return the personal parameters of all clients, ``[N, P_v]``."""
     return simulation.memory.gather(EVERYONE)["personal"]
 
 
@@ -141,7 +141,7 @@ def test_two_personalizations_are_refused():
 
 @dataclass(frozen=True)
 class Wiretap(Guard):
-    """The last to see what leaves the client."""
+    """Record reports after all other guards."""
 
     seen: ClassVar[list[tuple[Report, Task]]] = []
 

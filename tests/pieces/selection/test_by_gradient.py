@@ -21,7 +21,7 @@ GAMMA = np.array([0.0, 0.5, 1.0, 0.25, 1.5, 0.8])
 
 
 def measured(gradient, gamma: Sequence[float] | np.ndarray = GAMMA, clients=None):
-    """What everyone who is there has sent."""
+    """Return the measurements of all available clients."""
     gradient = torch.as_tensor(gradient)
     n = len(gradient)
     seen = {

@@ -13,7 +13,7 @@ N, K = 2000, 150
 
 
 def rounds(selection, availability, num, num_clients=N):
-    """Yield the cohort of each round, who was there, the rank of everyone, and how many were asked."""
+    """Yield the cohort, the available clients, the ranks of all clients, and the number of queries of each round."""
     bound, state = availability.bind(num_clients), selection.init(Federation(num_clients, 1))
     for version in range(num):
         asked = []

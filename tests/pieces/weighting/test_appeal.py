@@ -72,7 +72,7 @@ def test_earlier_weights_are_multiplied():
 
 
 def step(gaps, epsilon=1e-3, delta=None, chain=None):
-    """How far a server step goes."""
+    """Return the length of a server step."""
     algorithm = compose(*(chain or (Appeal(), DivideBySumPlus(epsilon))), AppealGap())
     one = report(range(len(gaps)), delta, seen={"appeal_gap": torch.tensor(gaps, dtype=torch.float64)})
     start = torch.zeros(5, dtype=torch.float64)

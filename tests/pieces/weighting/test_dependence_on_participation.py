@@ -35,7 +35,7 @@ WEIGHTINGS = {
 
 
 def weight_of_the_last(piece, draws):
-    """What the last client weighs in the third of three rounds, two steps after the model that it trained from."""
+    """Return the weight of the last client in the third of three rounds, with staleness two."""
     known = federation(N, P)
     state, weights = piece.init(known), torch.zeros(0)
     for t, clients in enumerate(draws):
@@ -90,7 +90,7 @@ def test_refusals_give_the_reason():
         to.compose(*fixed, slow)
 
     class Unknown(to.weighting.ByExamples):
-        """A subclass that declares nothing has what its base class declares; one of `Weighting` is refused."""
+        """Inherit the declaration of the base class; without one, the piece is refused."""
 
         participation = to.pieces.Weighting.participation
 

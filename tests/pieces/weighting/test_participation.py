@@ -11,7 +11,7 @@ from turnout.pieces.weighting import DivideByClients, Participation
 
 
 def run(piece, there, at_the_end=False):
-    """Weights that everyone would get before each round and after the last, ``[T + 1, N]``; or after the last alone."""
+    """Return the weights of all clients before each round and after the last, ``[T + 1, N]``, or only the latter."""
     known = federation(there.shape[1], 1)
     algorithm = compose(piece, DivideByClients())
     state, rows = algorithm.init(torch.zeros(1, dtype=torch.float64), known), []

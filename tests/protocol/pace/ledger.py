@@ -10,7 +10,7 @@ some_clients = st.lists(st.integers(0, N - 1), unique=True, max_size=N)
 
 
 class Ledger(RuleBasedStateMachine):
-    """Tells a pace what happens in a federation of `N` clients, and knows itself what must be so."""
+    """Send events of `N` clients to a pace, and check its actions independently."""
 
     pace: BoundPace
 
@@ -61,7 +61,7 @@ class Ledger(RuleBasedStateMachine):
                     raise AssertionError(f"{action} about a task that is open")
 
     def check_step(self, step: Step) -> None:
-        """What must hold for every step."""
+        """Check the invariants of every step."""
 
     def tick(self) -> float:
         self.time += self.pause
@@ -69,7 +69,7 @@ class Ledger(RuleBasedStateMachine):
 
     @rule(pause=st.sampled_from([0.0, 0.25, 1.0]))
     def the_clock_goes_on(self, pause):
-        """At 0 it stands still: whatever comes next happens in the same moment, in any order."""
+        """Advance the clock; at 0, the next event is simultaneous."""
         self.pause = pause
 
     def report(self, task: int) -> None:
@@ -95,7 +95,7 @@ class Ledger(RuleBasedStateMachine):
         self.answer(order[:size])
 
     def answer_in_full(self) -> None:
-        """With those who have a claim, and as many others as are wanted, the first ones first."""
+        """Select the clients with a slot, and as many others as requested, the first ones first."""
         if self.wanted is not None:
             order = [client for client in self.wanted.first if client in self.there and self.pace.idle(client)]
             order += [client for client in self.candidates() if client not in order]
@@ -211,7 +211,7 @@ class Ledger(RuleBasedStateMachine):
         assert self.pace.versions() == needed
 
     def teardown(self):
-        """When everyone is there again and nobody fails, there is a step soon."""
+        """Check that a step follows soon if all clients return and none fails."""
         self.there = set(range(N))
         self.do(self.pace.joined(self.tick(), list(range(N))))
         steps = len(self.steps)

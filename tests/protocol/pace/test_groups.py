@@ -21,7 +21,7 @@ class Sums:
 
 
 class Federation(RuleBasedStateMachine):
-    """Clients who come, go, answer and drop out, and what the pace must keep to meanwhile."""
+    """Clients that join, leave, report and drop out, and the invariants of the pace."""
 
     @initialize(
         b=st.integers(1, 2),
@@ -86,7 +86,7 @@ class Federation(RuleBasedStateMachine):
                 raise AssertionError("a report of an open task was ignored")
 
     def choose(self, wanted):
-        """Answer as a server does: a group of those who are idle, or those of a group who are there."""
+        """Select like a server: a group of idle clients, or the present clients of a group."""
         if wanted.phase == "train":
             able = sorted(self.idle & self.there)
             assert all(self.pace.idle(client) for client in able)
@@ -181,14 +181,14 @@ def begun(*groups: list[int], course: Any = None, **options: Any) -> tuple[Any, 
 
 
 def done(pace: Any, tasks: Any, clients: list[int], version: int = 0) -> Any:
-    """Have clients report, and return what follows."""
+    """Let clients report, and return the resulting actions."""
     for task, client in zip(tasks, clients, strict=True):
         assert pace.reported(1.0, client, task, version) == []
     return pace.poll()
 
 
 def through(pace: Any, group: int, clients: list[int], tasks: Any, version: int = 0) -> Any:
-    """Take a group through all its phases; return what follows of the last one."""
+    """Take a group through all phases, and return the actions after the last one."""
     actions = done(pace, tasks, clients, version)
     while isinstance(actions[-1], Choose) and actions[-1].group == group:
         ask = pace.chosen(1.0, clients, group)[0]

@@ -57,7 +57,7 @@ TestProtocol = RoundsLedger.TestCase
 
 
 def begun(clients, **options):
-    """A round in which `clients` were asked at second 10, and what it said then."""
+    """Return a round in which `clients` received tasks at second 10, and its actions."""
     pace = Rounds(**options).bind(99)
     assert pace.start(0.0) == [Choose(None, (), pace.options.over_selection)]
     return pace, pace.chosen(10.0, clients)

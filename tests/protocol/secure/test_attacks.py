@@ -240,7 +240,7 @@ def test_duplicate_senders_and_wrong_sizes_are_rejected():
 
 
 def lying(number, threshold, degree):
-    """A server that tells half of the neighbours of client 1 that it is there, and half that it left; what it learns.
+    """Let a server tell half of the neighbours of client 1 that it left; return what the server learns.
 
     It needs nobody's help, and knows nothing but what honest clients tell it.
     """
@@ -285,7 +285,7 @@ def test_lying_server_learns_nothing_about_who_left(monkeypatch):
 
 
 def _obliging(self, neighbours):
-    """A client as it was before it checked what it is told."""
+    """Return a client without checks of the server's messages."""
     self._enter("share", "mask")
     self._neighbours = dict(neighbours)
     points = sorted(neighbours)

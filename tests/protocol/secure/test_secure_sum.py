@@ -55,7 +55,7 @@ def test_three_participants_are_too_few_for_a_threshold_of_three():
 
 
 def shared_by(number):
-    """Clients 1 to `number` with a threshold of 2; the first has shared, and gets what the others sealed for it."""
+    """Return clients 1 to `number` with a threshold of 2, after the first has shared and received shares."""
     clients = [SecureClient(c, 2, 8) for c in range(1, number + 1)]
     keys = {client.number: client.advertise() for client in clients}
     sent = {c.number: c.share({o: k for o, k in keys.items() if o != c.number}) for c in clients}

@@ -19,7 +19,7 @@ GRAPHS = {degree: neighbours(range(N), degree, 0) for degree in range(2, N)}
 
 
 def apart(graph, there):
-    """Whether those who are there fall into parts."""
+    """Return whether the remaining clients are disconnected."""
     seen, new = set(), {min(there)}
     while new:
         seen |= new
@@ -28,7 +28,7 @@ def apart(graph, there):
 
 
 def failures(degree, threshold, bad, gone):
-    """How often secrets are given away, honest clients fall apart, and there is no sum, over all places of the marked ones.
+    """Return how often secrets are revealed, honest clients are disconnected, or there is no sum, over all subsets.
 
     The graph is dealt at random and those who are marked are not, which is the same as the other way round.
     """
