@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -100,8 +101,9 @@ def check(path: Path, table: pa.Table, types: Types, *, may_be_null: bool = Fals
 
 def _check_types(path: Path, schema: pa.Schema, types: Types, may_be_null: bool) -> None:
     """Check the names and types of columns as `check` does."""
-    for name in {*types, *schema.names}:
-        if (number := schema.names.count(name)) != 1:
+    names = Counter(schema.names)  # which Arrow makes anew at each access
+    for name in {*types, *names}:
+        if (number := names[name]) != 1:
             raise damaged(path, f"it has {number or 'no'} column{'s' * (number > 1)} {name!r}")
         actual, needed = schema.field(name).type, types.get(name, pa.float64())
         if actual != needed and not (may_be_null and pa.types.is_null(actual)):
@@ -137,8 +139,11 @@ def schema_of(types: Types, others: Iterable[str] = ()) -> pa.Schema:
 
 def _fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table with exactly the columns of `schema`; missing columns are null."""
+    if table.schema.equals(schema):
+        return table
+    names = set(table.column_names)
     columns = [
-        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        table[field.name].cast(field.type) if field.name in names else pa.nulls(len(table), field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)

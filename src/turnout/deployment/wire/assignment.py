@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
 import torch
@@ -65,7 +65,7 @@ class Assignment:
 
     def json(self) -> dict[str, Any]:
         """Return the fields as plain values."""
-        return asdict(self)
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def fingerprint(self) -> str:
