@@ -146,7 +146,7 @@ ASKED = {
 def test_a_server_that_evaluates_and_queries(row, world, bodies):
     """Gets sums over the examples of a client, and under masks keys, shares and numbers that look like chance."""
     pieces = tuple(replace(p, answers=Answers(most=9)) if isinstance(p, PrivateSum) else p for p in PIECES[row])
-    asked = experiment(to.fedau(LOCAL, also=pieces))
+    asked = experiment(to.fedau(LOCAL, also=pieces), rounds=1, evaluate_every=1)
     deployed = world(asked)
     for kind in ("label_histogram", "variance"):
         bound = 4.0 if kind == "variance" else None

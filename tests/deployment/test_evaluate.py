@@ -17,6 +17,7 @@ from turnout.deployment.wire.surveys import SumsFormat, sums_body
 from turnout.evaluation.fairness import fairness
 from turnout.evaluation.sums import SumsForm
 from turnout.population.availability import Everyone
+from turnout.population.requirement import WarmUp
 from turnout.record.query import History
 from turnout.reporting.records import RunRecord
 from turnout.reporting.report import write_report
@@ -47,7 +48,8 @@ def hinge(outputs, targets):
 
 
 def experiment(algorithm, data=None, **options):
-    options = {"rounds": 4, "evaluate_every": 2, "evaluate_share": 1.0, "population": Population(Everyone()), **options}
+    population = Population(Everyone(), requirement=WarmUp(steps=2))
+    options = {"rounds": 4, "evaluate_every": 2, "evaluate_share": 1.0, "population": population, **options}
     return Experiment(held_out() if data is None else data, models.Mlp(hidden=(4,)), algorithm, **options)
 
 

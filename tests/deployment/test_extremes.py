@@ -11,6 +11,7 @@ from turnout import Experiment, Population
 from turnout.deployment.wire.format import digest, encode
 from turnout.models import Mlp
 from turnout.population.availability import Everyone
+from turnout.population.requirement import WarmUp
 
 from ..laws.recipes import DATA, RECIPES
 from ..tiny import adapted
@@ -69,7 +70,8 @@ def tampered(world):
 def test_extreme_numbers_stop_no_server(world, name):
     """All steps are taken, the model stays finite, and figures can be read after every one of them."""
     model = adapted() if "lora" in name else Mlp(hidden=(4,))
-    run = Experiment(DATA, model, RECIPES[name](LOCAL), Population(Everyone()), rounds=len(KINDS), evaluate_every=1)
+    population = Population(Everyone(), requirement=WarmUp(steps=2))
+    run = Experiment(DATA, model, RECIPES[name](LOCAL), population, rounds=len(KINDS), evaluate_every=1)
     deployed = world(run)
     tampered(deployed)
     while not all(home.over for home in deployed.homes):

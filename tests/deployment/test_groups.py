@@ -51,7 +51,7 @@ def begin(deployed):
     ("recipe", "pace"), [*(("fedau", pace) for pace in PACES), ("fedbuff", "one of three"), ("plain", "two of two")]
 )
 def test_a_deployment_has_the_bits_of_a_simulation(world, monkeypatch, recipe, pace):
-    experiment = run(RECIPES[recipe], PACES[pace])
+    experiment = run(RECIPES[recipe], PACES[pace], rounds={"all at once": 2, "fresh": 5}.get(pace, 3))
     simulation, order = simulated_in_order(experiment, monkeypatch)
     deployed = world(experiment)
     begin(deployed)
@@ -70,7 +70,7 @@ def test_a_deployment_has_the_bits_of_a_simulation(world, monkeypatch, recipe, p
 @pytest.mark.parametrize("saved", [True, False])
 def test_a_server_that_starts_again_in_the_midst_of_sums_goes_on(world, monkeypatch, saved):
     """From checkpoints, and from the journal alone: between any two reports of any phase."""
-    experiment = run(RECIPES["fedau"], PACES["two of two"], rounds=4)
+    experiment = run(RECIPES["fedau"], PACES["two of two"], rounds=2)
     simulation, order = simulated_in_order(experiment, monkeypatch)
     deployed = world(experiment, checkpoint_every=1e9)
     begin(deployed)

@@ -21,7 +21,7 @@ from turnout.simulation import Simulation
 from ..laws.recipes import DATA
 from .world import LOCAL
 
-RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=2, evaluate_every=2)
+RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=1, evaluate_every=2)
 COHORTS = to.fedavg(LOCAL, also=(to.selection.Uniform(4),))
 RUNS = {
     "everyone": RUN,
@@ -34,7 +34,7 @@ RUNS = {
     "private": replace(RUN, algorithm=fedau(LOCAL, also=(PrivateSum(noise_multiplier=2.0),))),
     "personal": replace(RUN, algorithm=to.ditto(LOCAL, cohort_size=4)),
 }
-"""Runs of two rounds."""
+"""Runs of one round."""
 AT_WORK = {"cohorts": 4, "buffered, few at work": 4, "buffered, waiting": 4, "personal": 4}
 """Clients that have a task at a time, of eight."""
 
@@ -48,21 +48,22 @@ def planned(deployed, rounds):
 
 @pytest.mark.parametrize(
     ("name", "with_checkpoint"),
-    [*((name, True) for name in RUNS), *((name, False) for name in ("cohorts", "buffered", "secure", "private"))],
+    [*((name, True) for name in RUNS), ("cohorts", False), ("private", False)],
 )
 def test_a_run_that_is_over_goes_on(world, tmp_path, name, with_checkpoint):
+    """Without a checkpoint the server begins as the replay at the end does, but for its noise: two runs suffice there."""
     deployed = world(RUNS[name], homes=tmp_path, checkpoint_every=0.0).run()
     assert deployed.host.driver.over == "the run is over"
     if not with_checkpoint:
         for path in deployed.folder.glob("checkpoint*"):
             path.unlink()
-    planned(deployed, 4)
+    planned(deployed, 2)
     assert deployed.host.driver.over is None
     assert deployed.host.service.writer.figures.status["at_work"] == AT_WORK.get(name, 8)
     deployed.run()
-    assert deployed.host.driver.version == 4
+    assert deployed.host.driver.version == 2
     deployed.host.service.writer.checkpoint()
-    assert to.load(deployed.folder).history.last_round == 4
+    assert to.load(deployed.folder).history.last_round == 2
     again = replay(deployed.setting, deployed.folder)
     assert again.same is True
     assert torch.equal(again.driver.params, deployed.host.driver.params)
@@ -70,11 +71,11 @@ def test_a_run_that_is_over_goes_on(world, tmp_path, name, with_checkpoint):
 
 def test_it_is_the_run_that_was_planned_with_all_rounds(world, tmp_path):
     deployed = world(RUN, homes=tmp_path).run()
-    for rounds in (3, 5):
+    for rounds in (2, 3):
         planned(deployed, rounds)
         deployed.run()
-    simulation = Simulation(replace(RUN, rounds=5))
-    for _ in range(5):
+    simulation = Simulation(replace(RUN, rounds=3))
+    for _ in range(3):
         simulation.round()
     assert torch.equal(deployed.host.driver.params, simulation.state.params)
 
@@ -95,10 +96,10 @@ def test_more_rounds_before_it_is_over(world, tmp_path):
 def test_clients_that_went_home_are_not_waited_for(world, tmp_path, name):
     """Half of the clients come again; the others count as gone when they have been silent for a lease."""
     deployed = world(RUNS[name], homes=tmp_path, leases=Leases(heartbeat=1.0, grace=1.0, longest_wait=1.0)).run()
-    planned(deployed, 4)
+    planned(deployed, 2)
     deployed.homes = deployed.homes[::2]
     deployed.run()
-    assert deployed.host.driver.version == 4
+    assert deployed.host.driver.version == 2
     assert name == "buffered" or len(deployed.host.driver.present()) <= 4
     deployed.host.close()
     assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, deployed.host.driver.params)

@@ -25,7 +25,7 @@ from .test_privacy import advance, backup, restored
 from .test_secure_sum import run_without
 from .world import LOCAL, turn_without
 
-Z, ROUNDS = 0.5, 3
+Z, ROUNDS = 0.5, 2
 SECURE = SecureSum(fraction_bits=20, largest=1.0)
 PIECE = PrivateSum(norm=0.3, noise_multiplier=Z, secure=SECURE)
 EVERYONE = to.Population(to.availability.Everyone())
