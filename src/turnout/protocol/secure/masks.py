@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -91,9 +92,14 @@ def check_public(*keys: bytes) -> None:
     Raises:
         ProtocolError: for a key of low order, or of another length than 32 bytes.
     """
-    private = new_key()
     for key in keys:
-        agree(private, key, b"check")
+        _check_public(key)
+
+
+@lru_cache(maxsize=1 << 14)  # a server checks the keys of a sum in each of its phases
+def _check_public(key: bytes) -> None:
+    """Validate a public key, see `check_public`."""
+    agree(new_key(), key, b"check")
 
 
 def pairwise(key: bytes, other: bytes, number: int, other_number: int) -> bytes:
