@@ -300,6 +300,9 @@ def covering(*slots: str) -> list[str]:
 CLIENTS = covering("selection", "local", "corrections", "measurements", "guard", "personal")
 """Recipes with everything that clients do: for laws about engines."""
 
+SERVER = covering("selection", "corrections", "measurements", "weighting", "aggregation", "server")
+"""Recipes with everything that a server's step reaches: for laws about steps on made-up reports, where no client computes."""
+
 COVERING = covering(*(field.name for field in fields(Algorithm) if field.name != "name"))
 """Recipes with everything: for laws about whole runs."""
 
@@ -315,10 +318,10 @@ def experiment(name: str, *, local: Any = LOCAL, rounds: int = 10, **options: An
 
 
 def standard(name: str, local: Sgd = LOCAL, **options: Any) -> Experiment:
-    """Six rounds with dropout and, where the local rule allows it, momentum: the run that most laws are about."""
+    """Four rounds with dropout and, where the local rule allows it, momentum: the run that most laws are about."""
     without = name in ("fednova", "fedalt", "fedrep") or name.startswith(("apfl", "pfedme"))
     local = local if without else replace(local, momentum=0.5)
-    return experiment(name, **{"local": local, "model": MODEL, "rounds": 6, "engine": "vectorised", **options})
+    return experiment(name, **{"local": local, "model": MODEL, "rounds": 4, "engine": "vectorised", **options})
 
 
 @cache

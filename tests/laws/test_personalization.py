@@ -148,8 +148,8 @@ COMBINED = {
 @pytest.mark.parametrize("population", [Population(Bernoulli(rates=RATES)), Population(Markov(rates=RATES, join=0.2))])
 @pytest.mark.parametrize("name", COMBINED)
 def test_c_is_the_mean_of_all_c_k_whatever_the_rest_of_the_algorithm(name, population):
-    simulation = Simulation(run_of(COMBINED[name], rounds=8, population=population))
-    for _ in range(8):
+    simulation = Simulation(run_of(COMBINED[name], rounds=5, population=population))
+    for _ in range(5):
         simulation.round()
         mean = memory_of(simulation, "control").double().mean(dim=0)
         torch.testing.assert_close(simulation.state.slots["controls"]["control"], mean, rtol=0, atol=1e-6)
@@ -199,7 +199,7 @@ def quadratics(seed=0):
     return FederatedData("quadratics", shards)
 
 
-def final_gradient(algorithm, rounds=200, population=None):
+def final_gradient(algorithm, rounds=90, population=None):
     """G_u + (m/n) G_v at the end."""
     run = Experiment(
         quadratics(), Split().double(), algorithm, population or Population(), rounds=rounds,
@@ -215,15 +215,15 @@ EXACT = Sgd(lr=0.1, steps=5, batch_size=8)
 def test_scaffold_p_converges_where_fedavg_p_stalls():
     """Exact gradients, two of six clients a round: heterogeneity is all that is left, and control variates remove it."""
     personal = {"personal": "v", "cohort_size": 2}
-    assert final_gradient(scaffold_p(EXACT, **personal)) < 1e-12
-    assert final_gradient(scaffold_p(EXACT, initial="zeros", **personal)) < 1e-12
-    assert final_gradient(fedavg_p(EXACT, **personal)) > 1e-3
+    assert final_gradient(scaffold_p(EXACT, **personal)) < 1e-8
+    assert final_gradient(scaffold_p(EXACT, initial="zeros", **personal)) < 1e-8
+    assert final_gradient(fedavg_p(EXACT, **personal)) > 1e-2
 
 
 def test_scaffold_converges_where_federated_averaging_stalls():
     assert final_gradient(scaffold(EXACT, cohort_size=2)) < 1e-12
     assert final_gradient(scaffold(EXACT, option="I", cohort_size=2)) < 1e-12
-    assert final_gradient(average_participating(EXACT, also=(Uniform(2),))) > 1e-3
+    assert final_gradient(average_participating(EXACT, also=(Uniform(2),))) > 1e-2
 
 
 def test_with_fewer_local_steps_fedavg_p_stalls_closer_to_the_optimum():
@@ -238,17 +238,16 @@ def test_with_fewer_local_steps_fedavg_p_stalls_closer_to_the_optimum():
 def test_unequal_work_biases_federated_averaging_and_control_variates_still_cancel_the_rest():
     """A control variate is the mean gradient of a client's own steps, however many they are."""
     local = Sgd(lr=0.1, steps=UniformWork(1, 5), batch_size=8)
-    assert final_gradient(scaffold_p(local, personal="v", cohort_size=2)) < 1e-10
+    assert final_gradient(scaffold_p(local, personal="v", cohort_size=2)) < 1e-6
 
 
 def test_everything_combines_with_fedaus_weights_under_bursty_participation():
     """Scaffold-P's pieces with weights learnt from intervals, clients who stay and stay away, and a clipped update."""
     population = Population(Markov(rates=(0.9, 0.7, 0.5, 0.4, 0.3, 0.2), join=0.3))
     pieces = (EXACT, Scaffold(), Personal("v"), Participation(), DivideByClients())
-    assert final_gradient(compose(*pieces), population=population) < 1e-10
-    assert (
-        final_gradient(compose(EXACT, Personal("v"), Participation(), DivideByClients()), population=population) > 1e-4
-    )
+    assert final_gradient(compose(*pieces), population=population) < 1e-6
+    without = compose(EXACT, Personal("v"), Participation(), DivideByClients())
+    assert final_gradient(without, population=population) > 1e-2
 
 
 # where it is kept

@@ -16,7 +16,7 @@ from turnout.pieces.base import server_step as step
 from turnout.pieces.base.server_step import server_step
 from turnout.simulation import Simulation
 
-from .recipes import LOCAL, RECIPES, SOME, experiment
+from .recipes import COVERING, LOCAL, RECIPES, SERVER, SOME, experiment
 from .test_reports import KNOWN, P, batches
 
 NOWHERE = torch.device("meta")
@@ -92,7 +92,7 @@ def steps(name):
     return reports
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name not in MORE])
+@pytest.mark.parametrize("name", [name for name in SERVER if name not in MORE])
 def test_a_server_step_waits_once(name, reads):
     reports = steps(name)
     assert reads == [len(one) for one in reports]
@@ -117,7 +117,7 @@ def rounds(name, monkeypatch, local=LOCAL):
             simulation.step()
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name not in ROUNDS])
+@pytest.mark.parametrize("name", [name for name in dict.fromkeys([*COVERING, *SOME]) if name not in ROUNDS])
 def test_a_round_waits_once(name, reads, monkeypatch):
     rounds(name, monkeypatch)
     assert len(reads) == 2

@@ -10,11 +10,12 @@ RESUMED = ("fedau", "scaffold_p", "fedvarp")
 
 SHARDED = sorted(
     {
-        *SOME, "fedavg", "average_all", "known_statistics", "mifa", "folb", "folb_heterogeneous", "fednu with signs",
-        "fednova", "fedavg_p", "scaffold, option I", "maxfl", "qffl", "fedstaleweight", "fedexp",
+        *SOME, "average_all", "folb_heterogeneous", "fednu with signs", "fednova", "scaffold, option I", "qffl",
+        "fedstaleweight", "fedexp",
     }
 )  # fmt: skip
-"""Recipes that two processes run: every weighting, aggregation and memory; laws of one process hold for all."""
+"""Recipes that two processes run: everything that they exchange, which is sums, lengths and products of updates, rows of
+tables, measurements and memory; laws of one process hold for all."""
 
 
 def outcome(simulation):
