@@ -91,9 +91,19 @@ def ours(algorithm, size, waits: Any = "never", engine: Any = "vectorised", **op
     return np.array(found), np.cumsum(times)
 
 
-@pytest.mark.parametrize(("size", "waits"), [(1, "never"), (3, "if_current"), (5, "always"), (6, "never")])
-@pytest.mark.parametrize("name", CASES)
+BUFFERS: list[tuple[int, Any]] = [(1, "never"), (3, "if_current"), (5, "always"), (6, "never")]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "waits"),
+    [("fedstaleweight", *buffer) for buffer in BUFFERS]
+    + [(name, *buffer) for name in CASES if name != "fedstaleweight" for buffer in (BUFFERS[0], BUFFERS[3])],
+)
 def test_deferred_training_equals_immediate_training(name, size, waits):
+    """Who is in which buffer does not depend on the rule: one rule with every buffer, and every rule with two of them.
+
+    In a buffer of six the same client is there several times, and reports are of different versions.
+    """
     options, make = CASES[name]
     algorithm = ALGORITHMS[name.split(",")[0]](LOCAL, **options)
     assert isinstance(algorithm.server, ServerSgd)
