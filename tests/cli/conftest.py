@@ -18,7 +18,7 @@ SMALL = ("--model", "logistic", "data.num_clients=10", "data.alpha=1")
 """Settings of a run that takes milliseconds a round."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small() -> tuple[str, ...]:
     return SMALL
 

@@ -64,7 +64,7 @@ CHANGES = [
     {"population": {"opting": {"mandatory_rounds": 2}, "requirement": {"kind": "warm_up"}}},
 ]
 """What is said beside an algorithm."""
-MOST = 4
+MOST = 2
 """Recipes that a change is tried with."""
 DEPLOYED = [
     name

@@ -17,7 +17,6 @@ MODEL = ("data.num_clients=4", "data.partition=iid", "model=logistic", "rounds=2
 @pytest.mark.parametrize(
     ("number", "settings"),
     [
-        (4, ("algorithm=fedau", "aggregation=secure_sum", "aggregation.largest=64", "server=adam")),
         (4, ("algorithm=fedbuff", "pace=buffered_groups", "pace.buffer_size=1", "pace.group_size=4", "aggregation=secure_sum",
              "aggregation.largest=64")),
         (4, ("algorithm=fedau", "aggregation=private_sum", "aggregation.norm=1", "aggregation.noise_shares=4",

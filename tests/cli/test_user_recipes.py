@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from turnout import load
 from turnout.cli import user_code
+from turnout.cli.app import app
 from turnout.cli.settings import Settings
 from turnout.comparison.folders import load_record
 from turnout.core.checks import ConfigurationError
@@ -76,11 +79,20 @@ def test_run_with_a_recipe_from_a_file_resumes(
     assert half.to_pylist() == whole.to_pylist()
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, small: tuple[str, ...]) -> Path:
+    """Return the folder of a finished run of the command line."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    ran = CliRunner().invoke(app, ["run", "--rounds", "2", *small, "--quiet", "--folder", str(folder)])
+    assert ran.exit_code == 0, ran.output
+    return folder
+
+
 @pytest.fixture(params=["algorithm", "data"])
-def sent(request: pytest.FixtureRequest, turnout: Callable[..., Any], small: tuple[str, ...], tmp_path: Path) -> Path:
+def sent(request: pytest.FixtureRequest, finished: Path, tmp_path: Path) -> Path:
     """Return a run folder from another source that names a file, which leaves a mark if it is executed."""
     folder = tmp_path / "sent"
-    assert turnout("run", "--rounds", "2", *small, "--quiet", "--folder", folder).exit_code == 0
+    shutil.copytree(finished, folder)
     (folder / "evil.py").write_text(
         f"from pathlib import Path\nPath({str(tmp_path / 'mark')!r}).touch()\n"
         "from turnout import fedau as recipe, Experiment\n"

@@ -218,7 +218,10 @@ def test_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("content", ["garbage", "half of a trial", "other values", "a full disk"])
-def test_a_file_of_trials_that_is_damaged_or_cannot_be_written_is_named(tmp_path: Path, content: str) -> None:
+def test_a_file_of_trials_that_is_damaged_or_cannot_be_written_is_named(
+    tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)  # before Optuna tries again, for seconds
     make = partial(Study, tmp_path, SPACE, ACCURACY, [0], sampler="random")
     named = rf"{re.escape(str(tmp_path / FILE))} cannot be used \(.+\): free some space, restore it from a copy"
     pages = [2**30]

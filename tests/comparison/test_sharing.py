@@ -69,12 +69,13 @@ def test_two_workers_do_each_run_once_and_both_see_all(tmp_path: Path) -> None:
 
 
 def test_workers_that_are_killed_lose_nothing(tmp_path: Path) -> None:
-    chance, rounds = random.Random(KILLS), 50 * KILLS
+    chance, rounds = random.Random(KILLS), 20 * KILLS
     shared = tmp_path / "shared"
     children = [Child(tmp_path / f"0-{number}", worker, str(shared), rounds) for number in range(2)]
     for kill in range(1, KILLS + 1):
         number = chance.randrange(2)
-        time.sleep(chance.uniform(0.2, 1.0))
+        children[number].wait_for(lambda child=children[number]: "running" in child.output)
+        time.sleep(chance.uniform(0.0, 0.1))
         children[number].signal(signal.SIGKILL)
         children[number].process.join()
         children[number] = Child(tmp_path / f"{kill}-{number}", worker, str(shared), rounds)

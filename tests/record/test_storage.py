@@ -101,10 +101,11 @@ def ends_at(folder, dies_at, monkeypatch, way):
 def test_a_run_that_ends_at_any_write_goes_on_to_the_same_result(finished, tmp_path, monkeypatch, way):
     """It ends twice, so that what it left is met by a run that goes on and ends as well.
 
-    Every third write is tried, every tenth for a Ctrl-C, and with TURNOUT_KILLS set each one.
+    Every fifth write is tried, every thirteenth for a Ctrl-C, and with TURNOUT_KILLS set each one. A file takes four, and a
+    save of all files another number than that, so each kind of write is among them.
     """
     whole, names = outcome(finished), sorted(path.name for path in finished.iterdir())
-    step = 1 if "TURNOUT_KILLS" in os.environ else 10 if way == "interrupted" else 3
+    step = 1 if "TURNOUT_KILLS" in os.environ else 13 if way == "interrupted" else 5
     for dies_at in range(1, 1000, step):
         folder = tmp_path / str(dies_at)
         ended = ends_at(folder, dies_at, monkeypatch, way)

@@ -61,24 +61,25 @@ def test_bytes_take_time_with_finite_bandwidth(tiny):
     np.testing.assert_allclose(found, (4 * P + 8) / 100 + 1 + (4 * P + 4 + 24) / 10)
 
 
-@pytest.mark.parametrize("clock", [False, True])
 @pytest.mark.parametrize(
-    ("algorithm", "up", "down"),
+    ("algorithm", "up", "down", "clock"),
     [
-        (fedavg, 4 * P, 4 * P),
-        (SCAFFOLD, 8 * P, 8 * P),
-        (partial(fedavg, also=(BFloat16(),)), 2 * P, 2 * P),
-        (partial(fedavg, also=(Qsgd(bits=4),)), P // 2 + 4, 4 * P),
-        (partial(SCAFFOLD, also=(Qsgd(bits=4),)), P + 8, 8 * P),
+        (fedavg, 4 * P, 4 * P, False),
+        (SCAFFOLD, 8 * P, 8 * P, False),
+        (partial(fedavg, also=(BFloat16(),)), 2 * P, 2 * P, False),
+        (partial(fedavg, also=(Qsgd(bits=4),)), P // 2 + 4, 4 * P, False),
+        (partial(SCAFFOLD, also=(Qsgd(bits=4),)), P + 8, 8 * P, False),
+        (partial(SCAFFOLD, also=(Qsgd(bits=4),)), P + 8, 8 * P, True),
     ],
 )
 def test_time_budget_accounts_for_actual_message_sizes(tiny, algorithm, up, down, clock):
     """As many steps as fit beside the transfers, with control variates, compressed or not."""
     speed = Speed(Constant(0.4), download_bandwidth=10.0, upload_bandwidth=10.0)  # a step takes as long as four bytes
-    algorithm = algorithm(Sgd(steps=TimeBudget(120.3)))
-    pace = Rounds(deadline=140.0) if clock else Rounds()
+    left = 6.3  # seconds for steps
+    budget = (down + 8) / 10 + left + (up + 4 + 24) / 10
+    algorithm = algorithm(Sgd(steps=TimeBudget(budget)))
+    pace = Rounds(deadline=budget + 20.0) if clock else Rounds()
     found = Simulation(Experiment(tiny, models.Logistic(), algorithm, Population(speed=speed), rounds=1, pace=pace))
-    left = 120.3 - (down + 8) / 10 - (up + 4 + 24) / 10
     assert found.train(np.array([0, 5])).num_steps.tolist() == [int(left / 0.4)] * 2
 
 

@@ -59,15 +59,23 @@ def boxes(figure: Any, axes: Any) -> list[Any]:
     return [axes.xaxis.get_tightbbox(drawn), axes.yaxis.get_tightbbox(drawn), axes.title.get_window_extent(drawn)]
 
 
-@pytest.mark.parametrize("title", ["short", "(d) MNIST, different K, m = n, gamma = 0.0005"])
-@pytest.mark.parametrize("draw", [lambda o: curve_figure(o, Curve("train_loss", log="y")),
-                                  lambda o: measure_figure(o, Measure("final", "test_accuracy"))])  # fmt: skip
+LONG = "(d) MNIST, different K, m = n, gamma = 0.0005"
+
+
+@pytest.mark.parametrize(
+    ("draw", "title"),
+    [
+        (lambda o: curve_figure(o, Curve("train_loss", log="y")), LONG),
+        (lambda o: measure_figure(o, Measure("final", "test_accuracy")), "short"),
+    ],
+)
 def test_what_is_written_around_panels_keeps_apart(outcome, draw, title):
-    figure = draw(many(outcome, [title] * 8))
+    """Neither names of axes, ticks nor titles overlap, nor are they cut at the edges of the figure."""
+    figure = draw(many(outcome, [title] * 5))
     FigureCanvasAgg(figure)
     figure.draw_without_rendering()
     around = [boxes(figure, axes) for axes in axes_of(figure)]
-    assert len(around) == 8
+    assert len(around) == 5
     least = 0.12 * figure.dpi  # inches between what belongs to different panels
     for one, other in combinations(around, 2):
         for a, b in product(one, other):

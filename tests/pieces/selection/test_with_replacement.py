@@ -37,19 +37,20 @@ def assert_frequencies(seen, likely, total):
 
 
 @pytest.mark.parametrize(
-    ("here", "size"),
+    ("here", "size", "which"),
     [
-        ([1, 1, 1], 3),
-        ([1, 1, 1, 1], 2),
-        ([0, 1, 1, 0, 1, 0], 2),
-        ([0] * 40 + [1, 1, 1], 3),  # often too few among the first draws: the rest is drawn from those who are there
-        ([0] * 500 + [1, 1], 4),
+        ([1, 1, 1], 3, "select"),
+        ([1, 1, 1, 1], 2, "measuring"),
+        ([0, 1, 1, 0, 1, 0], 2, "select"),
+        # Often too few among the first draws: the rest is drawn from those who are there.
+        ([0] * 40 + [1, 1, 1], 3, "select"),
+        ([0] * 40 + [1, 1, 1], 3, "measuring"),
+        ([0] * 500 + [1, 1], 4, "select"),
     ],
-    ids=["three", "four", "half", "few", "two of many"],
+    ids=["three", "four", "half", "few", "few measured", "two of many"],
 )
-@pytest.mark.parametrize("which", ["select", "measuring"])
 def test_draws_are_uniform_and_independent(here, size, which):
-    """By the frequencies of multisets."""
+    """The multisets are as frequent as they are likely, of either cohort."""
     rounds, seen = 3000, {}
     draw = getattr(TwoCohorts(size), which)
     for t in range(rounds):
