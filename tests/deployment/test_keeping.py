@@ -161,7 +161,7 @@ STEPS = {
 """Everything that writes or deletes while a server saves."""
 
 
-KILLED = replace(LONG, rounds=4)
+KILLED = replace(LONG, rounds=5)
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,7 @@ def test_a_kill_while_something_is_deleted_loses_nothing(world, monkeypatch, und
                 acts.append("round")
             except Killed:
                 kills += 1
-                left[0] = 2 + kills
+                left[0] = 1 + kills
                 acts.append("restart")
             if all(home.over for home in deployed.homes):
                 break
