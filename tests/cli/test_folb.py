@@ -17,7 +17,7 @@ from turnout.pieces.selection import ByAlignmentAndInexactness, ByGradientNorm, 
 from turnout.record.query import History
 
 Turnout = Callable[..., Any]
-NAMES = ("folb", "folb_two_set", "folb_heterogeneous", "fednu", "fedprox", "fednova")
+NAMES = ("folb", "folb_two_set", "fednu")
 WORK = '{kind="uniform", least=1, most=20}'
 
 

@@ -66,7 +66,7 @@ def test_invalid_population_is_refused(override: str, message: str) -> None:
         settings(override)
 
 
-@pytest.mark.parametrize("name", ["maxfl", "qffl", "perfedavg", "mw_fed"])
+@pytest.mark.parametrize("name", ["maxfl", "mw_fed"])
 def test_recipes_run_with_their_defaults(name: str, turnout: Callable[..., Any], tmp_path: Path) -> None:
     result = turnout("run", "--algorithm", name, "--rounds", "2", "--folder", tmp_path / "run", "appeal={}")
     assert result.exit_code == 0, result.output

@@ -41,16 +41,12 @@ def left_of(experiment, monkeypatch):
 
 
 KINDS = (
-    "fedau",
     "mifa",
     "folb_two_set",
     "fednu",
     "scaffold_p",
     "ditto",
     "maxfl",
-    "mw_fed",
-    "perfedavg",
-    "fedadam",
     "fedasync",
 )
 """Recipes with every kind of state, memory, phase and driver."""
