@@ -44,7 +44,7 @@ def params_in(folder):
 
 
 SLOW = ("ace", "average_all", "diloco", "fedalt", "fedau", "fedbabu", "fedlaavg", "fedrep", "mifa", "scaffold")
-ROUNDS = {"area": 48, "focus": 40, "fedfa": 30, **dict.fromkeys(LOW_RANK, 36), **dict.fromkeys(SLOW, 20)}
+ROUNDS = {"area": 48, "fedawe": 40, "focus": 40, "fedfa": 30, **dict.fromkeys(LOW_RANK, 36), **dict.fromkeys(SLOW, 20)}
 """Rounds of algorithms whose steps are small; twelve are enough for the others."""
 
 
