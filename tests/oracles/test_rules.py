@@ -17,7 +17,7 @@ from ..tiny import classification, presence
 from . import asynchronous, cached, folb, maxfl, optimizers, personal, rules
 from .shuffles import client_key, endless
 
-N, T, CLASSES, FEATURES = 8, 20, 3, 4
+N, T, CLASSES, FEATURES = 8, 30, 3, 4
 P = CLASSES * (FEATURES + 1)
 RATES = tuple(np.linspace(0.15, 0.9, N))
 DATA = classification(features=FEATURES, classes=CLASSES, dtype=torch.float64)
