@@ -43,7 +43,10 @@ def params_in(folder):
     return checkpoint.load(folder)[0]["model/params"]
 
 
-SLOW = ("ace", "average_all", "diloco", "fedalt", "fedau", "fedbabu", "fedlaavg", "fedrep", "mifa", "scaffold")
+SLOW = (
+    *("ace", "average_all", "diloco", "fedalt", "fedau", "fedbabu", "fedlaavg", "fedrep", "folb_two_set", "mifa"),
+    "scaffold",
+)
 ROUNDS = {"area": 48, "fedawe": 40, "focus": 40, "fedfa": 30, **dict.fromkeys(LOW_RANK, 36), **dict.fromkeys(SLOW, 20)}
 """Rounds of algorithms whose steps are small; twelve are enough for the others."""
 
