@@ -13,7 +13,7 @@ from turnout.deployment.server.replay import Visits, write_trace
 
 
 def entry(kind: str, time: float) -> Any:
-    return SimpleNamespace(kind=kind, client=7, time=time, task=None)
+    return SimpleNamespace(kind=kind, sender=7, time=time, task=None)
 
 
 @pytest.mark.parametrize(
