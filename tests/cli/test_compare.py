@@ -211,7 +211,7 @@ def test_refused_comparison_creates_no_folder(command: Sequence[str], turnout: T
     assert not list(Path().iterdir())
 
 
-def test_a_refused_comparison_changes_no_settings(turnout: Turnout, small: Sequence[str]) -> None:
+def test_refused_comparison_changes_no_settings(turnout: Turnout, small: Sequence[str]) -> None:
     command = ("compare", "fedau", "fedavg", "--seeds", 1, "--jobs", 1, "--no-report", "--folder", "c", *small)
     assert turnout(*command, "--rounds", 1).exit_code == 0
     before = Path("c/fedau/seed-0/settings.json").read_bytes()

@@ -42,17 +42,17 @@ def test_another_name_discards_options_of_the_previous_one() -> None:
         ("name=", {"name": ""}),
     ],
 )
-def test_an_override_is_a_layer(text: str, layer: dict[str, Any]) -> None:
+def test_override_is_a_layer(text: str, layer: dict[str, Any]) -> None:
     assert override(text) == layer
 
 
 @pytest.mark.parametrize("text", ["local.lr", "=3", "local.=3", ".lr=3"])
-def test_an_override_without_key_or_value_is_refused(text: str) -> None:
+def test_override_without_key_or_value_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"needed key=value, such as local.lr=0.05"):
         override(text)
 
 
-def test_a_file_is_a_layer(tmp_path: Path) -> None:
+def test_file_is_a_layer(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_text('rounds = 3\n[data]\nname = "mnist"\n')
     assert read(path) == {"rounds": 3, "data": {"name": "mnist"}}

@@ -81,7 +81,7 @@ def test_new_guard_is_listed_and_runs(turnout: Turnout, built_in: Any, small: tu
     assert result.exit_code == 0, result.output
 
 
-def test_an_unknown_kind_is_refused(turnout: Turnout) -> None:
+def test_unknown_kind_is_refused(turnout: Turnout) -> None:
     result = turnout("list", "algorithm")
     assert result.exit_code == 2
     assert "Error: unknown kind 'algorithm': did you mean 'algorithms'?" in result.stderr

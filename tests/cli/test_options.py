@@ -161,7 +161,7 @@ def test_unknown_option_of_a_piece_without_options_is_refused() -> None:
         build(AVAILABILITY["everyone"], {"x": 1}, "a")
 
 
-def test_a_missing_option_is_refused() -> None:
+def test_missing_option_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"availability.table is missing: needed a text, or a list"):
         build(AVAILABILITY["trace"], {}, "availability")
 

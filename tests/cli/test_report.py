@@ -64,7 +64,7 @@ def test_unreadable_runs_are_refused(turnout: Turnout) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_an_unfinished_run_is_refused(turnout: Turnout) -> None:
+def test_unfinished_run_is_refused(turnout: Turnout) -> None:
     config = Path("runs/mifa-digits-0/config.json")
     config.write_text(config.read_text().replace('"rounds": 2', '"rounds": 9'))
     config.with_name("SHA256SUMS").unlink()

@@ -242,7 +242,7 @@ def test_folder_of_another_run_is_refused_and_unchanged(turnout: Turnout, small:
     assert {path: path.read_bytes() for path in Path("a").iterdir()} == before
 
 
-def test_a_damaged_settings_file_is_refused(turnout: Turnout) -> None:
+def test_damaged_settings_file_is_refused(turnout: Turnout) -> None:
     Path("a").mkdir()
     Path("a/settings.json").write_text("{")
     assert "settings.json is damaged" in turnout("run", "--resume", "a").stderr

@@ -49,7 +49,7 @@ def test_later_layers_have_priority_for_one_and_all() -> None:
     assert layers.settings("fedau").numbers() == {"rounds": 3}
 
 
-def test_a_variant_can_be_written_on_the_command_line() -> None:
+def test_variant_can_be_written_on_the_command_line() -> None:
     layers = [override("fedau_3.algorithm=fedau"), override("fedau_3.cutoff=3")]
     made = Layers.of(layers, ["fedau", "fedau_3"]).settings("fedau_3").algorithm()
     assert made.weighting[0] == Participation(cutoff=3)

@@ -21,7 +21,7 @@ def test_options_reach_the_function(tmp_path):
         load("shakespeare", tmp_path, stride=0)
 
 
-def test_the_directory_reaches_the_function(tmp_path):
+def test_directory_reaches_the_function(tmp_path):
     with pytest.raises(DataError, match=str(tmp_path / "MNIST" / "raw")):
         load("mnist", tmp_path)
 

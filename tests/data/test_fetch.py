@@ -110,7 +110,7 @@ def test_existing_files_are_not_downloaded_again(offer, server, tmp_path):
     assert len(server.log) == 2
 
 
-def test_a_damaged_file_is_replaced(offer, tmp_path):
+def test_damaged_file_is_replaced(offer, tmp_path):
     offer()
     path = fetch("toy", tmp_path) / "toy.bin"
     path.write_bytes(CONTENT[:-1] + b"?")
@@ -118,7 +118,7 @@ def test_a_damaged_file_is_replaced(offer, tmp_path):
     assert path.read_bytes() == CONTENT
 
 
-def test_a_download_that_broke_off_goes_on_where_it_stopped(offer, server, tmp_path):
+def test_interrupted_download_resumes(offer, server, tmp_path):
     offer()
     server.breaks = 1
     with pytest.raises(

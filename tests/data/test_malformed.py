@@ -234,7 +234,7 @@ def test_compressed_table_respects_the_size_limit(tmp_path, kind, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["numbers", "categories"])
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
-def test_a_batch_that_expands_is_refused_by_its_headers(tmp_path, monkeypatch, compression, kind):
+def test_batch_that_expands_is_refused_by_its_headers(tmp_path, monkeypatch, compression, kind):
     """The attack: a table of one batch, which Arrow decompresses as a whole before its size can be looked at."""
     zeros = pa.array(np.zeros(1 << 20)) if kind == "numbers" else pa.array(["x" * (1 << 20)]).dictionary_encode()
     path = tmp_path / "bomb.feather"

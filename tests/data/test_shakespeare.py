@@ -130,7 +130,7 @@ def test_error_if_no_role_is_long_enough(write_plays):
         shakespeare(directory)
 
 
-def test_a_file_without_speeches_is_named(write_plays):
+def test_file_without_speeches_is_named(write_plays):
     directory = write_plays("\n" + PLAY)
     (directory / "Shakespeare/plays/hamlet.txt").write_text("To be")
     with pytest.raises(DataError, match=r"hamlet.txt: found no speech, expected a line `ACT I`"):

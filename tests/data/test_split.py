@@ -163,7 +163,7 @@ def test_test_examples_are_random() -> None:
     assert first != second
 
 
-def test_an_official_test_split_can_join_the_other_examples() -> None:
+def test_official_test_split_can_join_the_other_examples() -> None:
     numbers = with_official_test()
     data = split_source(numbers, Iid(), 6, seed=1, test_fraction=0.25, client_test_fraction=0.1, official_test="pool")
     everything = np.concatenate([rows(shards) for shards in shards_of(data).values()])

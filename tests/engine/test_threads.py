@@ -58,7 +58,7 @@ def test_nested_calls_run_in_the_same_thread():
     assert crew.is_split
 
 
-def test_an_error_in_a_thread_is_raised():
+def test_error_in_a_thread_is_raised():
     def fail(i):
         raise ValueError(f"item {i}")
 

@@ -372,7 +372,7 @@ def test_arrays_of_another_model_are_refused(tmp_path):
         )
 
 
-def test_the_folder_of_another_algorithm_is_refused(tmp_path):
+def test_folder_of_another_algorithm_is_refused(tmp_path):
     rule(tmp_path, to.fedau()).start(OneProcess(NODES, app()), first(), num_rounds=1)
     with pytest.raises(CheckpointError, match="holds another experiment"):
         rule(tmp_path, to.fedavg()).start(OneProcess(NODES, app()), first(), num_rounds=1)

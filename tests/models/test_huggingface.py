@@ -241,7 +241,7 @@ def test_whole_base_is_trained_without_lora():
     assert all(p.requires_grad for p in model.parameters())
 
 
-def test_a_run_is_independent_of_chunks():
+def test_run_is_independent_of_chunks():
     def trained(budget):
         simulation = Simulation(
             to.Experiment(data=data(LANGUAGE), model=LANGUAGE, algorithm=to.fedavg(LOCAL), memory_budget=budget)

@@ -55,7 +55,7 @@ CASES = {
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
 @pytest.mark.parametrize("case", CASES)
-def test_a_recipe_equals_its_transcription(case, engine):
+def test_recipe_equals_its_transcription(case, engine):
     name, options, local = CASES[case]
     present, clients = presence(T, N, seed=1), Clients()
     run = simulation(ALGORITHMS[name](LOCAL, cohort_size=N, **options), present, engine)

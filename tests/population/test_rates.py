@@ -40,7 +40,7 @@ def test_floor_and_ceiling_bound_rates():
     assert rates.max() == 1.0
 
 
-def test_a_client_without_examples_is_refused():
+def test_client_without_examples_is_refused():
     counts = ONE_CLASS_EACH.copy()
     counts[3] = 0
     with pytest.raises(ValueError, match=r"client 3 has no examples.*drop empty clients"):

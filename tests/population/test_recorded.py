@@ -108,7 +108,7 @@ def test_invalid_tables_are_refused(table, message):
         RecordedSpeed(table)
 
 
-def test_an_unknown_unit_is_refused():
+def test_unknown_unit_is_refused():
     with pytest.raises(ValueError, match=r"unknown unit of compute 'epoch'"):
         RecordedSpeed(ROWS, per="epoch")  # type: ignore[arg-type]
 
@@ -119,6 +119,6 @@ def test_missing_file_is_refused_when_bound(tmp_path: Path):
         speed.bind(3)
 
 
-def test_a_quantile_outside_0_1_is_refused():
+def test_quantile_outside_0_1_is_refused():
     with pytest.raises(ValueError, match=r"q: got -1, needed a probability"):
         RecordedSpeed(ROWS).bind(2).communication_quantile(-1)

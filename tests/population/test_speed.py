@@ -204,6 +204,6 @@ def test_seconds_per_step_is_refused_for_compute_per_task():
         _ = Speed(per="task").bind(3).seconds_per_step
 
 
-def test_a_quantile_outside_0_1_is_refused():
+def test_quantile_outside_0_1_is_refused():
     with pytest.raises(ValueError, match=r"q: got 99, needed a probability"):
         Speed().bind(3).communication_quantile(99)

@@ -64,7 +64,7 @@ def html(six_by_three, tmp_path_factory):
     return path.read_text(encoding="utf-8")
 
 
-def test_the_page_is_self_contained_and_small(html):
+def test_page_is_self_contained_and_small(html):
     page = Page(html)
     assert set(re.findall(r"https?://[^\"'\s<>)]*", html)) <= NAMESPACES
     assert all(link.startswith(("#", "data:image/png;base64,")) for link in page.loaded)

@@ -46,6 +46,6 @@ def test_three_clients_have_as_many_minima_as_groups():
     assert lines(figure.axes[2])[2][0, 0] == pytest.approx(np.mean(CASES["two alike"]))
 
 
-def test_a_curve_needs_two_points():
+def test_curve_needs_two_points():
     with pytest.raises(ConfigurationError, match="points: got 1, needed a whole number >= 2"):
         appeal_figure(points=1)

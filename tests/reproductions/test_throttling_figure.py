@@ -25,6 +25,6 @@ def test_formulas_are_lines_and_schedules_dots():
         assert lines[-1][:, 1].tolist() == [1.0, 1.0]
 
 
-def test_a_schedule_has_steps_that_count():
+def test_schedule_has_steps_that_count():
     with pytest.raises(ConfigurationError, match="steps: got 3, needed a whole number >= 10"):
         throttling_figure(steps=3)

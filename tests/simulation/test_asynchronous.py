@@ -174,7 +174,7 @@ def test_models_are_kept_only_as_long_as_somebody_works_from_them():
         assert len(server.models) <= N
 
 
-def test_who_comes_twice_from_the_same_version_draws_other_minibatches():
+def test_second_task_from_the_same_version_draws_other_minibatches():
     speed, local = Speed(spread=3.0, per="task"), Sgd(lr=0.3, steps=1, batch_size=16, sampling="fresh")
     simulation = Simulation(experiment(fedbuff(local), Buffered(40), Population(speed=speed)))
     reports = simulation.step().reports

@@ -54,7 +54,7 @@ KINDS = (
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.usefixtures("without_collector")
-def test_a_finished_run_is_freed(name, tiny, monkeypatch):
+def test_finished_run_is_freed(name, tiny, monkeypatch):
     experiment = to.Experiment(data=tiny, model=to.models.Mlp(hidden=(4,)), algorithm=recipe(name), rounds=2)
     assert left_of(experiment, monkeypatch) == []
 

@@ -55,7 +55,7 @@ def test_fedstale_needs_weights_over_all_clients():
         compose(Sgd(), DivideByParticipants(), FedStale())
 
 
-def test_an_echo_needs_a_step_size():
+def test_echo_needs_a_step_size():
     with pytest.raises(ConfigurationError, match="lr: got 0, needed a finite number > 0"):
         Echo(0)
 

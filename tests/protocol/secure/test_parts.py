@@ -31,7 +31,7 @@ def test_fewer_shares_are_consistent_with_every_secret(secret, other):
     assert reconstruct({1: shares[1], 2: shares[2], 3: third.to_bytes(33, "big")}) == other
 
 
-def test_the_field_is_prime():
+def test_field_is_prime():
     assert all(pow(a, PRIME - 1, PRIME) == 1 for a in (2, 3, 5, 7, 11, 13))
 
 
@@ -48,7 +48,7 @@ def test_invalid_shares_are_refused():
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 40), st.one_of(st.none(), st.integers(1, 45)), st.integers(0, 99))
-def test_the_graph_is_regular_mutual_and_connected(n, degree, seed):
+def test_graph_is_regular_mutual_and_connected(n, degree, seed):
     clients = list(range(5, 5 + n))
     found = neighbours(clients, degree, seed)
     expected = n - 1 if degree is None else min(n - 1, degree + degree % 2)
