@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -596,3 +597,36 @@ def test_a_save_costs_what_was_recorded_since_the_last_one(tmp_path):
         sizes.append((tmp_path / "history.journal").stat().st_size)
     grown = [later - earlier for earlier, later in itertools.pairwise(sizes)]
     assert max(grown) < 1.1 * min(grown)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a lock is read by taking it on Windows")
+def test_asking_for_a_lock_changes_nothing_and_stops_no_run_that_starts_meanwhile(tmp_path):
+    """The attack: `turnout status` of a folder at the moment when its run starts."""
+    import fcntl
+
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".tmp-left").touch()
+    assert not lock.in_use(tmp_path)
+    assert (tmp_path / ".tmp-left").exists()
+    with (tmp_path / ".lock").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        timer = threading.Timer(0.03, fcntl.flock, (file, fcntl.LOCK_UN))
+        timer.start()
+        with lock.locked(tmp_path):
+            assert not lock.in_use(tmp_path)  # by another process
+        timer.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_lock_is_seen_by_who_may_only_read(tmp_path, monkeypatch):
+    with lock.locked(tmp_path):
+        (tmp_path / ".lock").chmod(0o444)
+
+        def sees():
+            monkeypatch.setattr(lock, "_acquire", None)
+            return lock.in_use(tmp_path)
+
+        assert forked(sees)
+    (tmp_path / ".lock").symlink_to("/dev/zero")  # of a folder that was sent
+    assert not lock.in_use(tmp_path)

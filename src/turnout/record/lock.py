@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,6 +29,9 @@ PARTS = ".parts"
 
 PATIENCE = 600.0
 """Seconds that workers wait for each other to write common files, such as tables and a report."""
+
+_MOMENT = 0.1
+"""Seconds that every process waits for a lock."""
 
 _LOCK = ".lock"
 _files: dict[Path, BaseFileLock] = {}
@@ -184,14 +188,31 @@ if hasattr(os, "register_at_fork"):
 
 
 def in_use(folder: Path) -> bool:
-    """Return True if another process has locked a folder."""
-    if not (folder / _LOCK).exists():
+    """Return True if another process has locked a folder. Reads alone, except on Windows."""
+    file = folder / _LOCK
+    if folder.resolve() in _files or not file.exists():
+        return False
+    if sys.platform == "win32":
+        try:
+            with locked(folder):
+                return False
+        except InUse:
+            return True
+    import fcntl
+
+    try:
+        number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:  # removed meanwhile, or no lock of ours
         return False
     try:
-        with locked(folder):
-            return False
-    except InUse:
+        fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)  # ends when the file is closed
+    except BlockingIOError:
         return True
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(number)
+    return False
 
 
 def _acquire(lock: BaseFileLock, path: Path, patience: float) -> None:
@@ -204,7 +225,8 @@ def _acquire(lock: BaseFileLock, path: Path, patience: float) -> None:
         Timeout: if another process holds it.
     """
     for _ in range(100):
-        lock.acquire(timeout=patience, poll_interval=0.02)
+        # `in_use` of another process holds the lock for a moment.
+        lock.acquire(timeout=max(patience, _MOMENT), poll_interval=0.02)
         number = lock._context.lock_file_fd  # the locked file; there is no public attribute
         if lock.lock_counter > 1 or number is None or is_same(path, os.fstat(number)):
             return
