@@ -31,13 +31,13 @@ _LOCAL = replace(LOCAL, steps=3)
 
 def simulated(name: str) -> Iterator[bytes]:
     """Yield the state of six synchronous rounds with clients who come and go."""
-    yield from _state(trained(standard(name, _LOCAL, population=Population(Bernoulli(rates=RATES)))))
+    yield from _state(trained(standard(name, _LOCAL, rounds=6, population=Population(Bernoulli(rates=RATES)))))
 
 
 def buffered(name: str) -> Iterator[bytes]:
     """Yield the state of six steps with a buffer of three reports and clients of unequal speed."""
     population = Population(Everyone(), speed=Speed(compute=delay.Uniform(1, 4)))
-    yield from _state(trained(standard(name, _LOCAL, population=population, pace=Buffered(buffer_size=3))))
+    yield from _state(trained(standard(name, _LOCAL, rounds=6, population=population, pace=Buffered(buffer_size=3))))
 
 
 def served(name: str) -> Iterator[bytes]:
