@@ -76,7 +76,7 @@ def published(folder: Path) -> dict[str, Any]:
         if path.suffix == ".parquet":
             table = pq.read_table(path)
             files[path.name] = str(table.drop_columns([n for n in table.column_names if n == "seconds"]).to_pydict())
-        elif path.is_file() and path.name not in PRIVATE_FILES:
+        elif path.is_file() and path.name not in PRIVATE_FILES and path.suffix != ".pyc":  # which has a time
             files[path.name] = timeless(path.read_text(encoding="utf-8", errors="replace"))
     return files
 
