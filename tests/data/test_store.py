@@ -123,6 +123,23 @@ def test_invalid_federation_is_refused(tmp_path: Path) -> None:
         to.data.store(tmp_path, weighted)
 
 
+def test_a_federation_is_replaced_whole(tmp_path: Path) -> None:
+    """Whoever has mapped the files reads on, and so does `store` itself where it writes what it reads."""
+    to.data.store(tmp_path, classification())
+    before, names = to.data.stored(tmp_path), sorted(path.name for path in tmp_path.iterdir())
+    x = before.train.x.clone()
+    with pytest.raises(DataError, match="client 1 of train has 2 inputs and 1 targets"):
+        to.data.store(tmp_path, {"train": [(torch.rand(2, 3), [0, 1]), (torch.rand(2, 3), [0])]})
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert torch.equal(to.data.stored(tmp_path).train.x, x)
+    flipped = {"train": [(-x, y) for x, y in map(before.train.client, range(before.num_clients))][::-1]}
+    to.data.store(tmp_path, flipped)
+    assert torch.equal(before.train.x, x)
+    assert torch.equal(to.data.stored(tmp_path).train.client(0)[0], -before.train.client(before.num_clients - 1)[0])
+    to.data.store(tmp_path, to.data.stored(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
 def test_damaged_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no stored federation"):
         to.data.stored(tmp_path)

@@ -5,11 +5,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+import torch
+
+from turnout.core.checks import CheckpointError
 from turnout.deployment.server.enrolment import Enrolment
 from turnout.deployment.server.entries import Entry
 from turnout.deployment.server.event import Event
 from turnout.deployment.server.process import new_codes
 from turnout.deployment.server.store import Store
+from turnout.deployment.wire.administrator import TOKEN_FILE, VARIABLE, read_token, server_token
 
 
 def enrolment(codes: dict[str, int | None]) -> Enrolment:
@@ -69,3 +74,37 @@ def test_codes_go_neither_through_a_link_nor_to_a_file_that_others_can_read(tmp_
         assert path.stat().st_mode & 0o077 == 0 or os.name == "nt"
         assert not path.is_symlink()
     assert mine.read_text() == "mine"
+
+
+def test_a_server_deletes_nothing_behind_links_of_its_folder(folder: Path) -> None:
+    """The attack: a folder that somebody sent, with links where a server deletes what it does not need."""
+    (folder / "mine").mkdir()
+    (folder / "mine" / "thesis.txt").write_text("mine")
+    for name in ("models", "reports", "incoming", "anchors", "exports"):
+        run = folder / name
+        run.mkdir()
+        (run / name).symlink_to(folder / "mine")
+        with pytest.raises(CheckpointError, match=rf"{name} is a link, and a server deletes the files there"):
+            Store(run)
+    store = Store(folder / "run")
+    (folder / "run" / "models" / "next.part").symlink_to(folder / "mine" / "thesis.txt")
+    store.files.write_model({"params": torch.zeros(3)})
+    store.close()
+    assert (folder / "mine" / "thesis.txt").read_text() == "mine"
+
+
+def test_tokens_of_administrators_are_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is killed in the midst of it starts again, and nobody else can read them."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr(Path, "write_text", dies)
+        with pytest.raises(KeyboardInterrupt):
+            server_token(tmp_path)
+    token = server_token(tmp_path)
+    assert read_token(tmp_path / TOKEN_FILE) == token == server_token(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [TOKEN_FILE]
+    assert (tmp_path / TOKEN_FILE).stat().st_mode & 0o077 == 0 or os.name == "nt"

@@ -37,6 +37,9 @@ def store(
 ) -> None:
     """Write a federation into a folder, one client at a time; `stored` reads it.
 
+    Files are replaced when all are written: an earlier federation in the folder remains what it was after an error, and for
+    whoever has loaded it.
+
     Args:
         folder: is created.
         clients: a federation, or for each split (``"train"``, ``"validation"``, ``"client_test"``, ``"test"``, ...) an
@@ -68,16 +71,22 @@ def store(
         known_name("split", split, SPLITS)
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    index = {
-        "format": _FORMAT,
-        "name": name,
-        "num_classes": num_classes,
-        "client_names": None if client_names is None else list(client_names),
-        "splits": {split: _write(path, split, several) for split, several in clients.items()},
-    }
-    part = path / f"{INDEX}.part"
-    part.write_text(json.dumps(index), encoding="utf-8")
-    move(part, path / INDEX)
+    names = [f"{split}.{content}.bin" for split in clients for content in ("x", "y", "offsets")]
+    parts = {path / f"{name}.part": path / name for name in (*names, INDEX)}
+    try:
+        index = {
+            "format": _FORMAT,
+            "name": name,
+            "num_classes": num_classes,
+            "client_names": None if client_names is None else list(client_names),
+            "splits": {split: _write(path, split, several) for split, several in clients.items()},
+        }
+        (path / f"{INDEX}.part").write_text(json.dumps(index), encoding="utf-8")
+        for part, target in parts.items():
+            move(part, target)
+    finally:
+        for part in parts:
+            part.unlink(missing_ok=True)
 
 
 def stored(
@@ -120,11 +129,11 @@ def stored(
 
 
 def _write(path: Path, split: str, clients: Iterable[Client]) -> dict[str, Any]:
-    """Write the clients of a split, and return its entry of the index."""
+    """Write the clients of a split to incomplete files, and return its entry of the index."""
     facts: dict[str, Any] = {}
     sizes: list[int] = []
     with ExitStack() as stack:
-        files = {part: stack.enter_context((path / f"{split}.{part}.bin").open("wb")) for part in ("x", "y")}
+        files = {part: stack.enter_context((path / f"{split}.{part}.bin.part").open("wb")) for part in ("x", "y")}
         for k, (x, y) in enumerate(clients):
             tensors = {"x": torch.as_tensor(x), "y": torch.as_tensor(y)}
             if len(tensors["x"]) != len(tensors["y"]):
@@ -137,7 +146,7 @@ def _write(path: Path, split: str, clients: Iterable[Client]) -> dict[str, Any]:
                     raise DataError(f"store: {part} of client {k} of {split} is {kind}, of those before {facts[part]}")
                 _append(files[part], tensor, f"client {k} of {split}")
             sizes.append(len(tensors["x"]))
-    np.asarray(np.cumsum([0, *sizes]), dtype=np.int64).tofile(path / f"{split}.offsets.bin")
+    np.asarray(np.cumsum([0, *sizes]), dtype=np.int64).tofile(path / f"{split}.offsets.bin.part")
     if not sizes:
         raise ConfigurationError(f"store: {split} has no clients: leave it out")
     return facts | {"clients": len(sizes), "examples": sum(sizes)}

@@ -24,10 +24,14 @@ Write = Callable[[Path], object]
 """A function that writes a file at a path."""
 
 
-def replace_files(writers: Mapping[Path, Write]) -> None:
+def replace_files(writers: Mapping[Path, Write], *, private: bool = False) -> None:
     """Write files through ``write(temporary_path)``, then move all of them to their paths, in order.
 
     No file is replaced before all are written and flushed, so that a failure leaves the old files unchanged.
+
+    Args:
+        writers: functions that write the files, by path.
+        private: let nobody but the owner read them, from their first byte on.
 
     Raises:
         CheckpointError: if a file cannot be written.
@@ -37,7 +41,7 @@ def replace_files(writers: Mapping[Path, Write]) -> None:
         try:
             for path, write in writers.items():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                _write(parts[path], write)
+                _write(parts[path], write, mode=0o600 if private else 0o666)
             for path, part in parts.items():
                 move(part, path)
         finally:
@@ -205,13 +209,13 @@ def _list_digests(folder: Path, digests: Mapping[str, list[str]]) -> None:
     move(part, folder / DIGESTS)
 
 
-def _write(part: Path, write: Write) -> None:
-    """Write a file with the permissions of new files, and flush it.
+def _write(part: Path, write: Write, mode: int = 0o666) -> None:
+    """Write a file with the permissions of new files of a mode, and flush it.
 
     A link at its path, which a folder from elsewhere may contain, is removed and not followed.
     """
     part.unlink(missing_ok=True)
-    part.touch(exist_ok=False)
+    part.touch(mode, exist_ok=False)
     mode = part.stat().st_mode
     write(part)
     if part.is_symlink():

@@ -70,6 +70,7 @@ class Files:
 
         def write() -> None:
             part = self.models / "next.part"
+            part.unlink(missing_ok=True)  # it may be a link to another file, in a folder from elsewhere
             encode_file(tensors, part)
             with part.open("rb") as file:
                 digest, size = hashlib.file_digest(file, "sha256").hexdigest(), part.stat().st_size

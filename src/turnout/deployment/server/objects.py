@@ -165,6 +165,7 @@ class Objects(Files):
 
         def fetch() -> None:
             part = path.with_suffix(".part")
+            part.unlink(missing_ok=True)  # it may be a link to another file, in a folder from elsewhere
             with suppress(FileNotFoundError), _available():
                 self._read(f"{_REPORTS}/{path.name}", part)
                 move(part, path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import secrets
 import ssl
 import threading
@@ -216,10 +215,9 @@ def new_codes(store: Store, options: Options) -> list[str]:
     if options.enrolment != "codes" or store.codes():
         return []
     codes = [secrets.token_urlsafe(12) for _ in range(min(options.max_clients or 1000, 1000))]
-    path = store.folder / "codes.txt"
-    path.unlink(missing_ok=True)  # whatever it is: codes go neither through a link nor to a file that others can read
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write("\n".join(codes) + "\n")
+    # Whatever is there is replaced: codes go neither through a link nor to a file that others can read.
+    write = partial(Path.write_text, data="\n".join(codes) + "\n", encoding="utf-8")
+    replace_files({store.folder / "codes.txt": write}, private=True)
     store.add_codes([hashed(code) for code in codes])
     return codes
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from safetensors.torch import save
 
+from turnout.core.system import move
 from turnout.core.types import State
 from turnout.deployment.server.store import Store
 from turnout.deployment.wire.format import is_finite, model_tensors
@@ -119,5 +120,7 @@ class CurrentModel:
         body = save(replace(self._trained, params=last.params.detach().cpu()).tensors(None))
         self._folder.mkdir(mode=0o700, exist_ok=True)
         path = self._folder / f"{last.version}.safetensors"
-        path.write_bytes(body)
+        part = path.with_suffix(".part")
+        part.write_bytes(body)
+        move(part, path)  # whole, also for who copies the folder meanwhile
         return Export(path, hashlib.sha256(body).hexdigest(), last.version)

@@ -60,12 +60,15 @@ class Store:
 
     Raises:
         ConfigurationError: for a database or an object store that cannot be used.
+        CheckpointError: for a folder with a link to another folder.
     """
 
     def __init__(
         self, folder: Path, url: str | None = None, objects: str | None = None, read_only: bool = False
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not read_only:
+            _check_links(folder)
         self.folder, self.wait = folder, _refuse
         self.engine = engine_of(_sqlite_url(folder / SQLITE, read_only) if url is None else url)
         self._claim: Claim | None = None
@@ -254,6 +257,15 @@ def _upsert_outcomes(insert: Any) -> Any:
     statement = insert(TASKS)
     changed = {name: statement.excluded[name] for name in ("client", "outcome", "digest")}
     return statement.on_conflict_do_update(index_elements=["task"], set_=changed)
+
+
+def _check_links(folder: Path) -> None:
+    """Refuse links to other folders in a folder that somebody else may have made: files there would be deleted."""
+    for path in folder.iterdir():
+        if path.is_symlink() and path.is_dir():
+            raise CheckpointError(
+                f"{path} is a link, and a server deletes the files there that it does not need: put the folder in its place"
+            )
 
 
 def _refuse(error: Exception) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from turnout.core.checks import ConfigurationError
+from turnout.record.storage import replace_files
 
 VARIABLE = "TURNOUT_ADMIN_TOKEN"
 """Environment variable with the token, for a server and for the commands of its administrator."""
@@ -65,6 +67,6 @@ def server_token(folder: Path) -> str:
     path = folder / TOKEN_FILE
     if (token := read_token(path)) is None:
         token = secrets.token_urlsafe(32)
-        with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as file:
-            file.write(f"{token}\n")
+        # Whole, because commands of the administrator read it while the server starts.
+        replace_files({path: partial(Path.write_text, data=f"{token}\n", encoding="utf-8")}, private=True)
     return token
