@@ -39,6 +39,7 @@ def test_the_present_model_of_a_run(world):
     deployed, versions = world(RUN), []
     before = asked(deployed)
     assert (before.status, before.table()["reason"]) == (404, "there is no model yet: training has not begun")
+    assert before.headers["cache-control"] == "no-store"  # or a proxy says so for minutes to come
     for _ in range(20):
         deployed.round()
         answer = asked(deployed)

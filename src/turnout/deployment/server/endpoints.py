@@ -94,6 +94,8 @@ class Endpoints(ABC):
     async def answer(self, route: Route, request: Request) -> Response:
         """Return the answer to a request of a route, also if it is an error, and count it."""
         response = await respond(self.handle(route, request), route.name)
+        # Some proxies keep even errors for minutes: a model that was not there yet would stay missing.
+        response.headers.setdefault("cache-control", "no-store")
         self.counts[response.status_code] = self.counts.get(response.status_code, 0) + 1
         return response
 
