@@ -11,7 +11,7 @@ import numpy as np
 from turnout.core.checks import ConfigurationError
 from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.format import WireError, encode
-from turnout.deployment.wire.surveys import LARGEST, SURVEY, sums_body
+from turnout.deployment.wire.surveys import LARGEST, SURVEY, layout_of, sums_body
 from turnout.evaluation.queries import Question
 from turnout.evaluation.sums import SumsForm
 from turnout.pieces.base.algorithm import Algorithm
@@ -106,9 +106,7 @@ class Answerer:
 
     def _layout(self, question: Question | None) -> AnswerLayout:
         assert self._sum is not None
-        if question is None:
-            return self._sum.layout(self._form.shapes, labelled=self._form.metric == "accuracy")
-        return self._sum.of_query(question, self._widths)
+        return layout_of(self._sum, question, self._form, self._widths)
 
 
 def survey_of(task: Assignment) -> int:

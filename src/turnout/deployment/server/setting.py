@@ -18,7 +18,7 @@ from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.format import length
 from turnout.deployment.wire.messages import ReportFormat
 from turnout.deployment.wire.phases import PhaseFormat, input_shapes
-from turnout.deployment.wire.surveys import SumsFormat, question_of
+from turnout.deployment.wire.surveys import SumsFormat, layout_of, question_of
 from turnout.evaluation.queries import Question
 from turnout.evaluation.sums import SumsForm
 from turnout.pieces.base.algorithm import Algorithm
@@ -103,9 +103,7 @@ class RunSetting:
             ConfigurationError: for a question whose answers cannot be summed.
         """
         assert self.answer_sum is not None
-        if question is None:
-            return self.answer_sum.layout(self.sums.shapes, labelled=self.sums.metric == "accuracy")
-        return self.answer_sum.of_query(question, self.widths)
+        return layout_of(self.answer_sum, question, self.sums, self.widths)
 
     def federation(self, num_clients: int) -> Federation:
         """Return the federation of a number of clients, as the server knows it."""

@@ -16,6 +16,7 @@ from turnout.deployment.wire.edge import read_object
 from turnout.deployment.wire.format import NAMES, Manifest, Spec, WireError, decode, encode, is_finite, size_limit
 from turnout.evaluation.queries import Question
 from turnout.evaluation.sums import SumsForm
+from turnout.protocol.answer_sum import AnswerLayout, AnswerSum
 
 _MAX_COUNT = 1 << 40  # of examples
 LARGEST = 1e100
@@ -85,6 +86,23 @@ def manifest_of(shapes: Mapping[str, tuple[int, ...]]) -> Manifest:
     """Return the manifest of sums: numbers of examples are int64, all others float64."""
     kinds = {name: torch.int64 if name in _COUNTS else torch.float64 for name in shapes}
     return {name: Spec(NAMES[kinds[name]], (1, *shape)) for name, shape in shapes.items()}
+
+
+def layout_of(sums: AnswerSum, question: Question | None, form: SumsForm, widths: Mapping[str, int]) -> AnswerLayout:
+    """Return the layout of the answers to a query, or to an evaluation without a question, as vectors that are summed.
+
+    Args:
+        sums: the options of sums of answers.
+        question: of a query.
+        form: the sums of an evaluation.
+        widths: see `Question.shapes`.
+
+    Raises:
+        ConfigurationError: for a question whose answers cannot be summed.
+    """
+    if question is None:
+        return sums.layout(form.shapes, labelled=form.metric == "accuracy")
+    return sums.of_query(question, widths)
 
 
 def sums_body(sums: Mapping[str, Any]) -> bytes:
