@@ -31,6 +31,20 @@ def test_starts_at_zero_and_stores_rows(budget):
     assert found["control"].tolist() == [[1.0] * 3, [0.0] * 3, [1.0] * 3]
 
 
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_numbers_that_are_not_finite_are_not_restored(value):
+    """The attack: a checkpoint of somebody else, in which one client's memory poisons its training and the sums of it."""
+    memory = ClientMemory(10, FIRST)
+    memory.scatter(np.array([7, 2]), rows([7, 2], 1))
+    state = memory.state()
+    memory.restore(state)
+    state["table.control"][1, 2] = value
+    with pytest.raises(ValueError, match=r"table.control: got NaN or infinity, needed finite numbers"):
+        memory.restore(state)
+    infinite = ClientMemory(10, {"distance": torch.tensor(torch.inf)})  # as before the first participation
+    infinite.restore({"clients": torch.tensor([3]), "table.distance": torch.tensor([torch.inf])})
+
+
 def test_gathered_rows_are_copies():
     memory = ClientMemory(4, FIRST)
     memory.gather(np.array([1]))["steps"] += 9

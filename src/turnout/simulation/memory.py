@@ -144,6 +144,10 @@ class ClientMemory:
                 raise ValueError(
                     f"table.{name}: needed {row.dtype} {list(shape)}, got {table.dtype} {list(table.shape)}"
                 )
+            if (
+                row.isfinite().all() and not table.isfinite().all()
+            ):  # a step that leads to such numbers changes no memory
+                raise ValueError(f"table.{name}: got NaN or infinity, needed finite numbers")
         self._row[:] = -1
         self._row[clients] = np.arange(len(clients))
         self._used = len(clients)
