@@ -232,7 +232,7 @@ def test_a_step_that_overflows_is_empty_and_the_next_one_is_taken(name):
         empty, _ = server_step(algorithm, before, Report.empty(before.params), known)
         assert info["num_dropped"] == N
         assert state.version == empty.version
-        mirrors = controls.PLACES | ({"aggregation"} if algorithm.aggregation.mirrors_clients else set())
+        mirrors = _mirrors(algorithm)
         torch.testing.assert_close(
             {"params": state.params} | _without(state.slots, mirrors),
             {"params": empty.params} | _without(empty.slots, mirrors),
@@ -246,6 +246,36 @@ def test_a_step_that_overflows_is_empty_and_the_next_one_is_taken(name):
     assert info["num_dropped"] == 0
     assert torch.isfinite(state.params).all()
     assert (state.params > before).all()
+
+
+def _mirrors(algorithm):
+    """The slots in which a server sums what clients remember."""
+    return controls.PLACES | ({"aggregation"} if algorithm.aggregation.mirrors_clients else set())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        n
+        for n in SERVER
+        if n not in (*BOUNDED, *PLAIN)
+        and _mirrors(RECIPES[n](LOCAL)) & {*RECIPES[n](LOCAL).init(torch.zeros(P), KNOWN).slots}
+    ],
+)
+def test_sums_of_what_clients_remember_do_not_depend_on_whether_the_step_overflows(name):
+    """Clients have moved what they remember by then: with the old sums they would never agree again."""
+    summed, known = [], replace(KNOWN, dtype=torch.float32)
+    for lr, num_dropped in ((1e-3, 0), (3e38, N)):
+        algorithm = replace(RECIPES[name](LOCAL), server=ServerSgd(lr))
+        before = algorithm.init(torch.zeros(P), known)
+        ones = report(range(N), torch.full((N, P), 100.0), seen=seen_of(N, np.random.default_rng(4), torch.float32))
+        nothing = replace(ones, delta=ones.delta[:, :0])
+        after, info = server_step(algorithm, before, replace(ones, measured=nothing), known)
+        assert info["num_dropped"] == num_dropped
+        summed.append({slot: after.slots[slot] for slot in _mirrors(algorithm) & after.slots.keys()})
+    for slot, expected in summed[0].items():
+        assert_same_tensors(summed[1][slot], expected)
+    assert any(value.any() for slot in summed[1].values() for value in slot.values())
 
 
 def _without(slots, names):
