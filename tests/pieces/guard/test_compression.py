@@ -262,3 +262,11 @@ def test_invalid_arguments_raise(make, message):
 def test_compressions_combine_with_recipes():
     assert fedau(also=(Clip(1.0), TopK())).guard == (Clip(1.0), TopK())
     assert scaffold(also=(Sign(),)).keeps
+
+
+def test_places_that_do_not_fit_into_four_bytes_are_refused():
+    """They would be negative, or those of other parameters."""
+    rows = torch.empty(1, 2**31, device="meta")
+    with pytest.raises(ConfigurationError, match=r"top_k: places have 4 bytes, and the model 2,147,483,648 parameters"):
+        TopK().encode(rows, torch.zeros(1))
+    assert TopK(share=1e-9).encode(rows[:, 1:], torch.zeros(1))["place"].shape == (1, 2)

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.core.checks import ConfigurationError
 from turnout.core.types import State
 from turnout.pieces.base.compression import Compression
 from turnout.pieces.guard.compression import check_share, share_of
+
+_LARGEST = torch.iinfo(torch.int32).max
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,9 @@ class TopK(Compression, name="top_k"):
         >>> guarded(TopK(share=0.5), report([[4.0, 1.0, -2.0, 3.0]]))
         [[4.0, 0.0, 0.0, 3.0]]
 
+    Raises:
+        ConfigurationError: in training, for a model of 2^31 parameters or more, whose places do not fit.
+
     Reference: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
     """
 
@@ -34,6 +40,10 @@ class TopK(Compression, name="top_k"):
 
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
         """Return places and values, ``[B, k]``."""
+        if rows.shape[1] > _LARGEST:
+            raise ConfigurationError(
+                f"top_k: places have 4 bytes, and the model {rows.shape[1]:,} parameters: write qsgd"
+            )
         column = rows.abs().topk(share_of(self.share, rows.shape[1]), dim=1, sorted=False).indices
         return {"place": column.to(torch.int32), "value": rows.gather(1, column)}
 
