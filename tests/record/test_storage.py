@@ -448,20 +448,23 @@ def test_a_forked_process_neither_holds_nor_releases_the_lock_of_its_parent(tmp_
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_lock_ends_with_its_holder_and_not_with_a_child_that_outlives_it(tmp_path):
+    """The attack: a run is killed, and a process that a loader of its data forked lives on."""
     read, write = os.pipe()
-    with lock.locked(tmp_path):
-        child = os.fork()
-        if not child:
-            os.close(write)
-            os.read(read, 1)
-            os._exit(0)
+    holder = os.fork()
+    if not holder:
+        with lock.locked(tmp_path):
+            if not os.fork():
+                os.close(write)
+                os.read(read, 1)
+            os._exit(0)  # without releasing the lock
+    os.waitpid(holder, 0)
     try:
+        assert (tmp_path / ".lock").exists()
         assert not lock.in_use(tmp_path)
         with lock.locked(tmp_path):
             pass
     finally:
-        os.write(write, b"x")
-        os.waitpid(child, 0)
+        os.close(write)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -615,6 +618,21 @@ def test_asking_for_a_lock_changes_nothing_and_stops_no_run_that_starts_meanwhil
         with lock.locked(tmp_path):
             assert not lock.in_use(tmp_path)  # by another process
         timer.join()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="all file systems of Windows have locks")
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_used_without_them(tmp_path, monkeypatch, code):
+    """Such as a network share without a lock daemon: every run there would end at its start."""
+
+    def missing(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", missing)
+    with lock.locked(tmp_path), lock.locked(tmp_path):
+        assert not lock.in_use(tmp_path)
+        storage.save(tmp_path, {"x.json": storage.json_writer({})})
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["SHA256SUMS", "x.json"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -9,6 +9,7 @@ file within the folder between check and opening is followed there.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
@@ -34,6 +35,7 @@ _MOMENT = 0.1
 """Seconds that every process waits for a lock."""
 
 _LOCK = ".lock"
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 _files: dict[Path, BaseFileLock] = {}
 """The locks that this process holds, by the path of the folder without links."""
 _locks: dict[Path, os.stat_result] = {}
@@ -127,15 +129,17 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[bool]:
         path, name = folder.resolve(), folder.absolute()
         lock, owner = _files.get(path) or FileLock(path / _LOCK), os.getpid()
         first = not lock.is_locked
+        has_locks = not first or _has_locks(path / _LOCK)
+    if not has_locks:
+        yield created
+        return
+    with writable([folder]):
         try:
             _acquire(lock, path / _LOCK, patience)
         except Timeout as error:
             raise InUse(
                 f"{folder} is in use by another run that is going on: wait until it ends, or give another folder"
             ) from error
-        except NotImplementedError:  # a file system without locks
-            yield created
-            return
     try:
         if first:
             _files[path] = lock
@@ -213,6 +217,28 @@ def in_use(folder: Path) -> bool:
     finally:
         os.close(number)
     return False
+
+
+def _has_locks(file: Path) -> bool:
+    """Return False on a file system without locks, where each version of filelock does something else.
+
+    Its newer versions fall back to the existence of a file, which a killed process leaves behind.
+    """
+    if sys.platform == "win32":
+        return True
+    import fcntl
+
+    number = os.open(file, os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW, 0o644)
+    try:
+        fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)  # ends when the file is closed
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            return True
+        file.unlink(missing_ok=True)
+        return False
+    finally:
+        os.close(number)
+    return True
 
 
 def _acquire(lock: BaseFileLock, path: Path, patience: float) -> None:
