@@ -55,7 +55,7 @@ row huggingface "$(here_turnout digits,huggingface) pillow" - tests/data/test_hu
 row flower "$(here_turnout digits,huggingface,privacy,flower) flwr-datasets" \
     'datasets|pandas|pyarrow|fsspec|dill|multiprocess|huggingface_hub|pillow|numpy|tqdm|certifi|cryptography|packaging|rich|starlette|typer|uvicorn' \
     tests/data/test_federations.py tests/flower -k flower
-row schemathesis "$(here_turnout digits) schemathesis" - tests/deployment/test_schemathesis.py
+row schemathesis "$(here_turnout digits,serve,join) schemathesis" - tests/deployment/test_schemathesis.py
 row pfl "$(here_turnout digits) pfl" 'dp-accounting|absl-py|attrs|dm-tree|mpmath|numpy|packaging|scipy' tests/data/test_federations.py -k pfl
 row clusters "$(here_turnout digits,report,slurm,dask,ray)" - tests/comparison/test_sharing.py -k clusters
 cat "$table"

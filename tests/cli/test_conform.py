@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -27,10 +26,10 @@ from turnout.deployment.wire.surveys import question_tensor
 from turnout.evaluation.queries import Question
 from turnout.protocol.survey import FIRST_TASK
 
-NODE = shutil.which("node")
+from ..node import NODE, needs_node
+
 MODULE = Path(turnout.__file__).parent / "deployment/client/javascript/turnout.js"
 QUICK = Path(__file__).parents[1] / "deployment/javascript/quick.mjs"
-needs_node = pytest.mark.skipif(NODE is None, reason="there is no Node here: apt-get install nodejs")
 
 ALL = bool(os.environ.get("TURNOUT_CONFORM"))
 """Whether to wait as often as a server asks, a second each time."""

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import time
@@ -32,14 +31,14 @@ from turnout.models import Cnn, Logistic, Mlp
 from turnout.pieces.base.client_step import client_step
 from turnout.pieces.local.minibatches import plan as planned
 
+from ..node import NODE, needs_node
 from ..tiny import classification
 
-NODE = shutil.which("node")
 MODULE = Path(turnout.__file__).parent / "deployment/client/javascript/turnout.js"
 CHECK = Path(__file__).parent / "javascript/check.mjs"
 KILLS = int(os.environ.get("TURNOUT_KILLS", "4"))
 
-pytestmark = pytest.mark.skipif(NODE is None, reason="there is no Node here: apt-get install nodejs")
+pytestmark = needs_node
 
 SGD = {"steps": 7, "epochs": None, "batch_size": 5, "sampling": "pass", "drop_last": True}
 PLANS = [

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -21,9 +20,9 @@ from . import agreement
 
 pytest.importorskip("cryptography", reason="secure sums take cryptography, an extra")
 
+from ..node import NODE, needs_node
 from ..oracles import secagg
 
-NODE = shutil.which("node")
 MODULE = Path(turnout.__file__).parent / "deployment/client/javascript/turnout.js"
 
 
@@ -44,7 +43,7 @@ def content(body):
     return json.dumps(body["json"]).encode() if "json" in body else base64.b64decode(body.get("base64", ""))
 
 
-@pytest.mark.skipif(NODE is None, reason="there is no Node here: apt-get install nodejs")
+@needs_node
 def test_the_javascript_client_replays_them(vectors):
     command = [str(NODE), str(Path(__file__).parent / "javascript/replay.mjs"), MODULE.as_uri(), str(vectors)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -74,7 +74,7 @@ def main(grid, context):
         if pauses:
             time.sleep(600)
     rule = Rule(ALGORITHM, folder={folder!r} + "/run", mod=True, min_nodes=3, poll=0.2, retry=1,
-                pace=to.pace.Rounds(deadline=20))
+                pace=to.pace.Rounds(deadline=60))
     rule.start(grid, ArrayRecord(net().state_dict()), num_rounds={rounds}, evaluate_fn=note)
     open({folder!r} + "/done", "w").close()
 """
@@ -195,7 +195,7 @@ class Processes:
         lines = path.read_text().splitlines() if path.exists() else []
         return [(int(version), int(process)) for version, process in (line.split() for line in lines)]
 
-    def until(self, holds, seconds: float = 120.0) -> None:
+    def until(self, holds, seconds: float = 300.0) -> None:
         end = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < end, self.logs()
