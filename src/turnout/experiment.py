@@ -19,7 +19,7 @@ from turnout.models import ModelSpec
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.protocol.published import Published
 from turnout.record import checkpoint, storage
-from turnout.record.environment import environment
+from turnout.record.environment import save_description
 from turnout.reporting.progress import Progress
 from turnout.result import Result
 from turnout.simulation.running import alone_in, restore, rounds_left, stops_on_signal, watching
@@ -146,8 +146,7 @@ class Experiment(Configuration):
             restore(simulation, folder)
         if collectives.rank() > 0:
             return
-        files = {"config.json": simulation.description, "environment.json": environment(self.device)}
-        storage.save(folder, {name: storage.json_writer(value) for name, value in files.items()})
+        save_description(folder, simulation.description, self.device)
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def main(grid, context):
         if pauses:
             time.sleep(600)
     rule = Rule(ALGORITHM, folder={folder!r} + "/run", mod=True, min_nodes=3, poll=0.2, retry=1,
-                pace=to.pace.Rounds(deadline=60))
+                pace=to.pace.Rounds(deadline=90))
     rule.start(grid, ArrayRecord(net().state_dict()), num_rounds={rounds}, evaluate_fn=note)
     open({folder!r} + "/done", "w").close()
 """

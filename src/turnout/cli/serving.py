@@ -26,7 +26,7 @@ from turnout.experiment import Experiment
 from turnout.models import ModelSpec
 from turnout.record import storage
 from turnout.record.describe import describe
-from turnout.record.environment import environment
+from turnout.record.environment import save_description
 
 
 def serve_clients(options: ServeOptions) -> None:
@@ -105,8 +105,7 @@ def first_client_shape(
 
 def note(folder: Path, source: str | None, experiment: Experiment, settings: Settings | None) -> None:
     """Save the experiment in the folder, for other commands."""
-    tables = {"config.json": describe(experiment), "environment.json": environment()}
-    storage.save(folder, {name: storage.json_writer(table) for name, table in tables.items()})
+    save_description(folder, describe(experiment))
     if settings is not None:
         save(settings, folder)
     elif source is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -36,14 +35,15 @@ log = logging.getLogger("turnout.flower")
 _WRITES = 3  # of a report whose file is damaged
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Sent:
-    """A task of a node, and its replies by the type of message."""
+    """A task of a node, its replies by the type of message, and how often its report was damaged on the disk."""
 
     client: int
     node: int
     task: Assignment
     replies: dict[str, RecordDict] = field(default_factory=dict)
+    damaged: int = 0
 
 
 class GridServer:
@@ -82,7 +82,6 @@ class GridServer:
         self._retry_at = dict[int, float]()  # when clients whose task failed count as available again
         self._sent = dict[int, _Sent]()  # by task, until it ends; lost tasks stay, so that they are not sent again
         self._messages = dict[str, tuple[int, str]]()  # task and type of each message without a reply
-        self._damaged = Counter[int]()  # how often the report of a task was damaged
         self._taken, self._version = driver.store.taken(), driver.version
         # Numbers of examples and metrics, of reports that are not yet written, and of reports since the last step.
         self._unused, self._used = dict[int, tuple[int, MetricRecord]](), list[tuple[int, MetricRecord]]()
@@ -201,11 +200,10 @@ class GridServer:
 
     def _rewrite(self, sent: _Sent, answered: Future[Verdict]) -> None:
         """Queue a report again whose file was damaged before the journal had it: no client would send it again."""
-        number = sent.task.task
-        if answered.exception() is not None or "offset" not in answered.result().body or number not in self._sent:
+        if sent.task.task not in self._sent or answered.exception() or "offset" not in answered.result().body:
             return
-        self._damaged[number] += 1
-        if self._damaged[number] < _WRITES:
+        sent.damaged += 1
+        if sent.damaged < _WRITES:
             self._take(sent)
         else:
             self._lose(sent, f"its report was damaged {_WRITES} times on the disk of the server")
@@ -232,7 +230,6 @@ class GridServer:
         outcomes, ready = self._handler.apply(entry, event)
         for outcome in outcomes:
             self._sent.pop(outcome.task, None)
-            self._damaged.pop(outcome.task, None)
             metrics = self._unused.pop(outcome.task, None)
             if outcome.outcome == "taken":
                 self._taken[outcome.client] = outcome.task

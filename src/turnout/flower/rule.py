@@ -21,7 +21,7 @@ from turnout.flower.options import Options
 from turnout.protocol.pace import Rounds
 from turnout.record import lock, storage
 from turnout.record.describe import describe
-from turnout.record.environment import environment
+from turnout.record.environment import save_description
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,7 @@ class Rule(Options):
             reports = formats(self, arrays, norm_limit(arrays.shared, self.max_norm))
             setting = self._setting(arrays, num_rounds, timeout, reports, score)
             with opened(folder, setting) as (driver, last):
-                files = {"config.json": setting.description, "environment.json": environment()}
-                # These files mark a run for `turnout report` and `to.load`.
-                storage.save(folder, {name: storage.json_writer(table) for name, table in files.items()})
+                save_description(folder, setting.description)
                 if driver.run is None:
                     if (plan := self.algorithm.privacy) is not None:
                         plan.check_correlation(num_rounds)

@@ -6,6 +6,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 
 from turnout.distributed import collectives
+from turnout.record import storage
 from turnout.version import __version__
 
 _PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]+@")
@@ -43,6 +45,18 @@ def environment(device: str | None = None) -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
     return values if device is None else {**values, "device": device}
+
+
+def save_description(folder: Path, description: Mapping[str, Any], device: str | None = None) -> None:
+    """Save the description of a run and its environment in its folder, by which other commands recognise a run.
+
+    Args:
+        folder: the folder of the run.
+        description: the experiment as plain values.
+        device: the device of models, if known.
+    """
+    files = {"config.json": description, "environment.json": environment(device)}
+    storage.save(folder, {name: storage.json_writer(table) for name, table in files.items()})
 
 
 @cache
