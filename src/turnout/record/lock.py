@@ -187,7 +187,7 @@ def _forget() -> None:
     _locks.clear()
 
 
-if hasattr(os, "register_at_fork"):
+if sys.platform != "win32":
     os.register_at_fork(after_in_child=_forget)
 
 
