@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from turnout import ConfigurationError, Experiment, Population, Sgd, compose, fedavg_p, models
+from turnout.core.types import Task
 from turnout.data.federated import Shards
 from turnout.pieces.personalization import Personal
 from turnout.population.availability import Bernoulli
@@ -186,6 +187,22 @@ def test_validation_clients_fine_tune_on_one_half_and_are_evaluated_on_the_other
         losses.append(score(simulation, k, newcomers.validation, adapted)[0])
     last = simulation.history.rounds.to_pylist()[-1]
     assert last["validation_loss"] == pytest.approx(float(torch.cat(losses).mean()), rel=1e-5)
+
+
+def test_validation_clients_fit_by_the_largest_number_of_steps_and_draw_their_own_minibatches():
+    def newcomers(steps):
+        pieces = (Sgd(lr=0.3, batch_size=4), Personal(adaptation_steps=steps))
+        simulation = simulation_of(replace(DATA, unseen_validation=OTHERS), *pieces, rounds=1)
+        made = Newcomers.of(simulation.experiment, simulation.workspace)
+        assert made is not None
+        return made, Task(simulation.state.params, 1, 0)
+
+    (both, task), (eight, _), (one, _) = (newcomers(steps) for steps in ((1, 8), 8, 1))
+    rows = np.arange(3)
+    assert torch.equal(both.models(task, rows), eight.models(task, rows))
+    assert not torch.equal(both.models(task, rows), one.models(task, rows))
+    as_trained = replace(both, num_clients=0)  # with the numbers of clients 0, 1 and 2, which train
+    assert not torch.equal(both.models(task, rows), as_trained.models(task, rows))
 
 
 def test_validation_by_new_clients_has_metrics_and_changes_no_training():

@@ -47,6 +47,8 @@ KINDS = (
     "scaffold_p",
     "ditto",
     "maxfl",
+    "mw_fed",
+    "fedadam",
     "fedasync",
 )
 """Recipes with every kind of state, memory, phase and driver."""
