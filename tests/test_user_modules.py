@@ -11,7 +11,7 @@ from torch import nn
 import turnout as to
 from turnout.data.federated import Shards
 
-from .tiny import classification
+from .tiny import Branch, classification
 
 DATA = classification(sizes=(20, 9, 12))
 LOCAL = to.Sgd(lr=0.1, steps=2, batch_size=8)
@@ -26,18 +26,6 @@ class Encoder(nn.Module):
 
     def forward(self, x):
         return self.output(self.layer(x.unflatten(1, (4, 4))).flatten(1))
-
-
-class Branch(nn.Module):
-    """A branch that depends on the data."""
-
-    def __init__(self):
-        super().__init__()
-        self.output = nn.Linear(16, 4)
-
-    def forward(self, x):
-        outputs = self.output(x)
-        return outputs if outputs.sum() > 0 else 2 * outputs
 
 
 class Recurrent(nn.Module):

@@ -107,3 +107,15 @@ def presence(rounds, num_clients, seed):
             there[rng.integers(rounds), n] = True
     there[rng.random(rounds) < 0.1] = False  # empty rounds
     return there
+
+
+class Branch(nn.Module):
+    """A branch that depends on the data, which vmap cannot batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.output = nn.Linear(16, 4)
+
+    def forward(self, x):
+        outputs = self.output(x)
+        return outputs if outputs.sum() > 0 else 2 * outputs

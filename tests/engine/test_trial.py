@@ -10,21 +10,9 @@ from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.simulation import Simulation
 
 from ..deployment.world import World
-from ..tiny import classification
+from ..tiny import Branch, classification
 
 DATA = classification()
-
-
-class Branch(nn.Module):
-    """A branch that depends on the data, which vmap cannot batch."""
-
-    def __init__(self):
-        super().__init__()
-        self.output = nn.Linear(16, 4)
-
-    def forward(self, x):
-        outputs = self.output(x)
-        return outputs if outputs.sum() > 0 else 2 * outputs
 
 
 def experiment(model, algorithm=None, **options):
