@@ -168,7 +168,9 @@ def test_validation_clients_fine_tune_on_one_half_and_are_evaluated_on_the_other
     simulation = simulation_of(data, *pieces, engine=engine)
     newcomers = Newcomers.of(simulation.experiment, simulation.workspace)
     assert newcomers is not None
-    halves = newcomers.fitting, newcomers.validation
+    fitting, validation = newcomers.group.train, newcomers.group.test
+    assert validation is not None
+    halves = fitting, validation
     for k in range(3):
         rows = torch.cat([half.client(k)[0] for half in halves])
         assert sorted(rows.tolist()) == sorted(OTHERS.client(k)[0].tolist())
@@ -178,13 +180,13 @@ def test_validation_clients_fine_tune_on_one_half_and_are_evaluated_on_the_other
     for k in range(3):
         module = simulation.experiment.build_model()
         simulation.objective.layout.load(module, first)
-        x, y = newcomers.fitting.client(k)
+        x, y = fitting.client(k)
         named = dict(module.named_parameters())
         step = torch.autograd.grad(
             nn.functional.cross_entropy(module(x), y), [named["output.weight"], named["output.bias"]]
         )
         adapted = first - 0.3 * torch.cat([torch.zeros(shared), *[part.flatten() for part in step]])
-        losses.append(score(simulation, k, newcomers.validation, adapted)[0])
+        losses.append(score(simulation, k, validation, adapted)[0])
     last = simulation.history.rounds.to_pylist()[-1]
     assert last["validation_loss"] == pytest.approx(float(torch.cat(losses).mean()), rel=1e-5)
 
@@ -201,7 +203,8 @@ def test_validation_clients_fit_by_the_largest_number_of_steps_and_draw_their_ow
     rows = np.arange(3)
     assert torch.equal(both.models(task, rows), eight.models(task, rows))
     assert not torch.equal(both.models(task, rows), one.models(task, rows))
-    as_trained = replace(both, num_clients=0)  # with the numbers of clients 0, 1 and 2, which train
+    # With the numbers of clients 0, 1 and 2, which train.
+    as_trained = replace(both, group=replace(both.group, first=0))
     assert not torch.equal(both.models(task, rows), as_trained.models(task, rows))
 
 

@@ -82,6 +82,11 @@ class Shards:
         """Return the client of every row, int64 ``[n]``."""
         return torch.from_numpy(np.repeat(np.arange(self.num_clients), self.sizes))
 
+    def at(self, rows: torch.Tensor) -> Shards:
+        """Return the examples in these rows, ascending, with their clients. Mapped inputs are copied into memory."""
+        offsets, rows = np.searchsorted(rows.numpy(), self.offsets), rows.to(self.x.device)
+        return Shards(self.x[rows], self.y[rows], offsets, None if self.weights is None else self.weights[rows])
+
     def label_counts(self, num_classes: int) -> np.ndarray:
         """Return the number of examples of each class at each client, int64 ``[N, C]``."""
         index = self.owners() * num_classes + self.y

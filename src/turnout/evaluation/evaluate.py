@@ -145,7 +145,4 @@ def thinned(shards: Shards, most: int) -> Shards:
     """Return at most `most` examples, evenly spaced over the data of all clients, with their clients."""
     if len(shards.x) <= most:
         return shards
-    rows = torch.linspace(0, len(shards.x) - 1, most, dtype=torch.float64).round().long()
-    offsets = np.searchsorted(rows.numpy(), shards.offsets)
-    rows = rows.to(shards.x.device)  # indexing copies mapped inputs into memory
-    return Shards(shards.x[rows], shards.y[rows], offsets, None if shards.weights is None else shards.weights[rows])
+    return shards.at(torch.linspace(0, len(shards.x) - 1, most, dtype=torch.float64).round().long())

@@ -63,6 +63,10 @@ class ClientGroup:
         """The clients that have test examples, bool ``[N]``."""
         return np.zeros(self.num_clients, dtype=bool) if self.test is None else self.test.sizes > 0
 
+    def clients(self, rows: np.ndarray) -> Clients:
+        """Return the clients in these rows of the group, with their training examples."""
+        return Clients(self.first + rows, rows, self.train, self.objective, self.transforms)
+
     def scores_after(
         self,
         rule: Local,
@@ -84,7 +88,7 @@ class ClientGroup:
         lanes = min(lanes, max(_MIN_CLIENTS, -(-self.num_clients // _NUM_REPORTS)))
         for low in range(0, self.num_clients, lanes):
             rows = np.arange(low, min(low + lanes, self.num_clients))
-            clients = Clients(self.first + rows, rows, self.train, self.objective, self.transforms)
+            clients = self.clients(rows)
             params, part = tuned(rule, replace(task, params=models(rows)), clients, purpose).params, {}
             for split, shards in self.splits.items():
                 loss, score = (value.cpu().numpy() for value in full_scores(replace(clients, shards=shards), params))

@@ -73,7 +73,7 @@ class Judge:
             "train": (data.train, None), "validation": (data.validation, None), "test": (data.test, None)
         }  # fmt: skip
         if newcomers is not None:
-            splits["validation"] = newcomers.validation, partial(newcomers.models, present)
+            splits["validation"] = newcomers.group.test, partial(newcomers.models, present)
         for name, (whole, serving) in splits.items():
             if whole is not None and len(whole.x):
                 shards = thinned(whole, most) if most else whole

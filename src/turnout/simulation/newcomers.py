@@ -10,7 +10,6 @@ import torch
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Task
-from turnout.data.federated import Shards
 from turnout.data.gather import held_out
 from turnout.engine.loss import metric_of
 from turnout.pieces.base import Local, Personalization
@@ -29,18 +28,13 @@ class Newcomers:
         personal: the personalization; models are fitted by the largest of its numbers of local steps.
         local: the local rule.
         first: the initial personal part, ``[P_v]``.
-        fitting, validation: the two halves of the examples, on the objective's device.
-        workspace: the model.
-        num_clients: number of clients that train; randomness depends on it.
+        group: the clients, with the two halves of their examples as training and test examples.
     """
 
     personal: Personalization
     local: Local
     first: torch.Tensor
-    fitting: Shards
-    validation: Shards
-    workspace: Workspace
-    num_clients: int
+    group: ClientGroup
 
     @classmethod
     def of(cls, experiment: Configuration, workspace: Workspace) -> Newcomers | None:
@@ -60,8 +54,10 @@ class Newcomers:
                 "more validation_clients, or validation_fraction=0.1 in their place"
             )
         first = algorithm.personal.first(workspace.objective.initial, layout.num_shared)
-        halves = _rows(shards, ~validates), _rows(shards, validates)
-        return cls(algorithm.personal, algorithm.local, first, *halves, workspace, data.num_clients)
+        fitting, validation = (shards.at(torch.from_numpy(half.nonzero()[0])) for half in (~validates, validates))
+        transforms = workspace.data.transforms
+        group = ClientGroup(fitting, validation, workspace.objective, transforms, data.num_clients)
+        return cls(algorithm.personal, algorithm.local, first, group)
 
     def models(self, task: Task, rows: np.ndarray) -> torch.Tensor:
         """Return the personal models of clients, ``[B, P]``, after they were fitted.
@@ -73,15 +69,8 @@ class Newcomers:
         steps = self.personal.adaptation_steps
         rule = self.personal.adapting(self.local, max(steps) if isinstance(steps, tuple) else steps)
         whole = self.personal.newcomer(task.params, self.first).expand(len(rows), -1)
-        clients = replace(self.workspace.clients(rows, self.fitting), ids=self.num_clients + rows)
-        return tuned(rule, replace(task, params=whole), clients, "personal parts of validation clients").params
-
-
-def _rows(shards: Shards, mask: np.ndarray) -> Shards:
-    """Return the examples under a mask, by client."""
-    offsets = np.concatenate([[0], np.cumsum(mask)])[shards.offsets]
-    rows = torch.from_numpy(np.flatnonzero(mask)).to(shards.x.device)  # indexing copies mapped inputs into memory
-    return Shards(shards.x[rows], shards.y[rows], offsets, None if shards.weights is None else shards.weights[rows])
+        purpose = "personal parts of validation clients"
+        return tuned(rule, replace(task, params=whole), self.group.clients(rows), purpose).params
 
 
 def unseen_figures(
