@@ -121,10 +121,6 @@ def test_later_enrolled_clients_begin_at_the_current_round():
     after = grown(algorithm, state, federation(2, num_params=4), federation(3, num_params=4))
     assert after.slots["selection"]["last"].tolist() == [-1, -1, 6]
     assert after.slots["selection"]["rate"].tolist() == pytest.approx([1 / 3] * 3)
-    fixed = ALGORITHMS["f3ast"](Sgd(), cohort_size=1, shares=(0.5, 0.5))
-    state = fixed.init(DATA.train.x[0], federation(2, num_params=4))
-    with pytest.raises(ConfigurationError, match="more have come: write shares=None"):
-        grown(fixed, state, federation(2, num_params=4), federation(3, num_params=4))
 
 
 @pytest.mark.parametrize(

@@ -138,11 +138,7 @@ def test_client_above_the_participation_limit_is_excluded():
         (lambda: PowerOfChoice(3, shares=(0.5, 0.6)), "which sum to 1"),
         (lambda: PowerOfChoice(9).check(8), "at most the number of clients, 8"),
         (lambda: RecentLoss(1, 1, shares=(0.5, 0.5)).check(3), "for 2 clients, but there are 3"),
-        (lambda: RecentLoss(1, 1, (0.5, 0.5)).select(candidates(3)), "more have come: write shares=None"),
-        (
-            lambda: RecentLoss(1, 1, (1.0,)).grow({}, federation(1), federation(2), 0),
-            "more have come: write shares=None",
-        ),
+        (lambda: RecentLoss(1, 1, (0.5, 0.5)).select(candidates(3)), "for 2 clients, but there are 3"),
         (lambda: Oort(exploration=1.5), "exploration"),
         (lambda: Oort(preferred=0.0), "preferred"),
         (lambda: Oort(penalty=-1.0), "penalty"),
@@ -151,7 +147,6 @@ def test_client_above_the_participation_limit_is_excluded():
         (lambda: Oort(most=0), "most"),
         (lambda: Oort(durations=(1.0, 0.0)), "durations"),
         (lambda: Oort(2, durations=(1.0, 2.0)).check(3), "durations has a number for 2 clients, but there are 3"),
-        (lambda: Oort(2, durations=(1.0,)).grow({}, federation(1), federation(2), 0), "write durations=None"),
         (
             lambda: compose(Oort()),
             r"Oort reads start_loss_rms of every report, and no client sends it: add LossRms\(\)",

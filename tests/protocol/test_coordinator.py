@@ -10,10 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tiny import federation, recipe, report
 
-from turnout import ALGORITHMS, ConfigurationError, average_all, fedau, fedbuff, fednu, folb_two_set, scaffold_p
+from turnout import (
+    ALGORITHMS,
+    ConfigurationError,
+    average_all,
+    compose,
+    fedau,
+    fedbuff,
+    fednu,
+    folb_two_set,
+    scaffold_p,
+)
 from turnout.core.adapter import Adapter
 from turnout.core.types import Candidates
+from turnout.pieces.aggregation import FedStale
 from turnout.pieces.base import KnownInAdvance
+from turnout.pieces.local.measurements import LossRms
+from turnout.pieces.selection import Oort, PowerOfChoice, RecentLoss
+from turnout.pieces.weighting import DivideByClients
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import SelectedCohorts
 from turnout.protocol.coordinator import Coordinator
@@ -23,6 +37,7 @@ from turnout.protocol.pace import Ask, Buffered, Drop, Gather, Rounds, SetTimer,
 from turnout.protocol.scheduler import Scheduler
 
 N, P = 6, 5
+SHARES = (1 / N,) * N
 
 
 class Here:
@@ -235,10 +250,19 @@ def test_clients_enrol_during_a_run():
     ("algorithm", "message"),
     [
         (ALGORITHMS["known_statistics"](rates=(0.5,) * N), "was given the rates of 6 clients, and a client has come"),
-        (fedau(groups=(0, 1) * 3), "groups names a group for each of 6 clients, and more have come"),
+        (fedau(groups=(0, 1) * 3), "groups has a number for each of 6 clients, and more have come: write groups=None"),
+        (
+            compose(DivideByClients(), FedStale(shares=SHARES)),
+            "shares has a number for each of 6 clients, and more have come",
+        ),
+        (ALGORITHMS["f3ast"](cohort_size=1, shares=SHARES), "write shares=None where clients may enrol at any time"),
+        (compose(PowerOfChoice(1, 1, SHARES)), "write shares=None"),
+        (compose(RecentLoss(1, 1, SHARES)), "write shares=None"),
+        (compose(Oort(1, durations=(1.0,) * N), LossRms()), "write durations=None"),
     ],
 )
 def test_options_per_client_prevent_growth(algorithm, message):
     few = federation(N, P)
+    state = algorithm.init(torch.zeros(P, dtype=torch.float64), few)
     with pytest.raises(ConfigurationError, match=message):
-        grown(algorithm, algorithm.init(torch.zeros(P, dtype=torch.float64), few), few, federation(N + 1, P))
+        grown(algorithm, state, few, federation(N + 1, P))

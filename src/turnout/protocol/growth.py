@@ -5,6 +5,7 @@ from __future__ import annotations
 from turnout.core.types import Federation, ServerState
 from turnout.pieces.base import Stateful, controls
 from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.per_client import refuse_new_clients
 
 
 def grown(algorithm: Algorithm, state: ServerState, before: Federation, after: Federation) -> ServerState:
@@ -13,10 +14,11 @@ def grown(algorithm: Algorithm, state: ServerState, before: Federation, after: F
     Means over all N clients are rescaled to the new N: the new clients contribute zero.
 
     Raises:
-        ConfigurationError: if a piece was configured for a fixed number of clients.
+        ConfigurationError: if a piece has options for a fixed number of clients.
     """
     slots = dict(state.slots)
     for slot, piece in algorithm.pieces().items():
+        refuse_new_clients(piece)
         if isinstance(piece, Stateful):
             slots[slot] = piece.grow(slots[slot], before, after, state.version)
     return ServerState(state.params, state.version, slots | controls.grown(slots, before, after))

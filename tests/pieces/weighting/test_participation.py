@@ -133,5 +133,5 @@ def test_invalid_arguments_raise(options, message):
 
 
 def test_groups_that_omit_clients_are_refused():
-    with pytest.raises(ConfigurationError, match="groups names a group for 3 clients, but there are 8"):
+    with pytest.raises(ConfigurationError, match="groups has a number for 3 clients, but there are 8"):
         Participation(groups=(0, 1, 0)).init(federation(8))

@@ -12,7 +12,7 @@ from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.last_updates import KeepsUpdates, replace_rows
 from turnout.pieces.base import Slots, Weights, WithState
-from turnout.pieces.base.per_client import check_lengths, check_shares, refuse_new_clients
+from turnout.pieces.base.per_client import check_lengths, check_shares
 from turnout.pieces.weighting.normalise import DivideByClients
 
 
@@ -59,11 +59,6 @@ class FedStale(KeepsUpdates, name="fedstale"):
         """Return the state in which no client has sent anything."""
         check_lengths(self, federation.num_clients)
         return super().init(federation)
-
-    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Give new clients empty rows."""
-        refuse_new_clients(self)
-        return super().grow(state, before, after, version)
 
     def fits(self, algorithm: Slots) -> None:
         """Refuse weights that are not divided by N, as the mean of Y is."""

@@ -7,7 +7,7 @@ import torch
 
 from turnout.core.checks import positive, refuse
 from turnout.core.types import Federation, State
-from turnout.pieces.base.per_client import check_lengths, check_shares, refuse_new_clients
+from turnout.pieces.base.per_client import check_lengths, check_shares
 from turnout.pieces.base.stateful import Stateful
 
 
@@ -40,7 +40,6 @@ class SmoothedRates(Stateful):
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
         """Return the rates with those of new clients, whose first round is the next one."""
-        refuse_new_clients(self)
         fresh, n = self.init(after), before.num_clients
         fresh["last"].fill_(version - 1)
         # A client that never took part still has 1/N, of the larger N; the rates of others go on as they are.

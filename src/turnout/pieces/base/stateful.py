@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base.per_client import refuse_new_clients
 from turnout.pieces.base.piece import Piece
 
 WithState = tuple[torch.Tensor, State]
@@ -36,7 +35,6 @@ class Stateful(Piece, ABC):
             after: the federation afterwards; new clients have the highest numbers.
             version: server steps so far.
         """
-        refuse_new_clients(self)
         one, two = (self.init(replace(after, num_clients=few, rates=None)) for few in (1, 2)) if state else ({}, {})
         by_client = [name for name in state if one[name].shape[:1] != two[name].shape[:1]]
         if not by_client:

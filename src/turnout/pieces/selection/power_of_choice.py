@@ -11,7 +11,7 @@ from turnout.core.checks import count
 from turnout.core.device import to_device
 from turnout.core.types import Candidates, Federation, Report, State
 from turnout.pieces.base import RecordingSelection
-from turnout.pieces.base.per_client import check_shares, refuse_new_clients
+from turnout.pieces.base.per_client import check_lengths, check_shares
 from turnout.pieces.local.measurements import StartLoss
 from turnout.pieces.selection.draws import by_weight, first_available, lowest
 from turnout.pieces.selection.fixed_size import FixedSize
@@ -35,8 +35,7 @@ class _OfCandidates(FixedSize):
         """Return the candidates A, ascending, int64: `candidates` many, or all clients who are available."""
         if self.shares is None:
             return np.sort(first_available(candidates, self.candidates, candidates.num_clients))
-        if len(self.shares) != candidates.num_clients:
-            refuse_new_clients(self)
+        check_lengths(self, candidates.num_clients)
         everyone = candidates.everyone()
         return np.sort(by_weight(candidates, everyone, np.asarray(self.shares)[everyone], self.candidates))
 

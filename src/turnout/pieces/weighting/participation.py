@@ -9,9 +9,10 @@ from typing import Literal
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError, count, positive, refuse
+from turnout.core.checks import count, positive, refuse
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.base import KnownInAdvance, Weighting, Weights, WithState
+from turnout.pieces.base.per_client import check_lengths
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
 
     undoes_participation = True
 
+    per_client = ("groups",)
+
     cutoff: int | None = 50
     average: str = "mean"
     rate: float = 0.1
@@ -76,10 +79,7 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
         """Return a state without intervals; the first one begins with round 0."""
         num_groups = federation.num_clients
         if self.groups is not None:
-            if len(self.groups) != federation.num_clients:
-                raise ConfigurationError(
-                    f"groups names a group for {len(self.groups)} clients, but there are {federation.num_clients}"
-                )
+            check_lengths(self, federation.num_clients)
             num_groups = max(self.groups) + 1
         state = {
             "intervals": torch.zeros(num_groups, dtype=torch.int64),
@@ -91,11 +91,6 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
         """Begin the first interval of new clients now, so that nobody is taken for one who stayed away."""
-        if self.groups is not None:
-            raise ConfigurationError(
-                f"groups names a group for each of {before.num_clients} clients, and more have come: write groups=None where "
-                "clients may enrol at any time"
-            )
         grown = super().grow(state, before, after, version)
         grown["last"][before.num_clients :] = version - 1
         return grown
