@@ -26,7 +26,7 @@ from turnout.population import Everyone, Population
 from turnout.population.requirement import WarmUp
 from turnout.population.speed.distributions import UNEQUAL
 from turnout.protocol.answer_sum import AnswerSum
-from turnout.protocol.fits import check_pace
+from turnout.protocol.fits import by_the_clock, check_pace
 from turnout.protocol.pace import Buffered, BufferedGroups, Pace, Rounds
 
 _ACCURACY_BINS = 20  # of clients, where a server learns sums of their answers alone
@@ -137,6 +137,12 @@ class Configuration:
                 "opting: whether a client opts in follows from what the model does on its data, so that who takes part, "
                 "which PrivateSum takes to be public, tells of them: leave opting out, or write an availability that does "
                 "not ask the model"
+            )
+        if self.algorithm.local.steps_by_examples and by_the_clock(self.pace, self.population):
+            raise ConfigurationError(
+                "epochs: a client with more examples works longer, so that in which steps it and all others take part, which "
+                "PrivateSum takes to be public, follows from its data: write steps=10 in place of epochs, or Rounds() without "
+                "deadline and dropout, which waits for everyone"
             )
 
     def _check_sampling(self, sampling: str) -> None:

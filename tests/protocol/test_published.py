@@ -157,6 +157,26 @@ def test_opting_by_the_model_is_refused():
         to.Experiment(classification(), to.models.Logistic(), PRIVATE, population, rounds=2)
 
 
+@pytest.mark.parametrize(
+    ("pace", "dropout"),
+    [
+        (to.pace.Buffered(buffer_size=2), None),
+        (to.pace.Rounds(deadline=20.0), None),
+        (to.pace.Rounds(), to.behaviour.Dropout(0.1)),
+    ],
+    ids=["buffered", "deadline", "dropout"],
+)
+def test_epochs_are_refused_where_participation_depends_on_durations(pace: to.pace.Pace, dropout: Any) -> None:
+    """The attack: the examples of one client decide in which steps it and all others take part, which is published."""
+    population = to.Population(speed=to.speed.Speed(compute=to.delay.Constant(1.0)), dropout=dropout)
+    local, also = to.Sgd(steps=None, epochs=1), (PrivateSum(noise_multiplier=2.0, cohort=2),)
+    options: dict[str, Any] = {"population": population, "pace": pace, "rounds": 2}
+    with pytest.raises(ConfigurationError, match="epochs: a client with more examples works longer, .* write steps=10"):
+        to.Experiment(classification(), to.models.Logistic(), to.fedbuff(local, also=also), **options)
+    to.Experiment(classification(), to.models.Logistic(), to.fedbuff(to.Sgd(steps=2), also=also), **options)
+    to.Experiment(classification(), to.models.Logistic(), to.fedbuff(local), **options)
+
+
 def test_durations_do_not_reveal_numbers_of_examples():
     """The attack: federations that differ in the number of examples of one client, with epochs or steps."""
     slow = to.Population(speed=to.speed.Speed(compute=to.delay.Constant(1.0)))

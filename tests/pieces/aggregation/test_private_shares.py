@@ -41,6 +41,17 @@ def test_sum_has_the_counted_noise_for_any_drop_outs(there):
     assert state["releases"] == 1
 
 
+@pytest.mark.parametrize("there", [3, 8, 16])
+def test_dropped_report_leaves_the_noise_of_a_report_of_zeros(there):
+    """The attack: a client sends NaN, which must not be told from a client without data by how much noise there is."""
+    known, delta = federation(20, P), torch.zeros(there, P, dtype=torch.float64)
+    delta[: there // 2] = torch.nan
+    reports, dropped = sent(range(there), delta).nulled()
+    assert dropped == there // 2
+    found, _ = PIECE.apply(torch.full((there,), 1 / there, dtype=torch.float64), reports, PIECE.init(known), known)
+    assert (found * there).std().item() == pytest.approx(Z * NORM * max(there / SHARES, 1.0) ** 0.5, rel=0.03)
+
+
 def test_client_sends_its_clipped_update_with_its_own_noise():
     delta = torch.zeros(2, P, dtype=torch.float64)
     delta[:, 0] = torch.tensor([10.0, 1.0])

@@ -19,10 +19,11 @@ from turnout.privacy.noise import gaussian
 def completed_sum(
     piece: Any, weights: Weights, report: Report, divisor: int, release: int, federation: Federation
 ) -> torch.Tensor:
-    """Return ``w (sum_b r_b + z C sqrt(max(m - B, 0) / m) y)``, float64 ``[P]``: r_b is clipped and has its share.
+    """Return ``w (sum_b r_b + z C sqrt((max(m - B, 0) + d) / m) y)``, float64 ``[P]``: r_b is clipped and has its share.
 
     m is how many shares make the noise: n, and n - t under masks. The noise of B < m clients and of the server together has
-    the deviation z C; that of more clients has more. A report that held NaN or infinity brings no noise.
+    the deviation z C; that of more clients has more. The d reports that held NaN or infinity bring no noise, and the server
+    adds their shares even if there are more than m reports: how much noise there is must not tell whose report was dropped.
 
     Args:
         piece: a `PrivateSum`, which has z, C, n and t.
@@ -32,14 +33,14 @@ def completed_sum(
         release: how many there were.
     """
     updates, shares = report.updates, piece.noise_shares - piece.dropouts
-    arrived = len(report) if report.good is None else int(report.good.sum())
+    dropped = 0 if report.good is None else int((~report.good).sum())
     if isinstance(updates, OnlySums):
         scale = 1.0 / divisor
         total = updates.weighted_sum(updates.weights) * scale
     else:
         scale = weights[0] if len(weights) else 1.0 / divisor
         total = updates.weighted_sum(weights)
-    missing = max(shares - arrived, 0) / shares
+    missing = (max(shares - len(report), 0) + dropped) / shares
     if missing:
         noise = gaussian("noise of the missing", federation, release, federation.num_params).double()
         total += scale * piece.noise_multiplier * piece.norm * math.sqrt(missing) * noise
