@@ -140,9 +140,9 @@ class Configuration:
             )
         if self.algorithm.local.steps_by_examples and by_the_clock(self.pace, self.population):
             raise ConfigurationError(
-                "epochs: a client with more examples works longer, so that in which steps it and all others take part, which "
-                "PrivateSum takes to be public, follows from its data: write steps=10 in place of epochs, or Rounds() without "
-                "deadline and dropout, which waits for everyone"
+                "epochs: a client with more examples works longer, so that its data decide in which steps clients take part, "
+                "which PrivateSum takes to be public: write steps=10 in place of epochs, or Rounds() without deadline and "
+                "dropout"
             )
 
     def _check_sampling(self, sampling: str) -> None:

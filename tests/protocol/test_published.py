@@ -171,7 +171,7 @@ def test_epochs_are_refused_where_participation_depends_on_durations(pace: to.pa
     population = to.Population(speed=to.speed.Speed(compute=to.delay.Constant(1.0)), dropout=dropout)
     local, also = to.Sgd(steps=None, epochs=1), (PrivateSum(noise_multiplier=2.0, cohort=2),)
     options: dict[str, Any] = {"population": population, "pace": pace, "rounds": 2}
-    with pytest.raises(ConfigurationError, match="epochs: a client with more examples works longer, .* write steps=10"):
+    with pytest.raises(ConfigurationError, match="epochs: a client with more examples works longer"):
         to.Experiment(classification(), to.models.Logistic(), to.fedbuff(local, also=also), **options)
     to.Experiment(classification(), to.models.Logistic(), to.fedbuff(to.Sgd(steps=2), also=also), **options)
     to.Experiment(classification(), to.models.Logistic(), to.fedbuff(local), **options)
