@@ -108,14 +108,29 @@ def test_folder_as_settings_file_is_refused(tmp_path):
         read(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["local.lr=" + "[" * 5000, "rounds=" + "9" * 5000])
-def test_non_toml_values_are_texts(text):
-    (value,) = override(text.partition(".")[2] or text).values()
-    assert value == text.partition("=")[2]
+@pytest.mark.parametrize("value", ["9" * 5000, "fedau", "64,30", "2026-13-01"])
+def test_non_toml_values_are_texts(value):
+    assert override(f"rounds={value}") == {"rounds": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data={alpha=1, alpha=2}", r"data: {alpha=1, alpha=2} is malformed TOML: Dupl.* 'alpha' .*line 1, column 18"),
+        ("data={alpha=1", r"data: {alpha=1 is malformed TOML: Unclosed"),
+        ("local.lr=[0.1, 0.2", r"local\.lr: \[0\.1, 0\.2 is malformed TOML: Unclosed array"),
+        ("model={hidden=[64}", r"is malformed TOML: Unclosed array \(at line 1, column 12\): needed a value such as"),
+        ("name='a", r"name: 'a is malformed TOML"),
+        ("local.lr=" + "[" * 5000, r"local\.lr: \[{80}\.\.\. is malformed TOML: maximum recursion depth"),
+    ],
+)
+def test_malformed_tables_lists_and_quotes_are_refused(text, message):
+    with pytest.raises(ConfigurationError, match=message):
+        override(text)
 
 
 def test_nesting_of_overrides_is_limited():
     with pytest.raises(ConfigurationError, match=r"override 'a\.a\..*needed key=value"):
         override("a." * 3000 + "b=1")
-    with pytest.raises(ConfigurationError, match="override: got settings that are nested more than 20 levels deep"):
+    with pytest.raises(ConfigurationError, match="a: got settings that are nested more than 20 levels deep"):
         override("a=" + "[" * 30 + "]" * 30)

@@ -20,6 +20,7 @@ _KEYS = re.compile(r"(?<=^also\.)[^=]*?\.py:\w+|[^.]+|(?<=\.)(?=\.|$)|^(?=\.|$)"
 
 _DEEPEST, _MOST_VALUES = 20, 1_000_000
 """The greatest depth of nested settings, and the largest number of values at one level."""
+_SHOWN = 80  # characters of a malformed value
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
@@ -57,7 +58,7 @@ def refuse_keys(layers: Collection[Mapping[str, Any]], what: str, instead: Mappi
 
 
 def override(text: str) -> Table:
-    """Read ``data.alpha=0.3`` as a layer, ``{"data": {"alpha": 0.3}}``; a value that is not TOML is text."""
+    """Read ``data.alpha=0.3`` as a layer, ``{"data": {"alpha": 0.3}}``; see `value_of` for the value."""
     path, equals, value = text.partition("=")
     keys = [key.strip() for key in _KEYS.findall(path)]
     if not equals and (flag := flag_of(text)):
@@ -66,7 +67,7 @@ def override(text: str) -> Table:
         raise ConfigurationError(f"override {text!r}: needed key=value, such as local.lr=0.05")
     if len(keys) > _DEEPEST:
         raise ConfigurationError(f"override {text[:40]!r}...: needed key=value, such as local.lr=0.05")
-    return nested(keys, _value(value.strip()))
+    return nested(keys, value_of(value.strip(), path.strip()))
 
 
 def nested(keys: Sequence[str], value: Any) -> Any:
@@ -141,13 +142,22 @@ def _load_yaml(file: IO[bytes]) -> Any:
         raise ValueError(" ".join(str(error).split())) from error
 
 
-def _value(text: str) -> Any:
+def value_of(text: str, key: str) -> Any:
+    """Read a TOML value; other text is returned as it is, unless it begins like a table, a list or a quoted text.
+
+    Raises:
+        ConfigurationError: for a malformed table, list or quoted text, with the place of the error.
+    """
+    begin = "value = "
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except (
-        ValueError,
-        RecursionError,
-    ):  # the latter for deeply nested lists; also ValueError for a number of thousands of digits
-        return text
-    _check_nesting(value, "override")
+        value = tomllib.loads(begin + text)["value"]
+    except (ValueError, RecursionError) as error:  # also for a number of thousands of digits, and for nested lists
+        if not text.startswith(("{", "[", '"', "'")):
+            return text
+        problem = re.sub(r"(?<=line 1, column )\d+", lambda column: str(int(column[0]) - len(begin)), str(error))
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        raise ConfigurationError(
+            f"{key}: {shown} is malformed TOML: {problem}: needed a value such as {{a = 1, b = 2}}, [1, 2] or 'text'"
+        ) from error
+    _check_nesting(value, key)
     return value

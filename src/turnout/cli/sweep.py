@@ -159,8 +159,8 @@ def _written_axis(text: str) -> dict[str, list[Any] | Range]:
     key, equals, values = text.partition("=")
     if not equals or not key.strip():
         raise ConfigurationError(f"--grid {text!r}: needed a setting and its values, such as local.lr=0.01,0.1")
-    listed = [layers.override(f"value={value}")["value"] for value in _values(values)]
-    return {key.strip(): Range.read(values) or listed}
+    name = key.strip()
+    return {name: Range.read(values) or [layers.value_of(value, name) for value in _values(values)]}
 
 
 def _axis(name: str, values: Any) -> list[Any] | Range:
