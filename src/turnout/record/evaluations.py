@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from turnout.evaluation.sums import ClientSums, TotalSums
 from turnout.record import contents, storage
@@ -95,6 +96,20 @@ class Evaluations:
     def columns(self) -> list[str]:
         """The columns of the table of rounds that evaluations fill."""
         return list(dict.fromkeys(name for figures in self.by_round.values() for name in figures))
+
+    def filled(self, table: pa.Table) -> pa.Table:
+        """Return a table of rounds, whose missing values are filled with the figures of evaluations."""
+        rounds = table["round"].to_pylist()
+        if self.by_round.keys().isdisjoint(rounds):
+            return table
+        for name in self.columns:
+            values = pa.array([self.by_round.get(number, {}).get(name) for number in rounds], pa.float64())
+            if name in table.column_names:
+                recorded = table[name].cast(pa.float64())
+                table = table.set_column(table.column_names.index(name), name, pc.fill_null(recorded, values))
+            else:
+                table = table.append_column(name, values)
+        return table
 
     def by_client(self, num_clients: int) -> dict[str, np.ndarray]:
         """Return the last answer of each client, float64 ``[N]`` by name; NaN for clients without one."""

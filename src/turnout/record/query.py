@@ -12,19 +12,13 @@ import pyarrow as pa
 import torch
 
 from turnout.core.checks import ConfigurationError, count, known_name, refuse
-from turnout.record import checkpoint, storage
+from turnout.record import checkpoint, saved, storage
 from turnout.record.evaluations import Evaluations
 from turnout.record.figures import Figures
 from turnout.record.log import FILE as LOG
-from turnout.record.log import Log, Rounds
-from turnout.record.schema import (
-    CLIENT_COLUMNS,
-    PARTICIPATION_COLUMNS,
-    ROUND_COLUMNS,
-)  # fmt: skip
-from turnout.record.tables import build, concatenated, damaged, read, schema_of, write
-
-_ROUNDS, _CLIENTS, _PARTICIPATION = "rounds.parquet", "clients.parquet", "participation.parquet"
+from turnout.record.log import Log
+from turnout.record.schema import CLIENT_COLUMNS, ROUND_COLUMNS
+from turnout.record.tables import build, concatenated, schema_of, write
 
 
 class History(Figures):
@@ -112,12 +106,13 @@ class History(Figures):
         Raises:
             CheckpointError: if they cannot be written (a full disk); the tables saved before are unchanged then.
         """
-        rounds, participation = self._schema, self._log.participation_schema
+        rounds = (self.evaluations.filled(part.table) for part in self._log.parts())
+        participation = (part.participation for part in self._log.parts())
         # The table of rounds is last, because load() goes by it: a crash in between leaves a consistent state.
         tables = {
-            _PARTICIPATION: lambda path: write(path, (part.participation for part in self._log.parts()), participation),
-            _CLIENTS: lambda path: write(path, [self._clients], self._clients.schema),
-            _ROUNDS: lambda path: write(path, (self._filled(part.table) for part in self._log.parts()), rounds),
+            saved.PARTICIPATION: lambda path: write(path, participation, self._log.participation_schema),
+            saved.CLIENTS: lambda path: write(path, [self._clients], self._clients.schema),
+            saved.ROUNDS: lambda path: write(path, rounds, self._schema),
         }
         storage.save(Path(folder), tables)
 
@@ -137,43 +132,9 @@ class History(Figures):
         Raises:
             CheckpointError: if a file is missing or damaged, or ends before the round `last`.
         """
-        folder = Path(folder)
-        history = cls._of_rounds(folder, last)
+        history, folder = cls(), Path(folder)
+        history._log, history._clients = saved.load(folder, last)
         history.evaluations = Evaluations.load(folder, last)
-        return history
-
-    @classmethod
-    def _of_rounds(cls, folder: Path, last: int | None) -> History:
-        """Read the rounds of the log or of the saved tables, whichever has them.
-
-        A resumed run has both: the tables of its end before, and the log of the rounds since. A run that was killed between
-        saving its tables and deleting its log also has both.
-        """
-        log = Log.open(folder / LOG, last)
-        end = log.last if last is None else last
-        has_tables = (folder / _ROUNDS).exists() or (last is None and not len(log))
-        tables = cls._of_tables(folder) if has_tables else None
-        if tables is not None and (tables.last_round == end or (last is None and tables.last_round > end)):
-            return tables
-        if log.last == end:
-            return cls(log)
-        if tables is None or tables.last_round < end:
-            raise damaged(folder / LOG, f"it ends before round {end}, which the checkpoint is of")
-        tables.rewind(end)
-        return tables
-
-    @classmethod
-    def _of_tables(cls, folder: Path) -> History:
-        """Read the tables that `save` wrote."""
-        rounds = read(folder / _ROUNDS, ROUND_COLUMNS)
-        clients = read(folder / _CLIENTS, CLIENT_COLUMNS)
-        participation = read(folder / _PARTICIPATION, PARTICIPATION_COLUMNS)
-        if (np.diff(rounds["round"]) <= 0).any() or (np.diff(participation["round"]) < 0).any():
-            raise damaged(folder, "its rounds do not ascend")
-        # Participation is saved first: a process that was killed while saving leaves rows of later rounds.
-        tables = Rounds(rounds, participation)
-        history = cls(Log([tables.up_to(tables.last)] if len(rounds) else []))
-        history._clients = clients
         return history
 
     def __len__(self) -> int:
@@ -188,29 +149,13 @@ class History(Figures):
     @property
     def rounds(self) -> pa.Table:
         """One row per recorded round: `ROUND_COLUMNS`, then other columns by name."""
-        return concatenated([self._filled(self._log.whole().table)], self._schema)
+        return concatenated([self.evaluations.filled(self._log.whole().table)], self._schema)
 
     @property
     def _schema(self) -> pa.Schema:
         """The columns of the table of rounds."""
         names = {*self._log.schema.names, *self.evaluations.columns} - ROUND_COLUMNS.keys()
         return schema_of(ROUND_COLUMNS, names)
-
-    def _filled(self, table: pa.Table) -> pa.Table:
-        """Return a table of rounds with missing values filled by evaluations by clients."""
-        rounds, figures = table["round"].to_pylist(), self.evaluations.by_round
-        if not any(number in figures for number in rounds):
-            return table
-        for name in self.evaluations.columns:
-            values = pa.array([figures.get(number, {}).get(name) for number in rounds], pa.float64(), from_pandas=False)
-            if name not in table.column_names:
-                table = table.append_column(name, values)
-                continue
-            recorded = table[name].cast(pa.float64()).to_pylist()
-            filled = [value if old is None else old for old, value in zip(recorded, values.to_pylist(), strict=True)]
-            column = pa.array(filled, pa.float64(), from_pandas=False)
-            table = table.set_column(table.column_names.index(name), name, column)
-        return table
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -244,7 +189,9 @@ class History(Figures):
         """
         known_name("column", name, self.column_names)
         if name in self.evaluations.columns:
-            values = concatenated([self._filled(part.table) for part in self._log.parts()], self._schema)[name]
+            values = concatenated([self.evaluations.filled(part.table) for part in self._log.parts()], self._schema)[
+                name
+            ]
         else:
             values = self._log.column(name)
         known = values.is_valid().to_numpy()
