@@ -1,5 +1,8 @@
 """The objective: gradients, evaluation and validation of models."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -247,6 +250,49 @@ class Counter(nn.Module):
         return self.linear(x)
 
 
+class MeanBuffer(Counter):
+    """A module that assigns a buffer."""
+
+    def forward(self, x):
+        self.calls = 0.9 * self.calls + x.mean()
+        return self.linear(x)
+
+
+class MeanAttribute(nn.Module):
+    """A module that remembers minibatches in an attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.mean = nn.Linear(6, 3), torch.zeros(6)
+
+    def forward(self, x):
+        self.mean = 0.9 * self.mean + x.mean(dim=0)
+        return self.linear(x - self.mean)
+
+
+class PythonNoise(nn.Linear):
+    """Draws from Python's random numbers."""
+
+    def forward(self, x):
+        return super().forward(x) * random.random()
+
+
+class NumpyNoise(nn.Linear):
+    """Draws from NumPy's random numbers."""
+
+    def forward(self, x):
+        return super().forward(x) * np.random.rand()  # noqa: NPY002
+
+
+class OwnGenerator(nn.Linear):
+    """Draws from a generator of its own."""
+
+    rng = random.Random(0)
+
+    def forward(self, x):
+        return super().forward(x) * self.rng.random()
+
+
 @pytest.mark.parametrize(
     ("module", "loss", "message"),
     [
@@ -266,12 +312,29 @@ class Counter(nn.Module):
         (nn.Linear(6, 3), lambda out: out, "does not fit the data.*positional argument"),
         (Functional(), cross_entropy, r"draws random numbers in forward\(\).*use nn.Dropout layers"),
         (Counter(), cross_entropy, r"changes its buffer 'calls' in forward\(\).*leak into the next"),
+        (MeanBuffer(), cross_entropy, r"changes its buffer 'calls' in forward\(\).*leak into the next"),
+        (MeanAttribute(), cross_entropy, r"gives other outputs when it is called twice.*leak into the next"),
+        (PythonNoise(6, 3), cross_entropy, r"draws random numbers in forward\(\).*use nn.Dropout layers"),
+        (NumpyNoise(6, 3), cross_entropy, r"draws random numbers in forward\(\).*use nn.Dropout layers"),
+        (OwnGenerator(6, 3), cross_entropy, r"gives other outputs when it is called twice"),
     ],
 )
 def test_trial_minibatch_detects_unsupported_models(module, loss, message):
     objective = Objective(module, loss)
     with pytest.raises(ConfigurationError, match=message):
         objective.check(torch.randn(4, 6), torch.tensor([0, 1, 2, 0]))
+
+
+class Inspected(nn.Linear):
+    """Keeps its last output for its user, and a table that follows from shapes alone."""
+
+    def forward(self, x):
+        self.last, self.table = super().forward(x), torch.arange(len(x))
+        return self.last + self.table[:, None]
+
+
+def test_model_may_store_what_it_never_reads_again():
+    Objective(Inspected(6, 3)).check(torch.randn(4, 6), torch.tensor([0, 1, 2, 0]))
 
 
 def test_supported_model_passes_the_trial():

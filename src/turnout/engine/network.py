@@ -242,6 +242,22 @@ class Network:
         lower = isinstance(outputs, torch.Tensor) and outputs.dtype == torch.bfloat16
         return outputs.float() if lower else outputs
 
+    def outputs_and_assigned(
+        self, params: torch.Tensor, x: torch.Tensor, key: torch.Tensor
+    ) -> tuple[torch.Tensor, list[str]]:
+        """Return the outputs, and the buffers that forward() replaces by other tensors, which are lost when it returns."""
+        module, replaced = self._copy().module, list[str]()
+
+        def compare(module: nn.Module, *_: Any) -> None:
+            buffers = dict(module.named_buffers())
+            replaced.extend(name for name, value in self.constants.items() if buffers.get(name, value) is not value)
+
+        hook = module.register_forward_hook(compare)
+        try:
+            return self.outputs(params, x, key), replaced
+        finally:
+            hook.remove()
+
     def features(
         self, params: torch.Tensor, x: torch.Tensor, key: torch.Tensor | None = None, mask: torch.Tensor | None = None
     ) -> torch.Tensor:

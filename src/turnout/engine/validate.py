@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError
@@ -17,10 +19,10 @@ def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> Non
 
     Raises:
         ConfigurationError: if the model fails on these inputs, if its outputs do not fit the loss or the labels, or if it
-            draws random numbers or changes its buffers.
+            draws random numbers, changes its buffers, or remembers earlier minibatches.
     """
     network.mode(training=True)
-    random = _random_state(x.device)
+    drawn = _random_state(x.device)
     written = {name: value._version for name, value in network.constants.items()}
     leaf, outputs = network.initial.detach().requires_grad_(), None
     try:
@@ -33,16 +35,33 @@ def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> Non
     except Exception as error:  # modules and losses of users raise anything
         _check_types(network.initial.dtype, x, y)
         raise ConfigurationError(_explained(error, network, loss, x, y, outputs)) from error
-    if not torch.equal(random, _random_state(x.device)):
+    if drawn != _random_state(x.device):
         raise ConfigurationError(
             "the model draws random numbers in forward(), which no seed of a client controls: use nn.Dropout layers, "
             "which are made reproducible for each client"
         )
     changed = [name for name, value in network.constants.items() if value._version != written[name]]
-    if changed:
+    _check_memory(network, loss, x, y, losses.detach(), changed)
+
+
+def _check_memory(
+    network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor, losses: torch.Tensor, changed: list[str]
+) -> None:
+    """Check that a second call with the same minibatch gives the same losses, and that no buffer changes.
+
+    What depends on earlier calls would depend on the data of other clients.
+    """
+    outputs, assigned = network.outputs_and_assigned(network.initial.detach().requires_grad_(), x, _key(x))
+    if changed := changed + assigned:
         raise ConfigurationError(
             f"the model changes its buffer {changed[0]!r} in forward(); buffers are neither averaged nor sent, so one "
             "client's would leak into the next: make it a parameter, or leave it unchanged"
+        )
+    if not torch.allclose(loss(outputs, y).detach(), losses, rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise ConfigurationError(
+            "the model gives other outputs when it is called twice with the same minibatch: forward() changes an attribute, "
+            "which is neither averaged nor sent, so one client's would leak into the next: make it a parameter, or leave it "
+            "unchanged"
         )
 
 
@@ -126,6 +145,8 @@ def _key(x: torch.Tensor) -> torch.Tensor:
     return torch.zeros((), dtype=torch.int64, device=x.device)
 
 
-def _random_state(device: torch.device) -> torch.Tensor:
-    """Return the state of torch's random numbers on a device."""
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+def _random_state(device: torch.device) -> tuple[Any, ...]:
+    """Return the states of the random numbers of torch on a device, of NumPy and of Python."""
+    state = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+    numpy = tuple(part.tobytes() if isinstance(part, np.ndarray) else part for part in np.random.get_state())  # noqa: NPY002
+    return state.numpy().tobytes(), numpy, random.getstate()
