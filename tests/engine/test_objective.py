@@ -273,15 +273,15 @@ class MeanAttribute(nn.Module):
 class PythonNoise(nn.Linear):
     """Draws from Python's random numbers."""
 
-    def forward(self, x):
-        return super().forward(x) * random.random()
+    def forward(self, input):
+        return super().forward(input) * random.random()
 
 
 class NumpyNoise(nn.Linear):
     """Draws from NumPy's random numbers."""
 
-    def forward(self, x):
-        return super().forward(x) * np.random.rand()  # noqa: NPY002
+    def forward(self, input):
+        return super().forward(input) * np.random.rand()  # noqa: NPY002
 
 
 class OwnGenerator(nn.Linear):
@@ -289,8 +289,8 @@ class OwnGenerator(nn.Linear):
 
     rng = random.Random(0)
 
-    def forward(self, x):
-        return super().forward(x) * self.rng.random()
+    def forward(self, input):
+        return super().forward(input) * self.rng.random()
 
 
 @pytest.mark.parametrize(
@@ -328,8 +328,8 @@ def test_trial_minibatch_detects_unsupported_models(module, loss, message):
 class Inspected(nn.Linear):
     """Keeps its last output for its user, and a table that follows from shapes alone."""
 
-    def forward(self, x):
-        self.last, self.table = super().forward(x), torch.arange(len(x))
+    def forward(self, input):
+        self.last, self.table = super().forward(input), torch.arange(len(input))
         return self.last + self.table[:, None]
 
 
