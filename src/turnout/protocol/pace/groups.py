@@ -10,6 +10,7 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, counted, positive
 from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Ignore, Reason, SetTimer, Step, Training
+from turnout.protocol.pace.group_table import GroupTable
 from turnout.protocol.pace.pace import Pace
 from turnout.protocol.pace.phases import PhasedPace, Round, dropped
 
@@ -93,18 +94,13 @@ class BoundGroups(PhasedPace):
 
     Attributes:
         options: the options.
-        active: working groups, by number.
-        buffer: completed groups that wait for their step, in the order of completion.
+        groups: the groups that work or wait for their step.
     """
 
     def __init__(self, options: BufferedGroups, course: Course) -> None:
         super().__init__(course)
         self.options = options
-        self.active: dict[int, Round] = {}
-        self.buffer: list[Round] = []
-        self._group_of: dict[int, int] = {}  # by client; working groups and those in the buffer
-        self._num_groups = 0
-        self._newly_idle: list[int] = []  # clients that left a group since the last call of `newly_idle`
+        self.groups = GroupTable(self.phases)
 
     def start(self, time: float) -> list[Action]:
         """Select the clients of the first group."""
@@ -113,19 +109,11 @@ class BoundGroups(PhasedPace):
     def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
         """Start a group of these clients, or the next phase of a group with those of its clients that are available."""
         if group:
-            if clients:
-                return self._ask(time, self.active[group], clients)
-            return self._dissolve(self.active[group], "unsummed")
+            asked = self.groups.active[group]
+            return self._ask(time, asked, clients) if clients else self._dissolve(asked, "unsummed")
         if not clients:
             return []
-        if taken := self._group_of.keys() & clients:
-            raise ConfigurationError(
-                f"client {min(taken)} is in group {self._group_of[min(taken)]}: choose one that is idle"
-            )
-        self._num_groups += 1
-        started = Round(self.version, "train", self._num_groups, tuple(clients))
-        self.active[started.number] = started
-        self._group_of |= dict.fromkeys(clients, started.number)
+        started = self.groups.start(clients, self.version)
         return [*self._ask(time, started, clients), *self._refill()]
 
     def _ask(self, time: float, group: Round, clients: Sequence[int]) -> list[Action]:
@@ -142,22 +130,22 @@ class BoundGroups(PhasedPace):
     @property
     def timers(self) -> set[int]:
         """The timers of the phases of working groups."""
-        return {self._timer(group) for group in self.active.values() if group.is_running}
+        return {self._timer(group) for group in self.groups.active.values() if group.is_running}
 
     def group_of(self, client: int) -> int:
         """Return the group of a client."""
-        return self._group_of[client]
+        return self.groups.group_of[client]
 
     @property
     def live_groups(self) -> set[int]:
         """The groups that work or wait for their step."""
-        return {*self.active, *(group.number for group in self.buffer)}
+        return {group.number for group in self.groups}
 
     def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
         """Keep or drop the report; `poll` closes the phase of its group if that was the last one."""
         if (reason := self.open.why_closed(task, client)) is not None:
             return [Ignore(task, client, reason)]
-        group = self.active[self._group_of[client]]
+        group = self.groups.active[self.group_of(client)]
         if version != self.open.end(task):
             return [Drop([task], [client], "wrong version")]
         group.reports.append((task, client))
@@ -169,12 +157,12 @@ class BoundGroups(PhasedPace):
 
     def expired(self, time: float, timer: int) -> list[Action]:
         """Close the phase of a group at its deadline."""
-        group = self.active.get(timer // _MAX_PHASES)
+        group = self.groups.active.get(timer // _MAX_PHASES)
         return [] if group is None or not group.is_running or timer != self._timer(group) else self._close(group)
 
     def idle(self, client: int) -> bool:
         """Return True if a client is in no group."""
-        return client not in self._group_of
+        return client not in self.groups.group_of
 
     def ignores(self, client: int, joins: bool) -> bool:
         """Return True if no group may start (a client joins), or if the client is in none (it leaves)."""
@@ -182,22 +170,22 @@ class BoundGroups(PhasedPace):
 
     def busy(self) -> list[int]:
         """Return the clients in groups."""
-        return list(self._group_of)
+        return list(self.groups.group_of)
 
     def versions(self) -> set[int]:
         """Return the versions of all groups, and the present version."""
-        return {self.version, *(group.version for group in (*self.active.values(), *self.buffer))}
+        return {self.version, *(group.version for group in self.groups)}
 
     def pending(self) -> list[tuple[int, int, int]]:
         """Return the reports of training that wait for a step, (task, client, version), group after group."""
         waiting = []
-        for group in (*self.buffer, *self.active.values()):
+        for group in (*self.groups.buffer, *self.groups.active.values()):
             waiting += [(task, client, group.version) for task, client in group.trained or group.reports]
         return waiting
 
     def poll(self) -> list[Action]:
         """Close the phase of one group whose clients have all reported or dropped out."""
-        for group in self.active.values():
+        for group in self.groups.active.values():
             if group.is_running and not any(client in self.open.task_of for client in group.members):
                 return self._close(group)
         return []
@@ -205,16 +193,14 @@ class BoundGroups(PhasedPace):
     def resume(self, time: float) -> list[Action]:
         """Drop the groups that were working, and start new ones."""
         self.open.end_all()
-        unsummed = [drop for group in self.active.values() for drop in dropped(group.trained, "unsummed")]
-        for group in self.active.values():
-            self._leave(group)
-        self.active.clear()
-        return [*unsummed, *self._refill()]
+        ended = list(self.groups.active.values())
+        for group in ended:
+            self.groups.remove(group)
+        return [*(drop for group in ended for drop in dropped(group.trained, "unsummed")), *self._refill()]
 
     def _dissolve(self, group: Round, reason: Reason) -> list[Action]:
         """Drop the reports of a group; its clients become idle."""
-        del self.active[group.number]
-        self._leave(group)
+        self.groups.remove(group)
         return [*dropped(group.trained, reason), *self._refill()]
 
     def _finish(self, round: Round) -> list[Action]:
@@ -224,28 +210,20 @@ class BoundGroups(PhasedPace):
             return self._dissolve(round, "unsummed")
         if most is not None and self.version - round.version > most:
             return self._dissolve(round, "stale")
-        del self.active[round.number]
-        self.buffer.append(round)
-        if len(self.buffer) < self.options.buffer_size:
+        self.groups.complete(round)
+        used = list(self.groups.buffer)
+        if len(used) < self.options.buffer_size:
             return self._refill()
-        used, self.buffer = self.buffer, []
         rows = [(task, client, group.version) for group in used for task, client in group.trained]
         step = Step(self.version, *zip(*rows, strict=True), groups=tuple(group.number for group in used))
         self.version += 1
         for group in used:
-            self._leave(group)
+            self.groups.remove(group)
         return [step, *self._refill()]
-
-    def _leave(self, group: Round) -> None:
-        """Make all clients of a group idle, including those that dropped out of it before."""
-        for client in group.members:
-            del self._group_of[client]
-        self._newly_idle += group.members
 
     def newly_idle(self) -> list[int]:
         """Return, once, the clients that left a group."""
-        idle, self._newly_idle = self._newly_idle, []
-        return idle
+        return self.groups.newly_idle()
 
     def _refill(self) -> list[Action]:
         """Select the clients of another group, if one may start."""
@@ -254,44 +232,15 @@ class BoundGroups(PhasedPace):
     @property
     def _may_begin(self) -> bool:
         """True if another group may start."""
-        return self.options.concurrency is None or len(self.active) < self.options.concurrency
+        return self.options.concurrency is None or len(self.groups.active) < self.options.concurrency
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the state as int64 arrays."""
-        groups = [*self.active.values(), *self.buffer]
-        facts = [
-            (group.number, group.version, self.phases.index(group.phase), group.is_running, group.number in self.active)
-            for group in groups
-        ]
-        members = [(group.number, client) for group in groups for client in group.members]
-        reports = [
-            (group.number, kind, task, client)
-            for group in groups
-            for kind, pairs in enumerate((group.reports, group.trained))
-            for task, client in pairs
-        ]
-        return self.open.state() | {
-            "version": np.array([self.version, self._num_groups]),
-            "groups": np.array(facts, dtype=np.int64).reshape(-1, 5),
-            "members": np.array(members, dtype=np.int64).reshape(-1, 2),
-            "reports": np.array(reports, dtype=np.int64).reshape(-1, 4),
-        }
+        counts = {"version": np.array([self.version, self.groups.started])}
+        return counts | self.open.state() | self.groups.state()
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Restore a state that `state` returned."""
+        self.version, started = state["version"].tolist()
         self.open.restore(state)
-        self.version, self._num_groups = state["version"].tolist()
-        self.active, self.buffer, self._group_of = {}, [], {}
-        members, reports = state["members"], state["reports"]
-        for number, version, phase, running, active in state["groups"].tolist():
-            of_group = reports[reports[:, 0] == number]
-            pairs = [
-                [(task, client) for task, client in of_group[of_group[:, 1] == kind, 2:].tolist()] for kind in (0, 1)
-            ]
-            clients = tuple(members[members[:, 0] == number, 1].tolist())
-            group = Round(version, self.phases[phase], number, clients, *pairs, is_running=bool(running))
-            self._group_of |= dict.fromkeys(clients, number)
-            if active:
-                self.active[number] = group
-            else:
-                self.buffer.append(group)
+        self.groups.restore(state, started)
