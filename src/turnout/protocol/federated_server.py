@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
 
 from turnout.core.checks import BudgetSpent
 from turnout.core.device import to_device
-from turnout.core.types import Federation, Info, Report, ServerState, State
+from turnout.core.types import Federation, Report, ServerState, State
 from turnout.pieces.base import RecordingSelection
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.base.rollback import Rollback
-from turnout.pieces.base.server_step import server_prepares, server_step
+from turnout.pieces.base.server_step import server_prepares
 from turnout.protocol.batch import Stepped
+from turnout.protocol.blamable_step import BlamableStep
 from turnout.protocol.cohorts import Cohorts
 from turnout.protocol.growth import grown
 from turnout.protocol.influence import Influence
@@ -35,9 +35,7 @@ class FederatedServer:
         cohorts: selects the cohort of a round, which may depend on measurements and on the state.
         rounds: the planned number of server steps; None is unlimited.
         records_influence: record the contributions of each client.
-        blames: raise if a step overflows, so that the driver can determine the reports that cause it. Has no effect if
-            reports change what clients remember and the server sums, or if leaving out a report would reveal something about
-            its data.
+        blames: raise if a step overflows, so that the driver can determine the reports that cause it (see `BlamableStep`).
         attack: in a simulation, the change that colluding attackers, who know all reports of a step, make to them.
 
     Attributes:
@@ -71,7 +69,7 @@ class FederatedServer:
         aggregation = algorithm.aggregation
         self.participations = Participations(federation.num_clients, aggregation.limit)
         self._cohorts, self._attack = cohorts, attack
-        self._blames = blames and not (algorithm.keeps or aggregation.mirrors_clients or aggregation.nulls_dropped)
+        self._step = BlamableStep(algorithm, cohorts, blames)
         if aggregation.limit is not None:
             cohorts.allow(self.participations.may)
         if isinstance(algorithm.selection, RecordingSelection):
@@ -148,7 +146,7 @@ class FederatedServer:
         if self._attack is not None:
             reports = self._attack(self, reports)
         before = self.state
-        self.state, info = self._stepped(reports)
+        self.state, info = self._step(before, reports, self.federation)
         info |= early
         self.participations.note(reports.client, before.version)
         if self.influence is not None and len(weights := info["weights"]):
@@ -164,33 +162,12 @@ class FederatedServer:
         undo = Rollback.of(self.algorithm, self.state, reports)
         try:
             if phase == "train":
-                self._stepped(self.participations.in_time(self._complete(reports), self.state.version)[0])
+                in_time, _ = self.participations.in_time(self._complete(reports), self.state.version)
+                self._step(self.state, in_time, self.federation)
             elif phase == "prepare":
                 server_prepares(self.algorithm, self.state, reports, self.federation)
         finally:
             undo()
-
-    def _stepped(self, reports: Report) -> tuple[ServerState, Info]:
-        """Return the state after a step and its info. If a piece raises, the state is unchanged.
-
-        A selection may raise because of its record of a report only when it selects the next cohort, where the report is no
-        longer known. Drivers that blame reports therefore try the selection with the step.
-        """
-        step = partial(server_step, self.algorithm, self.state, reports, self.federation, refuses_overflow=self._blames)
-        if not (isinstance(self.algorithm.selection, RecordingSelection) and self._blames):
-            return step()
-        undo, check = Rollback.of(self.algorithm, self.state, reports), self._cohorts.check
-        state, info = step()
-        try:
-            check(state.slots["selection"], state.version)
-        except Exception as error:
-            undo()
-            try:
-                check(self.state.slots["selection"], state.version)
-            except Exception:  # whatever the reports are: the next choice raises
-                return step()
-            raise error
-        return state, info
 
     def _complete(self, reports: Report) -> Report:
         """Return the reports with the measurements of the round, and with the offsets of the models that were trained."""

@@ -24,7 +24,7 @@ class GroupTable:
         group_of: the group of each client, including clients that dropped out of their group.
     """
 
-    def __init__(self, phases: Sequence[Phase]) -> None:
+    def __init__(self, phases: tuple[Phase, ...]) -> None:
         self._phases = phases
         self.active: dict[int, Round] = {}
         self.buffer: list[Round] = []

@@ -1,0 +1,52 @@
+"""Take server steps that raise while the reports at fault are still known."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from turnout.core.types import Federation, Info, Report, ServerState
+from turnout.pieces.base import RecordingSelection
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.rollback import Rollback
+from turnout.pieces.base.server_step import server_step
+from turnout.protocol.cohorts import Cohorts
+
+
+class BlamableStep:
+    """The server step of an algorithm, which leaves the state unchanged if a piece raises.
+
+    Args:
+        algorithm: the algorithm.
+        cohorts: selects the cohort of the next round.
+        blames: raise if a step overflows, and if the next selection raises because of the reports that it recorded in the
+            step: it selects when they are no longer known. Has no effect if reports change what clients remember and the
+            server sums, or if leaving out a report would reveal something about its data.
+    """
+
+    def __init__(self, algorithm: Algorithm, cohorts: Cohorts, blames: bool) -> None:
+        aggregation = algorithm.aggregation
+        self._algorithm, self._cohorts = algorithm, cohorts
+        self._blames = blames and not (algorithm.keeps or aggregation.mirrors_clients or aggregation.nulls_dropped)
+        self._tries_selection = self._blames and isinstance(algorithm.selection, RecordingSelection)
+
+    def __call__(self, state: ServerState, reports: Report, federation: Federation) -> tuple[ServerState, Info]:
+        """Return the state after a step and its info."""
+        step = partial(server_step, self._algorithm, state, reports, federation, refuses_overflow=self._blames)
+        if not self._tries_selection:
+            return step()
+        undo = Rollback.of(self._algorithm, state, reports)
+        after, info = step()
+        if (error := self._selection_error(after, after.version)) is None:
+            return after, info
+        undo()
+        if self._selection_error(state, after.version) is not None:  # it raises whatever the reports are, and will when it selects
+            return step()
+        raise error
+
+    def _selection_error(self, state: ServerState, version: int) -> Exception | None:
+        """Return the error that the selection raises at a version, with the records of a state; None if it raises none."""
+        try:
+            self._cohorts.check(state.slots["selection"], version)
+        except Exception as error:
+            return error
+        return None
