@@ -37,7 +37,7 @@ def test_share_multiplies_epochs():
 def test_share_without_a_sender_is_refused():
     run = experiment("fedavg", rounds=1)
     alone = type(run)(**{**vars(run), "algorithm": average_participating(Sgd(steps=ShareOfWork(5)))})
-    with pytest.raises(ConfigurationError, match=r"nobody tells clients their share of the work: add MultiplicativeWe"):
+    with pytest.raises(ConfigurationError, match=r"ShareOfWork scales work by a share .*: add MultiplicativeWe"):
         trained(alone)
 
 

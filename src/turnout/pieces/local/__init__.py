@@ -1,4 +1,4 @@
-"""What clients do: a solver, corrections of its gradient, measurements, and how much work there is."""
+"""Local training: solvers, corrections of their gradients, measurements of clients, and amounts of local work."""
 
 from turnout.core.registry import lookup
 from turnout.pieces.local.adam import Adam, AdamW

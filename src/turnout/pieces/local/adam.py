@@ -16,25 +16,28 @@ from turnout.pieces.local.update import Update, check_weight_decay
 
 @dataclass(frozen=True)
 class Adam(Solver, name="adam"):
-    """Local Adam: ``y <- y - lr m^ / (sqrt(v^) + epsilon)``, with moments of the client's own gradients g.
+    """Train locally by Adam, with moments of each client's own gradients.
 
-    In the t-th step of the state, ``m <- beta1 m + (1 - beta1) g``, ``v <- beta2 v + (1 - beta2) g^2``,
-    ``m^ = m / (1 - beta1^t)`` and ``v^ = v / (1 - beta2^t)``; m and v begin at zero, in every round or, with `keep_state`, in
-    a client's first. Equal to `torch.optim.Adam`, whose weight decay is an L2 penalty, part of g, too.
+    A local step is ``y <- y - lr m^ / (sqrt(v^) + epsilon)``. In step t of the state, with the minibatch gradient g,
+    the moments are ``m <- beta1 m + (1 - beta1) g`` and ``v <- beta2 v + (1 - beta2) g^2``, and without their bias ``m^
+    = m / (1 - beta1^t)`` and ``v^ = v / (1 - beta2^t)``. m and v start at zero in every round or, with `keep_state`, in
+    a client's first round. The steps are those of `torch.optim.Adam`: weight decay is an L2 penalty, and so a part of
+    g.
 
-    Corrections change g before the moments see it. A proximal term is part of the objective. With SCAFFOLD's control
-    variates ``g - c_k + c`` vanishes at a common optimum for every client, so it stays a fixed point.
+    Corrections change g before the moments are updated. A proximal term is therefore a part of the objective. With
+    SCAFFOLD's control variates, ``g - c_k + c`` vanishes for every client at a common optimum, so that the optimum
+    stays a fixed point.
 
     Options are those of `Solver`, and:
 
     Args:
-        beta1: how much of m stays from one step to the next, in [0, 1).
-        beta2: how much of v stays, in [0, 1).
-        epsilon: added to the root, > 0.
-        weight_decay: L2 penalty's factor.
+        beta1: decay rate of m, in [0, 1).
+        beta2: decay rate of v, in [0, 1).
+        epsilon: number added to the root, > 0.
+        weight_decay: factor of the L2 penalty, >= 0.
 
     Raises:
-        ConfigurationError: for numbers out of range.
+        ConfigurationError: if a number is out of range.
 
     Example:
         >>> Adam(lr=1e-3, steps=5).memory(7, torch.float32)
@@ -60,22 +63,24 @@ class Adam(Solver, name="adam"):
 
     @property
     def normalises(self) -> bool:
-        """True: a gradient that is twice as long has the same quotient of moments."""
+        """True: scaling the gradients does not change the quotient of the moments."""
         return True
 
     @property
     def update(self) -> Update:
-        """The rule of moments, with the decay as a penalty."""
+        """The update rule of Adam, with the weight decay in the gradient."""
         return Moments(self.weight_decay, self.max_norm, self.beta1, self.beta2, self.epsilon)
 
 
 @dataclass(frozen=True)
 class AdamW(Adam, name="adamw"):
-    """Local AdamW: `Adam` with weight decay beside the moments, ``y <- y - lr (m^ / (sqrt(v^) + epsilon) + weight_decay y)``.
+    """Train locally by AdamW: `Adam` with weight decay that bypasses the moments.
 
-    Equal to `torch.optim.AdamW`. The decay is no part of the gradient, so neither clipping nor corrections see it.
+    A local step is ``y <- y - lr (m^ / (sqrt(v^) + epsilon) + weight_decay y)``, with the moments m^ and v^ of `Adam`,
+    as in `torch.optim.AdamW`. The weight decay is not a part of the gradient, so neither clipping nor corrections
+    affect it.
 
-    Options are those of `Adam`.
+    Options are those of `Adam`; `weight_decay` is 0.01 by default.
 
     Example:
         >>> AdamW(lr=1e-3).drifts, Adam(lr=1e-3).drifts
@@ -88,20 +93,22 @@ class AdamW(Adam, name="adamw"):
 
     @property
     def drifts(self) -> bool:
-        """True if parameters move by a state of earlier rounds, or by the decay."""
+        """True if a state of earlier rounds or the weight decay moves parameters."""
         return super().drifts or self.weight_decay > 0
 
     @property
     def update(self) -> Update:
-        """The rule of moments, with the decay beside them."""
+        """The update rule of AdamW, with the weight decay beside the moments."""
         return Moments(0.0, self.max_norm, self.beta1, self.beta2, self.epsilon, decay=self.weight_decay)
 
 
 @dataclass(frozen=True)
 class Moments(Update):
-    """``d = m^ / (sqrt(v^) + epsilon) + decay y``.
+    """Descend the quotient of Adam's moments, plus a decoupled weight decay.
 
-    State: ``m [B, P]``, ``v [B, P]``, ``count [B, 1]`` (t, float32).
+    The direction is ``d = m^ / (sqrt(v^) + epsilon) + decay y``, with m^ and v^ as in `Adam` and the parameters y.
+
+    State: ``m [B, P]`` and ``v [B, P]`` (the moments) and ``count [B, 1]`` (the number of steps t, float32).
     """
 
     beta1: float = 0.9
@@ -110,15 +117,15 @@ class Moments(Update):
     decay: float = 0.0
 
     def init(self, params: torch.Tensor) -> State:
-        """Return zeros."""
+        """Return moments and a number of steps of zero."""
         m = torch.zeros(params.shape, dtype=params.dtype, device=params.device)
         count = torch.zeros((len(params), 1), dtype=torch.float32, device=params.device)
         return {"m": m, "v": torch.zeros_like(m), "count": count}
 
     def direction(self, gradient: torch.Tensor, state: State, params: torch.Tensor) -> torch.Tensor:
-        """Return the quotient of the moments, without their bias, and the decay."""
-        # In float64, because 1 - beta2^t of the first steps has few digits in single precision. Both bias corrections are two
-        # numbers for each client, which saves a pass over the matrices.
+        """Return the quotient of the bias-corrected moments, plus the weight decay."""
+        # In float64, because 1 - beta2^t loses most of its digits in float32 for small t. The bias corrections are applied to
+        # two numbers per client instead of the moments, which saves a pass over the matrices.
         count = state["count"].add_(1).double()
         unbiased = 1 - self.beta1**count
         factor = (unbiased * (1 - self.beta2**count).rsqrt()).to(params.dtype)
@@ -130,7 +137,7 @@ class Moments(Update):
         return direction.add_(params, alpha=self.decay) if self.decay else direction
 
     def step(self, params: torch.Tensor, gradient: torch.Tensor, state: State, lr: torch.Tensor) -> None:
-        """Take the step in one pass, where there is an operation for it."""
+        """Take the step by a single fused operation, if the device has one."""
         if not fused.has_adamw(params):
             super().step(params, gradient, state, lr)
             return

@@ -1,4 +1,4 @@
-"""Begin local steps at a learnt mixture of the received model and the client's last one (FedALA)."""
+"""Start local training from a learned mixture of the received model and the client's last model (FedALA)."""
 
 from __future__ import annotations
 
@@ -15,35 +15,38 @@ from turnout.pieces.local.pair_steps import PairSteps
 from turnout.pieces.local.sample import Sample
 
 RECENT = 10
-"""Passes over whose losses the standard deviation is taken, as in the authors' code."""
+"""Number of passes over which the standard deviation of the loss is taken, as in the authors' code."""
 
 
 @dataclass(frozen=True)
 class AggregationSteps(PairSteps):
-    """Local SGD from ``m = v + (w - v) W``, of the received model w and the client's last one v, number by number (FedALA).
+    """Start local SGD from a learned elementwise mixture of the received model and the client's last model (FedALA).
 
-    Before the local steps, each client learns W, in [0, 1] and 1 at first, on minibatches of a sample of its data::
+    Let w be the received model and v the client's model after its last round. Before its local steps, a client learns
+    the weights W of the mixture ``m = v + (w - v) W``, one weight in [0, 1] per parameter, initially 1, on minibatches
+    of a random sample of its data::
 
         W <- clip(W - weight_lr grad F(m) (w - v), 0, 1)
 
-    W stays 1 below the layers that `parameters` names. One pass over the sample is made. In a client's first aggregation
-    passes are repeated until the standard deviation of the loss on the last minibatch, over `RECENT` passes, is below
-    `threshold`. Where w and v are the same, as when all clients begin, nothing is learnt. The report is about w:
-    ``v' - w``, with v' the model after the local steps.
+    Only the weights of the layers named by `parameters` are learned; the others stay 1, so that lower layers start from
+    the received model. A client makes one pass over the sample; in its first aggregation it repeats passes until the
+    standard deviation of the loss on the last minibatch over `RECENT` passes is below `threshold`. If w and v are
+    equal, as in a client's first round, nothing is learned. The client reports ``v' - w``, where v' is its model after
+    the local steps.
 
-    As in the authors' code, except that a sample is drawn at random and not as a stretch of the data, that there are at
-    most `most_passes` passes, and that clients who stay away do nothing.
+    This follows the authors' code, with three differences: the sample is random and not a contiguous part of the data,
+    the number of passes is at most `most_passes`, and absent clients do nothing.
 
     Args:
-        parameters: of the higher layers, whose weights are learnt: ``"head"`` (the last layer), ``"all"``, ``"none"``, a
-            pattern of names, or several.
-        share: of a client's examples that is sampled; at least one minibatch is taken.
-        weight_lr: step size of the weights (eta).
-        threshold: of the standard deviation.
-        most_passes: over the sample, in a client's first aggregation.
+        parameters: the higher layers, whose weights are learned: ``"head"`` (the last layer), ``"all"``, ``"none"``, or
+            one or several patterns of parameter names.
+        share: share of a client's examples in the sample, in [0, 1]; at least one minibatch is drawn.
+        weight_lr: step size of the weights (the paper's eta), > 0.
+        threshold: standard deviation of the loss below which the first aggregation ends, > 0.
+        most_passes: largest number of passes in a client's first aggregation, >= 1.
 
     Raises:
-        ConfigurationError: for numbers out of range, and for a pattern that matches no parameter of the model.
+        ConfigurationError: if a number is out of range, or if a pattern matches no parameter of the model.
 
     Example:
         >>> import turnout as to
@@ -74,13 +77,13 @@ class AggregationSteps(PairSteps):
         count("most_passes", self.most_passes)
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
-        """Return what plain steps of one model remember."""
+        """Return the memory of plain SGD on a single model."""
         return super().memory((num_params - 1) // 3, dtype)
 
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
-        """Learn the weights, descend from the mixture, and report the update of w and that of the row.
+        """Learn the weights, descend from the mixture, and report the update of w beside that of the client's row.
 
-        The task's parameters are those of `_parts`.
+        The parameters of the task are laid out as `_parts` reads them.
         """
         received, last, before, learnt = _parts(task.params)
         weights = self._learn(task, clients) if task.phase == "train" else before
@@ -112,6 +115,6 @@ class AggregationSteps(PairSteps):
 
 
 def _parts(params: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return w, v and W, ``[B, P]``, and 1 where W was learnt before, ``[B, 1]``, of ``[B, 3 P + 1]``."""
+    """Split rows ``[B, 3 P + 1]`` into w, v and W, ``[B, P]`` each, and 1 if W was learned before, ``[B, 1]``."""
     size = params.shape[1] // 3
     return params.split([size, size, size, 1], dim=1)

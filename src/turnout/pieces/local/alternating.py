@@ -1,4 +1,4 @@
-"""Train parts of the model in turns, a round each, so that products of two parts average exactly (RoLoRA)."""
+"""Train parts of the model in alternating rounds, so that products of two parts average exactly (RoLoRA)."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from turnout.pieces.base import Correction, Slots
 
 @dataclass(frozen=True)
 class Alternating(Correction, name="alternating"):
-    """Train one part in each round, with the others frozen; what is in no part is trained in every round (RoLoRA).
+    """Train one part of the model per round and freeze the other parts (RoLoRA).
 
-    In round t that is ``parts[t mod len(parts)]``. Of an adapter ``W + s B A`` all clients of a round have the same A while
-    B is trained, and the same B in the next round, so that averaging the factors averages the products, exactly::
+    In round t the part ``parts[t mod len(parts)]`` is trained, together with all parameters that belong to no part. For
+    a low-rank adapter ``W + s B A``, all clients of a round then share the same A while they train B, and share B in
+    the next round, so that averaging the factors averages the products exactly::
 
         mean(B_i) A = mean(B_i A)        B mean(A_i) = mean(B A_i)
 
-    whereas averaging both at once leaves out products across clients, and freezing A permanently (FFA-LoRA) trains half of
-    the adapter only. A starts random and B at zero, so B goes first.
+    Averaging both factors at once would add products across clients, and freezing A permanently (FFA-LoRA) trains only
+    half of the adapter. A starts random and B at zero, so B is trained first.
 
     Args:
-        parts: patterns of parameters' names.
+        parts: two or more patterns of parameter names, one per part.
 
     Raises:
-        ConfigurationError: for fewer than two parts, patterns that match nothing or overlap, and, of an algorithm, for a
-            local rule that moves parameters without a gradient and for corrections behind it.
+        ConfigurationError: if there are fewer than two parts, if patterns match no parameter or overlap, if the solver
+            moves parameters without a gradient, or if another correction follows this one.
 
     Example:
         >>> Alternating(("*.B", "*.A")).parts
@@ -56,7 +57,7 @@ class Alternating(Correction, name="alternating"):
             raise refuse("parts", given=self.parts, needed="two or more patterns of parameters' names")
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse what would move a part whose turn it is not."""
+        """Raise an error if another piece would move a frozen part."""
         if algorithm.local.drifts:
             raise ConfigurationError(
                 "Alternating freezes a part by a gradient of zero, and AdamW's weight decay and moments of earlier rounds "
@@ -69,7 +70,7 @@ class Alternating(Correction, name="alternating"):
             )
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
-        """Return the correction of this round, in which it is one part's turn for each client."""
+        """Return the correction of this round, with the part that each client trains."""
         layout = clients.objective.layout
         parts = layout.per_element(self._part_of_each(layout.names).tolist())
         turn = torch.from_numpy(task.rounds(len(clients))[lanes.order] % len(self.parts))[:, None]
@@ -77,7 +78,7 @@ class Alternating(Correction, name="alternating"):
         return _Turn(to_device(parts, device), to_device(turn, device))
 
     def _part_of_each(self, names: Sequence[str]) -> np.ndarray:
-        """Return the part that each parameter is in, int64, -1 for none."""
+        """Return the index of the part of each parameter, int64; -1 for parameters in no part."""
         matches = np.array([[fnmatchcase(name, part) for part in self.parts] for name in names])
         idle, double = np.flatnonzero(~matches.any(axis=0)), np.flatnonzero(matches.sum(axis=1) > 1)
         if len(idle):
@@ -94,13 +95,13 @@ class _Turn(Correction):
     """`Alternating` in one round.
 
     Args:
-        parts: the part of each number, -1 for none, int64 ``[P]``.
-        turn: the part that is trained by each lane, int64 ``[B, 1]``.
+        parts: index of the part of each element of the parameter vector, int64 ``[P]``; -1 for none.
+        turn: index of the part that each lane trains, int64 ``[B, 1]``.
     """
 
     parts: torch.Tensor
     turn: torch.Tensor
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the gradient, and zero for parts whose turn it is not."""
+        """Return the gradient, with zeros for the frozen parts."""
         return gradient.where((self.parts < 0) | (self.parts == self.turn[: len(gradient)]), 0.0)

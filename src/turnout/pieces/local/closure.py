@@ -1,4 +1,4 @@
-"""Separate corrections from their tensors, which differ in every round, and collect what they leave after the steps."""
+"""Separate corrections from their tensors, which change every round, and collect their results after the steps."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from turnout.pieces.base import Correction
 
 @dataclass(frozen=True)
 class StaticCorrections:
-    """Corrections without their tensors; equal to those of another round, so that a step is traced once for all rounds.
+    """Corrections without their tensors. They are equal in all rounds, so that a step is traced once for all of them.
 
     Attributes:
-        corrections: with None in place of every tensor.
-        names: of each, the fields that held one.
+        corrections: the corrections, with None in place of every tensor.
+        names: names of the fields that held a tensor, for each correction.
     """
 
     corrections: tuple[Correction, ...]
     names: tuple[tuple[str, ...], ...]
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> tuple[Correction, ...]:
-        """Return the corrections with these tensors."""
+        """Return the corrections with the given tensors, in the order of `split_tensors`."""
         rest = iter(tensors)
         return tuple(
             replace(cast("Any", correction), **{name: next(rest) for name in names}) if names else correction
@@ -34,9 +34,9 @@ class StaticCorrections:
 
 
 def split_tensors(corrections: tuple[Correction, ...]) -> tuple[StaticCorrections, list[torch.Tensor]] | None:
-    """Return corrections without their tensors, and the tensors; None if anything else may change from step to step.
+    """Return corrections without their tensors, and the tensors; None if other values may change between steps.
 
-    Nothing does where they are frozen dataclasses of tensors and of what can be hashed (see `Correction`).
+    Other values cannot change if a correction is a frozen dataclass of tensors and hashable values (see `Correction`).
     """
     bare, names, held = [], [], []
     for correction in corrections:
@@ -44,7 +44,7 @@ def split_tensors(corrections: tuple[Correction, ...]) -> tuple[StaticCorrection
         if options is None or not options.frozen or not hasattr(correction, "__dict__"):
             return None
         tensors = {name: value for name, value in vars(correction).items() if isinstance(value, torch.Tensor)}
-        if tensors and hasattr(correction, "__post_init__"):  # which might want to look at them
+        if tensors and hasattr(correction, "__post_init__"):  # it would run on None in place of the tensors
             return None
         bare.append(replace(cast("Any", correction), **dict.fromkeys(tensors)) if tensors else correction)
         names.append(tuple(tensors))
@@ -58,7 +58,7 @@ def split_tensors(corrections: tuple[Correction, ...]) -> tuple[StaticCorrection
 
 
 def outcome(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor]) -> tuple[State, State]:
-    """Return what all corrections changed and what they remember, by name, part after part."""
+    """Return the changes and the new memory of all corrections, by name, with the rows of all parts concatenated."""
     ended = [(one, delta) for corrections, delta in zip(begun, deltas, strict=True) for one in corrections]
     return _joined([one.changes(delta) for one, delta in ended]), _joined(
         [one.remembered(delta) for one, delta in ended]
@@ -66,12 +66,12 @@ def outcome(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor
 
 
 def sent(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor], whole: torch.Tensor) -> torch.Tensor:
-    """Return what is reported of how far clients came, part after part.
+    """Return the updates that are reported, ``[B, P]``, after `Correction.sent` of all corrections.
 
     Args:
-        begun: the corrections of each part.
-        deltas: how far the clients of each part came.
-        whole: the same of all parts, which is returned as it is where no correction reports anything else.
+        begun: corrections of each part.
+        deltas: updates of each part, ``[b, P]``.
+        whole: updates of all parts, ``[B, P]``; returned without a copy if no correction changes them.
     """
     changed = []
     for corrections, delta in zip(begun, deltas, strict=True):
@@ -83,7 +83,7 @@ def sent(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor], 
 
 
 def _joined(parts: Sequence[State]) -> State:
-    """Return the rows of all parts by name, in the order of the parts."""
+    """Concatenate the rows of all parts, by name."""
     rows: dict[str, list[torch.Tensor]] = {}
     for part in parts:
         for name, value in part.items():

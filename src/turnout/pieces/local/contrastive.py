@@ -1,4 +1,4 @@
-"""Pull representations to those of the shared model and away from those of the last local one (MOON)."""
+"""The model-contrastive term of MOON."""
 
 from __future__ import annotations
 
@@ -18,24 +18,31 @@ from turnout.pieces.base import Correction, MemoryShapes
 
 @dataclass(frozen=True)
 class Contrastive(Correction, name="contrastive"):
-    """Minimise ``F_k(w) + mu l_con(w)`` locally (MOON), on each minibatch with the mean over its examples of::
+    """Add the model-contrastive loss of MOON to the loss on every local minibatch.
+
+    Client k minimises ``F_k(w) + mu l_con(w)``, where l_con is the mean over the examples of a minibatch of::
 
         l_con = -log(e^(sim(z, z_glob) / tau) / (e^(sim(z, z_glob) / tau) + e^(sim(z, z_prev) / tau)))
 
-    z, z_glob and z_prev are the representations of an example by the model in training, by the one received, and by the one
-    that the client's last round led to; sim is the cosine. The representation is what the last layer with trainable
-    parameters receives, flattened. A client in its first round has no last model, and no such term, as in the authors' code.
-    Models that are held still are in evaluation mode.
+    z, z_glob and z_prev are the representations of an example by the model in training, by the received model and by
+    the client's last local model; sim is the cosine similarity, and tau is the temperature. The term pulls
+    representations towards the received model and away from the last local one, against client drift on heterogeneous
+    data.
 
-    Client memory: ``contrast_previous [P]``, the client's last local model, and whether there is one. Neither leaves it.
+    The representation is the flattened input of the last layer with trainable parameters. As in the authors' code, the
+    term is absent in a client's first round, when there is no last model. The received and the last model are in
+    evaluation mode.
+
+    Client memory: ``contrast_previous [P]``, the client's last local model, and ``contrast_known [1]``, which is 1 if
+    there is one. Neither leaves the client.
 
     Args:
-        mu: weight of the term; the paper searches {0.1, 1, 5, 10}.
-        temperature: tau.
+        mu: weight of the term, >= 0; the paper searches {0.1, 1, 5, 10}.
+        temperature: tau, > 0.
 
     Raises:
-        ConfigurationError: for numbers out of range; of an algorithm, for steps that are not those of one minibatch; and in
-            the first round, for a model without a layer before the last one.
+        ConfigurationError: if a number is out of range, if a local step is not on a single minibatch, or (in the first
+            round) if the model has no layer before its last one.
 
     Example:
         >>> import turnout as to
@@ -56,11 +63,11 @@ class Contrastive(Correction, name="contrastive"):
         positive("temperature", self.temperature)
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
-        """Return the last local model, and 1 where there is one."""
+        """Return the shapes of the last local model and of the flag that there is one."""
         return {"contrast_previous": ((num_params,), dtype), "contrast_known": ((1,), dtype)}
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
-        """Return the correction with the last models of these clients."""
+        """Return the correction with the received and the last models of these clients."""
         device = task.params.device
         previous, known = (lanes.of(to_device(memory[f"contrast_{name}"], device)) for name in ("previous", "known"))
         received = lanes.of(task.params) if task.params.dim() == 2 else task.params.expand(len(previous), -1)
@@ -72,9 +79,9 @@ class _Contrast(Correction):
     """`Contrastive` in one round.
 
     Args:
-        received: where the clients began, ``[B, P]``.
-        previous: their last models, ``[B, P]``.
-        known: 1 for clients that have one and 0 for others, ``[B, 1]``.
+        received: received models, ``[B, P]``.
+        previous: last local models, ``[B, P]``.
+        known: 1 for clients with a last local model and 0 for others, ``[B, 1]``.
         mu, temperature: as in `Contrastive`.
     """
 
@@ -89,7 +96,7 @@ class _Contrast(Correction):
     def slope(
         self, objective: Objective, params: torch.Tensor, x: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
     ) -> torch.Tensor:
-        """Return the gradient of ``mu l_con`` on a minibatch of each client, ``[B, P]``."""
+        """Return the gradient of ``mu l_con`` on one minibatch of each client, ``[B, P]``."""
         active = len(params)
         others = (self.received[:active], self.previous[:active])
         return self.mu * self.known[:active] * objective.gradient_of(self._losses, params, others, x, mask, key)
@@ -101,11 +108,12 @@ class _Contrast(Correction):
         z = minibatch.features(params)
         others = [minibatch.features(model, training=False) for model in (received, previous)]
         similarities = torch.stack([F.cosine_similarity(z, other, dim=1) for other in others], dim=1)
-        # By rows: an elementwise softplus rounds the last numbers of a tensor in another way, so lanes would change bits.
+        # As a softmax over rows: an elementwise softplus rounds the elements at the end of a tensor differently, so that bits
+        # would depend on the number of lanes.
         return -F.log_softmax(similarities / self.temperature, dim=1)[:, 0]
 
     def remembered(self, delta: torch.Tensor) -> State:
-        """Return the models after the local steps; those before where one is not finite."""
+        """Return the models after the local steps; a client whose model is not finite keeps its last one."""
         model = self.received + delta
         good = model.isfinite().all(dim=1, keepdim=True)
         return {

@@ -20,18 +20,23 @@ from turnout.pieces.local.update import Update
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """The local steps of B clients, those with more steps before those with fewer: who is at work is a slice of the rows.
+    """The inputs of the local steps of B clients, in lanes by descending number of steps.
+
+    Because of this order, the clients that still train are always a slice of the first lanes.
 
     Attributes:
-        num_steps: of each client, int64 ``[B]``, falling.
-        start: where they begin, ``[B, P]``.
-        lr: step sizes, ``[S, B, 1]``, or ``[S, 1, 1]`` where they are those of all clients.
-        examples: positions in the flat data, ``[S, parts, B, M]``: of each step, one or more minibatches.
-        mask: 1, or its weight, for an example and 0 for padding, as `examples`; None where nothing is padded or weighted.
-        counts: how many of each minibatch are examples, on the host, int64 ``[B, S, parts]``.
-        keys: 64 random bits of each minibatch, ``[S, parts, B]``.
-        first_loss, first_gradient: of the first step, ``[B]`` and ``[B, P]``, where they are known.
-        weighted: whether the mask holds weights.
+        num_steps: local steps of each lane, int64 ``[B]``, descending, on the host.
+        start: parameters before the first step, ``[B, P]``.
+        lr: step sizes, ``[S, B, 1]``, or ``[S, 1, 1]`` if all lanes share them.
+        examples: positions of the minibatches' examples in the flat data, int64 ``[S, parts, B, M]``; `parts` is the
+            number of minibatches of a step.
+        mask: 1, or its weight, for an example and 0 for padding, in the shape of `examples`; None without padding and
+            weights.
+        counts: number of examples of each minibatch without padding, int64 ``[B, S, parts]``, on the host.
+        keys: 64 random bits for each minibatch, int64 ``[S, parts, B]``.
+        first_loss: loss of the first step, ``[B]``, if it is known in advance; else None.
+        first_gradient: gradient of the first step, ``[B, P]``, if it is known in advance; else None.
+        weighted: whether the mask holds weights of examples.
     """
 
     num_steps: np.ndarray
@@ -46,15 +51,16 @@ class Descent:
     weighted: bool = False
 
     def part(self, rows: slice, state: StepState, x: torch.Tensor, y: torch.Tensor, alone: bool) -> Part:
-        """Return the work of one thread: a slice of the clients. Threads do not wait for each other's Python.
+        """Return the work of one thread, for a slice of the lanes. Threads do not wait for each other's Python.
 
         Args:
-            rows: which.
-            state: of all clients.
-            x, y: all examples, end to end.
-            alone: whether it is one client, who needs no padding to be like others.
+            rows: slice of the lanes.
+            state: state of all lanes.
+            x, y: examples of all clients, concatenated.
+            alone: whether the slice is a single client, whose minibatches need no padding to a common size.
         """
-        # By `data`, because derivatives of one thread must not see what another one changes in the same tensor.
+        # Without autograd's version counter (`data`): it is shared by all views, so that a thread would fail because another
+        # thread changes its own rows of the same tensor.
         params, start, stretches = state.params[rows].data, self.start[rows], []
         for active, begin, end in self._stretches(rows):
             rows_at_work = slice(rows.start, rows.start + active)
@@ -74,7 +80,7 @@ class Descent:
         return Part(params, start, stretches)
 
     def _widths(self, row: int, begin: int, end: int) -> Iterator[tuple[int, int, int | None]]:
-        """Yield steps (begin, end) of one client and the size of their minibatches, None if sizes in a step differ."""
+        """Yield ranges of steps (begin, end) of a client and their minibatch size; None if it varies within a step."""
         counts = self.counts[row, begin:end]
         if begin == end or (counts != counts[:, :1]).any():
             yield begin, end, None
@@ -84,9 +90,9 @@ class Descent:
             yield begin + low, begin + high, int(counts[low, 0])
 
     def _stretches(self, rows: slice) -> Iterator[tuple[int, int, int]]:
-        """Yield how many of the clients are at work, and the steps (begin, end) in which they are."""
+        """Yield the number of lanes that still train, and the range of steps (begin, end) over which it is constant."""
         num_steps = self.num_steps[rows]
-        if len(num_steps) and num_steps[0] == num_steps[-1] > 0:  # nobody between them differs
+        if len(num_steps) and num_steps[0] == num_steps[-1] > 0:  # descending, so all are equal
             yield len(num_steps), 0, int(num_steps[0])
             return
         ends = np.unique(num_steps[num_steps > 0])
@@ -96,12 +102,12 @@ class Descent:
 
 @dataclass(frozen=True, eq=False)
 class StepState:
-    """What the steps of B clients change.
+    """The tensors that local steps of B clients change.
 
     Attributes:
-        params: where they are, ``[B, P]``, and in the end how far each has come.
-        total: the sum of its losses, ``[B]``.
-        moments: the state of the solver's rule, rows ``[B, ...]`` by name.
+        params: present parameters, ``[B, P]``; after the last step, the updates.
+        total: sum of the losses so far, ``[B]``.
+        moments: state of the update rule, ``[B, ...]`` by name.
     """
 
     params: torch.Tensor
@@ -110,21 +116,21 @@ class StepState:
 
     @classmethod
     def of(cls, descent: Descent, update: Update, memory: State) -> StepState:
-        """Return the state before the first step, with the solver state from earlier rounds if there is one."""
+        """Return the state before the first step, with the update rule's state of earlier rounds if there is one."""
         start = descent.start
         return cls(start.new_empty(start.shape), start.new_zeros(len(start)), memory or update.init(start))
 
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """Steps in which the same clients are at work.
+    """A sequence of steps in which the same lanes train.
 
     Attributes:
-        here: the first arguments of a step, up to the state.
-        moments: the state.
-        first: step size, loss and gradient of the first step, where they are known.
-        number: of the steps that follow.
-        minibatches: the other arguments of these, with a row for each.
+        here: first arguments of `LocalStep`, up to the state.
+        moments: state of the update rule, ``[b, ...]`` by name.
+        first: step size, loss and gradient of a first step that is known in advance; else None.
+        number: number of the steps that remain after it.
+        minibatches: remaining arguments of `LocalStep`, with a row for each of these steps.
     """
 
     here: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
@@ -136,7 +142,7 @@ class Stretch:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What one thread does: clients from where they begin, ``[b, P]``, stretch by stretch."""
+    """The work of one thread: the parameters ``[b, P]`` of its lanes, their start, and their stretches of steps."""
 
     params: torch.Tensor
     start: torch.Tensor
@@ -146,24 +152,25 @@ class Part:
 def minibatches_of(
     planned: Plan, task: Task, order: np.ndarray, clients: Clients, purpose: str
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Return the planned minibatches on the device, rows in this order.
+    """Return planned minibatches on the device, with rows in a given order.
 
     Args:
         planned: minibatches of the clients.
-        task: whose seed and version random bits depend on.
-        order: of the rows, int64 ``[B]``.
-        clients: whose data they are of.
-        purpose: of the random bits.
+        task: the task, whose seed and version determine the random bits.
+        order: order of the rows, int64 ``[B]``.
+        clients: the clients, whose data the minibatches index.
+        purpose: name of the stream of random bits.
 
     Returns:
-        Positions in the flat data, ``[S, B, M]``; the mask, as in `Descent`; and 64 random bits of each, ``[S, B]``.
+        Positions in the flat data, int64 ``[S, B, M]``; the mask, as in `Descent`; and 64 random bits of each, ``[S,
+        B]``.
     """
     device, weights = task.params.device, clients.shards.weights
     examples = to_device(planned.examples[order].swapaxes(0, 1).copy(), device)
     if clients.objective.draws or clients.transforms:
         keys = clients.keys(purpose, task.seed, task.draws(len(clients)), order)
         keys = fold(keys, torch.arange(len(examples), device=device)[:, None])
-    else:  # nothing is random but the order of examples
+    else:  # the order of examples is the only randomness
         keys = torch.zeros(examples.shape[:2], dtype=torch.int64, device=device)
     mask = None
     if not planned.full or weights is not None:
@@ -174,9 +181,10 @@ def minibatches_of(
 
 
 def step_sizes(lr: float | Schedule, task: Task, order: np.ndarray, num_steps: np.ndarray) -> torch.Tensor:
-    """Return the size of each step and lane, ``[S, B, 1]``, or of all lanes, ``[S, 1, 1]``.
+    """Return the step size of every step and lane, ``[S, B, 1]``, or ``[S, 1, 1]`` if all lanes share them.
 
-    They are zero where gradients alone are asked for, so that weight decay rests, too.
+    In the phase ``"prepare"``, which only asks for gradients, step sizes are zero, so that weight decay moves nothing
+    either.
     """
     shape, params = (int(num_steps.max(initial=0)), 1, 1), task.params
     if task.phase == "prepare":
@@ -184,6 +192,6 @@ def step_sizes(lr: float | Schedule, task: Task, order: np.ndarray, num_steps: n
     if not isinstance(lr, Schedule):
         return params.new_full((), float(lr)).expand(shape)
     sizes = lr.at_steps(task.rounds(len(order))[order], num_steps)
-    if (sizes == sizes[:, :1]).all():  # one column, for which a step costs less
+    if (sizes == sizes[:, :1]).all():  # a step is faster with a single column
         sizes = sizes[:, :1]
     return to_device(np.array(sizes), params.device, params.dtype)[:, :, None]

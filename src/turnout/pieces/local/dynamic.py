@@ -1,4 +1,4 @@
-"""Regularise local objectives by a linear and a proximal term, so that their optima agree (FedDyn)."""
+"""The dynamic regularizer of FedDyn."""
 
 from __future__ import annotations
 
@@ -16,24 +16,27 @@ from turnout.pieces.base import Correction, MemoryShapes
 
 @dataclass(frozen=True)
 class DynamicRegularizer(Correction, name="dynamic_regularizer"):
-    """Minimise ``F_k(y) - <lambda_k, y> + alpha/2 ||y - w^t||^2`` locally (FedDyn).
+    """Add the dynamic regularizer of FedDyn to every local gradient.
 
-    A step descends ``g(y) - lambda_k + alpha (y - w^t)``. After a round, of the clients that took part::
+    Client k minimises ``F_k(y) - <lambda_k, y> + alpha/2 ||y - w^t||^2``, so a local step descends ``g(y) - lambda_k +
+    alpha (y - w^t)``, where g(y) is the minibatch gradient, w^t the received model and lambda_k the client's dual
+    vector. After the round, a client that took part updates its dual vector from its local model w_k::
 
         lambda_k <- lambda_k - alpha (w_k - w^t)
 
-    lambda_k begins at zero, and is the gradient of F_k at w_k where the local problem is solved exactly. It moves by the
-    update that was sent, so it agrees with the server's sum whatever a guard made of the update.
+    lambda_k starts at zero. It equals the gradient of F_k at w_k if the local problem is solved exactly, so that
+    stationary points of the local objectives agree with those of the global one. It moves by the update that was sent,
+    so it stays consistent with the server's sum even if a guard changes the update.
 
-    Personal parameters have neither term.
+    Only the shared parameters are regularized; personal parameters have neither term.
 
     Client memory: ``dual [P]`` (lambda_k), which never leaves the client.
 
     Args:
-        alpha: strength of the regulariser; the paper searches {0.1, 0.01, 0.001}.
+        alpha: strength of the regularizer, > 0; the paper searches {0.1, 0.01, 0.001}.
 
     Raises:
-        ConfigurationError: for an alpha that is not positive.
+        ConfigurationError: if `alpha` is not positive.
 
     Example:
         >>> import turnout as to
@@ -51,7 +54,7 @@ class DynamicRegularizer(Correction, name="dynamic_regularizer"):
         positive("alpha", self.alpha)
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
-        """Return the dual vector."""
+        """Return the shape of the dual vector."""
         return {"dual": ((num_params,), dtype)}
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
@@ -59,11 +62,11 @@ class DynamicRegularizer(Correction, name="dynamic_regularizer"):
         return _Regularized(lanes.of(to_device(memory["dual"], task.params.device)), self.alpha)
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the gradient with duals of zero; `begin` has the clients' own."""
+        """Return the gradient with dual vectors of zero; `begin` supplies those of the clients."""
         return gradient + self.alpha * (params - start)
 
     def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
-        """Move the duals of B clients by the updates that they sent."""
+        """Update the dual vectors of B clients by the updates that they sent."""
         delta = to_device(sent.updates.gathered(), memory["dual"].device)
         memory["dual"] = memory["dual"] - self.alpha * delta.where(good, 0.0)
 
@@ -73,8 +76,8 @@ class _Regularized(Correction):
     """`DynamicRegularizer` in one round.
 
     Args:
-        dual: lambda_k of the shared parameters, ``[B, P]``.
-        alpha: of the proximal term.
+        dual: dual vectors lambda_k of the shared parameters, ``[B, P]``.
+        alpha: strength of the regularizer.
     """
 
     dual: torch.Tensor

@@ -1,4 +1,4 @@
-"""Take one local step of B clients, as a function of tensors alone, which the engine replays without Python."""
+"""Take one local step of B clients as a function of tensors alone, which the engine replays without Python."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ from turnout.pieces.local.descent import Part, Stretch
 from turnout.pieces.local.update import Update, descend
 
 GradientAt = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
-"""Loss ``[B]`` and gradient ``[B, P]`` at some parameters ``[B, P]``, on a step's minibatch of this number."""
+"""Function from parameters ``[B, P]`` and a minibatch number in the step to loss ``[B]`` and gradient ``[B, P]``."""
 
 Direction = Callable[[torch.Tensor, GradientAt], tuple[torch.Tensor, torch.Tensor]]
-"""Loss ``[B]`` and direction ``[B, P]`` of a step, from parameters and gradients. Runs with equal ones share traces."""
+"""Function from parameters and a `GradientAt` to the loss ``[B]`` and direction ``[B, P]`` of a step.
+
+Runs with equal directions share traces.
+"""
 
 
 def steepest(params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the gradient on the step's one minibatch."""
+    """Return the loss and the gradient on the first minibatch of the step."""
     return gradient(params, 0)
 
 
 @dataclass(frozen=True, eq=False)
 class LocalStep:
-    """Take a local step: minibatches, gradients, corrections, the solver's rule.
+    """Take a local step: load minibatches, compute gradients, apply corrections, and apply the update rule.
 
     Args:
         objective: model and loss.
-        transforms: what happens to a minibatch before the model sees it.
-        direction: what to descend, before corrections.
-        corrections: of the gradient, begun for these clients.
-        update: the rule by which a gradient becomes a direction.
-        accumulate: minibatches that a gradient is the mean over.
+        transforms: transforms of a minibatch before the forward pass.
+        direction: function that computes the direction before corrections.
+        corrections: corrections of the direction, started for these clients by `Correction.begin`.
+        update: rule that turns the corrected gradient into a step.
+        accumulate: number of minibatches over which a gradient is averaged, >= 1.
     """
 
     objective: Objective
@@ -54,12 +57,12 @@ class LocalStep:
 
     @property
     def _is_plain(self) -> bool:
-        """True if a step goes down the gradient of one minibatch as it is."""
+        """True if a step descends the unchanged gradient of one minibatch."""
         changed = self.corrections or self.accumulate > 1 or self.objective.layout.num_statistics
         return self.direction is steepest and self.update.is_plain and not changed
 
     def run(self, part: Part) -> None:
-        """Take all steps of some clients, from where they begin."""
+        """Take all steps of a part; afterwards its parameters hold the updates."""
         part.params.copy_(part.start)
         for stretch in part.stretches:
             if stretch.first is not None:
@@ -69,9 +72,9 @@ class LocalStep:
         part.params.sub_(part.start)
 
     def repeat(self, stretch: Stretch) -> None:
-        """Take step after step, without Python in between if tensors are all that is new in a round.
+        """Take the steps of a stretch, without Python in between if only tensors change between steps.
 
-        Clients who are computed one by one cut padding off, by what a mask says: with one they need Python.
+        On the engine ``"one_by_one"``, padding is cut off by a mask, which needs Python.
         """
         here, state, minibatches = stretch.here, stretch.moments, stretch.minibatches
         whole = self.objective.engine == "vectorised" or minibatches[1] is None
@@ -84,16 +87,18 @@ class LocalStep:
             self(*here, state, *rows, replay=True)  # type: ignore[arg-type]
 
     def _compiled(self, names: tuple[str, ...]) -> tuple[Compiled, list[torch.Tensor]] | None:
-        """Return the step as a function of tensors, and the tensors of corrections, which come before the minibatch.
+        """Return the step as a compiled function of tensors, and the tensors of its corrections; None if impossible.
+
+        The corrections' tensors come between the tensors of the state and the minibatch in the function's arguments.
 
         Args:
-            names: of the state's tensors, which stand before these.
+            names: names of the state's tensors, in the order of the arguments.
         """
         split = split_tensors(self.corrections)
         if split is None:
             return None
         bare, held = split
-        # The objective keeps the step it replays, so the step must not keep the objective.
+        # The objective caches the compiled step: a strong reference back to the objective would be a cycle.
         blank = replace(self, corrections=bare.corrections, objective=weakref.proxy(self.objective))
 
         def step(*arguments: torch.Tensor) -> torch.Tensor:
@@ -119,20 +124,20 @@ class LocalStep:
         lr: torch.Tensor,
         replay: bool = False,
     ) -> torch.Tensor:
-        """Move `params` by one step, and give them back.
+        """Take one step from `params`, in place, and return `params`.
 
         Args:
-            params: where the clients are, ``[B, P]``; changed in place.
-            start: where they began, ``[B, P]``.
+            params: present parameters, ``[B, P]``; changed in place.
+            start: parameters before the first step, ``[B, P]``.
             total: sum of the losses so far, ``[B]``; changed in place.
-            x, y: all examples, end to end.
-            state: of the solver's rule, rows ``[B, ...]``; changed in place.
-            examples: positions in them of the step's minibatches, ``[parts, B, b]``.
-            mask: 1, or its weight, for an example and 0 for padding, ``[parts, B, b]``; None where nothing is padded or
-                weighted.
-            keys: 64 random bits of each minibatch, ``[parts, B]``.
+            x, y: examples of all clients, concatenated.
+            state: state of the update rule, ``[B, ...]`` by name; changed in place.
+            examples: positions of the step's minibatches in `x` and `y`, int64 ``[parts, B, b]``.
+            mask: 1, or its weight, for an example and 0 for padding, ``[parts, B, b]``; None without padding and
+                weights.
+            keys: 64 random bits for each minibatch, int64 ``[parts, B]``.
             lr: step sizes, ``[B, 1]``, or ``[1, 1]`` for all clients.
-            replay: whether gradients are replayed by themselves, where the step as a whole is not.
+            replay: whether to replay the gradients alone, where the step as a whole is not replayed.
         """
 
         def data(part: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor]:
@@ -152,7 +157,7 @@ class LocalStep:
             return loss, gradient
 
         if self._is_plain and len(params) == 1 and self.objective.engine == "one_by_one":
-            # Layer by layer: joining the gradients of a large model takes about as long as computing one of its layers.
+            # Layer by layer: concatenating the gradients of a large model takes about as long as computing one of its layers.
             inputs, targets, inside, key = data(0)
             inside = None if inside is None else inside[0]
             loss, layers = self.objective.gradient_by_layer(params[0], inputs[0], targets[0], inside, key[0])
@@ -160,7 +165,9 @@ class LocalStep:
             for layer, gradient in layers:
                 descend(layer, gradient, lr[0, 0])
             return params
-        if self.direction is steepest and self.accumulate == 1:  # the gradient as it is, which needs no function of it
+        if (
+            self.direction is steepest and self.accumulate == 1
+        ):  # the gradient itself, without the detour by `gradient_at`
             loss, direction = self.objective.gradient(params, *data(0), replay=replay)
         else:
             loss, direction = self.direction(params, gradient_at)
@@ -180,7 +187,7 @@ class LocalStep:
         loss: torch.Tensor,
         gradient: torch.Tensor,
     ) -> torch.Tensor:
-        """Return the step with a loss ``[B]`` and a direction ``[B, P]`` that are known."""
+        """Take one step with a known loss ``[B]`` and direction ``[B, P]``, in place, and return `params`."""
         total += loss
         number, followed = self.objective.layout.num_statistics, None
         if number:
@@ -197,7 +204,7 @@ class LocalStep:
 
 
 def _shares(mask: torch.Tensor | None, parts: range, num_lanes: int, like: torch.Tensor) -> torch.Tensor:
-    """Return which share of a step's examples each of its minibatches has, ``[parts, B]``; equal ones without a mask."""
+    """Return the share of a step's examples in each of its minibatches, ``[parts, B]``; equal shares without a mask."""
     if mask is None:
         return like.new_full((len(parts), num_lanes), 1 / len(parts))
     counts = mask[parts.start : parts.stop].sign().sum(dim=2)
@@ -207,7 +214,7 @@ def _shares(mask: torch.Tensor | None, parts: range, num_lanes: int, like: torch
 _ARGUMENTS = list(inspect.signature(LocalStep.__call__).parameters)[1:-1]
 _FIRST = _ARGUMENTS.index("state")
 _ROWS = len(_ARGUMENTS) - _FIRST - 1
-"""Numbers of arguments that stay for all steps, before the state, and that are new in each step, behind it."""
+"""Numbers of arguments before the state, the same in all steps, and behind it, which differ from step to step."""
 
 _CHANGED = tuple(_ARGUMENTS.index(name) for name in ("params", "total"))
 """Positions of the arguments that a step changes in place, beside the state."""

@@ -1,4 +1,4 @@
-"""Measure what clients report beside their update; each measurement combines with any local rule."""
+"""Measurements that clients report beside their update; each combines with any solver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from turnout.pieces.local.solver import Solver
 
 @dataclass(frozen=True)
 class StartLoss(Measurement, name="start_loss"):
-    """``start_loss [B]``: the loss ``F_k(w^t)`` of the received model over all of a client's examples.
+    """Report the loss of the received model on each client's training data.
+
+    ``start_loss [B]`` is ``F_k(w^t)``, the mean loss of the received model w^t over all examples of client k.
 
     Example:
         >>> import turnout as to
@@ -29,13 +31,15 @@ class StartLoss(Measurement, name="start_loss"):
     gives = ("start_loss",)
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
-        """Return the full local loss."""
+        """Return the loss over all examples of each client."""
         return {"start_loss": start.loss}
 
 
 @dataclass(frozen=True)
 class LossRms(Measurement, name="loss_rms"):
-    """``start_loss_rms [B]``: ``sqrt(mean_i loss_i^2)`` of the received model over a client's examples, for `Oort`.
+    """Report the root mean square of the received model's losses on each client's examples, which `Oort` reads.
+
+    ``start_loss_rms [B]`` is ``sqrt(mean_i loss_i^2)`` over all examples i of a client.
 
     Example:
         >>> import turnout as to
@@ -46,20 +50,24 @@ class LossRms(Measurement, name="loss_rms"):
     gives = ("start_loss_rms",)
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
-        """Return the root of the mean squared loss."""
+        """Return the root mean square of the losses of each client."""
         return {"start_loss_rms": start.mean_square_loss.sqrt()}
 
 
 @dataclass(frozen=True)
 class AppealGap(Measurement, name="appeal_gap"):
-    """``appeal_gap [B]``: ``F_k(w^t) - rho_k``, how much the received model falls short of what a client requires.
+    """Report the gap between the received model's loss and the loss that each client requires (MaxFL).
 
-    Over all of a client's training examples, float64; negative where the model does better. Of an accuracy that is
-    required it is ``rho_k`` minus the model's accuracy.
+    ``appeal_gap [B]`` is ``F_k(w^t) - rho_k``, where F_k is the loss over all training examples of client k, w^t the
+    received model, and rho_k the requirement of the client (`Population.requirement`); float64, negative if the model
+    is better than required. If the requirement is an accuracy, the gap is rho_k minus the model's accuracy.
 
     Args:
-        tuning: local steps that fit the model to the client first; only the gap of that model is reported, and it is then
-            discarded (MaxFL, section 5.1, "Local tuning for personalization"). None is the model as it came.
+        tuning: local steps that tune the model to the client's data before its gap is measured; the tuned model is then
+            discarded (MaxFL, section 5.1, "Local tuning for personalization"). None measures the received model.
+
+    Raises:
+        ConfigurationError: if the clients have no requirement.
 
     Example:
         >>> import turnout as to
@@ -75,10 +83,13 @@ class AppealGap(Measurement, name="appeal_gap"):
     tuning: Solver | None = None
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
-        """Return the gap to what the clients require."""
+        """Return the gap between the model and the requirement of each client."""
         clients, requirement = start.clients, start.clients.requirement
         if requirement is None:
-            raise ConfigurationError("AppealGap() is about what clients require, and here nobody said that they do")
+            raise ConfigurationError(
+                "AppealGap compares the model with the requirements of clients, and these clients have none: write "
+                "Population(requirement=...)"
+            )
         if self.tuning is not None:
             task = tuned(self.tuning, start.task, clients, "tuning before the gap")
             start = Start(task, clients)
@@ -88,7 +99,9 @@ class AppealGap(Measurement, name="appeal_gap"):
 
 @dataclass(frozen=True)
 class StartGradient(Measurement, name="start_gradient"):
-    """``start_gradient [B, P]``: the gradient ``grad F_k(w^t)`` of the received model over all of a client's examples.
+    """Report the gradient of each client's loss at the received model.
+
+    ``start_gradient [B, P]`` is ``grad F_k(w^t)``, over all examples of client k, at the received model w^t.
 
     Example:
         >>> import turnout as to
@@ -99,13 +112,16 @@ class StartGradient(Measurement, name="start_gradient"):
     gives = ("start_gradient",)
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
-        """Return the full local gradient."""
+        """Return the gradient over all examples of each client."""
         return {"start_gradient": start.gradient}
 
 
 @dataclass(frozen=True)
 class GradientNorm(Measurement, name="gradient_norm"):
-    """``start_gradient_norm [B]``: ``||grad F_k(w^t)||``, one number where `StartGradient` sends a vector.
+    """Report the norm of the gradient of each client's loss at the received model.
+
+    ``start_gradient_norm [B]`` is ``||grad F_k(w^t)||``, over all examples of client k: one number, where
+    `StartGradient` sends a vector.
 
     Example:
         >>> import turnout as to
@@ -116,20 +132,21 @@ class GradientNorm(Measurement, name="gradient_norm"):
     gives = ("start_gradient_norm",)
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
-        """Return the norm of the full local gradient."""
+        """Return the norm of the gradient over all examples of each client."""
         return {"start_gradient_norm": _norms(start.gradient)}
 
 
 @dataclass(frozen=True)
 class Inexactness(Measurement, name="inexactness"):
-    """``inexactness [B]``: how far from solved a client left its local problem h_k (FOLB, assumption 4 and section V).
+    """Report how inexactly each client solved its local problem (FOLB, assumption 4 and section V).
 
-    ``gamma_k = ||grad h_k(w_k^{t+1}, w^t)|| / ||grad h_k(w^t, w^t)||``, ``h_k(w, w^t) = F_k(w) + mu/2 ||w - w^t||^2``: 0
-    is an exact minimiser, 1 is no progress. Gradients are over all of a client's examples, and what corrects the local
-    steps (`Prox`) belongs to h_k. A gradient that was zero from the start gives 0.
+    ``inexactness [B]`` is ``gamma_k = ||grad h_k(w_k^{t+1}, w^t)|| / ||grad h_k(w^t, w^t)||``, where ``h_k(w, w^t) =
+    F_k(w) + mu/2 ||w - w^t||^2`` is the local objective, w^t the received model, and w_k^{t+1} the model after the
+    local steps. 0 means an exact minimiser, and 1 means no progress. Gradients are over all examples of a client and
+    include its corrections, such as `Prox`. gamma_k is 0 if the gradient at w^t is zero.
 
     Args:
-        clip: keep it in [0, 1], where the analysis has it; noisy steps can go beyond 1.
+        clip: whether to clip gamma_k to [0, 1], the range of the paper's analysis; noisy steps can exceed 1.
 
     Example:
         >>> import turnout as to
@@ -145,7 +162,7 @@ class Inexactness(Measurement, name="inexactness"):
     clip: bool = False
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
-        """Return the ratio of the two norms."""
+        """Return the ratio of the two gradient norms of each client."""
         assert delta is not None
         first = start.params.expand_as(delta)
         end = first + delta
@@ -158,5 +175,5 @@ class Inexactness(Measurement, name="inexactness"):
 
 
 def _norms(rows: torch.Tensor) -> torch.Tensor:
-    """Return the Euclidean norm of each row, float64 ``[B]``: the squares of small gradients vanish in float32."""
+    """Return the Euclidean norm of each row, float64 ``[B]``; squares of small gradients would underflow in float32."""
     return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)

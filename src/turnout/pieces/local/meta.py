@@ -1,4 +1,4 @@
-"""Train a model that is good after one step of adaptation (Per-FedAvg)."""
+"""Train a model to perform well after one gradient step of adaptation (Per-FedAvg)."""
 
 from __future__ import annotations
 
@@ -18,20 +18,28 @@ HESSIANS = ("none", "difference")
 
 @dataclass(frozen=True)
 class Meta(Sgd):
-    """Local SGD on ``F_k(w - alpha grad F_k(w))``, each gradient on a minibatch of its own: D, D' and D''.
+    """Train locally on the loss after one gradient step of adaptation (Per-FedAvg, Algorithm 1).
 
-    ``w <- w - lr (I - alpha H(w; D'')) g``, ``g = grad F(w - alpha grad F(w; D); D')`` (Per-FedAvg, algorithm 1). H g is
-    left out (FO), or is ``(grad F(w + delta g; D'') - grad F(w - delta g; D'')) / (2 delta)`` (HF). The first order takes two
-    minibatches a step, HF three and two more gradients.
+    Client k minimises ``F_k(w - alpha grad F_k(w))``. A local step uses independent minibatches D, D' and D''::
+
+        g = grad F(w - alpha grad F(w; D); D')
+        w <- w - lr (I - alpha H(w; D'')) g
+
+    H is the Hessian of the loss F on a minibatch. The first-order variant (FO) leaves H g out, and takes two
+    minibatches per step. The Hessian-free variant (HF) replaces H g by the difference ``(grad F(w + delta g; D'') -
+    grad F(w - delta g; D'')) / (2 delta)``, and takes three minibatches and two more gradients per step.
 
     Options are those of `Sgd`, whose `lr` is the paper's beta, and:
 
     Args:
-        alpha: step size of the adaptation.
+        alpha: step size of the adaptation, > 0.
         hessian: ``"none"`` (FO) or ``"difference"`` (HF).
-        delta: of the difference.
+        delta: length of the finite difference, > 0.
 
-    Seen by the server: ``loss [B]``, the mean loss on the minibatches D, before adaptation.
+    Seen by the server: ``loss [B]``, the mean loss on the minibatches D before adaptation.
+
+    Raises:
+        ConfigurationError: if an option is out of range.
 
     Example:
         D, D' and D'' are three minibatches of each step:
@@ -39,8 +47,8 @@ class Meta(Sgd):
         >>> Meta.of(Sgd(lr=0.1), alpha=0.05, hessian='difference').per_step
         3
 
-    Reference: Fallah, Mokhtari and Ozdaglar, "Personalized federated learning with theoretical guarantees: a model-agnostic
-    meta-learning approach", NeurIPS 2020.
+    Reference: Fallah, Mokhtari and Ozdaglar, "Personalized federated learning with theoretical guarantees: a
+    model-agnostic meta-learning approach", NeurIPS 2020.
     """
 
     refuses_batch_norm = (
@@ -59,17 +67,20 @@ class Meta(Sgd):
 
     @property
     def refuses_bf16(self) -> str | None:
-        """The reason, for finite differences: with 8 significant bits, parameters that differ by delta are the same."""
+        """The reason why finite differences need float32; None without them.
+
+        bfloat16 has 8 significant bits, so that it rounds parameters that differ by delta to the same number.
+        """
         if self.hessian == "none":
             return None
         return f"hessian='difference' is of gradients at parameters {self.delta:g} apart, which bfloat16 rounds to the same"
 
     @classmethod
     def of(cls, local: Sgd, alpha: float, hessian: Hessian, delta: float = 1e-3) -> Meta:
-        """Return the same steps and minibatches, with a meta-gradient.
+        """Return the meta-gradient steps with the options of a solver.
 
         Raises:
-            ConfigurationError: for another solver.
+            ConfigurationError: if the solver is not `Sgd`.
         """
         if not isinstance(local, Sgd):
             raise ConfigurationError(
@@ -80,15 +91,15 @@ class Meta(Sgd):
 
     @property
     def per_step(self) -> int:
-        """Minibatches of one step: D, D' and, with a Hessian, D''."""
+        """Number of minibatches per step: D, D' and, with ``hessian="difference"``, D''."""
         return self.accumulate * (2 if self.hessian == "none" else 3)
 
     def alone(self, steps: int) -> Sgd:
-        """Return plain steps: a model of a client's own is trained to be good as it is."""
+        """Return plain SGD: a client's own model is trained without adaptation."""
         return Sgd(**options_of(self)).alone(steps)
 
     def tuning(self, steps: int) -> Sgd:
-        """Return steps of adaptation, of size alpha."""
+        """Return the steps of adaptation: plain SGD with step size alpha."""
         return replace(self.alone(steps), lr=self.alpha)
 
     @property
@@ -96,19 +107,19 @@ class Meta(Sgd):
         return _MetaGradient(self.alpha, self.hessian, self.delta)
 
     def _known(self, clients: Clients) -> None:
-        """Return None: the first gradient is not the direction of the first step."""
+        """Return None: the gradient at the start is not the direction of the first step."""
 
 
 @dataclass(frozen=True)
 class _MetaGradient:
-    """Compute the direction of a step. Directions of the same options are equal, so that runs share traces."""
+    """Compute the meta-gradient of a step. Instances with the same options are equal, so that runs share traces."""
 
     alpha: float
     hessian: Hessian
     delta: float
 
     def __call__(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss before adaptation, and the meta-gradient."""
+        """Return the loss before adaptation, ``[B]``, and the meta-gradient, ``[B, P]``."""
         loss, first = gradient(params, 0)
         _, direction = gradient(params - self.alpha * first, 1)
         if self.hessian == "none":

@@ -1,4 +1,4 @@
-"""Plan minibatches on the host for a whole cohort, as a function of (seed, version, client)."""
+"""Plan the minibatches of a cohort on the host, as a function of (seed, version, client)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Plan:
     """The minibatches of B clients.
 
     Attributes:
-        examples: positions in the flat data, int64 ``[B, S, b]``; padding repeats a client's first example.
-        counts: how many of the b are examples and not padding, int64 ``[B, S]``; 0 where a client has finished.
-        num_steps: steps of each client, int64 ``[B]``.
+        examples: positions in the flat data, int64 ``[B, S, b]``; padding repeats the client's first example.
+        counts: number of examples of each minibatch without padding, int64 ``[B, S]``; 0 after a client's last step.
+        num_steps: number of steps of each client, int64 ``[B]``.
     """
 
     examples: np.ndarray
@@ -33,14 +33,14 @@ class Plan:
 
     @property
     def full(self) -> bool:
-        """True if nothing is padded."""
+        """True if no minibatch has padding."""
         return bool((self.counts == self.examples.shape[2])[self.counts > 0].all())
 
 
 def batches_per_pass(sizes: np.ndarray, batch_size: int, drop_last: bool) -> np.ndarray:
-    """Return how many minibatches one pass over each client's data has, int64 ``[B]``.
+    """Return the number of minibatches in one pass over each client's data, int64 ``[B]``.
 
-    With `drop_last` an incomplete last minibatch is left out, unless it is the only one.
+    With `drop_last`, an incomplete last minibatch is left out, unless it is the only one.
     """
     return np.maximum(sizes // batch_size, 1) if drop_last else -(-sizes // batch_size)
 
@@ -61,13 +61,20 @@ def plan(
     """Plan the minibatches of a cohort.
 
     Args:
-        offsets, sizes: where each client's examples start in the flat data, and how many there are, ``[B]``.
-        clients, versions: with `seed`, what the shuffles depend on, ``[B]``.
-        done: local steps that each client has done in its life, ``[B]``.
-        num_steps: steps to plan, ``[B]``.
-        sampling: ``"pass"``: a shuffled pass over the data that goes on where the last round stopped, shuffled anew when
-            it is through; ``"fresh"``: every round starts a new pass; ``"replacement"``: independent draws.
-        drop_last: leave out a pass's incomplete last minibatch (unless it is the only one).
+        offsets: position of each client's first example in the flat data, int64 ``[B]``.
+        sizes: number of examples of each client, int64 ``[B]``.
+        clients, versions: client numbers and versions, int64 ``[B]``; together with `seed` they determine the shuffles.
+        done: number of minibatches that each client has used in earlier rounds, int64 ``[B]``.
+        num_steps: number of minibatches to plan, int64 ``[B]``.
+        batch_size: number of examples in a minibatch.
+        sampling: ``"pass"``: a shuffled pass over the data, continued from round to round and reshuffled after each
+            pass; ``"fresh"``: a new shuffled pass in every round; ``"replacement"``: independent draws with
+            replacement.
+        drop_last: whether to leave out the incomplete last minibatch of a pass, unless it is the only one.
+        seed: seed of the run.
+
+    Raises:
+        ConfigurationError: if a client has too many examples for a shuffled pass.
     """
     steps = np.arange(int(num_steps.max(initial=0)))
     active = steps < num_steps[:, None]
@@ -79,7 +86,7 @@ def plan(
 
     in_pass = batches_per_pass(sizes, batch_size, drop_last)
     first_step = done if sampling == "pass" else np.zeros_like(done)
-    number, batch = np.divmod(first_step[:, None] + steps, in_pass[:, None])  # which pass, which minibatch of it
+    number, batch = np.divmod(first_step[:, None] + steps, in_pass[:, None])  # index of the pass, and within the pass
     first, last = first_step // in_pass, (first_step + np.maximum(num_steps, 1) - 1) // in_pass
     key = stream("minibatches", seed)
     key_of_client = fold(key, clients) if sampling == "pass" else fold(key, versions, clients)
@@ -97,9 +104,10 @@ def plan(
 def _shuffles(
     keys: np.ndarray, sizes: np.ndarray, first: np.ndarray, passes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return permutations of ``0..sizes[k]-1`` for the passes ``first[k] .. first[k] + passes[k] - 1`` of every client.
+    """Return permutations of ``0..sizes[k]-1`` for passes ``first[k] .. first[k] + passes[k] - 1`` of every client k.
 
-    They lie end to end, client after client and pass after pass; the second array has where those of each client begin.
+    They are concatenated, client after client and pass after pass; the second array holds the position at which each
+    client's begin.
     """
     if sizes.max(initial=0) >= 2**_POSITION_BITS:
         raise ConfigurationError(
@@ -107,12 +115,12 @@ def _shuffles(
             "sampling='replacement'"
         )
     starts = np.concatenate([[0], np.cumsum(passes * sizes)])
-    client = np.repeat(np.arange(len(sizes)), passes)  # of each segment: one pass of one client
+    client = np.repeat(np.arange(len(sizes)), passes)  # client of each segment; a segment is one pass of one client
     number = np.arange(len(client)) - np.repeat(np.cumsum(passes) - passes, passes) + first[client]
     segment_key = fold(keys[client], number)
     shuffled = np.empty(starts[-1], dtype=np.int64)
     ends = np.cumsum(sizes[client])
-    for low in range(0, len(client), 2**_SEGMENT_BITS):  # one turn, but for cohorts of tens of thousands
+    for low in range(0, len(client), 2**_SEGMENT_BITS):  # a single iteration, except for tens of thousands of clients
         high = min(low + 2**_SEGMENT_BITS, len(client))
         lengths = sizes[client[low:high]]
         segment = np.repeat(np.arange(high - low), lengths)

@@ -1,4 +1,4 @@
-"""Add noise of known variance to every gradient, to compare runs with theorems about that variance."""
+"""Gaussian noise of known variance in local gradients."""
 
 from __future__ import annotations
 
@@ -16,15 +16,20 @@ from turnout.pieces.base import Correction
 
 @dataclass(frozen=True)
 class GradientNoise(Correction, name="gradient_noise"):
-    """Descend ``g + sigma / sqrt(d) N(0, I)``, drawn anew in every local step: unbiased, of variance ``sigma^2``.
+    """Add Gaussian noise of known variance to every local gradient.
 
-    The variance is that of the whole part, ``E ||noise||^2 = sigma^2`` (Chen et al., their assumption on stochastic
-    gradients), so sigma does not depend on d. With minibatches that hold all of a client's examples there is no other noise.
-    Control variates see it as they see the noise of minibatches, if they come later in the chain.
+    A local step descends ``g + sigma / sqrt(d) N(0, I)`` with fresh noise, where d is the number of parameters of a
+    part. The noise is unbiased, and its variance over the whole part, ``E ||noise||^2 = sigma^2``, does not depend on d
+    (the assumption of Chen et al. on stochastic gradients). Use it to compare runs with theorems about that variance:
+    if minibatches hold all examples of a client, there is no other noise. Control variates behind it in the chain see
+    the noise as they see that of minibatches.
 
     Args:
-        shared: sigma_u, of the shared part; 0 leaves it exact.
-        personal: sigma_v, of the personal part; 0 leaves it exact.
+        shared: sigma_u of the shared part, >= 0; 0 adds no noise.
+        personal: sigma_v of the personal part, >= 0; 0 adds no noise.
+
+    Raises:
+        ConfigurationError: if a number is out of range.
 
     Example:
         >>> import turnout as to
@@ -44,7 +49,7 @@ class GradientNoise(Correction, name="gradient_noise"):
         not_negative("personal", self.personal)
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
-        """Return the correction with the random numbers of these clients in this round."""
+        """Return the correction with the random keys of these clients in this round."""
         keys = clients.keys("gradient noise", task.seed, task.draws(len(clients)), lanes.order)
         num_params, num_shared = clients.objective.layout.num_params, clients.objective.layout.num_shared
         sizes = torch.tensor([num_shared, num_params - num_shared])
@@ -57,13 +62,13 @@ class GradientNoise(Correction, name="gradient_noise"):
 
 @dataclass(frozen=True)
 class _Begun(Correction):
-    """The noise of one round.
+    """`GradientNoise` in one round.
 
     Args:
-        keys: 64 random bits for each lane, ``[B]``.
-        sigma: standard deviation of each number that is noisy at all, ``[n]``.
-        noisy: which numbers these are, int64 ``[n]``.
-        step: how many steps there were, int64 ``[]``.
+        keys: 64 random bits for each lane, int64 ``[B]``.
+        sigma: standard deviation of each parameter with noise, ``[n]``.
+        noisy: positions of these parameters, int64 ``[n]``.
+        step: number of steps so far, int64 ``[]``; changed in place.
     """
 
     keys: torch.Tensor

@@ -1,4 +1,4 @@
-"""Local steps that train the shared model and a personal one together (APFL, pFedMe)."""
+"""Local steps that train the shared model and a personal model together (APFL, pFedMe)."""
 
 from __future__ import annotations
 
@@ -18,22 +18,29 @@ from turnout.pieces.local.solver import Solver
 
 @dataclass(frozen=True)
 class PairSteps(Sgd):
-    """Base class: local SGD on the parameters of the shared model w, followed by those that the client keeps."""
+    """Base class of SGD on a pair of models: the shared model w and parameters that the client keeps.
+
+    The parameters of a step are w followed by the personal parameters.
+    """
 
     refuses_batch_norm = "a step is of two models at once, and running statistics are of one"
 
     kept_by: ClassVar[str]
-    """The personalization that keeps the client's part between rounds."""
+    """Name of the personalization that keeps the personal parameters between rounds."""
 
     needs_plain: ClassVar[bool] = True
-    """True if steps have to act on each number by itself, without a state."""
+    """True if steps must be elementwise and stateless: no momentum, weight decay or clipping."""
 
     @classmethod
     def of(cls, local: Solver, **options: Any) -> Self:
-        """Return the same steps and minibatches, of a pair.
+        """Return the steps of the pair with the options of a solver.
+
+        Args:
+            local: plain SGD.
+            options: further options of the class.
 
         Raises:
-            ConfigurationError: for steps that are not those of plain SGD.
+            ConfigurationError: if the solver is not plain SGD.
         """
         if type(local) is not Sgd:
             raise ConfigurationError(
@@ -47,19 +54,19 @@ class PairSteps(Sgd):
         return cls(**options_of(local), **options)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse an algorithm without the personalization that keeps the pair."""
+        """Raise an error if the algorithm lacks the personalization that keeps the pair."""
         if getattr(algorithm.personal, "steps", None) is not type(self):
             raise ConfigurationError(f"{type(self).__name__} is of two models: add {self.kept_by}() to the pieces")
 
     def alone(self, steps: int) -> Sgd:
-        """Return plain steps of one model."""
+        """Return plain SGD on a single model."""
         return Sgd(**options_of(self)).alone(steps)
 
     def _known(self, clients: Clients) -> None:
-        """Return None: the first gradient is not the direction of the first step."""
+        """Return None: the gradient at the start is not the direction of the first step."""
 
     def _constant_lr(self, why: str) -> float:
-        """Return the step size; refuse a schedule."""
+        """Return the step size; raise an error, with the reason, if it is a schedule."""
         if isinstance(self.lr, Schedule):
             raise ConfigurationError(f"{type(self).__name__}: got {self.lr}, needed one step size lr, {why}")
         return float(self.lr)
@@ -67,17 +74,22 @@ class PairSteps(Sgd):
 
 @dataclass(frozen=True)
 class MixtureSteps(PairSteps):
-    """APFL's local steps on w, v and a, with ``m = a v + (1 - a) w`` (APFL, Algorithm 1), on one minibatch::
+    """Train the shared model, a personal model and their mixture together (APFL, Algorithm 1).
+
+    Each local step uses one minibatch for the shared model w, the personal model v and the share a of the mixture ``m =
+    a v + (1 - a) w``::
 
         w <- w - lr grad F_k(w)
         v <- v - lr a grad F_k(m)
         a <- clip(a - lr <grad F_k(m), v - w>, 0, 1)        if `adaptive`
 
+    Options are those of `Sgd`, and:
+
     Args:
-        adaptive: whether the share a moves, in every local step.
+        adaptive: whether to update the share a in every local step.
 
     Raises:
-        ConfigurationError: with `adaptive`, for a step size that is a schedule.
+        ConfigurationError: with `adaptive`, if the step size is a schedule.
 
     Example:
         >>> MixtureSteps.of(Sgd(lr=0.1, steps=3), adaptive=True).steps
@@ -100,19 +112,23 @@ class MixtureSteps(PairSteps):
 
 @dataclass(frozen=True)
 class _Mixture:
-    """Compute the direction of a step of w, v and a; equal for the same options. `lr` is None where a stays."""
+    """Compute the direction of w, v and a. Instances with the same options are equal.
+
+    Args:
+        lr: step size of a; None if a is constant.
+    """
 
     lr: float | None
 
     def __call__(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss of w, and the direction of w, v and the share."""
+        """Return the loss of w, ``[B]``, and the direction of w, v and a, ``[B, 2 P + 1]``."""
         size = params.shape[1] // 2
         shared, personal, share = params.split([size, size, 1], dim=1)
         loss, of_shared = gradient(shared, 0)
         of_mixture = gradient(personal * share + shared * (1 - share), 0)[1]
         of_share = torch.zeros_like(share)
         if self.lr is not None:
-            # Such a direction that the step of size lr arrives at the clipped share.
+            # The direction for which a step of size lr ends at the clipped share.
             slope = (of_mixture * (personal - shared)).sum(dim=1, keepdim=True)
             of_share = (share - (share - self.lr * slope).clamp(0.0, 1.0)) / self.lr
         return loss, torch.cat([of_shared, share * of_mixture, of_share], dim=1)
@@ -120,22 +136,26 @@ class _Mixture:
 
 @dataclass(frozen=True)
 class MoreauSteps(PairSteps):
-    """pFedMe's local steps on w, and the personal model theta that each of them finds::
+    """Train the shared model on the Moreau envelope of the local loss, with a personal model as its minimiser (pFedMe).
 
-        theta <- theta - inner_lr (grad F_k(theta) + lambda (theta - w))        K times, on one minibatch
+    Each local step uses one minibatch for the shared model w and the personal model theta::
+
+        theta <- theta - inner_lr (grad F_k(theta) + lambda (theta - w))        K times
         w <- w - lr lambda (w - theta)
 
-    The gradient of the Moreau envelope ``min_theta F_k(theta) + lambda/2 ||theta - w||^2`` is ``lambda (w - theta)`` at its
-    minimiser. theta begins at the model received and goes on from one local step to the next, as in the authors' code; the
-    paper leaves the method of the inner problem open.
+    The envelope is ``min_theta F_k(theta) + lambda/2 ||theta - w||^2``; its gradient is ``lambda (w - theta)`` at the
+    minimiser theta. theta starts at the received model and continues from one local step to the next, as in the
+    authors' code; the paper leaves the method of the inner problem open.
+
+    Options are those of `Sgd`, and:
 
     Args:
-        proximal: lambda.
-        inner_steps: K.
-        inner_lr: step size of the inner problem.
+        proximal: lambda, > 0; larger values keep theta closer to w.
+        inner_steps: K, >= 1.
+        inner_lr: step size of the inner problem, > 0.
 
     Raises:
-        ConfigurationError: for numbers out of range, and a step size that is a schedule.
+        ConfigurationError: if a number is out of range, or if the step size is a schedule.
 
     Example:
         >>> MoreauSteps.of(Sgd(lr=0.1), proximal=10.0).proximal
@@ -162,7 +182,7 @@ class MoreauSteps(PairSteps):
 
 @dataclass(frozen=True)
 class _Moreau:
-    """Compute the direction of a step of w and theta; equal for the same options."""
+    """Compute the direction of w and theta. Instances with the same options are equal."""
 
     lr: float
     proximal: float
@@ -170,12 +190,12 @@ class _Moreau:
     inner_lr: float
 
     def __call__(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss of theta before the step, and the direction of w and theta."""
+        """Return the loss of theta before the step, ``[B]``, and the direction of w and theta, ``[B, 2 P]``."""
         shared, first = params.chunk(2, dim=1)
         theta, losses = first, []
         for _ in range(self.inner_steps):
             loss, slope = gradient(theta, 0)
             losses.append(loss)
             theta = theta - self.inner_lr * (slope + self.proximal * (theta - shared))
-        # Divided by lr, by which the step of w multiplies: theta moves to the minimiser, whatever lr is.
+        # Divided by lr, because the step multiplies by it: theta moves to the minimiser for any lr.
         return losses[0], torch.cat([self.proximal * (shared - theta), (first - theta) / self.lr], dim=1)

@@ -1,4 +1,4 @@
-"""Correct local steps by mean gradients of whole periods of rounds (Amplified SCAFFOLD)."""
+"""Correct local steps by control variates that are constant over periods of rounds (Amplified SCAFFOLD)."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ from turnout.pieces.local.scaffold import Begun
 
 @dataclass(frozen=True)
 class PeriodicScaffold(Correction, name="periodic_scaffold"):
-    """Descend ``g(y) - c_k + c``, where c_k and c stay as they are for a period of P rounds.
+    """Correct every local gradient by control variates that are renewed once per period (Amplified SCAFFOLD).
 
-    At the end of a period::
+    A local step descends ``g(y) - c_k + c``, where g(y) is the minibatch gradient, c_k is the control variate of client
+    k, and c is that of the server. Both are constant over a period of P rounds. At the end of a period::
 
         c_k <- the mean of all minibatch gradients that client k computed in the period, if it took part
         c   <- (1/N) sum_k c_k
 
-    so that c is about all clients although few of them take part at a time. Both begin at zero. With P = 1 this is
-    `Scaffold` with option II.
+    so that c covers all N clients, even if few of them take part at a time. Use it when participation is periodic. Both
+    control variates start at zero. With P = 1 this is `Scaffold` with option II.
 
-    A client sends by how much the mean that is to be its next c_k changes, in each round that it takes part in, and finds
-    out by the number of the round that a period is over. So the server has c at the end of a period without asking anybody.
+    A client sends the change of its next c_k in every round in which it takes part, and infers the end of a period from
+    the number of the round. The server therefore knows c at the end of a period without asking any client.
 
     Args:
-        period: P, in rounds (server steps).
+        period: P, in rounds (server steps), >= 1.
 
-    Client memory: ``control`` (the next c_k), ``control_held`` (the present one), ``control_period`` and ``control_steps``
-    (its last period, and its local steps in it).
+    Client memory: ``control`` (the next c_k), ``control_held`` (the present one), ``control_period`` and
+    ``control_steps`` (the client's last period, and its local steps in it).
 
-    Written after the authors' code, whose cohorts are of one size and whose clients do equally many steps; where they do not,
-    every minibatch of a client counts alike.
+    This follows the authors' code, where all cohorts have one size and all clients do the same number of steps; where
+    they do not, every minibatch of a client counts equally.
 
     Raises:
-        ConfigurationError: for a period below 1.
+        ConfigurationError: if `period` is below 1.
 
     Example:
         >>> import turnout as to
@@ -60,16 +61,16 @@ class PeriodicScaffold(Correction, name="periodic_scaffold"):
 
     @property
     def renews_every(self) -> int:
-        """A period: the mean is broadcast as it was when the period began."""
+        """The period: the broadcast mean is the one at the beginning of the period."""
         return self.period
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
-        """Return the shapes of the present c_k, the period it is of, and the steps in it."""
+        """Return the shapes of the present c_k, of the number of its period and of the number of steps in it."""
         one = ((1,), torch.int64)
         return {"control_held": ((num_params,), dtype), "control_period": one, "control_steps": one}
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
-        """Return the correction with the control variates of these clients, renewed where a period is new to a client."""
+        """Return the correction with the control variates of these clients, renewed where a client enters a period."""
 
         def row(name: str) -> torch.Tensor:
             return lanes.of(to_device(memory[name], task.params.device))
@@ -88,12 +89,12 @@ class PeriodicScaffold(Correction, name="periodic_scaffold"):
 
 @dataclass(frozen=True)
 class _InPeriod(Begun):
-    """SCAFFOLD in one round of a period.
+    """`PeriodicScaffold` in one round; `control` is the c_k of the next period.
 
     Args:
-        held: c_k of this period, ``[B, P]``; `control` is what it will be in the next one.
-        period: the number of the period, int64 ``[B, 1]``.
-        before: local steps in it before this round, int64 ``[B, 1]``.
+        held: c_k of this period, ``[B, P]``.
+        period: number of the period, int64 ``[B, 1]``.
+        before: local steps in the period before this round, int64 ``[B, 1]``.
     """
 
     held: torch.Tensor
@@ -101,11 +102,11 @@ class _InPeriod(Begun):
     before: torch.Tensor
 
     def changes(self, delta: torch.Tensor) -> State:
-        """Return the next c_k after the round minus before; zero for a client that did no step."""
+        """Return the change of the next c_k in this round, ``[B, P]``; zero for a client without steps."""
         done = self.steps > 0
         return {"control": ((self.total - self.steps * self.control) / (self.before + self.steps)).where(done, 0.0)}
 
     def remembered(self, delta: torch.Tensor) -> State:
-        """Return what stays with the clients."""
+        """Return the present c_k, the number of the period and the number of steps in it."""
         steps = self.before + self.steps.to(torch.int64)
         return {"control_held": self.held, "control_period": self.period, "control_steps": steps}

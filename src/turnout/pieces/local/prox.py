@@ -1,4 +1,4 @@
-"""The proximal term that holds a client near the model it received."""
+"""The proximal term of FedProx, which keeps local models near the received model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from turnout.pieces.base import Correction
 
 @dataclass(frozen=True)
 class Prox(Correction, name="prox"):
-    """FedProx's local objective: minimise ``F_k(w) + mu/2 ||w - w^t||^2``, that is descend ``g + mu (w - w^t)``.
+    """Add the proximal term of FedProx to every local gradient (equation 2).
+
+    Client k minimises ``F_k(w) + mu/2 ||w - w^t||^2``, where F_k is its local loss and w^t is the received model, so a
+    local step descends ``g + mu (w - w^t)`` with the minibatch gradient g. Use it to limit client drift when data are
+    heterogeneous or clients do unequal amounts of work.
 
     Args:
-        mu: the factor; 0 changes nothing.
+        mu: factor of the term, >= 0; 0 changes nothing.
+
+    Raises:
+        ConfigurationError: if `mu` is out of range.
 
     Example:
         >>> Prox(mu=0.5).correct(torch.tensor([1.0]), params=torch.tensor([3.0]), start=torch.tensor([1.0]))

@@ -1,4 +1,4 @@
-"""Take passes over a random sample of each client's data, beside the minibatches of its local steps."""
+"""Take passes over a random sample of each client's data, beside the minibatches of the local steps."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from turnout.pieces.local.descent import minibatches_of
 from turnout.pieces.local.minibatches import batches_per_pass, plan
 
 GradientOf = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
-"""Loss ``[b]`` and gradient ``[b, P]`` of some clients at parameters ``[b, P]``, on a minibatch of each."""
+"""Function from parameters ``[b, P]`` to the loss ``[b]`` and gradient ``[b, P]`` on one minibatch of b clients."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Minibatches of a share of the data of B clients, drawn anew in every round; a client has at least one.
+    """Minibatches of a random share of the data of B clients, drawn anew in every round; every client has at least one.
 
     Attributes:
         clients: the clients.
-        num_steps: minibatches of each, ``[B]``.
-        examples, mask, keys: of the minibatches, as `minibatches_of` returns them.
+        num_steps: number of minibatches of each client, int64 ``[B]``.
+        examples, mask, keys: the minibatches, as `minibatches_of` returns them.
     """
 
     clients: Clients
@@ -41,11 +41,11 @@ class Sample:
         """Draw a sample.
 
         Args:
-            task: whose seed and version it depends on.
-            clients: whose data.
-            share: of a client's examples.
-            batch_size: examples in a minibatch.
-            purpose: of the random numbers.
+            task: the task, whose seed and version determine the draw.
+            clients: the clients, whose data are sampled.
+            share: share of a client's examples, in [0, 1].
+            batch_size: number of examples in a minibatch.
+            purpose: name of the stream of random numbers.
         """
         sampled = np.maximum((share * clients.num_examples).astype(np.int64), 1)
         planned = plan(
@@ -64,7 +64,7 @@ class Sample:
         return cls(clients, num_steps, *minibatches_of(planned, task, np.arange(len(clients)), clients, purpose))
 
     def steps(self, lanes: torch.Tensor) -> Iterator[tuple[torch.Tensor, GradientOf]]:
-        """Yield the steps of a pass: which clients have a minibatch, int64 ``[b]``, and their gradients as a function.
+        """Yield the steps of one pass: the clients with a further minibatch, int64 ``[b]``, and their `GradientOf`.
 
         Args:
             lanes: the clients that take the pass, int64.

@@ -22,25 +22,31 @@ INITIALS = ("zeros", "gradients")
 
 @dataclass(frozen=True)
 class Scaffold(Correction, name="scaffold"):
-    """Descend ``g(y) - c_k + c``: c_k follows the gradient of client k, and c, which the server knows, is their mean.
+    """Correct every local gradient by control variates, towards the mean gradient of all clients (SCAFFOLD).
 
-    At the end of a round, of the clients who took part (SCAFFOLD, eq. 4)::
+    A local step descends ``g(y) - c_k + c``, where g(y) is the minibatch gradient, c_k the control variate of client k,
+    which tracks the client's gradient, and c the mean of all c_k, which the server maintains. Use it against client
+    drift on heterogeneous data. At the end of a round, clients that took part update theirs (equation 4)::
 
-        I:   c_k <- grad F_k(w^t)            over all examples of the client, at the model that it received
-        II:  c_k <- (1/K) sum_j g_k(y_j)     over the minibatches of its own K steps
+        I:   c_k <- grad F_k(w^t)            over all examples of the client, at the received model w^t
+        II:  c_k <- (1/K) sum_j g_k(y_j)     over the minibatches of its K local steps
 
-    and ``c <- c + (1/N) sum_k (c_k(after) - c_k(before))``. Option II is also written ``c_k - c + (w^t - y_K) / (K lr)``,
-    which is the same for plain steps; the running mean needs no step size, so it holds with momentum and schedules too
-    and does not lose digits in a division. A client moves c_k by what it has sent, so ``c = mean_k c_k`` after every
-    round, whichever clients took part.
+    and the server updates ``c <- c + (1/N) sum_k (c_k(after) - c_k(before))``, where N is the number of all clients.
 
-    Only the shared part is corrected, so with a personal part this is Scaffold-P (Algorithm 2, lines 6, 7, 10 and 13).
-    What comes before it in the chain, such as a proximal term, is part of the gradients that c_k follows.
+    The paper writes option II as ``c_k - c + (w^t - y_K) / (K lr)``, which is the same for plain SGD. The running mean
+    used here needs no step size, so it also holds with momentum and schedules, and it loses no digits to a division. A
+    client updates c_k by the change that it has sent, so ``c = mean_k c_k`` after every round for any participation.
+
+    Only the shared part is corrected. With a personal part, this is Scaffold-P (Algorithm 2, lines 6, 7, 10 and 13).
+    Corrections before it in the chain, such as a proximal term, are a part of the gradients that c_k tracks.
 
     Args:
         option: ``"I"`` or ``"II"``.
-        initial: what the control variates are before the first round: ``"zeros"`` (SCAFFOLD), or ``"gradients"``, the
-            mean gradient of K minibatches at the first model, for which all N clients are asked once (Scaffold-P).
+        initial: control variates before the first round: ``"zeros"`` (SCAFFOLD), or ``"gradients"``, the mean gradient
+            of K minibatches at the first model, for which all N clients are asked once (Scaffold-P).
+
+    Raises:
+        ConfigurationError: if an option is unknown.
 
     Example:
         >>> import turnout as to
@@ -49,8 +55,8 @@ class Scaffold(Correction, name="scaffold"):
         >>> Scaffold(initial='gradients').asks_everyone
         True
 
-    References: Karimireddy et al., "SCAFFOLD: stochastic controlled averaging for federated learning", ICML 2020; Chen et
-    al., "Sharper convergence guarantees for federated learning with partial model personalization".
+    References: Karimireddy et al., "SCAFFOLD: stochastic controlled averaging for federated learning", ICML 2020; Chen
+    et al., "Sharper convergence guarantees for federated learning with partial model personalization".
     """
 
     keeps = ("control",)
@@ -64,7 +70,7 @@ class Scaffold(Correction, name="scaffold"):
 
     @property
     def asks_everyone(self) -> bool:
-        """True if control variates begin as gradients."""
+        """True if control variates are initialised by gradients."""
         return self.initial == "gradients"
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
@@ -81,14 +87,15 @@ class Scaffold(Correction, name="scaffold"):
 
 @dataclass(frozen=True)
 class Begun(Correction):
-    """SCAFFOLD in one round.
+    """`Scaffold` in one round.
 
     Args:
         control: c_k of the shared parameters, ``[B, P]``.
-        drift: ``c - c_k``, and zero for personal parameters, ``[B, P']``.
-        now: what c_k will be, if that is known already; else the mean of the gradients to come.
-        total: their sum so far, ``[B, P]``.
-        steps: how many there were, ``[B, 1]``.
+        drift: ``c - c_k``, padded by zeros for personal parameters, ``[B, P']``.
+        now: the next c_k, ``[B, P]``, if it is known in advance (option I); None takes the mean of the gradients of the
+            steps.
+        total: sum of the gradients so far, ``[B, P]``; changed in place.
+        steps: number of steps so far, ``[B, 1]``; changed in place.
     """
 
     control: torch.Tensor
@@ -98,7 +105,7 @@ class Begun(Correction):
     steps: torch.Tensor
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return ``g - c_k + c``, and add g to the sum of this round."""
+        """Return ``g - c_k + c``, and add g to the sum of the round."""
         active = len(gradient)
         if self.now is None:
             self.total[:active].add_(gradient[:, : self.total.shape[1]])
@@ -106,7 +113,7 @@ class Begun(Correction):
         return gradient + self.drift[:active]
 
     def changes(self, delta: torch.Tensor) -> State:
-        """Return c_k after the round minus before; zero for a client that did no step."""
+        """Return the change of c_k in this round, ``[B, P]``; zero for a client without steps."""
         if self.now is not None:
             return {"control": self.now - self.control}
         done = self.steps > 0

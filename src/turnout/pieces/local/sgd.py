@@ -17,16 +17,21 @@ from turnout.pieces.local.work import Work
 
 @dataclass(frozen=True)
 class Sgd(Solver, name="sgd"):
-    """Minibatch SGD: ``y <- y - lr * v``, ``v <- momentum * v + g(y) + weight_decay * y`` (FedAU, loop of Algorithm 1).
+    """Train locally by minibatch SGD, with optional momentum and weight decay (FedAU, loop of Algorithm 1).
+
+    A local step from the parameters y is ``v <- momentum * v + g(y) + weight_decay * y``, ``y <- y - lr * v``, where
+    g(y) is the minibatch gradient and v is the velocity.
 
     Options are those of `Solver`, and:
 
     Args:
-        momentum: of the heavy ball; v starts at zero every round, unless `keep_state` says otherwise.
-        weight_decay: L2 penalty's factor.
+        momentum: heavy-ball momentum, in [0, 1). The velocity starts at zero in every round, unless `keep_state` is
+            set.
+        weight_decay: factor of the L2 penalty, >= 0.
 
     Raises:
-        ConfigurationError: for numbers out of range, and for a state to keep without momentum, where there is none.
+        ConfigurationError: if a number is out of range, or if `keep_state` is set without momentum, where there is no
+            state.
 
     Example:
         >>> Sgd(lr=0.1, steps=5, momentum=0.9).adapts
@@ -48,15 +53,12 @@ class Sgd(Solver, name="sgd"):
 
     @property
     def update(self) -> Update:
-        """The heavy-ball rule."""
+        """The heavy-ball update rule."""
         return HeavyBall(self.weight_decay, self.max_norm, self.momentum)
 
     @property
     def plain(self) -> dict[str, Any] | None:
-        """The options, for clients in other languages; None where they are not the same for all clients and rounds.
-
-        So it is with options that they do not have.
-        """
+        """The options for clients in other languages; None if they vary by client or round, or one is unknown there."""
         if type(self) is not Sgd or isinstance(self.lr, Schedule) or isinstance(self._work, Work):
             return None
         changed = {"accumulate": 1, "max_norm": None, "keep_state": False}
@@ -66,27 +68,27 @@ class Sgd(Solver, name="sgd"):
 
 
 def options_of(local: Sgd) -> dict[str, Any]:
-    """Return the options that plain SGD has, by name, of local steps that may have further ones."""
+    """Return the options of plain SGD, by name, from a solver that may have further options."""
     return {field.name: getattr(local, field.name) for field in fields(Sgd)}
 
 
 @dataclass(frozen=True)
 class HeavyBall(Update):
-    """``d = v``, ``v <- momentum v + g``; without momentum the gradient as it is."""
+    """Descend the velocity: ``v <- momentum v + g``, ``d = v``; without momentum, the direction d is the gradient g."""
 
     momentum: float = 0.0
 
     def init(self, params: torch.Tensor) -> State:
-        """Return ``v = 0``."""
+        """Return a velocity of zero, or an empty state without momentum."""
         return (
             {"velocity": torch.zeros(params.shape, dtype=params.dtype, device=params.device)} if self.momentum else {}
         )
 
     def direction(self, gradient: torch.Tensor, state: State, params: torch.Tensor) -> torch.Tensor:
-        """Return the velocity."""
+        """Return the new velocity, or the gradient without momentum."""
         return state["velocity"].mul_(self.momentum).add_(gradient) if self.momentum else gradient
 
     @property
     def is_plain(self) -> bool:
-        """True if there is no momentum, decay or clipping."""
+        """True if there is no momentum, weight decay or clipping."""
         return not self.momentum and not self.weight_decay and self.max_norm is None

@@ -1,4 +1,4 @@
-"""Pull the last columns and rows of adapters towards zero (HetLoRA)."""
+"""The penalty of HetLoRA on the last ranks of low-rank adapters."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from turnout.pieces.base import Correction, Slots
 
 @dataclass(frozen=True)
 class TailPenalty(Correction, name="tail_penalty"):
-    """Minimise ``F_k(w) + penalty sum |B_tail| |A_tail|`` locally, over the adapters of the model (HetLoRA).
+    """Penalise the last ranks of each client's low-rank adapters, so that they can be pruned (HetLoRA).
 
-    The tail of a client's factors is what `PrunedRank` prunes. Norms are Frobenius'; where one is zero, as that of B is at
-    first, the gradient is taken to be zero.
+    Client k minimises ``F_k(w) + penalty sum |B_tail| |A_tail|``, where the sum is over the adapters ``B A`` of the
+    model. B_tail and A_tail are the last columns of B and rows of A, which the guard `PrunedRank` may prune, and norms
+    are Frobenius norms. Where a norm is zero, as that of B at the beginning, its gradient is taken to be zero.
 
     Args:
-        penalty: lambda, >= 0.
+        penalty: factor of the penalty (the paper's lambda), >= 0.
 
     Raises:
-        ConfigurationError: for a number out of range, and, of an algorithm, without `PrunedRank`.
+        ConfigurationError: if the number is out of range, or if the algorithm has no `PrunedRank`.
 
     Example:
         >>> import turnout as to
         >>> to.hetlora(ranks=(8, 4), penalty=0.1).corrections
         (TailPenalty(penalty=0.1),)
 
-    Reference: Cho et al., "Heterogeneous LoRA for federated fine-tuning of on-device foundation models", EMNLP 2024 (arXiv
-    2401.06432).
+    Reference: Cho et al., "Heterogeneous LoRA for federated fine-tuning of on-device foundation models", EMNLP 2024
+    (arXiv 2401.06432).
     """
 
     penalty: float = 0.01
@@ -42,7 +43,7 @@ class TailPenalty(Correction, name="tail_penalty"):
         not_negative("penalty", self.penalty)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse algorithms without tails."""
+        """Raise an error if no guard of the algorithm prunes adapters."""
         if not any(guard.prunes for guard in algorithm.guard):
             raise ConfigurationError(
                 "TailPenalty pulls at what a guard prunes, and no guard does: add guard.PrunedRank((8, 4)) to the pieces"
@@ -59,9 +60,9 @@ class _Tails(Correction):
     """`TailPenalty` in one round.
 
     Args:
-        adapters: of the model.
-        penalty: lambda.
-        tail, rank: where the tail of each client begins and ends, int64 ``[B]``.
+        adapters: low-rank adapters of the model.
+        penalty: factor of the penalty.
+        tail, rank: ranks at which the tail of each client begins and ends, int64 ``[B]``.
     """
 
     adapters: tuple[Adapter, ...]
@@ -70,7 +71,7 @@ class _Tails(Correction):
     rank: torch.Tensor
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the gradient with that of the penalty, ``lambda |A| B / |B|`` for B and ``lambda |B| A / |A|`` for A."""
+        """Return the gradient plus that of the penalty: ``lambda |A| B / |B|`` for B, ``lambda |B| A / |A|`` for A."""
         result, active = gradient.clone(), len(gradient)
         for adapter in self.adapters:
             up, down = adapter.between(params, self.tail[:active], self.rank[:active])

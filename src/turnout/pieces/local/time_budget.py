@@ -1,4 +1,4 @@
-"""Fit local steps into a round of fixed length."""
+"""Fit local steps into a round of fixed duration."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ from turnout.population.speed.durations import BoundSpeed
 
 @dataclass(frozen=True)
 class TimeBudget(Work, name="time_budget"):
-    """Give each client as many local steps as fit between two messages of a round of tau seconds::
+    """Give each client as many local steps as fit into a round of fixed duration (FOLB, section V-A).
+
+    In a round of tau seconds, client k does::
 
         num_steps_k = floor((tau - T_k^c) / s_k)
 
-    T_k^c is what communication takes at most, up to a probability; s_k the mean time of a local step.
+    local steps, where T_k^c is a high quantile of the client's communication time and s_k is the mean time of its local
+    step, in seconds. Fast clients thus do more work, and slow clients are rarely late.
 
     Attributes:
-        seconds: tau, the length of a round.
-        quantile: T_k^c is this quantile of the client's time for download and upload; the paper's 0.99.
-        least: steps of a client for whom fewer fit. With 0 it sends back the model as it came, which is an update of
-            zero; with 1 all clients train, and some are late.
-        most: greatest number of steps; None sets no limit.
+        seconds: tau, the duration of a round in seconds, > 0.
+        quantile: level of the quantile T_k^c of the time for download and upload, in [0, 1); the paper uses 0.99.
+        least: number of steps of clients for which fewer fit. With 0, such a client returns the received model, an
+            update of zero; with 1, all clients train, and some are late.
+        most: largest number of steps; None sets no limit.
 
     Raises:
-        ConfigurationError: for numbers out of range.
+        ConfigurationError: if a number is out of range.
 
     Example:
         >>> import turnout as to
@@ -56,19 +59,19 @@ class TimeBudget(Work, name="time_budget"):
 
     @property
     def deadline(self) -> float:
-        """tau: the server waits for the end of the round, whichever clients take part."""
+        """tau: the server waits for the end of the round, for any cohort."""
         return self.seconds
 
     @property
     def counts_steps(self) -> bool:
-        """Seconds are divided by the time of a local step."""
+        """True: the amounts are local steps, because seconds are divided by the time of a step."""
         return True
 
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
-        """Return the local steps of these clients, int64 ``[B]``.
+        """Return the local steps of B clients with a task, int64 ``[B]``.
 
-        Messages are as large as they are sent: compressed, and with all that goes beside the model. While nobody has seen
-        any (a first report is asked for to see its size), they are as large as the model.
+        Message sizes are those on the wire: compressed, and with everything that is sent beside the model. Before the
+        first messages, when the size of a report is still to be found out, they are taken to be the size of the model.
         """
         if clients.speed is None:
             raise ConfigurationError(
@@ -80,15 +83,15 @@ class TimeBudget(Work, name="time_budget"):
         return _steps(self, clients.speed, up, down)[clients.ids]
 
     def steps(self, speed: BoundSpeed, bytes_up: int = 0, bytes_down: int = 0) -> np.ndarray:
-        """Return the local steps of each client, int64 ``[N]``; 0 where none fits, unless `least` is more.
+        """Return the local steps of each client, int64 ``[N]``; at least `least`, even where no step fits.
 
         Args:
-            speed: how fast the clients are.
-            bytes_up: size of a report.
-            bytes_down: size of what a client receives.
+            speed: speeds of the clients.
+            bytes_up: size of a report in bytes.
+            bytes_down: size of a download in bytes.
 
         Raises:
-            ConfigurationError: where the time of a step is unknown, or is 0 and there is no `most`.
+            ConfigurationError: if the time of a step is unknown, or if it is 0 and there is no `most`.
         """
         left = self.seconds - speed.communication_quantile(self.quantile, bytes_up, bytes_down)
         step = speed.seconds_per_step
@@ -98,12 +101,12 @@ class TimeBudget(Work, name="time_budget"):
             )
         with np.errstate(divide="ignore", invalid="ignore"):
             fit = np.where(left > 0, left / step, 0.0)
-        # A whole number of steps that fits exactly must not be lost to rounding.
+        # A number of steps that fits exactly must not be rounded down.
         fit = np.floor(np.minimum(fit, 2.0**53 if self.most is None else self.most) * (1 + 1e-12))
         return np.maximum(fit.astype(np.int64), self.least)
 
 
 @lru_cache(maxsize=8)
 def _steps(budget: TimeBudget, speed: BoundSpeed, bytes_up: int, bytes_down: int) -> np.ndarray:
-    """Return the steps of all clients, once for a run: they do not change from round to round."""
+    """Return the steps of all clients; cached, because they are the same in all rounds."""
     return budget.steps(speed, bytes_up, bytes_down)

@@ -1,4 +1,4 @@
-"""Base class of the rules by which a gradient becomes the direction of a local step."""
+"""Base class of update rules, which turn the gradients of local steps into directions."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from turnout.core.types import State
 
 
 def descend(params: torch.Tensor, direction: torch.Tensor, lr: torch.Tensor) -> torch.Tensor:
-    """Move `params` in place by ``y <- y - lr d``, and give them back."""
+    """Take the step ``y <- y - lr d`` from `params` along a direction d, in place, and return `params`."""
     return params.addcmul_(direction, lr, value=-1)
 
 
 @dataclass(frozen=True)
 class Update(ABC):
-    """Rule of the steps ``y <- y - lr d`` of B clients: a state, and a direction d from gradient and state.
+    """Compute the direction d of the local steps ``y <- y - lr d`` of B clients from gradients and a state.
 
-    Rules that are equal share traces between runs, so a rule is a frozen dataclass of numbers without the step size.
+    An update rule is the part of a `Solver` that the engine traces. Equal rules share traces between runs, so a rule is
+    a frozen dataclass of numbers, and the step size is not among them.
 
     Args:
-        weight_decay: factor of the L2 penalty, whose gradient is added to the gradient before any correction.
-        max_norm: greatest norm of a gradient; None clips nothing.
+        weight_decay: factor of the L2 penalty, >= 0; its gradient is added before any correction.
+        max_norm: largest Euclidean norm of a gradient, > 0; larger gradients are scaled down. None does not clip.
     """
 
     weight_decay: float = 0.0
@@ -33,20 +34,20 @@ class Update(ABC):
 
     @abstractmethod
     def init(self, params: torch.Tensor) -> State:
-        """Return the state before the first step of clients with these parameters ``[B, P]``, rows ``[B, ...]`` by name."""
+        """Return the state before the first step from parameters ``[B, P]``: tensors ``[B, ...]`` by name."""
 
     @abstractmethod
     def direction(self, gradient: torch.Tensor, state: State, params: torch.Tensor) -> torch.Tensor:
         """Return the direction to descend, ``[B, P]``.
 
         Args:
-            gradient: with all corrections, ``[B, P]``; it may be changed in place.
-            state: changed in place.
-            params: where the clients are, ``[B, P]``; left as they are.
+            gradient: gradient after all corrections, ``[B, P]``; may be changed in place.
+            state: state of the rule, ``[B, ...]`` by name; changed in place.
+            params: present parameters of the clients, ``[B, P]``; not changed.
         """
 
     def step(self, params: torch.Tensor, gradient: torch.Tensor, state: State, lr: torch.Tensor) -> None:
-        """Move `params` in place by ``y <- y - lr d``; for rules that have a faster way than by their direction.
+        """Take the step ``y <- y - lr d`` in place; override it where the step is faster without a separate direction.
 
         Args:
             params, gradient, state: as in `direction`.
@@ -56,11 +57,15 @@ class Update(ABC):
 
     @property
     def is_plain(self) -> bool:
-        """True if the direction is the gradient as it is."""
+        """True if the direction is the unchanged gradient."""
         return False
 
     def clipped(self, gradient: torch.Tensor, num_statistics: int) -> torch.Tensor:
-        """Return gradients ``[B, P]`` with a norm of at most `max_norm` each, running statistics at their end left out."""
+        """Return gradients ``[B, P]``, each scaled to a norm of at most `max_norm`.
+
+        The last `num_statistics` columns belong to running statistics of BatchNorm: they do not count in the norm and
+        are not scaled.
+        """
         if self.max_norm is None:
             return gradient
         whole = gradient[:, :-num_statistics] if num_statistics else gradient
@@ -75,7 +80,7 @@ _OFFSET = 1e-6  # as torch.nn.utils.clip_grad_norm_ adds it to norms
 
 
 def check_weight_decay(value: float) -> None:
-    """Refuse what is no factor of a penalty in single precision."""
+    """Raise an error if a weight decay is negative or too large for float32."""
     not_negative("weight_decay", value)
     if value > LARGEST:
         raise refuse("weight_decay", given=value, needed=f"a number <= {LARGEST:.4g}, as float32 holds")

@@ -1,4 +1,4 @@
-"""Vary the amount of local work by client and round."""
+"""Amounts of local work that vary by client and round."""
 
 from __future__ import annotations
 
@@ -14,41 +14,45 @@ from turnout.core.types import Task
 from turnout.engine.cohort import Clients
 
 MOST = 10_000_000
-"""The largest number of local steps or epochs in a round, and of examples in a minibatch."""
+"""Largest number of local steps or epochs in a round, and of examples in a minibatch."""
 
 
 class Work(Registered, ABC):
-    """An amount of local work for each client and round: local steps where it is `steps`, epochs where it is `epochs`."""
+    """Determine the amount of local work of each client and round.
+
+    An amount is a number of local steps as the option `steps` of a solver, and of epochs as the option `epochs`.
+    """
 
     family = Family("work", "work", ("turnout.pieces.local",))
 
     @property
     def deadline(self) -> float | None:
-        """Seconds that a round lasts; None where it lasts as long as the slowest client of its cohort."""
+        """Duration of a round in seconds; None if a round lasts as long as the slowest client of its cohort."""
         return None
 
     @property
     def counts_steps(self) -> bool:
-        """True if its amounts are always local steps."""
+        """True if the amounts are always local steps, so that they cannot be used as `epochs`."""
         return False
 
     @abstractmethod
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
-        """Return the amounts of B clients, int64 ``[B]``."""
+        """Return the amounts of B clients with a task, int64 ``[B]``."""
 
 
 @dataclass(frozen=True)
 class ShareOfWork(Work, name="share_of_work"):
-    """Give every client its share of the work: ``max(1, round(share_k * of))``, the mean share being 1 (MW-Fed).
+    """Scale each client's local work by the share that the server assigns to it (MW-Fed).
 
-    The server sends each client its share with the task, as `MultiplicativeWeights` has it do.
+    Client k does ``max(1, round(share_k * of))`` local steps or epochs, where the mean of share_k over all clients is
+    1. The weighting `MultiplicativeWeights` makes the server send each client its share with the task.
 
     Args:
-        of: the amount at a share of 1, or a `Work` of it.
-        most: no client does more than this many times its amount; None is no bound.
+        of: the amount of work at a share of 1, or a `Work` that determines it.
+        most: largest share that counts, > 0: a client does at most `most` times the amount `of`; None sets no limit.
 
     Raises:
-        ConfigurationError: where clients receive no share.
+        ConfigurationError: if a number is out of range, or if clients receive no share.
 
     Example:
         >>> import turnout as to
@@ -67,14 +71,15 @@ class ShareOfWork(Work, name="share_of_work"):
 
     @property
     def counts_steps(self) -> bool:
-        """True if its amounts are always local steps, as those of `of` are."""
+        """True if the amounts of `of` are always local steps."""
         return isinstance(self.of, Work) and self.of.counts_steps
 
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
-        """Return the amounts of this round."""
+        """Return the amounts of B clients with a task, int64 ``[B]``, from the shares in ``task.own``."""
         if "share" not in task.own:
             raise ConfigurationError(
-                "nobody tells clients their share of the work: add MultiplicativeWeights() to the pieces"
+                "ShareOfWork scales work by a share that clients receive, and they receive none: add "
+                "MultiplicativeWeights() to the pieces"
             )
         share = task.own["share"].cpu().numpy()
         whole = self.of.amount(task, clients) if isinstance(self.of, Work) else self.of
@@ -84,9 +89,17 @@ class ShareOfWork(Work, name="share_of_work"):
 
 @dataclass(frozen=True)
 class UniformWork(Work, name="uniform"):
-    """Draw amounts uniformly from {least, ..., most} for every client and round (FOLB, section VI-A: from 1 to 20).
+    """Draw the amount of local work uniformly from {least, ..., most} for every client and round.
 
-    The draw depends on (seed, version, client) alone: all algorithms of a comparison see the same ones.
+    FOLB's experiments draw it from 1 to 20 (section VI-A). A draw depends on (seed, version, client) alone, so that all
+    algorithms of a comparison have the same amounts.
+
+    Args:
+        least: smallest amount, >= 1.
+        most: largest amount, >= `least`.
+
+    Raises:
+        ConfigurationError: if a number is out of range.
 
     Example:
         >>> import turnout as to
@@ -104,6 +117,6 @@ class UniformWork(Work, name="uniform"):
             raise refuse("most", given=self.most, needed=f"a whole number >= least = {self.least}")
 
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
-        """Return the draws of this round."""
+        """Return the amounts of B clients with a task, int64 ``[B]``."""
         bits = fold(stream("work", task.seed), task.versions(len(clients)), clients.ids)
         return self.least + below(bits, self.most - self.least + 1)
