@@ -72,9 +72,15 @@ def test_new_clients_count_in_the_mean():
     ("make", "why"),
     [
         (lambda: DynamicRegularizer(0.0), "alpha: got 0.0"),
-        (lambda: ALGORITHMS["feddyn"](also=(DivideByClients(),)), "FedDyn's h is the plain mean of all clients' duals"),
-        (lambda: ALGORITHMS["feddyn"](also=(WithReplacement(4),)), "draws a client twice, whose dual moves once"),
-        (lambda: compose(FedDyn()), r"adds up what DynamicRegularizer\(\) keeps"),
+        (
+            lambda: ALGORITHMS["feddyn"](also=(DivideByClients(),)),
+            "FedDyn's h is the plain mean of all clients' dual variables",
+        ),
+        (
+            lambda: ALGORITHMS["feddyn"](also=(WithReplacement(4),)),
+            "draws a client twice, whose dual variable changes once",
+        ),
+        (lambda: compose(FedDyn()), r"sums the dual variables of DynamicRegularizer"),
     ],
 )
 def test_pieces_that_break_the_mean_of_duals_are_refused(make, why):

@@ -73,7 +73,7 @@ def test_converges_exactly_at_a_constant_step_size():
     [
         (
             lambda: ALGORITHMS["focus"](also=(DivideByParticipants(),)),
-            "FOCUS adds up the changes of all clients' gradients",
+            "FOCUS sums the changes of all clients' gradients",
         ),
         (lambda: ALGORITHMS["focus"](also=(WithReplacement(4),)), "draws a client twice, whose gradient changes once"),
         (lambda: ALGORITHMS["focus"](also=(Personal(),)), "Personal is about updates"),

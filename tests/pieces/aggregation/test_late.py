@@ -20,13 +20,13 @@ from turnout.pieces.weighting import DivideByParticipants
         (lambda: compose(Sgd(), DivideByParticipants(), Area()), "each of them counted once: use DivideByClients"),
         (
             lambda: compose(Sgd(), DivideByParticipants(), Aced()),
-            "exist only for those who are there: use DivideByClients",
+            "weights exist only for participants: use DivideByClients",
         ),
         (lambda: area(also=(ServerMomentum(),)), "Area determines the model after the step, and ServerMomentum"),
         (lambda: area(also=(ServerSgd(0.5),)), "Area determines the model after the step, and ServerSgd"),
         (
             lambda: aced(tau=-1),
-            r"tau: got -1, needed a whole number >= 0\. Where updates are to count for ever, write ace",
+            r"tau: got -1, needed a whole number >= 0\. For updates that never expire, write ace",
         ),
         (lambda: ALGORITHMS["fadas"](delays="always"), "unknown rule of delays 'always'"),
         (lambda: ServerAmsgrad(threshold=-1), "threshold: got -1, needed a whole number >= 0"),

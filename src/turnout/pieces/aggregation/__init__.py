@@ -1,4 +1,4 @@
-"""How weighted updates become one direction."""
+"""Aggregations: rules by which the server combines the weighted updates of a step into one direction."""
 
 from turnout.core.registry import lookup
 from turnout.pieces.aggregation.aced import Aced

@@ -19,26 +19,35 @@ from turnout.pieces.weighting.normalise import DivideByClients
 
 @dataclass(frozen=True)
 class Aced(Aggregation, name="aced"):
-    """``Y_b = Delta_b`` for the clients that report, then ``u = sum_{n in A} Y_n / |A|``, A those of the last tau steps.
+    """Average the last updates of the clients that reported in the last `tau` steps (ACED).
 
-    After a report in step s a client is handed the model s + 1, and it is in A(t) while ``(t + 1) - (s + 1) <= tau``. With a
-    tau as large as the number of steps it is ACE once all clients have reported; those that never did are not in A. A step
-    without reports changes nothing.
+    Y_n is the last update of client n, and A the set of clients that reported in this step or in one of the `tau` steps
+    before it. Clients that report replace their row, and the direction is the mean over A::
 
-    The paper's text was not at hand: the rule is that of its authors' code, which counts from the hand-out. A comment there
-    says that it counts from the version behind Y_n.
+        Y_b <- Delta_b
+        u = sum_{n in A} Y_n / |A|
+
+    Delta_b is the update of client b. A client with several reports in a step is represented by the one trained from
+    the latest version. A limit on age keeps outdated updates of absent clients out of the mean. With a `tau` of at
+    least the number of steps of the run, the rule is ACE once all clients have reported; clients that never reported
+    are not in A. A step without reports changes nothing.
+
+    The paper's text was not available, so the rule follows its authors' code, in which age counts from the step in
+    which the server hands out a model: after a report in step s a client receives model s + 1, and it is in A(t) as
+    long as ``(t + 1) - (s + 1) <= tau``. A comment in that code says that age counts from the version behind Y_n
+    instead.
 
     Args:
-        tau: server steps for which an update counts, the authors' tau_algo.
+        tau: maximum age of an update in A, in server steps, a whole number >= 0. It is ``tau_algo`` of the authors.
 
-    State: ``table [N, P]`` (Y), ``total [P]`` in float64, the sum of Y over A; on the host ``heard [N]``, the step of a
-    client's last report or -1, and ``steps []``.
+    State: ``table [N, P]`` (Y) and ``total [P]``, float64, the sum of Y over A; on the host ``heard [N]``, int64, the
+    step of each client's last report, or -1, and ``steps []``, int64, the number of steps with reports.
 
     Raises:
-        ConfigurationError: for a tau that is no whole number >= 0, or weights other than 1 / N.
+        ConfigurationError: for a `tau` that is not a whole number >= 0, or weights other than 1/N.
 
     Example:
-        A client whose last report is more than tau steps old no longer counts:
+        An update is no longer in the mean once it is more than `tau` steps old:
 
         >>> from turnout.pieces.base.trial import aggregate, report
         >>> aggregate(Aced(tau=1), report([[4.0]]), *[report([[1.0]], clients=[1])] * 3)
@@ -53,17 +62,15 @@ class Aced(Aggregation, name="aced"):
     tau: int = 50
 
     def __post_init__(self) -> None:
-        count("tau", self.tau, least=0, instead="Where updates are to count for ever, write ace()")
+        count("tau", self.tau, least=0, instead="For updates that never expire, write ace()")
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse weights: all clients in A count alike, absent ones included."""
-        why = (
-            "ACED averages the stored updates of all who were heard of late; weights exist only for those who are there"
-        )
+        """Raise an error for weights other than 1/N: all clients in A count equally, absent ones included."""
+        why = "ACED averages the stored updates of all clients that reported recently; weights exist only for participants"
         needs_alone(algorithm, DivideByClients, why)
 
     def init(self, federation: Federation) -> State:
-        """Return a table of zeros."""
+        """Return an empty table."""
         num_clients, num_params, device = federation.num_clients, federation.num_params, federation.device
         return {
             "table": torch.zeros((num_clients, num_params), dtype=federation.dtype, device=device),
@@ -73,18 +80,18 @@ class Aced(Aggregation, name="aced"):
         }
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
-        """Return the direction ``[P]``; rows of those who report are replaced."""
+        """Return the direction ``[P]``, and replace the rows of the reporting clients."""
         table, heard, now = state["table"], state["heard"].numpy(), int(state["steps"])
         last = last_reports(report)
         clients = report.client[last]
-        counted = (heard >= 0) & (heard >= now - 1 - self.tau)  # in the sum, as the last step left it
+        counted = (heard >= 0) & (heard >= now - 1 - self.tau)  # in the total after the last step
         stays = counted & (heard >= now - self.tau)
         stays[clients] = False
         rows = to_device(clients, table.device)
         gone = np.flatnonzero(counted & ~stays)
         old, new = table[to_device(gone, table.device)], report.updates.gathered()[to_device(last, table.device)]
-        # The sum of all in A moves by what comes and goes, so that a step costs its reports and not N P. Both sums are made
-        # first: a difference of two finite rows may overflow, and would stay in the total.
+        # The total changes by the rows that enter and leave A, so that a step costs O(B P) and not O(N P). Rows are summed
+        # before they are subtracted: the difference of two finite rows may overflow, and would remain in the total.
         total = state["total"] + (_sum(new) - _sum(old))
         table[rows], heard[clients] = new, now
         direction = total / (int(stays.sum()) + len(clients))

@@ -1,4 +1,4 @@
-"""Average vectors that are clipped around the last direction (centred clipping)."""
+"""Average vectors after clipping their distances to the last direction (centred clipping)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,27 @@ from turnout.pieces.base import WithState
 
 @dataclass(frozen=True)
 class CentredClipping(Robust, name="centred_clipping"):
-    """Move the last direction by clipped differences: ``u <- u + mean_b (v_b - u) min(1, radius / ||v_b - u||)``.
+    """Move the last direction by the mean clipped difference of the vectors from it (centred clipping).
 
-    u begins at 0 in the first step, and in later ones at the direction before. `fraction` is read by `mixing` alone. The
-    paper's clients send momenta rather than updates.
+    In each of `iterations` passes over the n vectors v_b of a step (see `Robust`)::
+
+        u <- u + (1/n) sum_b (v_b - u) min(1, radius / ||v_b - u||)
+
+    u begins as the direction of the step before, in the first step as 0. A Byzantine report moves u by at most
+    ``radius / n`` in a pass. The rule reads no number of Byzantine reports: `fraction` matters only for `mixing`. The
+    paper's clients send momenta, and not updates.
 
     Args:
-        radius: how far one vector can pull (tau), times 1/n.
-        iterations: how often u is moved in a step (L); the paper has 1.
+        radius: maximum norm of a difference (tau of the paper), > 0, in units of an update. Larger differences are
+            scaled down to it.
+        iterations: number of passes in a step (L of the paper), >= 1. The paper has 1.
 
-    State: ``centre [P]``, float64.
+    The other options are those of `Robust`.
+
+    State: ``centre [P]``, float64, the last direction.
 
     Example:
-        An attacker pulls the mean of three by 1/3 at most:
+        An attacker moves the mean of three vectors by at most 1/3:
 
         >>> from turnout.pieces.base.trial import aggregate, report
         >>> aggregate(CentredClipping(radius=1.0), report([[0.1], [0.1], [1000.0]]))
@@ -46,11 +54,11 @@ class CentredClipping(Robust, name="centred_clipping"):
         count("iterations", self.iterations)
 
     def init(self, federation: Federation) -> State:
-        """Return the centre 0."""
+        """Return a centre of zero."""
         return {"centre": torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)}
 
     def estimate(self, vectors: Vectors, state: State) -> WithState:
-        """Return the moved direction: a combination of the vectors and the centre, found by inner products alone."""
+        """Return the new direction as a combination of the vectors and the centre, computed from inner products."""
         centre = state["centre"]
         rows, scale, mixed = vectors.rows, vectors.scale, vectors.mixed
         of_rows, along = vectors.products(), scale * rows.inner(centre)

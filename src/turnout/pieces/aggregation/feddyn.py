@@ -1,4 +1,4 @@
-"""Average models, and shift the average by the sum of all movements of the clients' duals (FedDyn)."""
+"""Average updates, and add the sum of all earlier mean updates (FedDyn)."""
 
 from __future__ import annotations
 
@@ -16,23 +16,33 @@ from turnout.pieces.weighting.normalise import DivideByParticipants
 
 @dataclass(frozen=True)
 class FedDyn(Aggregation, name="feddyn"):
-    """``s <- s + (1/N) sum_b Delta_b``, then ``u = mean_b(Delta_b) + s``; s starts at 0, and empty rounds change nothing.
+    """Add the sum of all past updates, divided by N, to the mean update (FedDyn).
 
-    The paper writes ``h = -alpha s``, ``h^t = h^{t-1} - alpha (1/N) sum_b (w_b - w^{t-1})`` and ``w^t = mean_b(w_b) - h^t /
-    alpha`` (FedDyn). The server needs no alpha, and ``h = mean_N(lambda_k)``, the mean of what
-    `DynamicRegularizer` keeps at all clients, holds after every round.
+    Delta_b is one of the B updates of a round, N the number of all clients, and s a shift, 0 at first::
 
-    The authors' code also evaluates ``mean_b(w_b)``; here the model is w^t, as in the paper. It divides alpha by a
-    client's share of the examples, and clips gradients to a norm of 10 (``max_norm=10`` of the solver).
+        s <- s + (1/N) sum_b Delta_b
+        u = (1/B) sum_b Delta_b + s
+
+    Together with the local correction `DynamicRegularizer`, the shift s aligns the stationary points of the
+    clients' local objectives with those of the mean objective. A round without reports changes nothing.
+
+    The paper's server keeps ``h = -alpha s``, with ``h^t = h^{t-1} - alpha (1/N) sum_b (w_b - w^{t-1})`` and
+    ``w^t = (1/B) sum_b w_b - h^t / alpha``, where w^t is the model after round t and w_b that of client b. In this form
+    the server needs no alpha. After every round, h is the mean of the dual variables lambda_k that `DynamicRegularizer`
+    keeps at all N clients.
+
+    The authors' code also evaluates the mean of the clients' models, ``(1/B) sum_b w_b``; here the model is w^t, as in
+    the paper. Their code divides alpha by a client's share of the examples, and clips gradients to a norm of 10
+    (``max_norm=10`` of the solver).
 
     State: ``shift [P]`` (s), float64.
 
     Raises:
-        ConfigurationError: of an algorithm, for weights other than 1/B, for a selection that draws a client twice, and
-            without a `DynamicRegularizer`.
+        ConfigurationError: for weights other than 1/B, a selection that draws a client twice in a round, or an
+            algorithm without `DynamicRegularizer`.
 
     Example:
-        The shift adds up updates over all N, so that the second of two equal rounds goes further:
+        The shift grows by updates divided by all N = 4 clients, so the second of two equal rounds has a longer direction:
 
         >>> from turnout.pieces.base.trial import aggregate, report
         >>> aggregate(FedDyn(), report([[1.0], [3.0]]), report([[1.0], [3.0]]), num_clients=4)
@@ -51,15 +61,17 @@ class FedDyn(Aggregation, name="feddyn"):
         return {"shift": torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)}
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Count new clients, whose duals are zero, in the mean."""
+        """Include new clients, whose dual variables are zero, in the mean."""
         return {"shift": state["shift"] * (before.num_clients / after.num_clients)}
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse pieces with which the shift would not follow the mean of the duals."""
-        needs_alone(algorithm, DivideByParticipants, "FedDyn's h is the plain mean of all clients' duals")
-        needs_single_draws(algorithm, "whose dual moves once and FedDyn's h twice")
+        """Raise an error for pieces with which the shift is not the mean of the clients' dual variables."""
+        needs_alone(algorithm, DivideByParticipants, "FedDyn's h is the plain mean of all clients' dual variables")
+        needs_single_draws(algorithm, "whose dual variable changes once and FedDyn's h twice")
         if not any(isinstance(piece, DynamicRegularizer) for piece in algorithm.corrections):
-            raise ConfigurationError("FedDyn's server adds up what DynamicRegularizer() keeps: add it to the pieces")
+            raise ConfigurationError(
+                "FedDyn's server sums the dual variables of DynamicRegularizer(): add it to the pieces"
+            )
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]`` and the new shift."""

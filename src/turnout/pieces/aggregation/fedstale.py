@@ -1,4 +1,4 @@
-"""Mix fresh updates with a share of the last updates of all clients (FedStale)."""
+"""Mix new updates with the last updates of all clients (FedStale)."""
 
 from __future__ import annotations
 
@@ -18,26 +18,34 @@ from turnout.pieces.weighting.normalise import DivideByClients
 
 @dataclass(frozen=True)
 class FedStale(KeepsUpdates, name="fedstale"):
-    """``u = sum_b w_b (Delta_b - beta Y_b) + beta mean_N(Y)``, then ``Y_b = Delta_b`` for the clients that report.
+    """Mix the new updates of the participants with the last updates of all clients (FedStale).
 
-    With `shares` p, client n counts ``N p_n`` times in both terms: ``w_b`` is multiplied by ``N p_b``, and ``mean_N(Y)``
-    becomes ``sum_n p_n Y_n``. The authors' code has ``p_n = n_n / n``, each client's share of all examples; the paper 1/N.
+    Delta_b is the new update of participant b, w_b its weight, and Y_n the last update of client n, 0 at first::
 
-    With the weights ``w_b = 1 / (N p_b)`` it is ``(1 - beta)`` times the unbiased FedAvg plus ``beta`` times FedVARP for
-    unequal rates: at 0 stale updates are left out, and at 1 they count as much as fresh ones. An empty round changes nothing.
+        u = sum_b w_b (Delta_b - beta Y_b) + beta (1/N) sum_n Y_n
+        Y_b <- Delta_b
 
-    Attributes:
-        beta: the share of stale updates, 0 to 1. The paper searches it for every setting; little helps where clients hold
-            similar data or some take part far less often than others.
-        shares: p, what each client counts in the objective; None is 1/N each.
+    With weights ``w_b = 1 / (N p_b)``, where p_b is the participation rate of client b, the direction is ``(1 - beta)``
+    times that of the unbiased FedAvg plus ``beta`` times that of FedVARP for unequal rates: ``beta=0`` ignores stale
+    updates, and with ``beta=1`` they count as much as new ones. A round without reports changes nothing.
 
-    State: as FedVARP's, ``table [N, P]`` (Y, zero at first) and ``mean [P]``.
+    With `shares`, client n counts N q_n times in both terms: w_b is multiplied by N q_b, and the mean of Y becomes
+    ``sum_n q_n Y_n``. The authors' code has a client's share of all examples, ``q_n = n_n / n``, and the paper 1/N.
+
+    Args:
+        beta: weight of stale updates, from 0 to 1. The paper tunes it for every setting. Small values are better if
+            clients hold similar data or if some of them participate far less often than others.
+        shares: weights q_n of the clients in the objective, N positive numbers that sum to 1; None is 1/N for each.
+
+    State: ``table [N, P]`` (Y), and ``mean [P]``, float64, the weighted mean of its rows.
 
     Raises:
-        ConfigurationError: for a beta outside [0, 1], shares that are not a positive number for each client which sum to 1,
-            or weights that are not divided by N.
+        ConfigurationError: for a `beta` outside [0, 1], shares that are not one positive number for each client with
+            the sum 1, or weights that do not end in a division by N.
 
     Example:
+        The second round mixes the new update of client 0 with the last updates of both clients:
+
         >>> from turnout.pieces.base.trial import aggregate, report
         >>> aggregate(FedStale(beta=0.5), report([[1.0], [3.0]]), report([[2.0]]), num_clients=2)
         [[2.0], [2.5]]
@@ -56,21 +64,21 @@ class FedStale(KeepsUpdates, name="fedstale"):
         check_shares(self.shares)
 
     def init(self, federation: Federation) -> State:
-        """Return the state in which no client has sent anything."""
+        """Return an empty table."""
         check_lengths(self, federation.num_clients)
         return super().init(federation)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse weights that are not divided by N, as the mean of Y is."""
+        """Raise an error for weights that are not divided by N, the divisor of the mean of Y."""
         if not isinstance(algorithm.weighting[-1], DivideByClients):
             names = " -> ".join(type(piece).__name__ for piece in algorithm.weighting)
             raise ConfigurationError(
-                f"the weighting is {names}, but FedStale subtracts from the mean of all N stale updates what takes part: "
-                "have weights end in DivideByClients, as fedstale does"
+                f"the weighting is {names}, but FedStale subtracts the participants' stale updates from the mean of all N "
+                "clients' stale updates: end the weighting in DivideByClients, as fedstale does"
             )
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
-        """Return the direction ``[P]``; the table's rows of the participants are replaced."""
+        """Return the direction ``[P]``, and replace the rows of the participants."""
         scale = self._scale(report.client, federation.num_clients)
         if scale is not None:
             weights = weights * to_device(scale, weights.device)
@@ -80,5 +88,5 @@ class FedStale(KeepsUpdates, name="fedstale"):
         return (fresh + self.beta * stale).to(report.delta.dtype), state | {"mean": mean}
 
     def _scale(self, clients: np.ndarray, num_clients: int) -> np.ndarray | None:
-        """Return ``N p`` of these clients, float64 ``[n]``; None where it is 1 for all."""
+        """Return ``N q_n`` of these clients, float64 ``[n]``; None if it is 1 for all."""
         return None if self.shares is None else num_clients * np.asarray(self.shares)[clients]

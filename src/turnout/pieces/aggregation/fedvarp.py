@@ -1,4 +1,4 @@
-"""Use the last update of every client as its control variate (FedVARP)."""
+"""Reduce the variance of partial participation by the last update of every client (FedVARP)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,24 @@ from turnout.pieces.weighting.normalise import DivideByParticipants
 
 @dataclass(frozen=True)
 class FedVarp(KeepsUpdates, name="fedvarp"):
-    """``u = mean_N(Y) + sum_b w_b (Delta_b - Y_b)``, then ``Y_b = Delta_b`` for the clients that report; Y starts at 0.
+    """Add the mean change of the participants' updates to the mean of all clients' last updates (FedVARP, Algorithm 2).
 
-    An empty round changes nothing, as in FedAU's comparison (the original applies ``mean_N(Y)``).
+    Delta_b is the new update of participant b, w_b = 1/B its weight, and Y_n the last update of client n, 0 at first::
 
-    State: ``table [N, P]`` (Y), and ``mean [P]`` in float64, kept up to date at the cost of the cohort.
+        u = (1/N) sum_n Y_n + sum_b w_b (Delta_b - Y_b)
+        Y_b <- Delta_b
+
+    Y_n is the control variate of client n: it represents absent clients, and so reduces the variance that random
+    participation causes. A round without reports changes nothing, as in FedAU's comparison; the original applies the
+    mean of Y.
+
+    State: ``table [N, P]`` (Y), and ``mean [P]``, float64, the mean of its rows, updated at the cost of the cohort.
+
+    Raises:
+        ConfigurationError: for weights other than 1/B.
 
     Example:
-        Client 1, who is away in the second round, takes part with its last update:
+        In the second round, absent client 1 is represented by its last update:
 
         >>> from turnout.pieces.base.trial import aggregate, report
         >>> aggregate(FedVarp(), report([[1.0], [3.0]]), report([[2.0]]), num_clients=2)
@@ -33,7 +43,7 @@ class FedVarp(KeepsUpdates, name="fedvarp"):
     client_rows = ("table",)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse weights other than 1/B, with which the correction would not be centred on the mean."""
+        """Raise an error for weights other than 1/B, with which the correction is not centred on the mean of Y."""
         needs_alone(
             algorithm,
             DivideByParticipants,
@@ -41,7 +51,7 @@ class FedVarp(KeepsUpdates, name="fedvarp"):
         )
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
-        """Return the direction ``[P]``; the table's rows of the participants are replaced."""
+        """Return the direction ``[P]``, and replace the rows of the participants."""
         stored, mean = replace_rows(state, report)
         change = report.updates.weighted_sum(weights) - Updates.of(stored).weighted_sum(weights)
         return (state["mean"] + change).to(report.delta.dtype), state | {"mean": mean}

@@ -13,14 +13,26 @@ from turnout.pieces.weighting.normalise import DivideByClients
 
 @dataclass(frozen=True)
 class Mifa(KeepsUpdates, name="mifa"):
-    """``Y_b = Delta_b`` for the clients that report, then ``u = mean_N(Y)``; Y starts at 0, and empty rounds step as well.
+    """Average the last updates of all clients, absent ones included (MIFA).
 
-    State: ``table [N, P]`` (Y), and ``mean [P]`` in float64, kept up to date at the cost of the cohort.
+    Delta_b is the new update of participant b, and Y_n the last update of client n, 0 at first::
 
-    The original keeps ``(w_b - w) / lr`` and multiplies by the present step size; the two differ only where it decays.
+        Y_b <- Delta_b
+        u = (1/N) sum_n Y_n
+
+    Every client counts equally in every round, so the direction is not biased to clients that participate often. Rounds
+    without reports step as well.
+
+    The original stores ``(w_b - w) / lr``, with w the received model, w_b the trained one and lr the local step size,
+    and multiplies the mean by the present step size. The two differ only if the step size changes over rounds.
+
+    State: ``table [N, P]`` (Y), and ``mean [P]``, float64, the mean of its rows, updated at the cost of the cohort.
+
+    Raises:
+        ConfigurationError: for weights other than 1/N.
 
     Example:
-        Client 1, who is away in the second round, takes part with its last update:
+        In the second round, absent client 1 is represented by its last update:
 
         >>> from turnout.pieces.base.trial import aggregate, report
         >>> aggregate(Mifa(), report([[1.0], [3.0]]), report([[2.0]]), num_clients=2)
@@ -34,15 +46,15 @@ class Mifa(KeepsUpdates, name="mifa"):
     client_rows = ("table",)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse weights: all N clients count alike, absent ones included."""
+        """Raise an error for weights other than 1/N: all clients count equally, absent ones included."""
         needs_alone(
             algorithm,
             DivideByClients,
-            "MIFA averages the stored updates of all clients; weights exist only for those who are there",
+            "MIFA averages the stored updates of all clients; weights exist only for participants",
         )
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
-        """Return the direction ``[P]``; the table's rows of the participants are replaced."""
+        """Return the direction ``[P]``, and replace the rows of the participants."""
         if len(report):
             state = state | {"mean": replace_rows(state, report)[1]}
         return state["mean"].to(federation.dtype), state

@@ -1,4 +1,4 @@
-"""The weighted mean of the clients' models, rather than of their updates."""
+"""Average the models of clients, and not their updates."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from turnout.pieces.base import Aggregation, Weights, WithState
 
 @dataclass(frozen=True)
 class WeightedModels(Aggregation, name="weighted_models"):
-    """``u = sum_b w_b (x_b - x)``: towards the models of the clients, ``x_b = (what b started from) + Delta_b``.
+    """Move the model towards the weighted mean of the clients' models (FedAsync, Algorithm 1).
 
-    With a server step of alpha and one report this is FedAsync's ``x <- (1 - alpha w) x + alpha w x_b``. Where all started
-    from the present model it is `WeightedSum`; a stale report also pulls back to the version it was trained from.
+    x is the present model, x_b the trained model of report b, which is the version it was trained from plus the update
+    Delta_b, and w_b its weight::
+
+        u = sum_b w_b (x_b - x)
+
+    With one report in a step and a server step size alpha, this is FedAsync's
+    ``x <- (1 - alpha w_b) x + alpha w_b x_b``. If all reports were trained from the present model, it equals
+    `WeightedSum`. A stale report also moves the model back towards the version it was trained from.
 
     Example:
         >>> from turnout.pieces.base.trial import aggregate, report

@@ -1,4 +1,4 @@
-"""Average a sliding window of client models (FedFa)."""
+"""Average the client models of the last steps (FedFa)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,25 @@ from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 
 @dataclass(frozen=True)
 class RecentModels(Aggregation, name="recent_models"):
-    """``x <- (1/K) sum_{k=1}^K m_k``, the mean of the models of the last K steps (FedFa).
+    """Average the client models of the last `window` steps (FedFa).
 
-    ``m = x + sum_b w_b (x_b - x)`` with ``x_b = (what b started from) + Delta_b`` is the model that arrives in a step: that
-    of the client where every report is a step of its own (``Buffered(buffer_size=1)``), as in the paper, and the weighted
-    mean where there are several. The model stays as it is until there are K. With a window of 1 it is `WeightedModels`.
+    x is the present model, x_b the trained model of report b, which is the version it was trained from plus the update
+    Delta_b, and w_b its weight. Each step adds a model m, and the mean is over those of the last K = `window` steps::
 
-    State: ``window [K, P]``, the oldest first, and ``filled``, the number of models in it.
+        m = x + sum_b w_b (x_b - x)
+        x <- (1/K) sum_{k=1}^K m_k
+
+    If every report is a step of its own (``Buffered(buffer_size=1)``), as in the paper, m is the model of that client;
+    otherwise it is the weighted mean of the reports' models. The model does not change before there are K. With a
+    window of 1 the rule equals `WeightedModels`.
 
     Args:
-        window: K.
+        window: number of models in the mean (K), >= 1.
+
+    State: ``window [K, P]``, the models with the oldest first, and ``filled []``, int64, the number of models in it.
 
     Raises:
-        ConfigurationError: for a window below 1, and with a server step other than ``x + u``.
+        ConfigurationError: for a window below 1, or a server step other than ``x + u``.
 
     Example:
         >>> RecentModels(window=8).window
@@ -49,7 +55,7 @@ class RecentModels(Aggregation, name="recent_models"):
         count("window", self.window)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse another server step, after which the model would not be the mean."""
+        """Raise an error for another server step, after which the model is not the mean."""
         needs_whole_step(algorithm, "RecentModels")
 
     def init(self, federation: Federation) -> State:
@@ -61,7 +67,7 @@ class RecentModels(Aggregation, name="recent_models"):
         }
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
-        """Return the direction ``[P]`` to the mean of the window; zero until it is full."""
+        """Return the direction ``[P]`` to the mean of the window; zero until the window is full."""
         assert report.model is not None
         arrived = report.updates.weighted_sum(weights) + report.model
         if report.model_offset is not None:
@@ -70,7 +76,7 @@ class RecentModels(Aggregation, name="recent_models"):
         filled = (state["filled"] + 1).clamp(max=self.window)
         direction = window.mean(dim=0, dtype=torch.float64) - report.model
         direction = direction.where(filled == self.window, 0.0)
-        # A model that overflows is not taken by the server step; in the window it would spoil the K steps after that.
+        # The server step rejects a model that overflows; in the window it would invalidate the next K steps.
         usable = window[-1].isfinite().all()
         after = {"window": window.where(usable, state["window"]), "filled": filled.where(usable, state["filled"])}
         return direction.to(report.delta.dtype), after

@@ -14,24 +14,32 @@ from turnout.pieces.weighting.normalise import DivideByClients
 
 @dataclass(frozen=True)
 class TrackedSum(Aggregation, name="tracked_sum"):
-    """``Y <- Y - sum_b Delta_b``, then ``u = -Y``: Y is the sum of the last gradients of all clients.
+    """Step along the negative sum of all clients' last gradients (FOCUS).
 
-    The server pushes nothing and pulls the changes of the clients that take part (FOCUS, push-pull), so Y counts every
-    client once however often it takes part, and needs no vector of each. It is a sum, N times as large as a mean. A round
-    without clients steps too, as the paper's recursion has it.
+    Y is the sum of all clients' last gradients, 0 at first. Delta_b, the report of participant b, is minus the change
+    of its gradient since its last report (see `GradientTracking`)::
+
+        Y <- Y - sum_b Delta_b
+        u = -Y
+
+    Each client therefore counts once, however often it participates, and the server stores one vector in place of one
+    for each client: it pulls changes from the participants and pushes nothing (push-pull). The direction is a sum, N
+    times as long as a mean. A round without reports steps as well, as in the paper's recursion.
 
     State: ``total [P]`` (Y), float64.
 
     Raises:
-        ConfigurationError: of an algorithm, for weights other than 1/N and for a selection that draws a client twice.
+        ConfigurationError: for weights other than 1/N, or a selection that draws a client twice in a round.
 
     Example:
+        Two reports of 1 add up:
+
         >>> from turnout.pieces.base.trial import aggregate, report
         >>> aggregate(TrackedSum(), report([[1.0]]), report([[1.0]]), num_clients=1)
         [[1.0], [2.0]]
 
-    Reference: Ying, Li and Yang, "Exact and linear convergence for federated learning under arbitrary client participation is
-    attainable", NeurIPS 2025 (arXiv 2503.20117).
+    Reference: Ying, Li and Yang, "Exact and linear convergence for federated learning under arbitrary client
+    participation is attainable", NeurIPS 2025 (arXiv 2503.20117).
     """
 
     replaces_state = True
@@ -46,10 +54,8 @@ class TrackedSum(Aggregation, name="tracked_sum"):
         return {"total": torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)}
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse pieces with which clients would not count once each."""
-        needs_alone(
-            algorithm, DivideByClients, "FOCUS adds up the changes of all clients' gradients, each of them once"
-        )
+        """Raise an error for pieces with which each client would not count once."""
+        needs_alone(algorithm, DivideByClients, "FOCUS sums the changes of all clients' gradients, each of them once")
         needs_single_draws(algorithm, "whose gradient changes once and FOCUS's sum twice")
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:

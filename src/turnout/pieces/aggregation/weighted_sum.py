@@ -1,4 +1,4 @@
-"""The weighted sum of updates."""
+"""Sum the weighted updates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from turnout.pieces.base import Aggregation, Weights, WithState
 
 @dataclass(frozen=True)
 class WeightedSum(Aggregation, name="weighted_sum"):
-    """``u = sum_b w_b Delta_b``; all that is special about a method is in its weights.
+    """Sum the weighted updates, the aggregation of FedAvg and of other methods that differ only in their weights.
+
+    Delta_b is the update of report b, ``[P]``, and w_b its weight::
+
+        u = sum_b w_b Delta_b
 
     Example:
         >>> from turnout.pieces.base.trial import aggregate, report
