@@ -39,7 +39,9 @@ class BlamableStep:
         if (error := self._selection_error(after, after.version)) is None:
             return after, info
         undo()
-        if self._selection_error(state, after.version) is not None:  # it raises whatever the reports are, and will when it selects
+        if (
+            self._selection_error(state, after.version) is not None
+        ):  # whatever the reports are: the next selection raises
             return step()
         raise error
 

@@ -11,14 +11,12 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
 from turnout.core.checks import CheckpointError, ConfigurationError
-from turnout.core.display import printable
 from turnout.deployment.server.database import (
     CLIENTS,
     CODES,
@@ -35,8 +33,8 @@ from turnout.deployment.server.database import (
     upsert_of,
 )
 from turnout.deployment.server.entries import Entry, Outcome, tabulate
-from turnout.deployment.server.facts import BEGINS, OBJECTS, Facts
-from turnout.deployment.server.files import Files
+from turnout.deployment.server.facts import BEGINS, Facts
+from turnout.deployment.server.file_store import open_files
 from turnout.protocol.survey import FIRST_TASK
 
 SQLITE = "journal.sqlite"
@@ -48,8 +46,7 @@ class Store:
     Args:
         folder: the run's folder.
         url: of a PostgreSQL database, ``postgresql://...``; None is a SQLite file in the folder.
-        objects: URL of an object store for models and reports; None has them in the folder. The store that the folder names
-            is not reached unless this is its URL, for the folder may come from somebody else.
+        objects: URL of an object store for models and reports; None has them in the folder.
         read_only: True where models and reports are only read.
 
     Attributes:
@@ -79,31 +76,8 @@ class Store:
         self.facts = Facts(self.engine)
         self._paths = [folder] if url is not None else [folder, folder / SQLITE]
         self._inodes = [_inode(path) for path in self._paths]
-        self.files = self._opened(objects, read_only)
-
-    def _opened(self, url: str | None, read_only: bool) -> Files:
-        """Open the models and reports of the run, which stay where they are once the journal has begun.
-
-        Raises:
-            ConfigurationError: for another object store than the run has, or one that only the folder names.
-        """
         begun = next(self.entries(), None) is not None
-        used = self.facts.get(OBJECTS, None if read_only else "" if begun else url or "")
-        if used and url != used:  # somebody else may have made the folder
-            given = "" if url is None else f"got {url}, but "
-            raise ConfigurationError(
-                f"store: {given}the models and reports of this run are in {printable(used)}, which is reached with your "
-                f"credentials: write --store {printable(quote(used))} if you trust it"
-            )
-        if not used and url is not None:
-            raise ConfigurationError(
-                f"store: got {url}, but this run has its models and reports in {self.folder}: leave --store out"
-            )
-        if not used:
-            return Files(self.folder, self.until_done, read_only)
-        from turnout.deployment.server.objects import Objects
-
-        return Objects(self.folder, self.until_done, used, read_only)
+        self.files = open_files(folder, objects, self.facts, self.until_done, begun=begun, read_only=read_only)
 
     def claim(self) -> None:
         """Take the journal over, as `Claim` says.
