@@ -71,7 +71,7 @@ def test_folb_and_fedprox_differ_only_by_weights() -> None:
 
     In the table FOLB's mu is searched, on seeds that the table does not have, as the paper does.
     """
-    for name in ("folb/table-1", "folb/figure-3", "folb/figure-5", "folb/figure-6"):
+    for name in ("folb/table-1", "folb/figure-3", "folb/figure-4", "folb/figure-5", "folb/figure-6"):
         for made in settings_of(name).values():
             if "folb" not in made:
                 continue
