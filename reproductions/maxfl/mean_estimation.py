@@ -231,3 +231,38 @@ def _objective(axes: Axes, estimated: Sequence[float], colour: str, alpha: float
     axes.plot(w, objective(w, places), linewidth=1.6, color=colour, alpha=alpha)
     low = np.unique((places + minima(places[None])[0]).round(6))
     axes.plot(low, objective(low, places), "o", markersize=6, color=colour, alpha=alpha)
+
+
+def learning_rate(w: np.ndarray, estimated: np.ndarray) -> np.ndarray:
+    """Return the adaptive step of MaxFL up to a constant, ``1 / sum_k q_k(w)`` (appendix D.2), at numbers ``[...]``."""
+    small = np.exp(-((np.asarray(w)[..., None] - estimated) ** 2))
+    return 1.0 / (small / (1.0 + small) ** 2).sum(axis=-1)
+
+
+def learning_rate_numbers(seed: int, runs: int = 100, points: int = 2001) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the rank correlation of the adaptive step with the objective's curvature and slope, means over runs.
+
+    Args:
+        seed: draws the estimates.
+        runs: number of draws.
+        points: numbers w from two below the lower estimate to two above the upper one.
+    """
+    numbers = {}
+    for panel, half in {"g_1": 1.0, "g_2": 2.0, "g_sqrt_20": FARTHEST}.items():
+        found = []
+        for estimated in estimates((0.0, 2 * half), runs, seed=seed):
+            w = np.linspace(estimated.min() - 2.0, estimated.max() + 2.0, points)
+            slope = np.gradient(objective(w, estimated), w)
+            flatness = (np.abs(np.gradient(slope, w)), np.abs(slope))
+            ranks = [_ranks(each) for each in (learning_rate(w, estimated), *flatness)]
+            found.append([float(np.corrcoef(ranks[0], each)[0, 1]) for each in ranks[1:]])
+        curvature, slope = np.mean(found, axis=0)
+        numbers[panel] = {
+            "rank correlation of step and curvature": {"maxfl": float(curvature)},
+            "rank correlation of step and slope": {"maxfl": float(slope)},
+        }
+    return numbers
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    return values.argsort().argsort()

@@ -2,8 +2,8 @@
 
 The theorem bounds ``min_t ||grad G(w_t)||^2`` for ``G(w) = (1/M) sum_k sigmoid(F_k(w) - rho_k)``, with local steps of ``1 /
 (sqrt(T) tau)`` and a server's step of ``sqrt(tau m)``; its proof has epsilon = m. The local steps here are larger by the
-constant `SCALE`. Runs record gradients of the mean of the F_k only, so that the one of G is computed by autograd from the model
-after rounds, over all training examples.
+constant `SCALE`. Runs record gradients of the mean of the F_k only, so that the one of G is computed by autograd from the
+model after rounds, over all training examples.
 
 Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
 """

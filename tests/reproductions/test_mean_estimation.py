@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from reproductions.maxfl.mean_estimation import (
     appeal,
     estimates,
+    learning_rate,
     least_appeal_of_maxfl,
     minima,
     most_appeal_of_averaging,
@@ -147,3 +148,11 @@ def test_invalid_input_raises():
         estimates((1.0,), 0)
     with pytest.raises(ConfigurationError, match="gamma: got 0"):
         estimates((1.0,), 3, gamma=0)
+
+
+def test_adaptive_step_is_smallest_at_an_estimate_and_grows_away_from_it():
+    estimated = np.array([0.0, 8.0])
+    at, between, beyond = learning_rate(np.array([0.0, 4.0, -3.0]), estimated)
+    assert at == pytest.approx(4.0)
+    assert between > 1e6
+    assert beyond > 1e3
