@@ -23,6 +23,6 @@ def test_gradient_is_the_mean_of_clients_gradients_by_q() -> None:
         gaps.append(float(loss.detach() - objective.required[client]))
         gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))]))
     q = weigh(Appeal(), report([[0.0]] * 7, appeal_gap=gaps))
-    expected = sum(each * gradient for each, gradient in zip(q, gradients, strict=True)) / 7
+    expected = (torch.tensor(q)[:, None] * torch.stack(gradients)).mean(dim=0)
     assert min(gaps) > 0  # own models are better than the initial one
     assert objective.squared_gradient_norm(model) == pytest.approx(float(expected.square().sum()), rel=2e-3)
