@@ -1,4 +1,4 @@
-"""One step of a client: the only function of a client that sees all slots."""
+"""Take one step of a client. `client_step` is the only client function that handles all slots."""
 
 from __future__ import annotations
 
@@ -15,9 +15,18 @@ from turnout.pieces.base.local import Correction, Measurement
 
 
 def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
-    """Have B clients do a task: train and measure, or measure only; guard; report. B is 1 between real machines.
+    """Let B clients do a task: train and measure, or only measure; then apply the guards and report.
 
-    Returns the reports as they are sent, and the clients' memory (rows ``[B, ...]``) afterwards.
+    Between real machines, B is 1.
+
+    Args:
+        algorithm: the algorithm.
+        task: the task that the clients received.
+        memory: memory of the clients, ``[B, ...]`` by name; changed in place.
+        clients: the clients with their data.
+
+    Returns:
+        The reports as they are sent, and the memory of the clients afterwards.
     """
     personal, update, before = algorithm.personal, None, dict(memory)
     for guard in algorithm.guard:
@@ -40,16 +49,16 @@ def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Client
 def _settle(
     algorithm: Algorithm, phase: str, before: State, memory: State, sent: Report, update: torch.Tensor | None
 ) -> None:
-    """Move what clients remember by what was actually sent, so that the server's mean of it stays their mean.
+    """Update the memory of clients by what was sent, so that the server's means stay the means of the clients' vectors.
 
-    A report that the server will drop, for NaN or infinity, moves nothing; nor does a personal part move that is no
-    longer finite.
+    The memory of a client does not change if the server will drop its report, because of NaN or infinity. A personal
+    part that is no longer finite is restored.
     """
-    # After all guards: the server adds up what arrives, so what a client keeps moves by that, and not by what it computed.
+    # After all guards: the server sums what it receives, so that a client's vectors must move by the same numbers.
     trained = algorithm.corrections if phase == "train" else ()
     settling = [piece for piece in (*algorithm.guard, *trained) if type(piece).settle not in _IDLE]
     if not algorithm.keeps and not algorithm.remembers and not settling and update is None:
-        return  # so that nobody waits for a device to hear which reports are good
+        return  # without `finite`, which synchronises with the device
     good = torch.from_numpy(sent.finite())[:, None]
     for piece in settling:
         piece.settle(memory, sent, good)
@@ -67,7 +76,7 @@ _IDLE = (Guard.settle, Correction.settle)
 
 
 def _train(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
-    """Train, with the algorithm's measurements before and after."""
+    """Train, and take the algorithm's measurements before and after."""
     clients, start = clients.at(task)
     corrections = _of_objective(algorithm, task, memory, clients) if algorithm.measurements else ()
     seen = _seen(algorithm.measurements, start, None, corrections)
@@ -77,7 +86,7 @@ def _train(algorithm: Algorithm, task: Task, memory: State, clients: Clients) ->
 
 
 def _measure(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
-    """Take the selection's measurements alone. Nothing of training is sent, if it needs any, or kept."""
+    """Take only the measurements of the selection. If they need training, its result is neither sent nor stored."""
     (clients, start), measurements = clients.at(task), algorithm.selection.measurements
     corrections = _of_objective(algorithm, task, memory, clients)
     seen = _seen(measurements, start, None, corrections)
@@ -91,7 +100,7 @@ def _measure(algorithm: Algorithm, task: Task, memory: State, clients: Clients) 
 
 
 def _prepare(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
-    """Return what corrections keep, from the gradients of a round of local steps that go nowhere."""
+    """Return the initial vectors of corrections, from the gradients of local steps that do not move the model."""
     clients, _ = clients.at(task)
     report = algorithm.local.train(task, memory, clients, (*algorithm.steps, _Stay()))
     return replace(report, delta=report.delta[:, :0], seen={}), memory
@@ -99,10 +108,10 @@ def _prepare(algorithm: Algorithm, task: Task, memory: State, clients: Clients) 
 
 @dataclass(frozen=True)
 class _Stay(Correction):
-    """No direction at all: the model stays where it is."""
+    """Set every direction to zero, so that the model does not move."""
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Zero."""
+        """Return zeros."""
         return torch.zeros_like(gradient)
 
 
@@ -110,7 +119,7 @@ _PHASES = {"train": _train, "measure": _measure, "prepare": _prepare}
 
 
 def _of_objective(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Correction, ...]:
-    """Return the corrections that belong to what these clients minimise, rows as the clients are."""
+    """Return the corrections that belong to the local objective, started for these clients in their order."""
     lanes = Lanes(np.arange(len(clients)), np.zeros(len(clients), dtype=np.int64))
     return tuple(piece.begin(task, memory, clients, lanes) for piece in algorithm.corrections if piece.of_objective)
 
@@ -118,6 +127,6 @@ def _of_objective(algorithm: Algorithm, task: Task, memory: State, clients: Clie
 def _seen(
     measurements: tuple[Measurement, ...], start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]
 ) -> State:
-    """Return what is measured before training (`delta` is None) or after it."""
+    """Return the measurements before training (`delta` is None) or after it, by name."""
     due = [measurement for measurement in measurements if measurement.of_training == (delta is not None)]
     return {k: v for piece in due for k, v in piece.measure(start, delta, corrections).items()}

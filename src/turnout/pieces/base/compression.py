@@ -1,4 +1,4 @@
-"""Base class of compressions: codes in place of vectors, and error feedback."""
+"""Base class of compressions, which send codes of vectors and may use error feedback."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from turnout.pieces.base.piece import MemoryShapes, Slots
 
 @dataclass(frozen=True)
 class Compression(Guard):
-    """Send a code of every vector: ``code(Delta_b + e_b)``, then ``e_b <- Delta_b + e_b - what was sent``.
+    """Send a code in place of every vector, with error feedback.
 
-    Clients remember what the code lost (e, 0 at first) and add it to their next update, however much later they come. What
-    is only summed, such as changes of control variates, is coded likewise; what a client keeps of it moves by what was
-    sent, so nothing of it is lost either. Measurements are sent as they are.
+    With the update Delta_b of client b and the error e_b of its earlier reports, initially 0, the client sends
+    ``code(Delta_b + e_b)``; then ``e_b <- Delta_b + e_b - what was sent``. The error waits until the client's next
+    report, however late that is. Vectors that the server only sums, such as changes of control variates, are coded
+    likewise; a client changes its own vector by what was sent, so nothing is lost there either. Measurements are not
+    coded.
 
     Args:
-        error_feedback: whether clients remember what was lost; False sends ``code(Delta_b)`` alone.
+        error_feedback: whether clients store errors; False sends ``code(Delta_b)``.
 
-    Reference: Seide et al., "1-bit stochastic gradient descent", Interspeech 2014; Stich, Cordonnier and Jaggi, "Sparsified
-    SGD with memory", NeurIPS 2018.
+    Reference: Seide et al., "1-bit stochastic gradient descent", Interspeech 2014; Stich, Cordonnier and Jaggi,
+    "Sparsified SGD with memory", NeurIPS 2018.
     """
 
     codes: ClassVar[bool] = True
@@ -43,7 +45,7 @@ class Compression(Guard):
             raise refuse("error_feedback", given=self.error_feedback, needed="true or false")
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse two compressions: the second would code all P numbers that the first stands for, and not its code."""
+        """Raise an error if another compression, or another guard behind this one, would change what is coded."""
         names = [type(guard).__name__ for guard in algorithm.guard if isinstance(guard, Compression)]
         last = algorithm.guard[-1]
         if len(names) == 1 and not isinstance(last, Compression):
@@ -59,42 +61,45 @@ class Compression(Guard):
 
     @abstractmethod
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
-        """Return what is sent of rows ``[B, P]``: tensors ``[B, ...]`` by name, of a size that P alone decides.
+        """Return the code of rows ``[B, P]``: tensors ``[B, ...]`` by name, whose sizes depend on P alone.
 
         Args:
-            rows: finite numbers.
-            keys: of each row's random numbers, int64 ``[B]``; the server knows them, too.
+            rows: finite rows, ``[B, P]``.
+            keys: keys of each row's random numbers, int64 ``[B]``; the server knows them, too.
         """
 
     @abstractmethod
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Return the rows ``[B, P]`` that a code stands for."""
+        """Return the rows ``[B, P]`` that a code represents."""
 
     def for_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> Compression:
-        """Return the same compression, with the shapes of the parameters that vectors hold, if it asks for them."""
+        """Return the compression for parameters of these shapes; the same one if it does not depend on shapes."""
         return self
 
     def for_clients(self, clients: Clients) -> Compression:
-        """Return the same compression, with the shapes of these clients' parameters, if it asks for them."""
+        """Return the compression for the parameters of these clients; the same one if it does not depend on shapes."""
         return self
 
     def sent(self, rows: torch.Tensor, keys: torch.Tensor, memory: State | None) -> tuple[State, torch.Tensor]:
-        """Return what is sent of rows, and what it is decoded to.
+        """Return the code of rows, and the rows that it is decoded to.
 
         Args:
             rows: as in `encode`.
             keys: as in `encode`.
-            memory: what clients remember, if the rows are updates; the code may start from it, and change it.
+            memory: memory of the clients if the rows are updates, else None; the code may start from it and change it.
         """
         code = self.encode(rows, keys)
         return code, self.decode(code, rows.shape[1], keys, rows.dtype)
 
     def memory(self, num_params: int, dtype: torch.dtype, shapes: tuple[tuple[int, ...], ...] = ()) -> MemoryShapes:
-        """Return the shape of e."""
+        """Return the shape of the error e."""
         return {"error": ((num_params,), dtype)} if self.error_feedback else {}
 
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
-        """Return the report as the server decodes it; ``memory["error"]`` holds the uncompressed update until `settle`."""
+        """Return the report as the server decodes it.
+
+        Until `settle`, ``memory["error"]`` holds the uncompressed update.
+        """
         coder = self.for_clients(clients)
         keys, delta = self.keys(task.seed, task.draws(len(report)), report.client, report.delta.device), report.delta
         if self.error_feedback and delta.shape[1]:
@@ -110,28 +115,30 @@ class Compression(Guard):
         return replace(report, delta=vectors.pop(""), extra=vectors, vector_bytes=size, codes=codes)
 
     def keys(self, seed: int, draws: np.ndarray, clients: np.ndarray, device: torch.device) -> torch.Tensor:
-        """Return the keys of the random numbers of B reports, int64 ``[B]``; `nth` derives those of each of their vectors.
+        """Return the keys of the random numbers of B reports, int64 ``[B]``.
+
+        `nth` derives the keys of each of their vectors.
 
         Args:
-            seed: the run's seed.
-            draws: as `Task.draws` has them.
-            clients: whose reports they are.
-            device: where the rows are.
+            seed: seed of the run.
+            draws: part of the random key that `Task.draws` returns, int64 ``[B]``.
+            clients: clients that report, int64 ``[B]``.
+            device: device of the rows.
         """
         return to_device(torch.from_numpy(fold(stream(type(self).__name__, seed), draws, clients)), device)
 
     def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
-        """Subtract what was sent from the memory of errors."""
+        """Subtract the sent vectors from the stored ones, which leaves the errors."""
         if self.error_feedback and sent.delta.shape[1]:
             memory["error"] -= sent.delta.to(memory["error"].device).where(good, 0.0)
 
     def _coded(self, rows: torch.Tensor, keys: torch.Tensor, memory: State | None) -> tuple[torch.Tensor, State]:
-        """Return the rows as they arrive, and what is sent of each; rows that are not finite stay as they are.
+        """Return the decoded rows and their code; rows that are not finite stay unchanged.
 
         Args:
-            rows: updates, or what is only summed.
-            keys: of their random numbers.
-            memory: what clients remember, of updates; None for what is only summed.
+            rows: updates, or vectors that are only summed, ``[B, P]``.
+            keys: keys of their random numbers, int64 ``[B]``.
+            memory: memory of the clients if the rows are updates; None for vectors that are only summed.
         """
         good = torch.isfinite(rows.sum(dim=1, keepdim=True))
         code, arrived = self.sent(rows.where(good, 0.0), keys, memory)
@@ -139,11 +146,14 @@ class Compression(Guard):
 
 
 def nth(keys: torch.Tensor, i: int) -> torch.Tensor:
-    """Return the keys of the i-th vector of reports: 0 is the update, what is only summed follows by name."""
+    """Return the random keys of the i-th vector of each report, int64 ``[B]``.
+
+    Vector 0 is the update. The vectors that are only summed follow, sorted by name.
+    """
     return fold(keys, torch.full_like(keys, i))
 
 
 def code_bytes(codes: Mapping[str, State]) -> int:
-    """Return the bytes of a report's codes."""
+    """Return the size of the codes of one report in bytes."""
     tensors = (value for code in codes.values() for value in code.values())
     return sum(value[0].numel() * value.element_size() for value in tensors)

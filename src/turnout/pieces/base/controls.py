@@ -1,4 +1,4 @@
-"""Maintain the means over all N clients of vectors that clients keep (SCAFFOLD's c)."""
+"""Maintain the means, over all N clients, of vectors in the memory of clients, such as SCAFFOLD's c."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def zeros(names: tuple[str, ...], federation: Federation, renews: Mapping[str, i
     """Return the means before the first round, float64 ``[P]`` by name, as a part of the server's state.
 
     Args:
-        names: of what clients keep.
-        federation: of how many parameters.
-        renews: for how many server steps a mean is broadcast as it was, of those for which it is more than one.
+        names: names of the vectors.
+        federation: known properties of the federation.
+        renews: number of server steps for which the broadcast mean stays the same, for vectors where it is more than
+            one.
     """
     if not names:
         return {}
@@ -38,7 +39,7 @@ def broadcast(slots: Slots, dtype: torch.dtype) -> State:
 
 
 def moved(slots: Slots, reports: Report, federation: Federation, aggregation: Aggregation) -> dict[str, State]:
-    """Move the means by what some clients sent: ``c <- c + (1/N) sum_k (c_k(after) - c_k(before))``.
+    """Update the means by the changes that clients sent: ``c <- c + (1/N) sum_k (c_k(after) - c_k(before))``.
 
     Returns:
         The means, and the state of the aggregation, which sums the changes.
@@ -54,14 +55,14 @@ def moved(slots: Slots, reports: Report, federation: Federation, aggregation: Ag
 
 
 def renewed(slots: Slots, version: int, renews: Mapping[str, int]) -> dict[str, State]:
-    """Take over what is broadcast from now on, where this version begins a period."""
+    """Return the broadcast copies of the means whose period begins with this version, replaced by the present means."""
     if not (due := [name for name, period in renews.items() if version % period == 0]):
         return {}
     return {_HELD: slots[_HELD] | {name: slots[_PLACE][name].clone() for name in due}}
 
 
 def grown(slots: Slots, before: Federation, after: Federation) -> dict[str, State]:
-    """Return the means over more clients than before, of whom the new ones keep zero."""
+    """Return the means after clients enrolled, whose vectors are zero."""
     if _PLACE not in slots:
         return {}
     share = before.num_clients / after.num_clients

@@ -14,47 +14,50 @@ from turnout.pieces.base.piece import MemoryShapes, Piece
 
 
 class Guard(Piece, ABC):
-    """Changes a report before it leaves the client (clipping, noise, compression); chained."""
+    """Change a report before it leaves the client, e.g. by clipping, noise or compression. Guards are chained."""
 
     slot: ClassVar[str] = "guard"
     family = Family("guard", "guards", ("turnout.pieces.guard",))
 
     gives: ClassVar[tuple[str, ...]] = ()
-    """What it adds to ``report.seen``, by name."""
+    """Names of the entries that it adds to ``report.seen``."""
 
     prunes: ClassVar[bool] = False
-    """True if the guard passes the tails of adapters that it may prune to local steps, in ``task.own``."""
+    """True if the guard prunes adapters; it passes the ranks that it may prune to the local steps, in ``task.own``."""
 
     codes: ClassVar[bool] = False
-    """True if what leaves the client is a code of the vectors in their place."""
+    """True if codes leave the client in place of vectors."""
 
     def receive(self, task: Task, memory: State, clients: Clients) -> Task:
-        """Return the task as it arrives at B clients, where the guard is about both ways; `memory` is only read."""
+        """Return the task as B clients receive it, for guards that also change the download.
+
+        `memory` must not be changed.
+        """
         return task
 
     def broadcast_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """Return the type in which the model, and what else is broadcast, goes to clients, where they keep another."""
+        """Return the type in which the model and the other broadcast tensors are sent to clients."""
         return dtype
 
     def memory(self, num_params: int, dtype: torch.dtype, shapes: tuple[tuple[int, ...], ...] = ()) -> MemoryShapes:
-        """Return what each client remembers for it: shape and type by name, zero at first.
+        """Return the shape and type of each tensor of client memory that it needs, by name; they are initially zero.
 
         Args:
             num_params: P.
-            dtype: of updates.
-            shapes: of the parameters that updates hold one after the other.
+            dtype: type of updates.
+            shapes: shapes of the parameters that an update concatenates.
         """
         return {}
 
     @abstractmethod
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
-        """Return the report as it is sent; may change what clients remember, rows ``[B, ...]`` of `memory`."""
+        """Return the report as it is sent; the rows ``[B, ...]`` of `memory` may be changed."""
 
     def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
-        """Move what clients remember by what was sent in the end, after all guards.
+        """Update the memory of clients after all guards, by the final reports.
 
         Args:
-            memory: rows ``[B, ...]`` by name, to be changed.
-            sent: the reports as they leave.
-            good: which of them the server will not drop, bool ``[B, 1]``.
+            memory: memory of the clients, ``[B, ...]`` by name; changed in place.
+            sent: reports as they leave the clients.
+            good: whether a report is finite, so that the server will not drop it, bool ``[B, 1]``.
         """

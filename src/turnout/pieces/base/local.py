@@ -1,4 +1,4 @@
-"""Base classes of local rules, corrections of their gradients, and measurements."""
+"""Base classes of solvers, corrections of their gradients, and measurements."""
 
 from __future__ import annotations
 
@@ -16,168 +16,196 @@ from turnout.engine.objective import Objective
 from turnout.pieces.base.piece import MemoryShapes, Piece
 
 LOCAL_PARTS = Family("local part", "local", ("turnout.pieces.local",))
-"""Solvers, corrections of the gradient, and measurements."""
+"""Registry of solvers, corrections of the gradient, and measurements."""
 
 
 class Local(Piece, ABC):
-    """Train on a task; an algorithm has exactly one local rule."""
+    """Train clients on a task. An algorithm has exactly one local rule, usually a `Solver`."""
 
     slot: ClassVar[str] = "local"
     family = LOCAL_PARTS
 
     gives: ClassVar[tuple[str, ...]] = ()
-    """Names that it adds to ``report.seen``."""
+    """Names of the entries that it adds to ``report.seen``."""
 
     of_one_minibatch: bool = False
-    """True if the direction of a step is the gradient on one minibatch, before it is corrected."""
+    """True if the direction of a step, before corrections, is the gradient on one minibatch."""
 
     refuses_batch_norm: ClassVar[str | None] = None
-    """Why running statistics of BatchNorm layers mean nothing with this rule; None where they do."""
+    """The reason why this rule cannot train running statistics of BatchNorm layers; None if it can."""
 
     @property
     def refuses_bf16(self) -> str | None:
-        """Why gradients in bfloat16 are of no use to this rule; None where they are."""
+        """The reason why this rule cannot use gradients in bfloat16; None if it can."""
         return None
 
     @abstractmethod
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
-        """Train B clients, starting from the task's parameters, and report. Changes `memory` (rows ``[B, ...]``)."""
+        """Train B clients from the task's parameters and return their reports.
+
+        Args:
+            task: the task, with parameters ``[P]`` or ``[B, P]``.
+            memory: memory of the clients, ``[B, ...]`` by name; changed in place.
+            clients: the clients with their data.
+            corrections: corrections of the gradient, in the order in which they apply.
+        """
 
     @property
     def varies(self) -> bool:
-        """True if the number of a client's local steps depends on the version it is asked with."""
+        """True if a client's number of local steps depends on the version of its task."""
         return False
 
     @property
     def steps_by_examples(self) -> bool:
-        """True if the number of a client's local steps, and so its time, follows from how many examples it has."""
+        """True if a client's number of local steps, and so its time, depends on its number of examples."""
         return False
 
     @property
     def plain(self) -> dict[str, Any] | None:
-        """The rule in plain values, for clients in other languages; None where it is not plain minibatch SGD."""
+        """The options of the rule in plain values, for clients in other languages.
+
+        They are None unless the rule is plain minibatch SGD.
+        """
         return None
 
     @property
     def deadline(self) -> float | None:
-        """Seconds that a round lasts by this rule; None where it lasts as long as the slowest of its cohort."""
+        """Duration of a round in seconds; None if a round lasts as long as the slowest client of its cohort."""
         return None
 
     def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
-        """How many local steps B clients take with a task, int64 ``[B]``; 1 where a rule does not say."""
+        """Return the number of local steps of B clients with a task, int64 ``[B]``; 1 by default."""
         return np.ones(len(clients), dtype=np.int64)
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
-        """Return what each client remembers: shape and type by name, zero at first.
+        """Return the shape and type of each tensor of client memory that it needs, by name; they are initially zero.
 
         Args:
-            num_params: of what it trains, personal ones included.
-            dtype: of these.
+            num_params: number of trained parameters, including personal ones.
+            dtype: type of the parameters.
         """
         return {}
 
     @property
     def remembers(self) -> tuple[str, ...]:
-        """Names in `memory` of what moves only with reports that count."""
+        """Names in `memory` of tensors that change only if the server uses the report."""
         return ()
 
     @property
     def adapts(self) -> bool:
-        """True if a step depends on the gradients of earlier ones, as with momentum, so that they do not count alike."""
+        """True if a step depends on gradients of earlier steps, as with momentum, so that they count unequally."""
         return False
 
     @property
     def drifts(self) -> bool:
-        """True if parameters move whose gradients in a round are zero, as by a weight decay that is no part of gradients."""
+        """True if parameters can move while their gradients are zero in a round, e.g. by decoupled weight decay."""
         return False
 
     @property
     def normalises(self) -> bool:
-        """True if the length of a step does not depend on that of its gradient, as Adam's."""
+        """True if the length of a step does not depend on the length of its gradient, as in Adam."""
         return False
 
     def alone(self, steps: int) -> Local:
-        """Return the rule by which a client trains a model of its own for a number of steps, without memory."""
+        """Return the rule by which a client trains its own model for a number of steps, without memory.
+
+        Raises:
+            ConfigurationError: if there is no such rule.
+        """
         raise ConfigurationError(f"{type(self).__name__} has no rule for a model of a client's own: use Sgd")
 
     def tuning(self, steps: int) -> Local:
-        """Return the rule by which a client fine-tunes the received model on its data in a number of steps."""
+        """Return the rule by which a client fine-tunes the received model on its data for a number of steps."""
         return self.alone(steps)
 
 
 class Correction(Piece, ABC):
-    """Changes the gradient of every local step; chained in the order they are written.
+    """Change the gradient of every local step. Corrections are chained in the order in which they are written.
 
-    One that depends on where a client is and where it began defines `correct` alone. One that needs more of a client, or of
-    the round, defines `begin`, which returns a correction for the clients at work. If that is a frozen dataclass whose values
-    that differ from round to round or from step to step are tensors, which `correct` may change in place, then its steps
-    are traced once and replayed without Python. Those of any other one are not.
+    A correction that depends only on the present and the initial parameters defines `correct`. One that needs client
+    memory, or tensors of the task, defines `begin`, which returns a correction for the clients that train. Its steps
+    are traced once and replayed without Python if it is a frozen dataclass and all values that change between rounds or
+    steps are tensors, which `correct` may change in place. Otherwise every step runs in Python.
     """
 
     slot: ClassVar[str] = "local"
     family = LOCAL_PARTS
 
     keeps: ClassVar[tuple[str, ...]] = ()
-    """Names of vectors ``[P]``, zero at first, that every client remembers. The server knows the mean over all N clients of
-    each, at any time, and broadcasts it in ``task.shared``."""
+    """Names of vectors ``[P]``, initially zero, in the memory of every client.
+
+    The server maintains the mean of each over all N clients, and broadcasts it in ``task.shared``.
+    """
 
     @property
     def renews_every(self) -> int:
-        """The number of server steps for which the broadcast means stay the same; 1 broadcasts the present ones."""
+        """Number of server steps for which the broadcast means stay the same; 1 broadcasts the present means."""
         return 1
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
-        """Return what each client remembers beside: shape and type by name, zero at first. It never leaves the client."""
+        """Return the shape and type of further tensors of client memory, by name.
+
+        They are initially zero and never leave the client.
+        """
         return {}
 
     of_objective: ClassVar[bool] = True
-    """True if it belongs to what a client minimises, and not only to the way there."""
+    """True if it is a part of the local objective, and not only of the optimisation."""
 
     hides_training: ClassVar[str | None] = None
-    """Why measurements of training (`Measurement.of_training`) mean nothing beside it; None where they do."""
+    """The reason why measurements of training (`Measurement.of_training`) cannot be combined with it.
+
+    It is None if they can.
+    """
 
     of_minibatch: ClassVar[bool] = False
-    """True if it is a further term of the loss on each minibatch: what `begin` returns has a `slope`. A step has to be of one
-    minibatch then, and measurements of training are refused, because they lack the term."""
+    """True if it adds a term to the loss on each minibatch.
+
+    The correction that `begin` returns computes the gradient of the term by `slope`. Every local step must then use one
+    minibatch. Measurements of training are refused, because they lack the term.
+    """
 
     def slope(
         self, objective: Objective, params: torch.Tensor, x: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
     ) -> torch.Tensor:
-        """Return the gradient of its term of the loss, ``[B, P]``, which is added before anything is corrected.
+        """Return the gradient of its term of the loss, ``[B, P]``, which is added before all corrections.
 
         Args:
-            objective: the model and the loss.
+            objective: model and loss.
             params, x, mask, key: as in `Objective.gradient`.
         """
         raise NotImplementedError(f"{type(self).__name__} declares of_minibatch: it has to define slope()")
 
     @property
     def asks_everyone(self) -> bool:
-        """True if all N clients are asked, before the first round, for what it keeps."""
+        """True if all N clients are asked for the initial vectors in `keeps` before the first round."""
         return False
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
-        """Return the correction for the local steps of these clients in this round, rows in the order of the lanes."""
+        """Return the correction for these clients' local steps in this round, with rows in the order of the lanes."""
         return self
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the direction to descend: `gradient` at `params`, of lanes that started at `start`, all ``[B, P]``.
+        """Return the direction to descend, ``[B, P]``; by default, the gradient.
 
-        By default it is the gradient itself, for corrections that act by `slope` or through what `begin` returns.
+        Args:
+            gradient: gradient at `params`, after earlier corrections, ``[B, P]``.
+            params: present parameters, ``[B, P]``.
+            start: parameters before the first local step, ``[B, P]``.
         """
         return gradient
 
     def changes(self, delta: torch.Tensor) -> State:
-        """Return by how much the vectors in `keeps` change after the local steps, ``[B, P]`` by name, in the lanes' order.
+        """Return the changes of the vectors in `keeps` after the local steps, ``[B, P]`` by name, in lane order.
 
         Args:
-            delta: parameters after the last local step minus parameters before the first, ``[B, P]``, in the lanes' order;
-                with a personal part, its columns come last.
+            delta: parameters after the last local step minus parameters before the first, ``[B, P]``, in the order of
+                the lanes; personal parameters are the last columns.
         """
         return {}
 
     def remembered(self, delta: torch.Tensor) -> State:
-        """Return the rows of `memory` after the local steps, ``[B, ...]`` by name, in the lanes' order.
+        """Return the new tensors of `memory` after the local steps, ``[B, ...]`` by name, in lane order.
 
         Args:
             delta: as in `changes`.
@@ -185,39 +213,40 @@ class Correction(Piece, ABC):
         return {}
 
     def sent(self, delta: torch.Tensor) -> torch.Tensor:
-        """Return what is reported in place of how far clients came, ``[B, P]``; `delta` as in `changes`."""
+        """Return the vectors that are reported in place of the updates, ``[B, P]``; `delta` as in `changes`."""
         return delta
 
     def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
-        """Move what clients remember by the updates that were sent, after all guards.
+        """Update the memory of clients by the updates that were sent, after all guards.
 
         Args:
-            memory: rows ``[B, ...]`` by name, to be changed.
-            sent: the reports as they leave.
-            good: which of them the server will not drop, bool ``[B, 1]``.
+            memory: memory of the clients, ``[B, ...]`` by name; changed in place.
+            sent: reports as they leave the clients.
+            good: whether a report is finite, so that the server will not drop it, bool ``[B, 1]``.
         """
 
 
 class Measurement(Piece, ABC):
-    """Report something beside the update; can be added to any local rule."""
+    """Report a further quantity beside the update. Measurements can be added to any solver."""
 
     slot: ClassVar[str] = "local"
     family = LOCAL_PARTS
 
     gives: ClassVar[tuple[str, ...]]
-    """What it adds to ``report.seen``, by name."""
+    """Names of the entries that it adds to ``report.seen``."""
 
     of_training: ClassVar[bool] = False
-    """True if it is about the result of training, and not only about the received model."""
+    """True if it measures the result of training, and not only the received model."""
 
     of_requirement: ClassVar[bool] = False
-    """True if it compares the model with what clients require (`Population.requirement`)."""
+    """True if it compares the model with the requirements of clients (`Population.requirement`)."""
 
     @abstractmethod
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
-        """Return what it `gives`, ``[B]`` or ``[B, P]``.
+        """Return the measurements in `gives`, ``[B]`` or ``[B, P]`` by name.
 
         Args:
-            start: the clients at the model they received.
-            delta: their updates, ``[B, P]``; None unless it is `of_training`.
+            start: the clients at the received model.
+            delta: updates of the clients, ``[B, P]``; None unless `of_training` is true.
+            corrections: corrections that belong to the local objective, started for these clients.
         """

@@ -1,4 +1,4 @@
-"""Check options that hold a number for each client."""
+"""Check options that hold one number per client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from turnout.pieces.base.piece import Piece
 
 
 def check_shares(shares: tuple[float, ...] | None) -> None:
-    """Refuse shares of clients in the objective that are not positive or do not sum to 1; None is 1/N each."""
+    """Raise an error unless shares of clients in the objective are positive and sum to 1; None stands for 1/N each."""
     if shares is not None and (not shares or not min(shares) > 0 or not abs(sum(shares) - 1) <= 1e-6):
         raise refuse(
             "shares", given=shares, needed="a positive number for each client, which sum to 1", instead="None is 1/N"
@@ -17,14 +17,14 @@ def check_shares(shares: tuple[float, ...] | None) -> None:
 
 
 def check_lengths(piece: Piece, num_clients: int) -> None:
-    """Refuse options of a piece with numbers for another number of clients."""
+    """Raise an error if options of a piece hold numbers for another number of clients."""
     for name, values in _given(piece):
         if len(values) != num_clients:
             raise ConfigurationError(f"{name} has a number for {len(values)} clients, but there are {num_clients}")
 
 
 def refuse_new_clients(piece: Piece) -> None:
-    """Refuse clients who enrol during a run, if an option of a piece has no number for them."""
+    """Raise an error if an option of a piece has no number for clients that enrol during a run."""
     for name, values in _given(piece):
         raise ConfigurationError(
             f"{name} has a number for each of {len(values)} clients, and more have come: write {name}=None where clients may "
@@ -33,5 +33,5 @@ def refuse_new_clients(piece: Piece) -> None:
 
 
 def _given(piece: Piece) -> Iterator[tuple[str, tuple[float, ...]]]:
-    """Yield the options that hold a number for each client, by name."""
+    """Yield the names and values of options that hold one number per client."""
     yield from ((name, values) for name in piece.per_client if (values := getattr(piece, name)) is not None)

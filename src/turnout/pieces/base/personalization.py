@@ -16,20 +16,23 @@ from turnout.pieces.base.piece import Piece
 
 
 class Personalization(Piece, ABC):
-    """Parameters that clients keep for themselves: their row ``personal`` of client memory, which never leaves them."""
+    """Keep parameters on each client: the row ``personal`` of client memory, which never leaves the client."""
 
     slot: ClassVar[str] = "personal"
     family = Family("personalization", "personalizations", ("turnout.pieces.personalization",))
 
     outer_lr: float = 1.0
-    """Factor of the update of the row."""
+    """Step size of the update of the personal row."""
 
     adaptation_steps: int | tuple[int, ...] = 5
-    """Local steps of a client that never trained before it is evaluated; with several numbers, it is evaluated for each."""
+    """Local steps that a client takes before its evaluation if it never trained.
+
+    With several numbers, it is evaluated after each of them.
+    """
 
     @property
     def columns(self) -> tuple[Correction, ...]:
-        """Corrections of local steps, behind all others."""
+        """Corrections of local steps, after all other corrections."""
         return ()
 
     @abstractmethod
@@ -38,39 +41,45 @@ class Personalization(Piece, ABC):
 
     @abstractmethod
     def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
-        """Return the first row of every client, from the model's first parameters ``[P]``."""
+        """Return the initial personal row of every client, from the model's initial parameters ``[P]``."""
 
     @abstractmethod
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
-        """Return what each client trains and reports on, from what it received, ``[P_u]`` or ``[B, P_u]``, and its row."""
+        """Return the parameters that each client trains, from the received ones and its personal row.
+
+        The received parameters are ``[P_u]``, or ``[B, P_u]`` if clients received different models.
+        """
 
     @abstractmethod
     def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
-        """Return the model that each client uses, ``[B, P]``, from the shared parameters and its row."""
+        """Return the model that each client uses, ``[B, P]``, from the shared parameters and its personal row."""
 
     @abstractmethod
     def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-        """Return the model ``[P]`` that a client who never trained begins with."""
+        """Return the initial model ``[P]`` of a client that never trained."""
 
     @abstractmethod
     def split(
         self, report: Report, num_shared: int, start: torch.Tensor, row: torch.Tensor
     ) -> tuple[Report, torch.Tensor | None]:
-        """Return the report without anything personal, and the update of the row, if it is in the report.
+        """Return the report without personal parameters, and the update of the personal row, if the report contains it.
 
         Args:
-            report: of what `join` made.
-            num_shared: parameters that are shared.
-            start: what `join` made, ``[B, P]``, or ``[P]`` for all.
-            row: of each client before the task, ``[B, P_v]``.
+            report: report on the parameters that `join` returned.
+            num_shared: number of shared parameters, P_u.
+            start: parameters that `join` returned, ``[B, P]``, or ``[P]`` for all clients.
+            row: personal row of each client before the task, ``[B, P_v]``.
         """
 
     def beside(
         self, local: Local, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]
     ) -> torch.Tensor | None:
-        """Return the update of the row by training that the report does not depend on; leaves `memory` unchanged."""
+        """Return the update of the personal row by training that the report does not depend on.
+
+        `memory` must not be changed.
+        """
         return None
 
     @abstractmethod
     def adapting(self, local: Local, steps: int) -> Local:
-        """Return the rule by which a client that never trained fits its personal parameters in a number of steps."""
+        """Return the rule by which a client that never trained fits its personal parameters, in a number of steps."""

@@ -1,7 +1,7 @@
-"""The extra phases of an aggregation: what a round asks of clients after training, and both sides of the exchange.
+"""Protocols of the extra phases of an aggregation: messages between server and clients after training.
 
-An aggregation that declares `Aggregation.phases` also gives an `Attendance`, which a simulation is content with. Between
-machines a `ServerSide` and a `ClientSide` make and read the messages; whoever drives them turns tensors into bytes.
+An aggregation that declares `Aggregation.phases` provides an `Attendance`, which is all that a simulation needs.
+Between machines, a `ServerSide` and a `ClientSide` write and read the messages, and the driver serialises the tensors.
 """
 
 from __future__ import annotations
@@ -19,36 +19,39 @@ Form = dict[str, tuple[torch.dtype, tuple[int, ...]]]
 
 
 class Attendance(Protocol):
-    """Decide who takes part in the extra phases of one round, without any message."""
+    """Decide which clients take part in the extra phases of one round, without messages."""
 
     opens: bool
-    """True if the step has the sum of the round, once the last phase was gathered."""
+    """True if the step has the sum of the round after the last phase."""
 
     def ask(self, phase: str, clients: Sequence[int]) -> list[int]:
-        """Return whom to ask for a phase, of the clients who completed the phase before; nobody where too few are left."""
+        """Return the clients to ask for a phase, from those that completed the phase before.
+
+        The list is empty if too few are left.
+        """
         ...
 
     def gathered(self, phase: str, clients: Sequence[int]) -> None:
-        """Note who completed a phase."""
+        """Record the clients that completed a phase."""
         ...
 
     def used(self) -> Sequence[int]:
-        """Return the clients whose updates are in the step; nobody where the sum cannot be opened."""
+        """Return the clients whose updates are in the step; empty if the sum cannot be opened."""
         ...
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what it carries, as arrays."""
+        """Return the state as arrays, by name."""
         ...
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Restore what `state` returned."""
+        """Restore the state that `state` returned."""
 
 
 class Messages(Protocol):
     """The messages of one round that a server has received, by phase and client."""
 
     def report(self, client: int) -> Report:
-        """Return what a client reported of its training, without its update."""
+        """Return the report of a client's training without its update."""
         ...
 
     def tensors(self, phase: str, client: int) -> State:
@@ -64,14 +67,14 @@ class ServerSide(Protocol):
     """The server's side of the extra phases of one round."""
 
     def inputs(self, phase: str, clients: Sequence[int]) -> dict[int, State]:
-        """Return the inputs of clients' tasks in a phase, ``[1, ...]`` by name."""
+        """Return the inputs of clients' tasks in a phase, ``[1, ...]`` by name, for each client."""
         ...
 
     def gathered(self, phase: str, clients: Sequence[int]) -> tuple[list[int], dict[int, str]]:
-        """Read the messages of a phase that is over.
+        """Read the messages of a completed phase.
 
         Returns:
-            The clients that are left out of the sum, and those that broke the protocol, with how.
+            The clients that are excluded from the sum, and the reason for each client that violated the protocol.
         """
         ...
 
@@ -79,26 +82,26 @@ class ServerSide(Protocol):
         """Compute the sum of the round.
 
         Args:
-            clients: who completed the last phase.
+            clients: clients that completed the last phase.
 
         Returns:
-            The reports of the clients in the sum, with the sum in place of their updates; None where there is no sum. Then
-            the clients that broke the protocol, with how, and why there is no sum.
+            The reports of the clients in the sum, with the sum in place of their updates, or None without a sum; the
+            reason for each client that violated the protocol; and the reason why there is no sum.
         """
         ...
 
 
 class ClientSide(Protocol):
-    """One client's side of the extra phases, round after round."""
+    """The client's side of the extra phases, over all rounds."""
 
     def announce(self, client: int, version: int, report: Report, memory: State) -> State | None:
-        """Return what is sent of an update that stays here, ``[1, ...]`` by name; None where the update is not finite.
+        """Return the tensors to send in place of an update, ``[1, ...]`` by name; None if the update is not finite.
 
         Args:
-            client: whose update it is.
-            version: of the round.
-            report: the update and its numbers, of one client.
-            memory: what the client remembers once the update is sent.
+            client: number of the client.
+            version: version of the round.
+            report: report of the client, with the update.
+            memory: memory of the client after the update is sent.
         """
         ...
 
@@ -106,18 +109,18 @@ class ClientSide(Protocol):
         """Do a later phase of the same round.
 
         Args:
-            phase: which one.
-            version: of the round.
-            inputs: the inputs of the task, by name.
-            memory: what the client remembers now.
+            phase: name of the phase.
+            version: version of the round.
+            inputs: inputs of the task, by name.
+            memory: present memory of the client.
 
         Returns:
-            The tensors to send and what is remembered then; None where the client drops out.
+            The tensors to send and the new memory; None if the client drops out.
         """
         ...
 
     def drop_out(self, reason: str) -> None:
-        """Give the round up."""
+        """Leave the round, for a given reason."""
 
 
 Shapes = Mapping[str, tuple[int, ...]]

@@ -1,4 +1,4 @@
-"""Base class of all pieces, and the view they have of their algorithm."""
+"""Base class of all pieces, and the view of an algorithm that pieces have."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Slots(Protocol):
 
     @property
     def weighting(self) -> tuple[Any, ...]:
-        """The chain of weightings."""
+        """Weightings, chained in this order."""
         ...
 
     @property
@@ -62,27 +62,31 @@ class Slots(Protocol):
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """Names of vectors that every client remembers and whose mean over all clients the server knows."""
+        """Names of vectors in the memory of every client whose mean over all clients the server maintains."""
         ...
 
 
 class Piece(Registered):
-    """Something that fits into a slot: a frozen dataclass of plain options."""
+    """Fill a slot of an algorithm. A piece is a frozen dataclass of plain options."""
 
     slot: ClassVar[str]
 
     needs_rounds: ClassVar[str | None] = None
-    """Why this piece needs synchronous rounds, in which all reports of a step are of one version; None where it does not.
+    """The reason why this piece needs synchronous rounds; None if it does not.
 
-    A pace without rounds is refused with this reason, in which ``{piece}`` and ``{pace}`` stand for the two classes; without
-    them the message begins with the name of the piece."""
+    In a synchronous round, all reports of a step have the same version. A pace without rounds is refused with this
+    reason. In it, ``{piece}`` and ``{pace}`` stand for the names of the two classes; without them, the message begins
+    with the name of the piece.
+    """
 
     needs_simulation: ClassVar[str | None] = None
-    """Why this piece means nothing between real machines; None where it does."""
+    """The reason why this piece cannot be used between real machines; None if it can."""
 
     per_client: ClassVar[tuple[str, ...]] = ()
-    """Names of options that hold a number for each client, or None: numbers for another number of clients are refused, and
-    clients who enrol during a run."""
+    """Names of options that hold one number per client, or None.
+
+    Numbers for another number of clients are refused, and so are clients that enrol during a run.
+    """
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse an algorithm in which this piece means nothing, with the mathematical reason."""
+        """Raise an error, with the mathematical reason, if the piece cannot be used in this algorithm."""

@@ -1,4 +1,4 @@
-"""Undo a server step: copy what it changes in place, at the cost of its cohort where pieces declare which rows that is."""
+"""Undo a server step, from copies of the rows that its pieces change in place."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from turnout.pieces.base.algorithm import Algorithm
 
 
 class Rollback:
-    """Copies of rows of the server's state, made before a step.
+    """Copies of rows of the server's state from before a step.
+
+    If pieces declare the rows that they change, the cost depends on the cohort and not on the population.
 
     Args:
-        rows: of each: the tensor, the index of its rows (or ``...``), and what they hold.
+        rows: tuples of a tensor, the index of its copied rows (``...`` for all), and the copies.
     """
 
     def __init__(self, rows: list[tuple[torch.Tensor, Any, torch.Tensor]]) -> None:
@@ -25,10 +27,10 @@ class Rollback:
 
     @classmethod
     def of(cls, algorithm: Algorithm, state: ServerState, reports: Report) -> Rollback:
-        """Copy what the step with these reports may change.
+        """Copy everything that the step with these reports may change.
 
-        The whole state of a piece is copied unless the piece declares which rows it changes. A declaration of a base class
-        does not hold for a subclass that overrides `apply`, which may change other rows.
+        The whole state of a piece is copied unless the piece declares the rows that it changes. The declaration of a
+        base class does not count for a subclass that overrides `apply`, which may change other rows.
         """
         rows = []
         for slot, piece in algorithm.pieces().items():
@@ -45,14 +47,17 @@ class Rollback:
         return cls(rows)
 
     def __call__(self) -> None:
-        """Restore the rows."""
+        """Restore the copied rows."""
         for tensor, index, rows in self._rows:
             tensor[index] = rows
 
 
 @cache
 def _declares_rows(kind: type[Stateful]) -> bool:
-    """Return whether a declaration of changed rows is at least as derived as `apply`; `Stateful`'s own holds for any."""
+    """Return whether the changed rows are declared in the class that defines `apply`, or in a subclass.
+
+    The declarations of `Stateful` itself count for every class.
+    """
     names = ("apply", "mutated_rows", "client_rows")
     apply, *says = (next(c for c in kind.__mro__ if name in c.__dict__) for name in names)
     declared = [c for c in says if c is not Stateful]

@@ -18,7 +18,7 @@ from turnout.pieces.base.stateful import Stateful
 
 
 class Selection(Piece, ABC):
-    """Choose the cohort of a round, and the clients that only measure before it begins."""
+    """Select the cohort of a round, and the clients that only measure before it."""
 
     slot: ClassVar[str] = "selection"
     family = Family("selection", "selections", ("turnout.pieces.selection",))
@@ -29,31 +29,31 @@ class Selection(Piece, ABC):
     )
 
     measurements: ClassVar[tuple[Measurement, ...]] = ()
-    """Measurements that clients are asked for before the cohort is chosen."""
+    """Measurements that clients take before the cohort is selected."""
 
     needs: ClassVar[tuple[str, ...]] = ()
     """Names that it reads in ``report.seen`` of past steps."""
 
     @property
     def reads_data(self) -> bool:
-        """True if the choice goes by what clients measure on their data, before it or in past steps."""
+        """True if the selection depends on measurements of the clients' data, in this round or in past steps."""
         return bool(self.measurements or self.needs)
 
     repeats: ClassVar[bool] = False
-    """True if a client may be in a cohort twice, and counts twice then."""
+    """True if a client may be in a cohort twice; it then counts twice."""
 
     takes_all: ClassVar[bool] = False
-    """True if the cohort is all available clients, so that the rate of participation is that of availability."""
+    """True if the cohort consists of all available clients, so that participation rates are availability rates."""
 
     def check(self, num_clients: int) -> None:
-        """Refuse a federation that this selection cannot serve; by default, one of another size than its options are for."""
+        """Raise an error if this selection, by default its options per client, does not fit the number of clients."""
         check_lengths(self, num_clients)
 
     def enlarged(self, factor: float) -> Selection:
         """Return the selection of cohorts that are larger by `factor`, > 1 (``Rounds(over_selection=...)``).
 
         Raises:
-            ConfigurationError: unless a selection defines it, because a larger cohort may change what the selection is.
+            ConfigurationError: by default, because a larger cohort may change the meaning of a selection.
         """
         raise ConfigurationError(
             f"over_selection: {type(self).__name__} cannot be enlarged without changing what it is: write "
@@ -61,25 +61,28 @@ class Selection(Piece, ABC):
         )
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
-        """Return the clients that are asked for `measurements` before the cohort is chosen, ascending, int64."""
+        """Return the clients that take `measurements` before the cohort is selected, int64, ascending."""
         return np.empty(0, dtype=np.int64)
 
     @abstractmethod
     def select(self, candidates: Candidates) -> np.ndarray:
-        """Return the cohort: ascending client numbers, int64 ``[B]``; a client that is in it twice counts twice."""
+        """Return the cohort: client numbers, int64 ``[B]``, ascending. A client that is in it twice counts twice."""
 
 
 class RecordingSelection(Selection, Stateful):
-    """Base class of selections by past participation. The state after the last step is ``candidates.record``."""
+    """Base class of selections that depend on past participation.
+
+    ``candidates.record`` is the state after the last step.
+    """
 
     @abstractmethod
     def apply(self, report: Report, version: int, state: State) -> State:
-        """Return the state after the step from a version, in which these reports were used. Called where there are any.
+        """Return the state after the step from a version with these reports. It is called only if there are reports.
 
-        As a weighting, it may change rows of tensors with one row a client in place.
+        Rows of state tensors that have one row per client may be changed in place, as by `Weighting.apply`.
         """
 
 
 def enlarged_size(cohort_size: int, factor: float) -> int:
-    """Return how many clients to ask so that `cohort_size` are enough: the product, rounded up."""
+    """Return the number of clients to ask so that `cohort_size` report in time: the product, rounded up."""
     return math.ceil(cohort_size * factor - 1e-9)

@@ -13,13 +13,13 @@ from turnout.pieces.base import Local
 
 
 def tuned(rule: Local, task: Task, clients: Clients, purpose: str) -> Task:
-    """Return the task with a model for each of B clients, ``[B, P]``: what it holds, after the local steps of `rule`.
+    """Return the task with a model for each of B clients, ``[B, P]``, fine-tuned by local steps.
 
     Args:
-        rule: steps that need no memory, see `Local.alone` and `Local.tuning`.
-        task: the models to start from.
-        clients: who takes the steps.
-        purpose: what for; steps for different purposes have different minibatches, in none of which anyone trains.
+        rule: local steps that need no memory (see `Local.alone` and `Local.tuning`).
+        task: the task, with the models to start from.
+        clients: the clients that take the steps.
+        purpose: name of the stream of minibatches, which differs from those of training and of other purposes.
     """
     memory = {
         name: torch.zeros((len(clients), *shape), dtype=dtype)

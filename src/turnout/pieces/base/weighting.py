@@ -19,86 +19,96 @@ Weights = torch.Tensor
 
 
 Whose = Literal["none", "own", "others"]
-"""Whose participation changes what a piece does with a client's report: nobody's, the client's own, or that of others, too,
-by a count of reports or by a state that clients share. Where the server draws clients at random, who was drawn is private."""
+"""The clients whose participation affects how a piece treats a client's report.
+
+``"none"``: no client's; ``"own"``: the client's own; ``"others"``: also that of other clients, through the number of
+reports or a state that clients share. If the server samples clients at random, the sample is private.
+"""
 
 
 class Weighting(Stateful):
-    """Changes the weights of the reports; chained, and ended by exactly one `Normaliser`."""
+    """Change the weights of the reports. Weightings are chained, and a chain ends in exactly one `Normaliser`."""
 
     slot: ClassVar[str] = "weighting"
     family = Family("weighting", "weightings", ("turnout.pieces.weighting",))
 
     reads: ClassVar[Literal["timing", "own", "others"]] = "others"
-    """Of whose data a weight tells something: nobody's, for it depends on who took part when alone; the client's own; or
-    those of others, too. Differential privacy bounds the first two."""
+    """The data that a weight depends on.
+
+    ``"timing"``: no data, only the timing of participation; ``"own"``: the client's own data; ``"others"``: also the
+    data of other clients. Differential privacy bounds the first two.
+    """
 
     participation: ClassVar[Whose] = "others"
     """The clients whose participation changes a weight, in this round or in earlier ones."""
 
     of_staleness: ClassVar[bool] = False
-    """True if its factor follows from how stale a report is alone, so that all reports of one version have the same."""
+    """True if its factor depends only on the staleness of a report, and so is the same for one version."""
 
     needs: ClassVar[tuple[str, ...]] = ()
-    """What it reads in ``report.seen``, by name."""
+    """Names that it reads in ``report.seen``."""
 
     undoes_participation: ClassVar[bool] = False
-    """True if it weighs a client by the inverse of how often it takes part. A chain has at most one of these."""
+    """True if it weights a client by the inverse of its participation rate. A chain has at most one such weighting."""
 
     reads_steps: ClassVar[bool] = False
-    """True if it reads ``report.num_steps``, which foreign clients need not say."""
+    """True if it reads ``report.num_steps``, which clients in other languages need not report."""
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
-        """Return new weights ``[B]`` and the state afterwards: the weights times `factors`, unless a piece says otherwise.
+        """Return the new weights ``[B]`` and the new state; by default, the weights times `factors`.
 
-        Tensors with one entry a client may be changed in place: copying them would cost the whole population. `client_rows`
-        should say which; what it does not name is to be left as it is. If reports turn out to hold NaN or infinity, the
-        state is put back and this is called again without them, so it remembers nothing elsewhere.
+        Tensors with one entry per client may be changed in place, because copying them would cost as much as the
+        population. Rows changed in place should be declared in `client_rows`; other rows must not change. If reports
+        turn out to hold NaN or infinity, the state is restored and the method is called again without them, so it must
+        store nothing elsewhere.
         """
         factors = check_weights(self, self.factors(report, version, state, federation), len(report))
         return weights * to_device(factors, weights.device), state
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """Return what `apply` multiplies each weight by, up to one number for all reports of a step, float64 ``[B]``.
+        """Return the factor of each weight, float64 ``[B]``, up to a common factor of all reports of a step.
 
-        A piece defines this where it can tell without the other reports of the step. If all pieces of a chain do, updates
-        are summed as they come in, and are never held all at once. It is asked before `apply`, of a few reports at a
-        time, of which it may read scalars alone, and changes no state.
+        Define it for a weighting that does not need the other reports of the step. If all weightings of a chain define
+        it, updates are summed as they arrive and are never held together. It is called before `apply`, on a few reports
+        at a time; it may read only their scalars, and must not change the state.
         """
-        raise NotImplementedError  # which `Algorithm` refuses
+        raise NotImplementedError  # `Algorithm` refuses a weighting that defines neither method
 
 
 class Normaliser(Weighting):
-    """The visible last link of a weighting chain: it says what the weights are divided by."""
+    """End a chain of weightings by dividing the weights. The papers differ in the divisor."""
 
 
 class InformsClients(ABC):
-    """A weighting that tells clients something of its state with their task."""
+    """A weighting that sends clients a part of its state with their task."""
 
     informs: ClassVar[str] = (
         "{piece} tells clients what depends on all reports so far, and with {pace} some of those are still under way when a "
         "task is given"
     )
-    """Why such a weighting needs rounds."""
+    """The reason why such a weighting needs rounds."""
 
     @abstractmethod
     def per_client_inputs(self, clients: np.ndarray, state: State, federation: Federation) -> State:
-        """Return what each of `clients` (int64 ``[B]``) is told, and it alone: ``[B]`` by name."""
+        """Return the inputs of the tasks of `clients` (int64 ``[B]``), ``[B]`` by name.
+
+        Each client receives only its own.
+        """
 
 
 class KnownInAdvance(ABC):
-    """A weighting that knows before a round what every client would weigh in it, for the table of clients."""
+    """A weighting that knows the weights of all clients before a round, for the table of clients."""
 
     @abstractmethod
     def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
-        """Return the factor of every client's weight in the round to come, ``[N]``."""
+        """Return the factor of every client's weight in the next round, ``[N]``."""
 
 
 def check_weights(piece: Weighting, weights: Weights, num_reports: int) -> Weights:
-    """Return what a piece made of reports, one number for each of them.
+    """Return the weights that a piece computed, one for each report.
 
     Raises:
-        ConfigurationError: for anything but a tensor, and for any other shape, naming the piece.
+        ConfigurationError: if they are not a tensor of that shape; the message names the piece.
     """
     if not isinstance(weights, torch.Tensor):
         raise ConfigurationError(
