@@ -228,7 +228,7 @@ REFUSED = {
     "amplified_scaffold": "clients correct their steps by the server's mean",
     "fedlaavg": "LongestAbsent chooses the cohort of a round",
     "f3ast": "LeastServed chooses the cohort of a round",
-    "fedawe": "has them go on from the one that they kept",
+    "fedawe": "they continue from the one that they kept",
     "mw_fed": "tells clients what depends on all reports so far",
     "folb_two_set": "measures before it chooses",
     "fednu": "measures before it chooses",

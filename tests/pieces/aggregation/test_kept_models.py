@@ -22,8 +22,8 @@ COMING = Population(Bernoulli(mean=0.4))
 @pytest.mark.parametrize(
     ("piece", "message"),
     [
-        (GradientNorm(), "losses and gradients at different models do not compare"),
-        (Scaffold(), r"keep \(control\), which is about one model"),
+        (GradientNorm(), "losses and gradients at different models are not comparable"),
+        (Scaffold(), r"their memory \(control\), which requires one model"),
         (WithReplacement(4), "WithReplacement draws a client twice"),
     ],
 )
@@ -33,12 +33,12 @@ def test_pieces_that_need_one_model_per_cohort_are_refused(piece, message):
 
 
 def test_buffered_pace_is_refused():
-    with pytest.raises(ConfigurationError, match="KeptModels has them go on from the one that they kept"):
+    with pytest.raises(ConfigurationError, match="with KeptModels they continue from the one that they kept"):
         Experiment(DATA, models.Logistic(), fedawe(), Population(speed=Speed()), Buffered(2))
 
 
 def test_deployment_is_refused():
-    with pytest.raises(ConfigurationError, match="KeptModels: clients go on from models that they keep"):
+    with pytest.raises(ConfigurationError, match="KeptModels: clients continue from models that they keep"):
         ServedExperiment.of(Experiment(DATA, models.Logistic(), fedawe()))
 
 

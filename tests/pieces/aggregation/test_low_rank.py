@@ -222,11 +222,11 @@ NONE = "FedexLora averages products of low-rank factors, and the model has no ad
         (lambda: start(adapted(10, 6), ALGORITHMS["fedex_lora"](also=(Personal("*lora_B*"),))), NONE),
         (lambda: start(Beside()), "the model holds lora_A and lora_B itself"),
         (lambda: start(nn.Sequential(Transposed(10, 6, 2))), "a Transposed has lora_B of 6 rows and 4 outputs"),
-        (lambda: start(adapted(10, 6), pace=Buffered(buffer_size=2)), "began as the same ones, and with Buffered"),
+        (lambda: start(adapted(10, 6), pace=Buffered(buffer_size=2)), "start from the same version, and with Buffered"),
         (lambda: compose(Flora(), ServerSgd(0.5)), "Flora determines the model after the step, and ServerSgd"),
         (
             lambda: compose(FlexLora(), Scaffold()),
-            "FlexLora replaces the factors in every step, and clients keep control",
+            "FlexLora replaces the factors in every step, and clients keep memory of the old ones .control",
         ),
         (lambda: compose(RaFlora(), AdamW(keep_state=True)), "RaFlora replaces the factors .* keep_state=False"),
         (lambda: TruncatedRank(()), r"ranks: got \(\), needed whole numbers from 1 on"),

@@ -1,4 +1,4 @@
-"""Average products of factors, and truncate the average to the adapter's rank (FlexLoRA)."""
+"""Average the products of adapters' factors, and truncate the average to the rank of the adapter (FlexLoRA)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from turnout.pieces.base import Weights
 
 @dataclass(frozen=True)
 class FlexLora(LowRank, name="flexlora"):
-    """Average the products, and take the factors of the average from its singular value decomposition.
+    """Average the products of adapters' factors, and factorise the average by a truncated SVD (FlexLoRA).
 
-    For an adapter of rank r (for weights w that sum to 1)::
+    A layer has the weights ``W + s B A``: W is frozen, ``[m, k]``, B ``[m, r]`` and A ``[r, k]`` are the factors of its
+    adapter of rank r, and s is the scaling. For client weights w_i that sum to 1, with the r largest singular values of
+    the average::
 
-        U S V' = sum_i w_i B_i A_i        B <- U_r S_r        A <- V_r'
+        U S V' = sum_i w_i B_i A_i
+        B <- U_r S_r
+        A <- V_r'
 
-    which is exact where the average has rank r or less, and the nearest matrix of rank r otherwise. A client of a smaller
-    rank q takes the first q columns of B and rows of A, which is the nearest matrix of rank q.
+    The result is exact if the average has rank r or less, and the nearest matrix of rank r otherwise. A client of a
+    smaller rank q receives the first q columns of B and rows of A, whose product is the nearest matrix of rank q.
 
     Example:
-        The average of the products 1 and 9 is 5, which the factors make up:
+        The products 1 and 9 have the mean 5, which is the product of the new factors:
 
         >>> import torch
         >>> factors, one = torch.tensor([[[1.0]], [[3.0]]]), torch.ones(1, 1)
@@ -30,8 +34,8 @@ class FlexLora(LowRank, name="flexlora"):
         >>> FlexLora().merge(torch.tensor([0.5, 0.5]), both)
         Merged(up=tensor([[5.]]), down=tensor([[1.]]), product=None)
 
-    Reference: Bai et al., "Federated fine-tuning of large language models under heterogeneous tasks and client resources",
-    NeurIPS 2024 (arXiv 2402.11505).
+    Reference: Bai et al., "Federated fine-tuning of large language models under heterogeneous tasks and client
+    resources", NeurIPS 2024 (arXiv 2402.11505).
     """
 
     new_factors = True
@@ -42,18 +46,19 @@ class FlexLora(LowRank, name="flexlora"):
 
 
 def truncated(up: torch.Tensor, down: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ``U S`` ``[m, r]`` and ``V'`` ``[r, k]`` of the r largest singular values of ``up @ down``.
+    """Return ``U S`` ``[m, r]`` and ``V'`` ``[r, k]`` for the r largest singular values of ``up @ down``.
 
-    Signs are such that the largest entry of each row of ``V'`` is positive. What is beyond ``min(m, k)`` is zero.
+    The largest entry of each row of V' is positive. Columns and rows beyond ``min(m, k)`` are zero. If a factor is not
+    finite, the result is NaN.
 
     Args:
-        up: ``[m, q]``.
-        down: ``[q, k]``.
-        rank: r.
+        up: the left factor, ``[m, q]``.
+        down: the right factor, ``[q, k]``.
+        rank: the number of singular values, r.
     """
-    if not (up.isfinite().all() and down.isfinite().all()):  # of updates that overflow, which the server step drops
+    if not (up.isfinite().all() and down.isfinite().all()):  # updates that overflow, which the server step drops
         return up.new_full((len(up), rank), torch.nan), down.new_full((rank, down.shape[1]), torch.nan)
-    if up.shape[1] < min(up.shape[0], down.shape[1]):  # the decomposition of a [q, q] matrix
+    if up.shape[1] < min(up.shape[0], down.shape[1]):  # decompose a [q, q] matrix only
         (left, middle), (right, other) = torch.linalg.qr(up), torch.linalg.qr(down.T)
         u, s, v = torch.linalg.svd(middle @ other.T)
         u, v = left @ u, v @ right.T

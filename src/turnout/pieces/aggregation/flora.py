@@ -1,4 +1,4 @@
-"""Merge clients' stacked adapters into the frozen weights, and begin every round with new ones (FLoRA)."""
+"""Merge the stacked adapters of clients into the frozen weights in every round (FLoRA)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ from turnout.pieces.base import Weights
 
 @dataclass(frozen=True)
 class Flora(LowRank, name="flora"):
-    """Merge the stacked adapters of a round into the frozen weights, and begin the next round with new ones.
+    """Merge the stacked adapters of a round into the frozen weights, and begin the next round with new ones (FLoRA).
 
-    Of an adapter ``W + R + s B A``, where R is zero at first::
+    A layer has the weights ``W + R + s B A``: W is frozen, ``[m, k]``, B ``[m, r]`` and A ``[r, k]`` are the factors of
+    its adapter, s is the scaling, and R is the sum of merged adapters, zero at first. For client weights w_i that sum
+    to 1::
 
-        [w_1 B_1, w_2 B_2, ...] [A_1; A_2; ...] = sum_i w_i B_i A_i        R <- R + s sum_i w_i B_i A_i        B <- 0
+        R <- R + s sum_i w_i B_i A_i
+        B <- 0
 
-    and A is drawn anew, uniform on ``(-1/sqrt(k), 1/sqrt(k))`` as `peft` has it, by (seed, version). Stacked factors of
-    any ranks go together. The authors' code weighs A and leaves B as it is, which is the same product. The paper sends
-    the stack, of rank ``sum_i r_i``, to all clients in every round; clients that were absent lack earlier ones, so R is
-    sent whole here, m k numbers a layer.
+    and A is drawn anew, uniform on ``(-1/sqrt(k), 1/sqrt(k))`` as in `peft`, as a function of (seed, version). The sum
+    is the product of the stacked factors ``[w_1 B_1, w_2 B_2, ...]`` and ``[A_1; A_2; ...]``, which may have different
+    ranks. The authors' code multiplies A by the weights and not B, which has the same product.
+
+    The paper sends the stack, of rank ``sum_i r_i``, to all clients in every round. Absent clients lack earlier ones,
+    so R is sent whole here, m k numbers for each layer.
 
     Example:
-        The average of the products 1 and 9 goes into the layer, and B begins at zero:
+        The products 1 and 9 have the mean 5, which is merged into the layer, and B begins at zero:
 
         >>> import torch
         >>> factors, one = torch.tensor([[[1.0]], [[3.0]]]), torch.ones(1, 1)
@@ -34,8 +39,8 @@ class Flora(LowRank, name="flora"):
         >>> Flora().merge(torch.tensor([0.5, 0.5]), both)
         Merged(up=tensor([[0.]]), down=tensor([[-0.3237]], dtype=torch.float64), product=tensor([[5.]]))
 
-    Reference: Wang et al., "FLoRA: federated fine-tuning large language models with heterogeneous low-rank adaptations",
-    NeurIPS 2024 (arXiv 2409.05976).
+    Reference: Wang et al., "FLoRA: federated fine-tuning large language models with heterogeneous low-rank
+    adaptations", NeurIPS 2024 (arXiv 2409.05976).
     """
 
     moves_base = True

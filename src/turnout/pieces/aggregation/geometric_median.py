@@ -1,4 +1,4 @@
-"""The geometric median, by Weiszfeld's algorithm, smoothed."""
+"""Estimate the mean by the geometric median, computed by Weiszfeld's smoothed algorithm (RFA)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,25 @@ from turnout.pieces.aggregation.robust import Combination
 
 @dataclass(frozen=True)
 class GeometricMedian(Combination, name="geometric_median"):
-    """Come near to the point with the least sum of distances to all vectors (RFA): ``z <- sum_b c_b v_b / sum_b c_b``.
+    """Approximate the geometric median, the point with the least sum of distances to all vectors (RFA, Algorithm 2).
 
-    ``c_b = 1 / max(nu, ||z - v_b||)``, beginning at z = 0, an update that changes nothing. It tolerates f < n/2, whatever
-    `fraction` says, which only `mixing` reads.
+    For the vectors v_b of a step (see `Robust`), each iteration of Weiszfeld's algorithm moves the estimate z, 0 at
+    first, which is an update that changes nothing::
+
+        c_b = 1 / max(nu, ||z - v_b||)
+        z <- sum_b c_b v_b / sum_b c_b
+
+    The rule tolerates f < n/2 Byzantine vectors of n, whatever `fraction` is; only `mixing` reads that option.
 
     Args:
-        iterations: how often z is moved; the paper finds 3 enough.
-        smoothing: nu.
+        iterations: number of iterations, >= 1; according to the paper 3 are sufficient.
+        smoothing: lower bound nu of distances, > 0, in units of an update.
+
+    The other options are those of `Robust`.
 
     Example:
+        An outlier does not move the estimate:
+
         >>> from turnout.pieces.base.trial import aggregate, report
         >>> aggregate(GeometricMedian(), report([[1.0], [1.1], [1000.0]]))
         [[1.1]]
@@ -38,7 +47,7 @@ class GeometricMedian(Combination, name="geometric_median"):
         positive("smoothing", self.smoothing)
 
     def coefficients(self, products: torch.Tensor, byzantine: int) -> torch.Tensor:
-        """Return the shares of the vectors in z."""
+        """Return the coefficients of the vectors in z, which sum to 1."""
         share = products.new_zeros(len(products))
         for _ in range(self.iterations):
             along = products @ share

@@ -1,4 +1,4 @@
-"""Have absent clients keep their model and continue from it (FedAWE's implicit gossiping)."""
+"""Let clients continue from their own last models (implicit gossiping of FedAWE)."""
 
 from __future__ import annotations
 
@@ -14,40 +14,43 @@ from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 
 @dataclass(frozen=True)
 class KeptModels(Aggregation, name="kept_models"):
-    """``x <- (1/B) sum_b x_b + sum_b w_b Delta_b``, and those who took part keep the new x as their x_b.
+    """Let each client continue from the model of its last participation, and average the clients' models (FedAWE).
 
-    Client b trains from x_b, which is the first model until it takes part. The model that is evaluated is x. Where all
-    clients take part in every round and `max_norm` is None, it is `WeightedSum`.
+    x_b is the model from which client b trains: the initial model at first, then the model x after the last round in
+    which it participated. For the B participants of a round, with updates Delta_b and weights w_b::
 
-    In a simulation the server's side holds each version that some client keeps, at most N models; between machines the
-    clients would.
+        x <- (1/B) sum_b x_b + sum_b w_b Delta_b
 
-    Attributes:
-        max_norm: the largest norm of ``sum_b w_b Delta_b``, which is scaled down to it; None is no limit. The paper has none;
-            the authors' code has 0.5 times the global step size.
+    x is the model that is evaluated. If all clients participate in every round and `max_norm` is None, the rule equals
+    `WeightedSum`. In a simulation, the server stores each version from which a client may continue, at most N models;
+    between machines the clients would store them.
+
+    Args:
+        max_norm: maximum Euclidean norm of ``sum_b w_b Delta_b``, > 0; a longer sum is scaled down to it. None is no
+            limit, as in the paper; the authors' code has 0.5 times the global step size.
 
     Raises:
-        ConfigurationError: for a norm that is not > 0, and where clients measure at the present model, correct their steps
-            by what the server knows of all, or are drawn several times in a round.
+        ConfigurationError: for a norm that is not > 0, and for algorithms in which clients measure losses or gradients,
+            correct their steps by the server's mean of client memory, or are drawn several times in a round.
 
     Example:
+        The mean of the updates is 2, which is scaled down to 1:
+
         >>> from turnout.pieces.base.trial import aggregate, report
         >>> aggregate(KeptModels(max_norm=1.0), report([[1.0], [3.0]]))
         [[1.0]]
 
-    Reference: Xiang et al., "Efficient federated learning against heterogeneous and non-stationary client unavailability",
-    NeurIPS 2024.
+    Reference: Xiang et al., "Efficient federated learning against heterogeneous and non-stationary client
+    unavailability", NeurIPS 2024.
     """
 
     of_models = True
     only_sums = True
     continues = True
 
-    needs_rounds = (
-        "{pace} gives clients the model of the moment, and {piece} has them go on from the one that they kept"
-    )
+    needs_rounds = "{pace} sends clients the present model, and with {piece} they continue from the one that they kept"
 
-    needs_simulation = "clients go on from models that they keep, and what a client gets with a task is the present one"
+    needs_simulation = "clients continue from models that they keep, and a task contains the present model"
 
     max_norm: float | None = None
 
@@ -56,21 +59,22 @@ class KeptModels(Aggregation, name="kept_models"):
             positive("max_norm", self.max_norm)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse pieces that need one model for a whole cohort."""
+        """Raise an error for pieces that require one model for the whole cohort."""
         if algorithm.measurements or algorithm.selection.measurements:
             raise ConfigurationError(
-                "KeptModels has every client go on from a model of its own, and losses and gradients at different models do "
-                "not compare: leave out what is measured"
+                "with KeptModels every client continues from a model of its own, and losses and gradients at different "
+                "models are not comparable: leave the measurements out"
             )
         if algorithm.keeps:
             raise ConfigurationError(
-                f"clients correct their steps by the server's mean of what they keep ({', '.join(algorithm.keeps)}), which "
-                "is about one model, and KeptModels has every client go on from one of its own: leave the correction out"
+                f"clients correct their steps by the server's mean of their memory ({', '.join(algorithm.keeps)}), which "
+                "requires one model for all, and with KeptModels every client continues from its own: leave the "
+                "correction out"
             )
         if algorithm.selection.repeats:
             raise ConfigurationError(
-                f"{type(algorithm.selection).__name__} draws a client twice, but of the model that it goes on from "
-                "it has one: write Uniform(10)"
+                f"{type(algorithm.selection).__name__} draws a client twice, and a client keeps only one model: "
+                "write Uniform(10)"
             )
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:

@@ -1,4 +1,4 @@
-"""Krum and Multi-Krum: the vectors with the nearest neighbours."""
+"""Select the vectors that are nearest to their neighbours (Krum, Multi-Krum)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from turnout.pieces.aggregation.robust import Combination
 
 @dataclass(frozen=True)
 class Krum(Combination, name="krum"):
-    """Take the vector with the least sum of squared distances to the n - f - 2 vectors nearest to it.
+    """Select the vector with the least sum of squared distances to its nearest n - f - 2 neighbours (Krum).
 
-    The guarantee is for ``n > 2 f + 2``. Of vectors that tie, as two alone do, the mean is taken, so that names do not
-    decide; where n - f - 2 is less than 1, one neighbour is looked at.
+    n is the number of vectors of a step and f the maximum number of Byzantine ones (see `Robust`). The guarantee
+    requires ``n > 2 f + 2``. If n - f - 2 is less than 1, one neighbour is used. If several vectors tie, as two vectors
+    without others do, the result is their mean, so that it does not depend on the order of clients.
+
+    The options are those of `Robust`.
 
     Example:
         >>> from turnout.pieces.base.trial import aggregate, report
@@ -27,7 +30,7 @@ class Krum(Combination, name="krum"):
     """
 
     def coefficients(self, products: torch.Tensor, byzantine: int) -> torch.Tensor:
-        """Return 1 for the one vector."""
+        """Return 1 for the selected vector, shared equally between vectors that tie."""
         best = scores(products, byzantine)
         tied = (best <= best.min() * (1 + 1e-12)).double()
         return tied / tied.sum()
@@ -35,10 +38,14 @@ class Krum(Combination, name="krum"):
 
 @dataclass(frozen=True)
 class MultiKrum(Combination, name="multi_krum"):
-    """Take the mean of the m vectors with the least sums of squared distances to n - f - 2 neighbours.
+    """Average the m vectors with the least sums of squared distances to their nearest n - f - 2 neighbours (Multi-Krum).
+
+    n is the number of vectors of a step and f the maximum number of Byzantine ones (see `Robust`).
 
     Args:
-        selected: how many (m), at most n; None is n - f.
+        selected: number of vectors in the mean (m), >= 1, limited to n; None is n - f.
+
+    The other options are those of `Robust`.
 
     Example:
         >>> from turnout.pieces.base.trial import aggregate, report
@@ -57,7 +64,7 @@ class MultiKrum(Combination, name="multi_krum"):
             count("selected", self.selected)
 
     def coefficients(self, products: torch.Tensor, byzantine: int) -> torch.Tensor:
-        """Return 1/m for each of the m."""
+        """Return 1/m for each of the m selected vectors."""
         n = len(products)
         m = min(n, n - byzantine if self.selected is None else self.selected)
         best = scores(products, byzantine).argsort(stable=True)[:m]

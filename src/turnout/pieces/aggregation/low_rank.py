@@ -1,4 +1,4 @@
-"""Base class of aggregations of low-rank adapters, which average products ``B A`` and not the factors alone."""
+"""Base class of aggregations of low-rank adapters, which combine products ``B A`` and not only factors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """The factors of one adapter ``W + s B A`` in one step, float64.
+    """The factors of one adapter ``W + s B A`` in one step, float64, for n reports.
 
     Attributes:
-        up: B_i of each report, ``[n, m, r]``; columns from its rank on are zero.
-        down: A_i of each report, ``[n, r, k]``; rows from its rank on are zero.
-        before_up: B of the server, ``[m, r]``.
-        before_down: A of the server, ``[r, k]``.
+        up: B_i of each report, ``[n, m, r]``; columns beyond its rank are zero.
+        down: A_i of each report, ``[n, r, k]``; rows beyond its rank are zero.
+        before_up: B on the server before the step, ``[m, r]``.
+        before_down: A on the server before the step, ``[r, k]``.
         ranks: rank of each report, int64 ``[n]``.
         key: 64 random bits for this adapter and step.
     """
@@ -43,20 +43,20 @@ class Factors:
         return up @ down
 
     def stacked(self, weights: Weights) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return factors ``[m, q]`` and ``[q, k]`` of `product`, those of all reports side by side."""
+        """Return factors ``[m, q]`` and ``[q, k]`` of `product`: those of all reports and of the server, stacked."""
         up = (weights[:, None, None] * self.up).movedim(0, 1).flatten(1)
         down, rest = self.down.flatten(0, 1), 1.0 - weights.sum()
         return torch.cat([up, rest * self.before_up], dim=1), torch.cat([down, self.before_down])
 
     def mean(self, weights: Weights) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ``(1 - sum_i w_i) B + sum_i w_i B_i``, and the same of A."""
+        """Return ``(1 - sum_i w_i) B + sum_i w_i B_i``, ``[m, r]``, and the same for A, ``[r, k]``."""
         rest = 1.0 - weights.sum()
         up = torch.tensordot(weights, self.up, dims=1) + rest * self.before_up
         return up, torch.tensordot(weights, self.down, dims=1) + rest * self.before_down
 
 
 class Merged(NamedTuple):
-    """The new factors of one adapter and, of pieces that move the base, the product ``[m, k]`` that the layer is to have."""
+    """The new factors of one adapter and, for pieces with `moves_base`, the product ``[m, k]`` that the layer should have."""
 
     up: torch.Tensor
     down: torch.Tensor
@@ -64,39 +64,42 @@ class Merged(NamedTuple):
 
 
 class LowRank(Aggregation):
-    """Base class: `merge` returns the new factors of an adapter; other parameters are averaged.
+    """Base class of aggregations that compute new factors of each adapter (`merge`) and average other parameters.
 
-    Weights need not sum to 1: what is missing is the weight of the server's own factors, as in ``x + sum_i w_i (x_i - x)``.
-    Clients may have ranks of their own, see `turnout.guard.TruncatedRank`.
+    Weights need not sum to 1: the server's own factors have the remaining weight, as in ``x + sum_i w_i (x_i - x)``.
+    Clients may have different ranks, see `turnout.guard.TruncatedRank`.
 
     Raises:
-        ConfigurationError: with a server step other than ``x + u``; where factors are replaced in each step and clients keep
-            something of them; and, before the first round, for a model without adapters whose factors are both shared.
+        ConfigurationError: for a server step other than ``x + u``; for client memory about the factors if these are
+            replaced in every step (`new_factors`); and, before the first round, for a model without adapters of which
+            both factors are trained and shared.
     """
 
     replaces_state = True
 
     reads_model = True
-    needs_rounds = "factors are averaged that began as the same ones, and with {pace} reports are of several versions"
+    needs_rounds = (
+        "averaged factors have to start from the same version, and with {pace} reports are of several versions"
+    )
     new_factors: ClassVar[bool] = False
-    """True if factors after a step are not near those before it, so that nothing kept of them goes on."""
+    """True if the factors after a step are unrelated to those before it, so that client memory about them is invalid."""
 
     @abstractmethod
     def merge(self, weights: Weights, factors: Factors) -> Merged:
         """Return the new factors of an adapter."""
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse another server step, and what clients keep of factors that are replaced."""
+        """Raise an error for another server step, and for client memory about factors that are replaced."""
         name = type(self).__name__
         needs_whole_step(algorithm, name)
         if self.new_factors and (memory := (*algorithm.keeps, *algorithm.local.remembers)):
             raise ConfigurationError(
-                f"{name} replaces the factors in every step, and clients keep {', '.join(memory)} of the old ones: leave "
-                "that out (of AdamW: keep_state=False)"
+                f"{name} replaces the factors in every step, and clients keep memory of the old ones "
+                f"({', '.join(memory)}): leave it out (for AdamW: keep_state=False)"
             )
 
     def init(self, federation: Federation) -> State:
-        """Return what is added to the base, zero at first, where it `moves_base`."""
+        """Return zeros to be added to the frozen weights if the piece `moves_base`, otherwise an empty state."""
         if not federation.adapters:
             raise ConfigurationError(
                 f"{type(self).__name__} averages products of low-rank factors, and the model has no adapter whose A and B "
@@ -108,11 +111,11 @@ class LowRank(Aggregation):
         return {BASE_OFFSET: torch.zeros(numbers, dtype=federation.dtype, device=federation.device)}
 
     def base_offset(self, state: State) -> torch.Tensor:
-        """Return what is added to the frozen weights below adapters."""
+        """Return the numbers to be added to the frozen weights below adapters."""
         return state[BASE_OFFSET]
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
-        """Return the direction ``[P]``, towards the new factors and along the weighted sum of other updates."""
+        """Return the direction ``[P]``: the change of the factors, and the weighted sum of updates of other parameters."""
         assert report.model is not None
         direction, model, deltas = report.updates.weighted_sum(weights), report.model, report.updates.gathered()
         seed, version = stream("low-rank factors", federation.seed), int(report.version[0])
@@ -124,11 +127,11 @@ class LowRank(Aggregation):
             up, down = (value.to(model.dtype) for value in (merged.up, merged.down))
             for begin, value, old in ((adapter.up, up, before[0]), (adapter.down, down, before[1])):
                 direction[begin : begin + value.numel()] = (value.double() - old[0]).flatten()
-            if merged.product is not None:  # less what the new factors are after rounding
+            if merged.product is not None:  # minus the product of the new factors after rounding
                 offsets.append((adapter.scaling * (merged.product - up.double() @ down.double())).flatten())
         if offsets:
             offset = (state[BASE_OFFSET] + torch.cat(offsets)).to(federation.dtype)
-            # NaN, so that the step is not taken, if the sum overflows.
+            # NaN if the sum overflows, so that the server step is rejected.
             direction += 0.0 * offset.sum(dtype=torch.float64)
             state = state | {BASE_OFFSET: offset}
         return direction.to(model.dtype), state
@@ -137,7 +140,7 @@ class LowRank(Aggregation):
 def _factors(
     adapter: Adapter, before: tuple[torch.Tensor, torch.Tensor], deltas: torch.Tensor, report: Report, key: int
 ) -> Factors:
-    """Return the factors of each report: those that the client received, cut to its rank, plus its update."""
+    """Return the factors of each report: the server's factors plus the update, truncated to the client's rank."""
     ranks = report.seen.get("rank")
     full = torch.full((len(report),), adapter.rank, device=deltas.device)
     ranks = full if ranks is None else to_device(ranks, deltas.device).to(torch.int64).minimum(full)

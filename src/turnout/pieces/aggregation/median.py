@@ -1,4 +1,4 @@
-"""The coordinate-wise median."""
+"""Estimate the mean by the coordinate-wise median."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from turnout.pieces.aggregation.robust import Coordinatewise
 
 @dataclass(frozen=True)
 class Median(Coordinatewise, name="median"):
-    """Take the median of each coordinate; of an even number, the mean of the two in the middle.
+    """Take the median of each coordinate over the vectors of a step (coordinate-wise median).
+
+    The vectors are those of `Robust`, and so are the options. For an even number of vectors, the median is the mean of
+    the two middle values. It tolerates any minority of Byzantine vectors, whatever `fraction` is; only `mixing` reads
+    that option.
 
     Example:
         >>> import turnout as to
         >>> to.compose(to.aggregation.Median(), to.selection.Uniform(10))
         Algorithm('custom': Uniform() -> Sgd() -> DivideByParticipants() -> Median() -> ServerSgd())
 
-    Reference: Yin et al., "Byzantine-robust distributed learning: towards optimal statistical rates", ICML 2018, option I.
+    Reference: Yin et al., "Byzantine-robust distributed learning: towards optimal statistical rates", ICML 2018, option
+    I.
     """
 
     def combine(self, columns: torch.Tensor, byzantine: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Minimum-diameter averaging: the mean of the n - f vectors that are closest together."""
+"""Average the n - f vectors of least diameter (MDA)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from turnout.pieces.aggregation.robust import Combination
 
 @dataclass(frozen=True)
 class MinimumDiameter(Combination, name="minimum_diameter"):
-    """Take the mean of n - f vectors whose largest distance to each other is the least (MDA).
+    """Average the n - f vectors of least diameter, the largest distance between two of them (MDA).
 
-    Found exactly: whoever is farther apart than d cannot both stay, so a set of diameter d is what a vertex cover by at
-    most f vectors leaves, and d is found by bisection. The time doubles with every Byzantine report in the worst case. Of
-    several such sets, the one whose vectors are nearest to all others comes first.
+    n is the number of vectors of a step and f the maximum number of Byzantine ones (see `Robust`, also for the
+    options). The solution is exact: two vectors farther apart than d cannot both remain, so a subset of diameter at
+    most d is the complement of a vertex cover of at most f vectors, and the least d is found by bisection. In the worst
+    case the time doubles with every Byzantine report. Of several such subsets, the one whose vectors have the least
+    distances to all others is preferred.
 
     Example:
         >>> from turnout.pieces.base.trial import aggregate, report
         >>> aggregate(MinimumDiameter(), report([[1.0], [1.1], [1.2], [1.3], [1000.0]]))
         [[1.15]]
 
-    Reference: El Mhamdi, Guerraoui and Rouault, "The hidden vulnerability of distributed learning in Byzantium", ICML 2018,
-    after Rousseeuw, "Multivariate estimation with high breakdown point", 1985.
+    Reference: El Mhamdi, Guerraoui and Rouault, "The hidden vulnerability of distributed learning in Byzantium", ICML
+    2018, after Rousseeuw, "Multivariate estimation with high breakdown point", 1985.
     """
 
     def coefficients(self, products: torch.Tensor, byzantine: int) -> torch.Tensor:
-        """Return ``1 / (n - f)`` for those that stay."""
+        """Return ``1 / (n - f)`` for the vectors that remain, and 0 for others."""
         squares = distances(products).cpu().numpy()
         chosen = closest(squares, byzantine)
         return products.new_zeros(len(products)).index_fill_(
@@ -38,7 +40,7 @@ class MinimumDiameter(Combination, name="minimum_diameter"):
 
 
 def closest(squares: np.ndarray, byzantine: int) -> np.ndarray:
-    """Return the n - f vectors of least diameter, int64, from squared distances ``[n, n]``."""
+    """Return the indices of the n - f vectors of least diameter, int64, from squared distances ``[n, n]``."""
     order = np.argsort(np.sqrt(squares).sum(axis=1), kind="stable")
     squares = squares[np.ix_(order, order)]
     lengths = np.unique(squares)
@@ -51,14 +53,14 @@ def closest(squares: np.ndarray, byzantine: int) -> np.ndarray:
             low = middle + 1
     far, left = squares > lengths[low], byzantine
     chosen = np.ones(len(squares), dtype=bool)
-    for vector in range(len(squares) - 1, -1, -1):  # the last ones are left out first, where they may be
+    for vector in range(len(squares) - 1, -1, -1):  # the last vectors are removed first, if possible
         if left and _coverable(_without(far, vector), left - 1):
             far, chosen[vector], left = _without(far, vector), False, left - 1
     return np.sort(order[chosen])
 
 
 def _coverable(far: np.ndarray, budget: int) -> bool:
-    """Return whether every pair in `far`, bool ``[n, n]``, loses a vector by leaving out at most so many."""
+    """Return whether removing at most `budget` vectors removes every pair of `far`, bool ``[n, n]``."""
     degrees = far.sum(axis=1)
     worst = int(degrees.argmax())
     if degrees[worst] == 0:
@@ -72,7 +74,7 @@ def _coverable(far: np.ndarray, budget: int) -> bool:
 
 
 def _without(far: np.ndarray, vectors: int | np.ndarray) -> np.ndarray:
-    """Return the pairs without those of these vectors."""
+    """Return the pairs without those that contain one of these vectors."""
     rest = far.copy()
     rest[vectors] = False
     rest[:, vectors] = False

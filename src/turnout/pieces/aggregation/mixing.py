@@ -1,4 +1,4 @@
-"""Mix vectors before a robust estimate of their mean: each becomes a mean of several."""
+"""Replace vectors by means of several of them before a robust estimate of their mean."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnout.core.types import Federation, Report
 
 
 class Mixing(Registered, ABC):
-    """A matrix ``[n, B]`` that makes n vectors out of B, its rows sum to 1."""
+    """Base class of linear transformations of B vectors into n others: a matrix ``[n, B]`` whose rows sum to 1."""
 
     family = Family("mixing", "mixings", ("turnout.pieces.aggregation",))
 
@@ -24,12 +24,22 @@ class Mixing(Registered, ABC):
     def matrix(
         self, report: Report, byzantine: int, products: Callable[[], torch.Tensor], federation: Federation
     ) -> torch.Tensor:
-        """Return the matrix, float64, for f Byzantine reports and all inner products of the vectors ``[B, B]``."""
+        """Return the matrix, float64 ``[n, B]``.
+
+        Args:
+            report: the reports.
+            byzantine: maximum number of Byzantine reports, f.
+            products: function that computes all inner products of the vectors, ``[B, B]``.
+            federation: the clients and the seed.
+        """
 
 
 @dataclass(frozen=True)
 class NearestNeighbours(Mixing, name="nearest_neighbours"):
-    """Replace every vector by the mean of the B - f vectors nearest to it, itself among them (NNM).
+    """Replace every vector by the mean of its B - f nearest vectors, itself included (NNM).
+
+    B is the number of reports and f the maximum number of Byzantine ones (see `Robust`). The honest vectors become more
+    alike, so that robust rules tolerate heterogeneous data.
 
     Example:
         >>> from turnout.pieces.base.trial import aggregate, report
@@ -43,7 +53,7 @@ class NearestNeighbours(Mixing, name="nearest_neighbours"):
     def matrix(
         self, report: Report, byzantine: int, products: Callable[[], torch.Tensor], federation: Federation
     ) -> torch.Tensor:
-        """Return ``1 / (B - f)`` wherever a vector is among the nearest of another."""
+        """Return ``1 / (B - f)`` for the nearest vectors of each vector, and 0 for others."""
         squares = distances(products())
         nearest = squares.argsort(dim=1, stable=True)[:, : len(squares) - byzantine]
         return torch.zeros_like(squares).scatter_(1, nearest, 1.0 / nearest.shape[1])
@@ -51,13 +61,14 @@ class NearestNeighbours(Mixing, name="nearest_neighbours"):
 
 @dataclass(frozen=True)
 class Bucketing(Mixing, name="bucketing"):
-    """Put vectors into buckets of `size` at random, anew in every step, and replace each bucket by its mean.
+    """Divide the vectors at random into buckets of `size` in every step, and replace each bucket by its mean.
 
-    As many Byzantine buckets as there are Byzantine reports are then to be expected of fewer, so robust rules tolerate
-    fewer of these. The buckets depend on (seed, version, client).
+    The means of honest vectors are more alike than the vectors, so that robust rules tolerate heterogeneous data. In
+    return, they tolerate fewer Byzantine reports: f such reports may still corrupt f of the fewer buckets. The
+    assignment is a function of (seed, version, client).
 
     Args:
-        size: vectors in a bucket (s); the last one may have fewer. The paper recommends 2.
+        size: number of vectors in a bucket (s), >= 1; the last bucket may have fewer. The paper recommends 2.
 
     Example:
         >>> from turnout.pieces.base.trial import aggregate, report
@@ -65,7 +76,8 @@ class Bucketing(Mixing, name="bucketing"):
         >>> aggregate(Median(mixing=Bucketing(2)), report([[1.0], [1.1], [1.2], [1.3], [1000.0]]))
         [[1.15]]
 
-    Reference: Karimireddy, He and Jaggi, "Byzantine-robust learning on heterogeneous datasets via bucketing", ICLR 2022.
+    Reference: Karimireddy, He and Jaggi, "Byzantine-robust learning on heterogeneous datasets via bucketing", ICLR
+    2022.
     """
 
     size: int = 2
@@ -85,7 +97,7 @@ class Bucketing(Mixing, name="bucketing"):
 
 
 def distances(products: torch.Tensor) -> torch.Tensor:
-    """Return squared distances between vectors, ``[n, n]``, from their inner products; exactly 0 from each to itself."""
+    """Return the squared distances between vectors, ``[n, n]``, from their inner products; the diagonal is exactly 0."""
     lengths = products.diagonal()
     squares = (lengths[:, None] + lengths - products - products.T).clamp(min=0.0)
     return squares.fill_diagonal_(0.0)

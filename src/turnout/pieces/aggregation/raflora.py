@@ -1,4 +1,4 @@
-"""Average products of factors rank by rank, each over the clients that have the rank (raFLoRA)."""
+"""Average the products of adapters' factors rank by rank, each over the clients that have the rank (raFLoRA)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,24 @@ from turnout.pieces.base import Weights
 
 @dataclass(frozen=True)
 class RaFlora(LowRank, name="raflora"):
-    """Average the products of each part of the ranks over the clients that have it, and decompose the sum as FlexLoRA does.
+    """Average the products of adapters' factors rank by rank over the clients that have the rank, and truncate (raFLoRA).
 
-    With b_ij the column j of B_i, a_ij the row j of A_i and r_i the rank of client i::
+    b_ij ``[m, 1]`` is column j of the factor B_i of client i, a_ij ``[1, k]`` row j of its factor A_i, w_i its weight,
+    and C_j the set of clients whose rank is larger than j, for j from 0 to r - 1. For weights that sum to 1::
 
-        U S V' = sum_j sum_{i: r_i > j} v_ij b_ij a_ij        v_ij = w_i sum_k w_k / sum_{k: r_k > j} w_k
+        v_ij = w_i / sum_{k in C_j} w_k
+        U S V' = sum_j sum_{i in C_j} v_ij b_ij a_ij
 
-    where FlexLoRA has v_ij = w_i, so that ranks few clients have shrink from round to round (rank collapse). Weighing columns
-    one by one is weighing the paper's partitions, in which all columns have the same clients. The weights within a partition
-    are our reading of its summary, "weighted by its effective client contributions". A column that no client of the
-    round has stays as it is. Of equal ranks it is FlexLoRA.
+    The new factors of rank r are the truncated SVD of that sum, as in FlexLoRA. FlexLoRA has v_ij = w_i, so that the
+    parts of the model in ranks that few clients have shrink from round to round (rank collapse). A column that no
+    client of the round has does not change. If all ranks are equal, the rule is FlexLoRA.
+
+    The paper weights partitions of the ranks; all columns of a partition have the same clients, so weights of single
+    columns are the same. The weights within a partition are our interpretation of the paper's summary, "weighted by its
+    effective client contributions".
 
     Example:
-        Where all have the same rank it is the average of the products, 5:
+        With equal ranks, the products 1 and 9 have the mean 5:
 
         >>> import torch
         >>> factors, one = torch.tensor([[[1.0]], [[3.0]]]), torch.ones(1, 1)
@@ -33,8 +38,8 @@ class RaFlora(LowRank, name="raflora"):
         >>> RaFlora().merge(torch.tensor([0.5, 0.5]), both)
         Merged(up=tensor([[5.]]), down=tensor([[1.]]), product=None)
 
-    Reference: Wu, Hu, Min and Wang, "Preventing rank collapse in federated low-rank adaptation with client heterogeneity",
-    2026 (arXiv 2602.13486).
+    Reference: Wu, Hu, Min and Wang, "Preventing rank collapse in federated low-rank adaptation with client
+    heterogeneity", 2026 (arXiv 2602.13486).
     """
 
     new_factors = True

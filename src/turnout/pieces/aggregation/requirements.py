@@ -1,4 +1,4 @@
-"""Refuse algorithms whose other slots contradict what an aggregation computes."""
+"""Check that the other slots of an algorithm suit its aggregation."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from turnout.pieces.base import Normaliser, Slots
 
 
 def needs_alone(algorithm: Slots, normaliser: type[Normaliser], why: str) -> None:
-    """Refuse weights other than those of `normaliser` alone, because of `why`."""
+    """Raise an error if the weighting is other than `normaliser` alone; `why` is the reason in its message."""
     if len(algorithm.weighting) != 1 or not isinstance(algorithm.weighting[0], normaliser):
         names = " -> ".join(type(piece).__name__ for piece in algorithm.weighting)
         raise ConfigurationError(f"the weighting is {names}, but {why}: use {normaliser.__name__}() alone")
 
 
 def needs_single_draws(algorithm: Slots, why: str) -> None:
-    """Refuse a selection that draws a client twice, because of `why`."""
+    """Raise an error if the selection may draw a client twice in a round; `why` is the reason in its message."""
     if algorithm.selection.repeats:
         raise ConfigurationError(
             f"{type(algorithm.selection).__name__} draws a client twice, {why}: write also=(Uniform(10),)"
@@ -22,9 +22,9 @@ def needs_single_draws(algorithm: Slots, why: str) -> None:
 
 
 def needs_whole_step(algorithm: Slots, name: str) -> None:
-    """Refuse a server step other than ``x + u``, after which the model would not be what the aggregation `name` returns."""
+    """Raise an error for a server step other than ``x + u``, with which the model is not the one that `name` determines."""
     if not algorithm.server.adds_direction:
         raise ConfigurationError(
             f"{name} determines the model after the step, and {type(algorithm.server).__name__} would move it elsewhere: "
-            "leave server_lr at 1.0, and other optimizers of the server out"
+            "leave server_lr at 1.0, and leave out other server optimizers"
         )

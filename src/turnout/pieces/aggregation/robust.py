@@ -15,32 +15,33 @@ from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 from turnout.pieces.weighting import Alignment, DivideByCurvature, SignOfAlignment
 
 _SWAYED = {
-    Alignment: "weighs every client by the mean of all gradients, which one attacker's gradient turns around",
-    SignOfAlignment: "signs every client by the mean of all gradients, which one attacker's gradient turns around",
-    DivideByCurvature: "divides by the sum of losses and lengths, with which one attacker brings every step to zero",
+    Alignment: "weights every client by the mean of all gradients, which a single attacker can reverse",
+    SignOfAlignment: "signs every client by the mean of all gradients, which a single attacker can reverse",
+    DivideByCurvature: "divides by a sum of losses and norms, by which a single attacker can bring every step to zero",
 }
-"""Weightings by which one report can change the weights of all others without bound."""
+"""Weightings with which a single report can change the weights of all others without bound."""
 
 _LONGEST = 1e100
-"""The longest update. Longer ones, which no model survives, are shortened to it, so that no product overflows."""
+"""The maximum norm of an update. Longer ones, which no model survives, are scaled down to it, so that no product
+overflows."""
 
 _FAR = 1e8
-"""How many times longer than their median a vector may be. A longer one is shortened, because the rounding error of two that
-cancel each other would be larger than honest vectors."""
+"""The maximum ratio of a vector's norm to the median norm. Longer vectors are scaled down: if two of them cancelled each
+other, their rounding error would be larger than honest vectors."""
 
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """The vectors ``v_b = scale_b Delta_b`` that a robust rule estimates the mean of.
+    """The vectors ``v_b = s_b Delta_b``, the mean of which a robust rule estimates.
 
-    Their norms and inner products are sums over columns, which other processes or chunks may hold; the updates themselves
-    are never put side by side.
+    Norms and inner products are sums over columns, which may be in other processes or chunks. The updates are never
+    gathered in one matrix.
 
     Attributes:
-        rows: the updates ``[B, P]``.
-        scale: what each is multiplied by, float64 ``[B]``.
-        byzantine: how many may be Byzantine (f).
-        mixed: the matrix that mixes them into n others, float64 ``[n, B]``; None where nothing is mixed.
+        rows: the updates Delta_b, ``[B, P]``.
+        scale: the factors s_b, float64 ``[B]``.
+        byzantine: the maximum number of Byzantine reports, f.
+        mixed: matrix that mixes the B vectors into n others, float64 ``[n, B]``; None without mixing.
     """
 
     rows: Updates
@@ -54,26 +55,30 @@ class Vectors:
 
     @property
     def byzantine_mixed(self) -> int:
-        """The number of mixed vectors that may be Byzantine: f, as long as they are a minority."""
+        """The maximum number of Byzantine vectors after mixing: f, but less than half of the vectors."""
         return self.byzantine if self.mixed is None else min(self.byzantine, (len(self.mixed) - 1) // 2)
 
 
 @dataclass(frozen=True)
 class Robust(Aggregation):
-    """Estimate the mean of ``v_b = B w_b Delta_b`` robustly: the direction of which the weighted sum is the plain mean.
+    """Base class of robust estimates of the mean of the vectors ``v_b = B w_b Delta_b``.
 
-    So each rule is that of its paper, whatever the weights: ``sum_b w_b Delta_b = (1/B) sum_b v_b``, and with the mean as
-    its estimate an algorithm is itself. A client that counts more than others, such as a rare one by FedAU, sends a
-    longer vector, honest or not.
+    Delta_b is the update of one of B reports, and w_b its weight. The weighted sum of updates is the mean of these
+    vectors, ``sum_b w_b Delta_b = (1/B) sum_b v_b``. A robust rule replaces the mean by an estimate that a minority of
+    Byzantine reports, which may contain anything, changes only by a bounded amount. Each rule is that of its paper for
+    any weights, and with the plain mean as the estimate an algorithm is unchanged. A client with a large weight, such
+    as a rarely available one with FedAU, has a longer vector, honest or not.
 
     Args:
-        fraction: the share of reports that may be Byzantine, in [0, 0.5): of B reports ``f = floor(fraction B)``. A cohort
-            as small as a few clients tolerates none.
-        mixing: of the vectors before the estimate, `NearestNeighbours` or `Bucketing`; None mixes nothing.
+        fraction: maximum fraction of Byzantine reports, in [0, 0.5); of B reports, ``f = floor(fraction B)``. The
+            default of 0.2 tolerates none in a cohort of fewer than 5.
+        mixing: transformation of the vectors before the estimate, `NearestNeighbours` or `Bucketing`; None is no
+            mixing.
 
     Raises:
-        ConfigurationError: for a fraction out of range, or an algorithm in which one report sways what no aggregation of
-            updates sees: control variates, selections by what clients measured, weights that one report can change of all.
+        ConfigurationError: for a fraction out of range, and for algorithms that a single report can influence outside
+            of the aggregated updates: control variates, selections by clients' measurements, and weightings in which
+            one report can change the weights of all others.
     """
 
     fraction: float = 0.2
@@ -85,23 +90,23 @@ class Robust(Aggregation):
             raise refuse("fraction", given=value, needed="a number >= 0 and < 0.5")
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse algorithms that one attacker sways beside the aggregation of updates."""
+        """Raise an error for algorithms that one Byzantine client influences outside of the aggregated updates."""
         name = type(self).__name__
         if algorithm.keeps:
             raise ConfigurationError(
-                f"{name} guards the mean of updates, and the server also adds up control variates ({algorithm.keeps[0]}), by "
-                "which one attacker turns every client's steps: use it without Scaffold"
+                f"{name} protects the mean of updates, and the server also sums control variates ({algorithm.keeps[0]}), by "
+                "which a single attacker can change every client's steps: use it without Scaffold"
             )
         for piece in algorithm.weighting:
             if why := _SWAYED.get(type(piece)):
                 raise ConfigurationError(
-                    f"{type(piece).__name__} {why}, however robust {name} is: use it with weights that a client's own "
-                    "report decides"
+                    f"{type(piece).__name__} {why}, and {name} does not prevent that: use weights that depend only on a "
+                    "client's own report"
                 )
         if algorithm.selection.reads_data:
             raise ConfigurationError(
-                f"{name} holds while most reports are honest, and {type(algorithm.selection).__name__} chooses the cohort by "
-                "what clients measured, so that attackers can fill it: use Uniform"
+                f"{name} requires that most reports are honest, and {type(algorithm.selection).__name__} chooses the cohort "
+                "by clients' measurements, so attackers can fill it: use Uniform"
             )
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
@@ -123,14 +128,14 @@ class Robust(Aggregation):
 
 
 class Combination(Robust):
-    """A robust estimate that is a combination of the vectors, with coefficients that their inner products decide."""
+    """Base class of robust estimates that are linear combinations of the vectors, with coefficients from inner products."""
 
     @abstractmethod
     def coefficients(self, products: torch.Tensor, byzantine: int) -> torch.Tensor:
-        """Return the coefficients ``[n]`` of n vectors, from their inner products, float64 ``[n, n]``."""
+        """Return the coefficients ``[n]`` of n vectors from their inner products, float64 ``[n, n]``."""
 
     def estimate(self, vectors: Vectors, state: State) -> WithState:
-        """Return the combination: one Gram matrix and one weighted sum."""
+        """Return the linear combination, from one Gram matrix and one weighted sum."""
         inner, mixed = vectors.products(), vectors.mixed
         if mixed is None:
             chosen = self.coefficients(inner, vectors.byzantine)
@@ -140,11 +145,11 @@ class Combination(Robust):
 
 
 class Coordinatewise(Robust):
-    """A robust estimate of each coordinate by itself."""
+    """Base class of robust estimates of each coordinate separately."""
 
     @abstractmethod
     def combine(self, columns: torch.Tensor, byzantine: int) -> torch.Tensor:
-        """Return one number for each column ``[c]``, of n vectors' sorted coordinates, float64 ``[c, n]``."""
+        """Return one number for each column, ``[c]``, from the sorted coordinates of n vectors, float64 ``[c, n]``."""
 
     def estimate(self, vectors: Vectors, state: State) -> WithState:
         """Return the estimate of each column."""
@@ -158,7 +163,7 @@ class Coordinatewise(Robust):
 
 
 def _comparable(scale: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
-    """Return the factors of rows, float64 ``[B]``, so that none is too long for others to survive rounding beside it."""
+    """Return the factors of the rows, float64 ``[B]``, reduced for vectors longer than `_FAR` times the median norm."""
     lengths = scale.abs() * norms
     limit = _FAR * lengths.median()
     return torch.where((lengths > limit) & (limit > 0), scale * (limit / lengths), scale)

@@ -1,4 +1,4 @@
-"""The coordinate-wise trimmed mean."""
+"""Estimate the mean by the coordinate-wise trimmed mean."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from turnout.pieces.aggregation.robust import Coordinatewise
 
 @dataclass(frozen=True)
 class TrimmedMean(Coordinatewise, name="trimmed_mean"):
-    """Take the mean of each coordinate without its f largest and its f smallest values.
+    """Average each coordinate without its f largest and f smallest values (coordinate-wise trimmed mean).
+
+    The vectors of a step, the maximum number f of Byzantine ones and the options are those of `Robust`.
 
     Example:
         >>> from turnout.pieces.base.trial import aggregate, report
         >>> aggregate(TrimmedMean(0.2), report([[1.0], [1.1], [1.2], [1.3], [1000.0]]))
         [[1.2]]
 
-    Reference: Yin et al., "Byzantine-robust distributed learning: towards optimal statistical rates", ICML 2018, option II.
+    Reference: Yin et al., "Byzantine-robust distributed learning: towards optimal statistical rates", ICML 2018, option
+    II.
     """
 
     def combine(self, columns: torch.Tensor, byzantine: int) -> torch.Tensor:
