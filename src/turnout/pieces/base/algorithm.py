@@ -9,19 +9,19 @@ import numpy as np
 import torch
 
 from turnout.core.adapter import BASE_OFFSET
-from turnout.core.checks import ConfigurationError
 from turnout.core.display import html_table, short
 from turnout.core.registry import Family
 from turnout.core.types import Federation, ServerState, State
 from turnout.pieces.base import controls
 from turnout.pieces.base.aggregation import Aggregation
+from turnout.pieces.base.composition import check_composition
 from turnout.pieces.base.guard import Guard
 from turnout.pieces.base.local import Correction, Local, Measurement
 from turnout.pieces.base.personalization import Personalization
 from turnout.pieces.base.selection import Selection
 from turnout.pieces.base.server import Server
 from turnout.pieces.base.stateful import Stateful
-from turnout.pieces.base.weighting import InformsClients, Normaliser, Weighting
+from turnout.pieces.base.weighting import InformsClients, Weighting
 from turnout.privacy.plan import Plan, plan_of
 
 
@@ -45,17 +45,7 @@ class Algorithm:
     personal: Personalization | None = None
 
     def __post_init__(self) -> None:
-        self._check_weighting()
-        self._check_links()
-        self._check_terms()
-        self._check_estimates()
-        self._check_measurements()
-        self._check_needs()
-        if len(set(self.keeps)) < len(self.keeps):
-            names = " and ".join(type(correction).__name__ for correction in self.corrections if correction.keeps)
-            raise ConfigurationError(
-                f"{names} both keep {self.keeps[0]!r} at every client, and one would undo what the other does: leave one out"
-            )
+        check_composition(self)
         for piece in self.pieces().values():
             piece.fits(self)
 
@@ -88,72 +78,6 @@ class Algorithm:
         return {
             name: piece.renews_every for piece in self.corrections for name in piece.keeps if piece.renews_every > 1
         }
-
-    def _check_weighting(self) -> None:
-        """Refuse a chain of weightings without its end."""
-        normalisers = [w for w in self.weighting if isinstance(w, Normaliser)]
-        if len(normalisers) != 1 or normalisers[0] is not self.weighting[-1]:
-            written = " -> ".join(type(w).__name__ for w in self.weighting) or "nothing"
-            raise ConfigurationError(
-                f"the weighting chain is {written}; it must end in exactly one normaliser, because the papers differ in "
-                "what weights are divided by: DivideByClients, DivideByParticipants or DivideBySum"
-            )
-
-    def _check_terms(self) -> None:
-        """Refuse terms of the loss on a minibatch beside steps whose direction is not the gradient of one."""
-        terms = [type(correction).__name__ for correction in self.corrections if correction.of_minibatch]
-        if terms and not self.local.of_one_minibatch:
-            raise ConfigurationError(
-                f"{terms[0]} is a term of the loss on the minibatch of a local step, and a step of {self.local} is not of "
-                "one: use Sgd or AdamW with accumulate=1"
-            )
-
-    def _check_links(self) -> None:
-        """Refuse weightings and corrections that define none of their hooks."""
-        for piece in self.corrections:
-            if all(getattr(type(piece), name) is getattr(Correction, name) for name in ("correct", "begin", "slope")):
-                raise ConfigurationError(
-                    f"{type(piece).__name__} says nothing of gradients: write its correct(), or where that differs by client "
-                    "its begin()"
-                )
-        idle = [piece for piece in self.weighting if not _has_factors(piece) and type(piece).apply is Weighting.apply]
-        if idle:
-            raise ConfigurationError(
-                f"{type(idle[0]).__name__} says nothing of weights: write its factors(), which weights are multiplied by, or "
-                "where these need the other reports of a step, its apply()"
-            )
-
-    def _check_estimates(self) -> None:
-        """Refuse two estimates of the same participation rates."""
-        estimates = [type(w).__name__ for w in self.weighting if w.undoes_participation]
-        if len(estimates) > 1:
-            raise ConfigurationError(
-                f"{' and '.join(estimates)} both weigh a client by 1/p_n; together they would weigh it by 1/p_n^2, which "
-                "biases the objective to rare clients: keep one"
-            )
-
-    def _check_measurements(self) -> None:
-        """Refuse measurements of training beside corrections that they do not see."""
-        about_training = [piece for piece in (*self.measurements, *self.selection.measurements) if piece.of_training]
-        for correction in self.corrections:
-            why = correction.hides_training
-            if correction.of_minibatch:
-                why = f"by gradients that lack the term of {type(correction).__name__}"
-            if about_training and why:
-                raise ConfigurationError(
-                    f"{type(about_training[0]).__name__} measures what training did, {why}: leave one out"
-                )
-
-    def _check_needs(self) -> None:
-        """Refuse weights, and a selection, that read what no client sends."""
-        sent = {name for piece in (self.local, *self.measurements) for name in piece.gives}
-        for piece in (*self.weighting, self.selection):
-            if missing := [name for name in piece.needs if name not in sent]:
-                givers = [f"{_GIVEN_BY[name]}()" if name in _GIVEN_BY else f"what gives {name}" for name in missing]
-                raise ConfigurationError(
-                    f"{type(piece).__name__} reads {', '.join(missing)} of every report, and no client sends it: add "
-                    f"{' and '.join(givers)} to the pieces"
-                )
 
     def pieces(self) -> dict[str, Any]:
         """All pieces by their place, e.g. ``{"selection": ..., "weighting.0": ..., "server": ...}``."""
@@ -218,7 +142,7 @@ class Algorithm:
     def sums_early(self) -> bool:
         """True if the updates of a step can be summed as they arrive, before all have."""
         sums = self.aggregation.only_sums and not self.server.of_reports
-        return sums and all(_has_factors(piece) for piece in self.weighting)
+        return sums and all(piece.has_factors for piece in self.weighting)
 
     @property
     def steps(self) -> tuple[Correction, ...]:
@@ -265,22 +189,6 @@ class Algorithm:
     def named(self, name: str) -> Algorithm:
         """Return the same algorithm under another name."""
         return replace(self, name=name)
-
-
-def _has_factors(piece: Weighting) -> bool:
-    """Return whether a weighting determines the weight of a report without the other reports, up to a common factor."""
-    return type(piece).factors is not Weighting.factors
-
-
-_GIVEN_BY = {
-    "start_loss": "StartLoss",
-    "start_loss_rms": "LossRms",
-    "appeal_gap": "AppealGap",
-    "start_gradient": "StartGradient",
-    "start_gradient_norm": "GradientNorm",
-    "inexactness": "Inexactness",
-}
-"""The measurement behind each name that weightings and selections read."""
 
 
 ALGORITHMS = Family("algorithm", "algorithms", ("turnout.algorithms",), returns=Algorithm)

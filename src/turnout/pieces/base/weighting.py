@@ -74,6 +74,11 @@ class Weighting(Stateful):
         """
         raise NotImplementedError  # `Algorithm` refuses a weighting that defines neither method
 
+    @property
+    def has_factors(self) -> bool:
+        """True if it determines the weight of a report without the other reports, up to a common factor."""
+        return type(self).factors is not Weighting.factors
+
 
 class Normaliser(Weighting):
     """End a chain of weightings by dividing the weights. The papers differ in the divisor."""
