@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -12,28 +12,14 @@ import torch
 from torch import nn
 
 from turnout.cli import defaults, user_code
+from turnout.cli.data_section import DataSection
 from turnout.cli.layers import data_of, merge
-from turnout.cli.names import ALGORITHMS, ALSO, AVAILABILITY, LOSSES, PARTITIONS, SOURCES
-from turnout.cli.options import (
-    Table,
-    arguments,
-    build,
-    convert,
-    only,
-    options_of,
-    placed,
-    unknown_option,
-    without,
-)
-from turnout.cli.sections import OF_DECLARED, OF_SPLIT, chosen, local_of, piece_of, tidy
-from turnout.core.checks import ConfigurationError, counted, refuse
+from turnout.cli.names import ALGORITHMS, ALSO, AVAILABILITY, LOSSES, SOURCES
+from turnout.cli.options import Table, arguments, build, only, options_of, unknown_option, without
+from turnout.cli.sections import chosen, local_of, piece_of, tidy
+from turnout.core.checks import ConfigurationError, refuse
 from turnout.core.random import stream
-from turnout.data.declared import declared
 from turnout.data.federated import FederatedData
-from turnout.data.partition import Partition
-from turnout.data.source import Source
-from turnout.data.transforms import Transform
-from turnout.data.transforms.pipeline import AUGMENTATIONS
 from turnout.experiment import Experiment
 from turnout.models import ModelSpec
 from turnout.pieces.base import Piece
@@ -86,9 +72,8 @@ class Settings:
                 f"model: there is no default one for {data}: write --model NAME (turnout list models)"
             )
         kind = chosen("availability", table["availability"], AVAILABILITY)
-        if (
-            table.get("loss", {}).get("name", "cross_entropy") == "cross_entropy"
-        ):  # other losses may be for data without labels
+        # Other losses may be for data without labels.
+        if table.get("loss", {}).get("name", "cross_entropy") == "cross_entropy":
             table = merge({"availability": defaults.availability(kind, table["availability"], data)}, table)
         if "personal" in options_of(_recipe(table["algorithm"])):
             table = merge({"algorithm": defaults.PERSONAL.get(table["model"].get("name"), {})}, table)
@@ -130,8 +115,7 @@ class Settings:
         self.pace()
         self.model()
         self.loss()
-        self._data_options()
-        self._augmentation()
+        self._data.check()
 
     def __call__(self, seed: int) -> Experiment:
         """Return the experiment with another seed, so that settings can be arguments of `turnout.comparison.compare`."""
@@ -205,79 +189,16 @@ class Settings:
 
     def declared(self) -> FederatedData | None:
         """Return zeros of the declared shape of the data; None if the settings declare none."""
-        shape = only(self.table["data"], OF_DECLARED)
-        return build(declared, shape, "data") if "inputs" in shape else None
+        return self._data.declared()
 
     def data(self) -> FederatedData:
-        """Load the data and split them over clients.
+        """Load the data and split them over clients; see `DataSection.load`."""
+        return self._data.load()
 
-        Raises:
-            ConfigurationError: if they have another shape than the settings declare.
-        """
-        described = self.declared()
-        if self.table["data"]["name"] == "declared":
-            assert described is not None  # `check` requires a shape
-            return described
-        loaded = self._loaded()
-        here = loaded.input_shape, loaded.num_outputs
-        if described is not None and (shape := (described.input_shape, described.num_outputs)) != here:
-            raise ConfigurationError(
-                f"data.inputs: got {list(shape[0])} and {counted(shape[1], 'output')}, but {loaded.name} has examples of "
-                f"shape {list(here[0])} and {counted(here[1], 'output')}"
-            )
-        return loaded
-
-    def _loaded(self) -> FederatedData:
-        """Load a data set and split it."""
-        source_options, split, partition = self._data_options()
-        table = self.table["data"]
-        seed = {"seed": self.numbers().get("seed", 0)}
-        make = user_code.member(SOURCES, table["name"], "data set")
-        # Random data depend on the seed of the run, like the split.
-        drawn = seed if "seed" in options_of(make) else {}
-        with placed("data", make):
-            source = make(**drawn | source_options)
-        if not isinstance(source, Source):
-            raise refuse(
-                "data.name",
-                given=table["name"],
-                needed=f"a function that returns a Source, got {type(source).__name__}",
-                instead="Return what to.data.from_arrays(...) makes",
-            )
-        if augmentation := self._augmentation():
-            source = replace(source, transforms=augmentation())
-        with placed("data", Source.split):
-            return source.split(partition, **seed | split)
-
-    def _data_options(self) -> tuple[Table, Table, Partition | None]:
-        """Return the options of the source, those of the split (seed and num_clients can be in both), and the partition."""
-        options = dict(self.table["data"])
-        source = user_code.member(SOURCES, options.pop("name"), "data set")
-        known, partition = [*options_of(source)], None
-        if source is not declared:  # which is not split
-            options.pop("augmentation", None)
-            partition = self._partition(options.pop("partition", None))
-            known += [*OF_SPLIT, *OF_DECLARED, "partition", "augmentation"]
-            known += [] if partition is None else options_of(type(partition))
-        for key in options:
-            if key not in known:
-                raise unknown_option(f"data.{key}", source.__name__, known)
-        return (
-            arguments(source, only(options, options_of(source)), "data"),
-            arguments(Source.split, only(options, OF_SPLIT), "data", ready=("self",)),
-            partition,
-        )
-
-    def _partition(self, table: Table | None) -> Partition | None:
-        """Return the partition that a table describes; None without a table."""
-        if table is None:
-            return None
-        return build(chosen("data.partition", table, PARTITIONS), without(table, ("name",)), "data.partition")
-
-    def _augmentation(self) -> Callable[[], tuple[Transform, ...]] | None:
-        """Return the factory of transforms of images, if the settings name one."""
-        name = convert(str | None, self.table["data"].get("augmentation"), "data.augmentation")
-        return None if name is None else user_code.member(AUGMENTATIONS, name, "augmentation")
+    @property
+    def _data(self) -> DataSection:
+        """The section about data, with the seed of the run."""
+        return DataSection(self.table["data"], self.numbers().get("seed", 0))
 
     def _also(self) -> tuple[Piece, ...]:
         """Return the selection, aggregation and server optimiser, if the settings have one, and the further pieces."""
