@@ -22,11 +22,11 @@ from turnout.evaluation.metrics import Metric, named
 from turnout.evaluation.sums import SumsForm
 from turnout.models import ModelSpec
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.population import Everyone, Population
+from turnout.population import Population
 from turnout.population.requirement import WarmUp
 from turnout.population.speed.distributions import UNEQUAL
 from turnout.protocol.answer_sum import AnswerSum
-from turnout.protocol.fits import by_the_clock, check_pace
+from turnout.protocol.fits import check_pace, check_privacy
 from turnout.protocol.pace import Buffered, BufferedGroups, Pace, Rounds
 
 _ACCURACY_BINS = 20  # of clients, where a server learns sums of their answers alone
@@ -75,7 +75,9 @@ class Configuration:
         if self.precision == "bf16" and (reason := self.algorithm.local.refuses_bf16) is not None:
             raise ConfigurationError(f"precision='bf16': {reason}: leave precision out")
         check_pace(self.pace, self.algorithm)
-        self._check_privacy()
+        weights = "weights of examples" if self.data.train.weights is not None else None
+        weights = "class_weights" if self.class_weights is not None else weights
+        check_privacy(self.algorithm, self.population, self.pace, self.rounds, weights)
         self._check_label_groups()
         self.named_metrics()
         check_device(self.device)
@@ -110,51 +112,6 @@ class Configuration:
                     needed=f"groups of one label or more, each from 0 to {num_classes - 1}",
                     instead="Write label_groups=((0, 1),) for one group of two labels",
                 )
-
-    def _check_privacy(self) -> None:
-        """Refuse runs that would exceed their privacy budget, or whose privacy would not be what is counted."""
-        if (plan := self.algorithm.privacy) is None:
-            return
-        plan.check_correlation(self.rounds)
-        if plan.is_noised:
-            self._check_noised()
-        if plan.sampling is not None:
-            self._check_sampling(plan.sampling)
-        if plan.budget is not None and not plan.is_searched:
-            plan.check(self.rounds, plan.most_answers)
-
-    def _check_noised(self) -> None:
-        """Refuse options by which the data of one client change what others send, or tell who takes part."""
-        if self.class_weights is not None or self.data.train.weights is not None:
-            name = "weights of examples" if self.class_weights is None else "class_weights"
-            raise ConfigurationError(
-                f"{name}: they are divided by their mean over the examples of all clients, so that the data of one client "
-                "change the updates of all others, which PrivateSum takes not to: leave them out, or give a loss that weighs "
-                "classes by fixed numbers"
-            )
-        if self.population.opting is not None:
-            raise ConfigurationError(
-                "opting: whether a client opts in follows from what the model does on its data, so that who takes part, "
-                "which PrivateSum takes to be public, tells of them: leave opting out, or write an availability that does "
-                "not ask the model"
-            )
-        if self.algorithm.local.steps_by_examples and by_the_clock(self.pace, self.population):
-            raise ConfigurationError(
-                "epochs: a client with more examples works longer, so that its data decide in which steps clients take part, "
-                "which PrivateSum takes to be public: write steps=10 in place of epochs, or Rounds() without deadline and "
-                "dropout"
-            )
-
-    def _check_sampling(self, sampling: str) -> None:
-        """Refuse to count sampling as privacy unless the server alone decides who takes part."""
-        always = isinstance(self.population.availability, Everyone) and self.pace == Rounds()
-        always = always and self.population.dropout is None  # a round of fewer clients clips, or opens, otherwise
-        if not always:
-            name = "sampling_rate" if sampling == "poisson" else "sampled_from"
-            raise ConfigurationError(
-                f"{name}: sampling hides a client only where the server alone decides who takes part, and here clients "
-                f"come when they like: leave {name} out, or write availability='everyone', no dropout and synchronous rounds"
-            )
 
     def check_budget(self) -> None:
         """Refuse a new run that would exceed its privacy budget, or whose epsilon cannot be computed for want of a package.

@@ -1,4 +1,4 @@
-"""Reject algorithms that are incompatible with a pace, with virtual time or with real machines.
+"""Reject algorithms that are incompatible with a pace, with virtual time, with real machines or with their own privacy.
 
 Simulation and deployment call the same checks. A piece declares its own requirements (`Piece.needs_rounds`,
 `Piece.needs_simulation`); those that follow from the structure of an algorithm, such as measurements before a selection, are
@@ -14,7 +14,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.pieces.base import Correction, InformsClients, Normaliser, Selection
 from turnout.pieces.base.aggregation import Aggregation
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.population import Population
+from turnout.population import Everyone, Population
 from turnout.protocol.pace import Pace, Rounds
 
 _MEASURES = "{piece} measures before it chooses, for which the server would have to wait for everyone"
@@ -95,6 +95,64 @@ def check_machines(algorithm: Algorithm) -> None:
     for piece in algorithm.pieces().values():
         if piece.needs_simulation is not None:
             raise ConfigurationError(f"{_of(piece, piece.needs_simulation)}: simulate it")
+
+
+def check_privacy(
+    algorithm: Algorithm, population: Population, pace: Pace, rounds: int, weights: str | None = None
+) -> None:
+    """Reject runs that would exceed their privacy budget, or whose privacy would not be what is counted.
+
+    Args:
+        algorithm: the algorithm.
+        population: the clients.
+        pace: the pace.
+        rounds: server steps of the run.
+        weights: what weighs examples by the data of all clients, in messages; None if nothing does.
+
+    Raises:
+        ConfigurationError: with the reason.
+    """
+    if (plan := algorithm.privacy) is None:
+        return
+    plan.check_correlation(rounds)
+    if plan.is_noised:
+        _check_noised(algorithm, population, pace, weights)
+    if plan.sampling is not None:
+        _check_sampling(population, pace, "sampling_rate" if plan.sampling == "poisson" else "sampled_from")
+    if plan.budget is not None and not plan.is_searched:
+        plan.check(rounds, plan.most_answers)
+
+
+def _check_noised(algorithm: Algorithm, population: Population, pace: Pace, weights: str | None) -> None:
+    """Reject options by which the data of one client change what others send, or tell who takes part."""
+    if weights is not None:
+        raise ConfigurationError(
+            f"{weights}: they are divided by their mean over the examples of all clients, so that the data of one client "
+            "change the updates of all others, which PrivateSum takes not to: leave them out, or give a loss that weighs "
+            "classes by fixed numbers"
+        )
+    if population.opting is not None:
+        raise ConfigurationError(
+            "opting: whether a client opts in follows from what the model does on its data, so that who takes part, "
+            "which PrivateSum takes to be public, tells of them: leave opting out, or write an availability that does "
+            "not ask the model"
+        )
+    if algorithm.local.steps_by_examples and by_the_clock(pace, population):
+        raise ConfigurationError(
+            "epochs: a client with more examples works longer, so that its data decide in which steps clients take part, "
+            "which PrivateSum takes to be public: write steps=10 in place of epochs, or Rounds() without deadline and "
+            "dropout"
+        )
+
+
+def _check_sampling(population: Population, pace: Pace, name: str) -> None:
+    """Reject counting sampling as privacy unless the server alone decides who takes part."""
+    # Dropout lets fewer clients report, by whose number a round clips, or opens.
+    if not isinstance(population.availability, Everyone) or pace != Rounds() or population.dropout is not None:
+        raise ConfigurationError(
+            f"{name}: sampling hides a client only where the server alone decides who takes part, and here clients "
+            f"come when they like: leave {name} out, or write availability='everyone', no dropout and synchronous rounds"
+        )
 
 
 def by_the_clock(pace: Pace, population: Population) -> bool:
