@@ -47,6 +47,17 @@ class SimulatedClients:
     behaviour: BoundAttack | None
     message_bytes: tuple[int, int] | None = None
 
+    def check(self, task: Task) -> None:
+        """Reject a deadline without what it needs, and attackers that would see hidden updates."""
+        if self.algorithm.local.deadline is not None:  # raises an error if the population lacks a speed
+            self.num_steps(np.zeros(0, dtype=np.int64), task)
+        if self.algorithm.aggregation.phases and self.collude:
+            name = type(self.algorithm.aggregation).__name__
+            raise ConfigurationError(
+                f"behaviour: colluding attackers see the updates of all other clients, and {name} hides all updates: write "
+                f"another attack, or leave {name} out"
+            )
+
     def step(self, ids: np.ndarray, task: Task) -> tuple[Report, State]:
         """Return the honest reports of different clients on a task, and what they would remember."""
         lanes = replace(self._timed(ids), requirement=self.opt_in.requirement)

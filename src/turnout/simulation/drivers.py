@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from turnout.core.checks import ConfigurationError
+from turnout.core.types import Task
+from turnout.population import Population
 from turnout.protocol.batch import Stepped
+from turnout.protocol.choice import Choice
+from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.loop import carry_out
 from turnout.protocol.pace import Ask, BoundRounds, Drop, Gather, Phase, SetTimer, Step
 from turnout.protocol.scheduler import Scheduler
 from turnout.record.rows import staleness
+from turnout.simulation.dispatch import SimulatedClients
+from turnout.simulation.message_sizes import MessageSizes
 from turnout.simulation.virtual_time import VirtualTime
+from turnout.simulation.work_times import Effort, WorkTimes
 
 
 class Driver(Protocol):
@@ -123,6 +131,44 @@ class ByTheClock:
     def restore(self, state: dict[str, dict[str, np.ndarray]]) -> None:
         """Restore what `state` returned."""
         self.virtual.restore(state)
+
+
+def in_virtual_time(
+    scheduler: Scheduler,
+    choice: Choice,
+    population: Population,
+    workers: SimulatedClients,
+    server: FederatedServer,
+    messages: MessageSizes,
+) -> ByTheClock:
+    """Return the driver of a run in virtual time. One client does its task, to measure the size of a report.
+
+    Args:
+        scheduler: the scheduler of the server.
+        choice: the choice of the scheduler.
+        population: the clients.
+        workers: the same clients, with their model and data.
+        server: the server, before its first step.
+        messages: measures what clients send and receive.
+    """
+    algorithm, seed, speed = server.algorithm, server.federation.seed, workers.speed
+    assert speed is not None  # `check_clock` requires one
+    task = Task(server.state.params, 0, seed)
+
+    def num_steps(clients: np.ndarray, version: int) -> np.ndarray:
+        inputs = algorithm.per_client_inputs(clients, server.state, server.federation)
+        return np.maximum(workers.num_steps(clients, replace(task, version=version, own=inputs)), 1)
+
+    steps = num_steps if algorithm.local.varies else num_steps(np.arange(server.federation.num_clients), 0)
+    gradient_alone = not any(measurement.of_training for measurement in algorithm.selection.measurements)
+    others = messages.after_training()
+    for phase in algorithm.phases:
+        if phase not in ("train", *algorithm.aggregation.phases):
+            alone = phase == "measure" and gradient_alone
+            others[phase] = Effort(1 if alone else steps, *messages.of(phase))
+    dropout = None if population.dropout is None else population.dropout.bind(seed)
+    work = WorkTimes(speed, dropout, steps, *messages.of("train"), others)
+    return ByTheClock(VirtualTime(scheduler, choice, work, population.round_seconds))
 
 
 def _copy(sent: Mapping[Phase, Sequence[int]]) -> dict[Phase, np.ndarray]:

@@ -14,7 +14,6 @@ from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, ServerState, State, Task
 from turnout.data.federated import FederatedData
-from turnout.engine.trial import try_model
 from turnout.protocol.batch import Stepped, with_repeats
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import SelectedCohorts
@@ -29,16 +28,16 @@ from turnout.record.query import History
 from turnout.record.rows import Recorder
 from turnout.simulation.dispatch import SimulatedClients
 from turnout.simulation.divergence import check_updates
-from turnout.simulation.drivers import ByTheClock, Driver, InStep
+from turnout.simulation.drivers import Driver, InStep, in_virtual_time
 from turnout.simulation.memory import ClientMemory
 from turnout.simulation.message_sizes import MessageSizes
 from turnout.simulation.metrics import Judge, PresentModels, client_weights
 from turnout.simulation.newcomers import Newcomers
 from turnout.simulation.opt_in import CandidatePool, OptIn
 from turnout.simulation.sharding import check_agreement
-from turnout.simulation.virtual_time import VirtualTime, at_random
-from turnout.simulation.work_times import Effort, WorkTimes, round_seconds
-from turnout.simulation.workspace import lanes_per_chunk, workspace_of
+from turnout.simulation.virtual_time import at_random
+from turnout.simulation.work_times import round_seconds
+from turnout.simulation.workspace import workspace_of
 
 
 class Simulation:
@@ -83,14 +82,14 @@ class Simulation:
         attackers = None if self.behaviour is None else self.behaviour.attackers
         if self.behaviour is not None:
             self.workspace.data.train = self.behaviour.poisoned(self.workspace.data.train, data.num_outputs)
-        self.workspace.lanes = self._try_model()
+        self.workspace.try_model(algorithm, experiment.memory_budget)
         newcomers = Newcomers.of(experiment, self.workspace)
         self.judge = Judge(self.workspace, self.models, experiment.named_metrics(), newcomers)
         self.opt_in = OptIn(
             data, algorithm, population, experiment.appeal, seed, self.workspace, self.models, self.judge, attackers
         )
         self.workers = SimulatedClients(algorithm, self.workspace, self.memory, self.opt_in, self.speed, self.behaviour)
-        self._check_workers(Task(params, 0, seed))
+        self.workers.check(Task(params, 0, seed))
         self.pool = CandidatePool(self.availability, self.opt_in, seed)
         scheduler, choice = self._scheduled(clock)
         self.server = FederatedServer(
@@ -106,19 +105,11 @@ class Simulation:
         self.messages = MessageSizes(self.workers, self.server, experiment.pace)
         if self.speed is not None and algorithm.local.varies:
             self.workers.message_bytes = self.messages.of("train")
-        self.driver: Driver = InStep(scheduler) if choice is None else self._by_the_clock(scheduler, choice)
-
-    def _check_workers(self, task: Task) -> None:
-        """Reject a deadline without what it needs, and attackers that would see hidden updates."""
-        algorithm = self.experiment.algorithm
-        if algorithm.local.deadline is not None:  # raises an error if the population lacks a speed
-            self.workers.num_steps(np.zeros(0, dtype=np.int64), task)
-        if algorithm.aggregation.phases and self.workers.collude:
-            name = type(algorithm.aggregation).__name__
-            raise ConfigurationError(
-                f"behaviour: colluding attackers see the updates of all other clients, and {name} hides all updates: write "
-                f"another attack, or leave {name} out"
-            )
+        self.driver: Driver = (
+            InStep(scheduler)
+            if choice is None
+            else in_virtual_time(scheduler, choice, population, self.workers, self.server, self.messages)
+        )
 
     def _initial(self) -> tuple[Federation, torch.Tensor, State]:
         """Return the federation, the initial shared parameters, and what clients remember initially."""
@@ -144,36 +135,6 @@ class Simulation:
         cohorts = SelectedCohorts(selection, self.pool.candidates, partial(np.arange, n))
         pace = experiment.pace.bind(n, experiment.algorithm)
         return Scheduler(pace, cohorts, None, patient=False), None
-
-    def _try_model(self) -> int:
-        """Try the model on a minibatch, choose the engine, and return the number of clients that train side by side."""
-        algorithm = self.experiment.algorithm
-        measures = bool(algorithm.measurements or algorithm.selection.measurements)
-        clients = self.workspace.clients(np.zeros(1, dtype=np.int64))
-        x, y = try_model(clients, getattr(algorithm.local, "batch_size", 16), measures)
-        return lanes_per_chunk(self.objective, x, y, self.experiment.memory_budget)
-
-    def _by_the_clock(self, scheduler: Scheduler, choice: Choice) -> ByTheClock:
-        """Return the driver of a run in virtual time. One client does its task, to measure the size of a report."""
-        algorithm, population, seed = self.experiment.algorithm, self.experiment.population, self.experiment.seed
-        assert self.speed is not None
-        dropout = None if population.dropout is None else population.dropout.bind(seed)
-        task = Task(self.state.params, 0, seed)
-
-        def num_steps(clients: np.ndarray, version: int, workers: SimulatedClients = self.workers) -> np.ndarray:
-            inputs = algorithm.per_client_inputs(clients, self.state, self.server.federation)
-            return np.maximum(workers.num_steps(clients, replace(task, version=version, own=inputs)), 1)
-
-        everyone = np.arange(len(self.workspace.data.train.sizes))
-        steps = num_steps if algorithm.local.varies else num_steps(everyone, 0)
-        gradient_alone = not any(measurement.of_training for measurement in algorithm.selection.measurements)
-        others = self.messages.after_training()
-        for phase in algorithm.phases:
-            if phase not in ("train", *algorithm.aggregation.phases):
-                alone = phase == "measure" and gradient_alone
-                others[phase] = Effort(1 if alone else steps, *self.messages.of(phase))
-        work = WorkTimes(self.speed, dropout, steps, *self.messages.of("train"), others)
-        return ByTheClock(VirtualTime(scheduler, choice, work, population.round_seconds))
 
     @property
     def history(self) -> History:

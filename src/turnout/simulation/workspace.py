@@ -15,6 +15,8 @@ from turnout.data.transforms import Transform, bake
 from turnout.data.weights import ClassWeights, ExampleWeights
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
+from turnout.engine.trial import try_model
+from turnout.pieces.base.algorithm import Algorithm
 
 
 def ignore_progress(what: str, done: int, total: int) -> None:
@@ -41,6 +43,13 @@ class Workspace:
     def clients(self, ids: np.ndarray, shards: Shards | None = None) -> Clients:
         """Return the clients `ids` with these examples; None is their training examples."""
         return Clients(ids, ids, shards or self.data.train, self.objective, self.data.transforms)
+
+    def try_model(self, algorithm: Algorithm, memory_budget: int) -> None:
+        """Try the model on a minibatch, choose the engine, and determine how many clients train side by side."""
+        measures = bool(algorithm.measurements or algorithm.selection.measurements)
+        first = self.clients(np.zeros(1, dtype=np.int64))
+        x, y = try_model(first, getattr(algorithm.local, "batch_size", 16), measures)
+        self.lanes = lanes_per_chunk(self.objective, x, y, memory_budget)
 
 
 def workspace_of(experiment: Configuration) -> Workspace:

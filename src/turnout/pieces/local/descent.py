@@ -50,6 +50,45 @@ class Descent:
     first_gradient: torch.Tensor | None
     weighted: bool = False
 
+    @classmethod
+    def of(
+        cls,
+        planned: Plan,
+        task: Task,
+        order: np.ndarray,
+        clients: Clients,
+        lr: float | Schedule,
+        per_step: int,
+        first: tuple[torch.Tensor, torch.Tensor] | None,
+    ) -> Descent:
+        """Return what the local steps of clients begin with.
+
+        Args:
+            planned: the minibatches, `per_step` for each step.
+            task: the task.
+            order: of the rows, int64 ``[B]``, by falling numbers of steps.
+            clients: the clients.
+            lr: the step size.
+            per_step: minibatches of a step.
+            first: loss and gradient of the first step, ``[B]`` and ``[B, P]``, where they are known.
+        """
+        examples, mask, keys = minibatches_of(planned, task, order, clients, "local step")
+        numbers = (len(examples) // per_step, per_step)  # S, parts
+        num_steps = planned.num_steps[order] // per_step
+        rows = to_device(order, task.params.device)
+        return cls(
+            num_steps=num_steps,
+            start=task.params.expand(len(order), -1) if task.params.dim() == 1 else task.params[rows],
+            lr=step_sizes(lr, task, order, num_steps),
+            examples=examples.unflatten(0, numbers),
+            mask=None if mask is None else mask.unflatten(0, numbers),
+            counts=planned.counts[order].reshape(len(order), *numbers),
+            keys=keys.unflatten(0, numbers),
+            first_loss=None if first is None else first[0][rows],
+            first_gradient=None if first is None else first[1][rows],
+            weighted=clients.shards.weights is not None,
+        )
+
     def part(self, rows: slice, state: StepState, x: torch.Tensor, y: torch.Tensor, alone: bool) -> Part:
         """Return the work of one thread, for a slice of the lanes. Threads do not wait for each other's Python.
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import inspect
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
+from turnout.core.device import to_device
 from turnout.core.types import State
 from turnout.data.transforms import Transform
+from turnout.engine.cohort import Clients
 from turnout.engine.compile.compiled import Compiled
 from turnout.engine.examples import minibatch
 from turnout.engine.objective import Objective
 from turnout.pieces.base import Correction
 from turnout.pieces.local.closure import split_tensors
-from turnout.pieces.local.descent import Part, Stretch
+from turnout.pieces.local.descent import Descent, Part, StepState, Stretch
 from turnout.pieces.local.update import Update, descend
 
 GradientAt = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
@@ -201,6 +204,30 @@ class LocalStep:
         if followed is not None:
             params[:, -number:] = followed
         return params
+
+
+def take_steps(
+    steps: Sequence[LocalStep], parts: Sequence[slice], descent: Descent, state: StepState, clients: Clients
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Take all local steps, the parts side by side; return the updates ``[B, P]`` and mean losses ``[B]``.
+
+    Args:
+        steps: the step of each part.
+        parts: the rows of each part.
+        descent: what the steps begin with.
+        state: what they change.
+        clients: the clients.
+    """
+    objective, shards = clients.objective, clients.shards
+    alone = objective.engine == "one_by_one"
+    work = [descent.part(rows, state, shards.x, shards.y, alone) for rows in parts]
+    if objective.threads.is_split:
+        list(objective.threads.map(lambda item: item[0].run(item[1]), list(zip(steps, work, strict=True))))
+    else:
+        for step, part in zip(steps, work, strict=True):
+            step.run(part)
+    number = to_device(np.maximum(descent.num_steps, 1), state.total.device, state.total.dtype)
+    return state.params, state.total / number
 
 
 def _shares(mask: torch.Tensor | None, parts: range, num_lanes: int, like: torch.Tensor) -> torch.Tensor:

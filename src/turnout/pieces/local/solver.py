@@ -17,8 +17,8 @@ from turnout.core.types import Lanes, Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base import Correction, Local, MemoryShapes
 from turnout.pieces.local.closure import outcome, sent
-from turnout.pieces.local.descent import Descent, StepState, minibatches_of, step_sizes
-from turnout.pieces.local.local_step import Direction, LocalStep, steepest
+from turnout.pieces.local.descent import Descent, StepState
+from turnout.pieces.local.local_step import Direction, LocalStep, steepest, take_steps
 from turnout.pieces.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
 from turnout.pieces.local.update import Update
 from turnout.pieces.local.work import MOST, Work
@@ -187,14 +187,19 @@ class Solver(Local, ABC):
         order = np.arange(len(num_steps)) if in_order else np.argsort(-num_steps, kind="stable")
         # A gradient that was measured before lacks the terms that such corrections add to the loss.
         known = None if any(correction.of_minibatch for correction in corrections) else self._known(clients)
-        descent, objective = self._descent(task, planned, order, clients, known), clients.objective
+        descent = Descent.of(planned, task, order, clients, self.lr, self.per_step, known)
+        objective = clients.objective
         rows = {name: to_device(memory[name][order], task.params.device) for name in self.remembers}
         state = StepState.of(descent, self.update, {name.removeprefix(_PREFIX): row for name, row in rows.items()})
         products = self.batch_size * self.per_step * objective.layout.num_params
         parts = objective.threads.parts(descent.num_steps, products, single=objective.engine == "one_by_one")
         lanes = [Lanes(order[part], descent.num_steps[part]) for part in parts]
         begun = [tuple(correction.begin(task, memory, clients, lane) for correction in corrections) for lane in lanes]
-        delta, loss = self._descend(descent, state, parts, begun, clients)
+        steps = [
+            LocalStep(objective, clients.transforms, self._direction, corrections, self.update, self.accumulate)
+            for corrections in begun
+        ]
+        delta, loss = take_steps(steps, parts, descent, state, clients)
         if self.sampling == "pass":
             memory["steps_done"] += torch.from_numpy(planned.num_steps)
 
@@ -216,54 +221,6 @@ class Solver(Local, ABC):
             delta=back(sent(begun, moved, delta)),
             extra={name: back(rows) for name, rows in changed.items()},
             seen={"loss": back(loss)},
-        )
-
-    def _descend(
-        self,
-        descent: Descent,
-        state: StepState,
-        parts: list[slice],
-        begun: list[tuple[Correction, ...]],
-        clients: Clients,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Take all steps, the parts side by side; return the updates ``[B, P]`` and mean losses ``[B]``, in lanes' order."""
-        objective, shards, work = clients.objective, clients.shards, []
-        for part, corrections in zip(parts, begun, strict=True):
-            step = LocalStep(objective, clients.transforms, self._direction, corrections, self.update, self.accumulate)
-            work.append((step, descent.part(part, state, shards.x, shards.y, objective.engine == "one_by_one")))
-        if objective.threads.is_split:
-            list(objective.threads.map(lambda item: item[0].run(item[1]), work))
-        else:
-            for step, of_thread in work:
-                step.run(of_thread)
-        number = to_device(np.maximum(descent.num_steps, 1), state.total.device, state.total.dtype)
-        return state.params, state.total / number
-
-    def _descent(
-        self,
-        task: Task,
-        planned: Plan,
-        order: np.ndarray,
-        clients: Clients,
-        known: tuple[torch.Tensor, torch.Tensor] | None,
-    ) -> Descent:
-        """Return what the local steps begin with, rows in this order; `known` as `_known` returns it."""
-        examples, mask, keys = minibatches_of(planned, task, order, clients, "local step")
-        numbers = (len(examples) // self.per_step, self.per_step)  # S, parts
-        num_steps = planned.num_steps[order] // self.per_step
-        rows = to_device(order, task.params.device)
-        start = task.params.expand(len(order), -1) if task.params.dim() == 1 else task.params[rows]
-        return Descent(
-            num_steps=num_steps,
-            start=start,
-            lr=step_sizes(self.lr, task, order, num_steps),
-            examples=examples.unflatten(0, numbers),
-            mask=None if mask is None else mask.unflatten(0, numbers),
-            counts=planned.counts[order].reshape(len(order), *numbers),
-            keys=keys.unflatten(0, numbers),
-            first_loss=None if known is None else known[0][rows],
-            first_gradient=None if known is None else known[1][rows],
-            weighted=clients.shards.weights is not None,
         )
 
     @property
