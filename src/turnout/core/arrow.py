@@ -1,4 +1,4 @@
-"""Read from Arrow messages to how many bytes they decompress. Arrow decompresses them without any limit.
+"""Read the decompressed size of Arrow messages, which Arrow decompresses without any limit.
 
 Messages and the footer of a file are FlatBuffers, of which Arrow for Python shows only a part.
 """
@@ -21,7 +21,7 @@ class _Table:
 
     Args:
         buffer: the FlatBuffer.
-        position: of the table; None is that of the root.
+        position: position of the table; None is the root table.
     """
 
     def __init__(self, buffer: bytes, position: int | None = None) -> None:
@@ -75,7 +75,7 @@ def decompressed_bytes_of_file(source: pa.NativeFile) -> int:
     """Return the number of bytes to which the compressed messages of an Arrow file decompress.
 
     Args:
-        source: the file, which Arrow has opened before, and so has checked.
+        source: the file, which Arrow must have opened, and thereby checked, before.
     """
     source.seek(source.size() - _END)
     length = int.from_bytes(source.read(4), "little")

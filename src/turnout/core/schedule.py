@@ -36,11 +36,12 @@ class Schedule(Registered, ABC):
 
 @dataclass(frozen=True)
 class Halving(Schedule, name="halving"):
-    """Halve every `every` rounds from round `start` on, at most `most` times: ``initial / 2^level``.
+    """Halve the step size every `every` rounds from round `start` on, at most `most` times.
 
-    ``level = 0 before start, then min(most, (version - counted_from) // every + 1)``. FedAU's authors train CIFAR-100 with
-    ``Halving(0.0562, start=10001, every=1000, most=10, counted_from=10000)``: their code halves in rounds 10001, 11000,
-    12000, ..., because it halves as soon as a count from round 10000 is greater than zero.
+    The step size is ``initial / 2^level``, where ``level = 0 before start, then min(most, (version - counted_from) //
+    every + 1)``. FedAU's authors train CIFAR-100 with ``Halving(0.0562, start=10001, every=1000, most=10,
+    counted_from=10000)``: their code halves in rounds 10001, 11000, 12000, ..., because it halves as soon as a count
+    from round 10000 is greater than zero.
 
     Args:
         initial: the step size before `start`.
@@ -80,6 +81,13 @@ class Halving(Schedule, name="halving"):
 @dataclass(frozen=True)
 class Cosine(Schedule, name="cosine"):
     """Decrease from `initial` to `final` along half a cosine over `rounds` rounds, then stay constant.
+
+    In round t, the step size is ``final + (initial - final) (1 + cos(pi min(1, t / rounds))) / 2``.
+
+    Args:
+        initial: step size of the first round, > 0.
+        rounds: number of rounds after which the step size is `final`, >= 1.
+        final: final step size, from 0 to `initial`.
 
     Example:
         >>> Cosine(0.1, rounds=4).at(np.arange(6)).round(3).tolist()

@@ -1,1 +1,1 @@
-"""How a cohort computes: the flat vector, the model as a function of it, losses and gradients of many clients at once."""
+"""The computation of a cohort: flat parameter vectors, models as functions of them, losses and gradients."""

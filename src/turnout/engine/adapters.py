@@ -1,7 +1,8 @@
 """Find low-rank updates ``W + s B A`` of frozen layers, and add offsets to the frozen weights.
 
-A layer is adapted if it has parameters called ``lora_A`` ``[r, n]`` and ``lora_B`` ``[m, r]``, or modules of these names as
-`peft` has them, and its output is ``W x + s B A x``. Its attribute ``scaling`` is s, 1 without one.
+A layer is adapted if it has parameters called ``lora_A`` ``[r, n]`` and ``lora_B`` ``[m, r]``, or modules of these
+names as in `peft`, and its output is ``W x + s B A x``. The scaling s is the layer's attribute ``scaling``, 1 by
+default.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def adapters_of(module: nn.Module, layout: Layout) -> tuple[Adapter, ...]:
 
 
 def _scaling(layer: nn.Module) -> float:
-    """Return s of a layer; `peft` has a dictionary with one for each adapter."""
+    """Return the scaling s of a layer; `peft` stores it in a dictionary with an entry for each adapter."""
     scaling = getattr(layer, "scaling", 1.0)
     if isinstance(scaling, dict):
         (scaling,) = scaling.values()
@@ -77,7 +78,7 @@ def add_offsets(module: nn.Module, adapters: tuple[Adapter, ...], dtype: torch.d
 
 
 def offsets_of(module: nn.Module, adapters: tuple[Adapter, ...]) -> tuple[torch.Tensor, ...]:
-    """Return the buffers that `add_offsets` made."""
+    """Return the buffers that `add_offsets` registered."""
     return tuple(module.get_submodule(adapter.layer).get_buffer(BASE_OFFSET) for adapter in adapters)
 
 
@@ -95,5 +96,5 @@ def _with_offset(layer: Any, inputs: tuple[torch.Tensor, ...], output: torch.Ten
             f"a {type(layer).__name__} has lora_B of {offset.shape[0]} rows and {output.shape[-1]} outputs: an adapted layer "
             "must return W x + s B A x"
         )
-    # The input is converted, and not R, because a trace may keep a conversion of R, which changes.
+    # Convert the input and not R: a trace may keep the converted R, although R changes between rounds.
     return output + F.linear(inputs[0].to(offset.dtype), offset).to(output.dtype)

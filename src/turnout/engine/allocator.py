@@ -10,7 +10,7 @@ SWITCH = "TURNOUT_ALLOCATOR"
 """An environment variable; ``default`` leaves the allocator as it is."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # the names of malloc.h's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
-_MOST_IN_OLD_VERSIONS = 1 << 25  # what glibc took before 2.35
+_MOST_IN_OLD_VERSIONS = 1 << 25  # the largest value that glibc accepted before 2.35
 
 SERVER = 1 << 25
 """The maximum size in bytes of a kept buffer of a server: memory of models and sums returns to the system."""
@@ -42,7 +42,7 @@ def keep_large_buffers(most: int = 1 << 30) -> bool:
 
 
 def setting() -> str:
-    """Return the maximum size of a kept buffer, as set by this process or the environment, or ``default``."""
+    """Return the maximum size in bytes of a kept buffer, as set by this process or the environment, or ``default``."""
     return str(_limit["bytes"] or os.environ.get("MALLOC_MMAP_THRESHOLD_", "default"))
 
 

@@ -1,4 +1,4 @@
-"""Batch normalisation whose running statistics are numbers of the model's vector, so that every client has its own."""
+"""Batch normalisation with running statistics in the model's vector, so that every client has its own statistics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BATCH_NORMS = (*_LAYERS, *_LAZY)
 
 
 class _Follow(torch.autograd.Function):
-    """Return the first argument; the gradient of the second is `step`, whatever the loss is."""
+    """Return the first argument; in the backward pass, the gradient of the second is `step`, for any loss."""
 
     generate_vmap_rule = True
 
@@ -27,28 +27,31 @@ class _Follow(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        """Pass the gradient through unchanged."""
+        """Save `step` for the backward pass."""
         del output
         ctx.save_for_backward(inputs[2])
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
-        """Pass the gradient on, and give the second argument its own."""
+        """Pass the gradient on to the first argument, and return `step` for the second."""
         return gradients[0], ctx.saved_tensors[0], None
 
 
 class OwnBatchNorm(nn.Module):
-    """Batch normalisation in place of `nn.BatchNorm1d` and the like, with parameters and statistics of the same names.
+    """Batch normalisation in place of `nn.BatchNorm1d` and its relatives.
 
-    In training a minibatch is normalised by its own mean and variance, padding left out, and the "gradient" of a running
-    statistic s is ``momentum (s - s')``, where s' is the minibatch's (its variance over n - 1): a step of size 1 is the
-    moving average (see `turnout.pieces.local.local_step`). In evaluation the running statistics normalise.
+    Its parameters and statistics have the same names.
 
-    It has no `num_batches_tracked`, which torch reads only where there is no momentum, so trained models come without; torch
-    loads them into its own layers, which keep theirs.
+    In training, a minibatch is normalised by its own mean and variance, without padding. The "gradient" of a running
+    statistic s is ``momentum (s - s')``, where s' is the statistic of the minibatch (with the variance over n - 1): a
+    step of size 1 is then the moving average (see `turnout.pieces.local.local_step`). In evaluation, running statistics
+    are used.
+
+    There is no `num_batches_tracked`, which torch reads only without momentum, so trained models do not contain it;
+    torch loads them into its own layers, which keep theirs.
 
     Args:
-        layer: the layer that it replaces.
+        layer: the layer to replace.
     """
 
     mask: torch.Tensor
@@ -61,8 +64,8 @@ class OwnBatchNorm(nn.Module):
         self.register_buffer("mask", torch.ones(()), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalise ``[b, C, ...]``."""
-        # Statistics are moving averages of differences that bfloat16 would round away.
+        """Normalise inputs ``[b, C, ...]``."""
+        # Statistics are moving averages of small differences, which bfloat16 would round to zero.
         x = x.to(self.running_mean.dtype)
         shape = (1, -1) + (1,) * (x.dim() - 2)
         mean, var = self._statistics(x) if self.training else (self.running_mean.detach(), self.running_var.detach())
@@ -70,9 +73,9 @@ class OwnBatchNorm(nn.Module):
         return y if self.weight is None else y * self.weight.view(shape) + self.bias.view(shape)
 
     def _statistics(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return mean and variance ``[C]`` of a minibatch, which the running ones follow."""
+        """Return the mean and variance ``[C]`` of a minibatch, and let the running statistics follow them."""
         axes = [axis for axis in range(x.dim()) if axis != 1]
-        # The mask is a single number where no example is padding.
+        # The mask is a scalar if no example is padding.
         counts = self.mask.to(x.dtype) if self.mask.dim() else x.new_ones(len(x))
         counts = counts.view((-1,) + (1,) * (x.dim() - 1)).expand(-1, 1, *x.shape[2:])
         n = counts.sum()
@@ -103,10 +106,11 @@ def refuse(name: str, layer: Any, personal: bool) -> None:
 
 
 def with_own_batch_norm(module: nn.Module) -> tuple[nn.Module, frozenset[str], list[str]]:
-    """Replace layers of batch normalisation, in place.
+    """Replace batch normalisation layers, in place.
 
     Returns:
-        The module, the names of the parameters that are statistics, and those of the buffers that take a minibatch's mask.
+        The module, the names of the parameters that are running statistics, and the names of the buffers for a
+        minibatch's mask.
     """
     statistics: list[str] = []
     masks: list[str] = []

@@ -43,10 +43,10 @@ _TOGETHER = Choice("vectorised", "clients of a cohort train together")
 
 
 def expected(module: nn.Module, engine: Engine, device: torch.device) -> Choice:
-    """Return the requested engine, or the only possible one, or the one that is usually faster.
+    """Return the requested engine; with ``"auto"``, the only possible one or the one that is usually faster.
 
     Raises:
-        ConfigurationError: for an unknown engine, and for layers that cannot be batched over clients.
+        ConfigurationError: if the engine is unknown, or if layers cannot be batched over clients.
     """
     known_name("engine", engine, ENGINES)
     layers = list(module.modules())
@@ -77,11 +77,15 @@ def _faster_on_cpu(layers: list[nn.Module]) -> Choice:
 
 
 def chosen(first: Choice, products: int) -> Choice:
-    """Return the choice for minibatches with this number of multiplications for each client.
+    """Return the choice for minibatches with this number of multiplications per client.
 
-    The overhead of an operation is the same for one client and for many, and it dominates in small models, so that their
-    clients train together. The choice is by counting and not by timing, so that it does not depend on the load of the
+    The overhead of an operation is the same for one client and for many, and dominates in small models, so that their
+    clients train together. The choice counts and does not measure time, so that it does not depend on the load of the
     machine.
+
+    Args:
+        first: choice before the size of minibatches was known.
+        products: number of multiplications of a minibatch's forward pass.
     """
     if products >= _SMALL:
         return replace(first, settled=True)

@@ -1,4 +1,4 @@
-"""The clients of a cohort, and their losses and gradients at the model they received."""
+"""The clients of a cohort, and their losses and gradients at the received model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Required(Protocol):
         ...
 
     def gap(self, loss: Any, accuracy: Any, required: Any) -> Any:
-        """Return by how much the model falls short of `required`."""
+        """Return the amount by which the model falls short of `required`."""
         ...
 
 
@@ -44,13 +44,13 @@ class StepTimes(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Clients(Examples):
-    """The lanes of one `client_step`.
+    """The clients of one `client_step`, with their data, objective and circumstances.
 
     Attributes:
-        start: losses and gradients at the model they received; None where nothing needs them.
-        requirement: what the clients of `shards` require of a model; None where nothing needs it.
-        speed: the speeds of the federation's clients; None without a clock.
-        message_bytes: sizes of a report and of a download; None before the first ones.
+        start: losses and gradients at the received model; None if nothing needs them.
+        requirement: requirements that the clients of `shards` have of a model; None if nothing needs them.
+        speed: speeds of the federation's clients; None without a clock.
+        message_bytes: sizes of a report and of a download in bytes; None before the first messages.
     """
 
     start: Start | None = None
@@ -59,23 +59,23 @@ class Clients(Examples):
     message_bytes: tuple[int, int] | None = None
 
     def at(self, task: Task) -> tuple[Clients, Start]:
-        """Return the clients with their `Start` at the model of a task, and that."""
+        """Return the clients with their `Start` at the model of a task, and this `Start`."""
         start = Start(task, self)
         return replace(self, start=start), start
 
     def keys(
         self, purpose: str, seed: int, versions: np.ndarray, lanes: slice | np.ndarray = slice(None)
     ) -> torch.Tensor:
-        """Return 64 random bits for each client, int64 ``[B]``, a function of purpose, seed, version and client."""
+        """Return 64 random bits for each client, int64 ``[B]``, from (purpose, seed, version, client)."""
         bits = fold(stream(purpose, seed), versions[lanes], self.ids[lanes])
         return to_device(bits, self.objective.device)
 
 
 class Start:
-    """Losses, accuracies and gradients of B clients at the model of a task, each computed once, when it is first read.
+    """Losses, accuracies and gradients of B clients at the model of a task; each is computed when it is first read.
 
     Attributes:
-        task: the model they received.
+        task: the task, with the received model.
         clients: the clients.
     """
 
@@ -84,7 +84,7 @@ class Start:
 
     @property
     def params(self) -> torch.Tensor:
-        """The model they received, ``[P]`` or ``[B, P]``."""
+        """The received model, ``[P]`` or ``[B, P]``."""
         return self.task.params
 
     @cached_property
@@ -97,7 +97,7 @@ class Start:
 
     @property
     def known(self) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Loss and gradient, if the gradient was read before; else None."""
+        """Loss ``[B]`` and gradient ``[B, P]`` if the gradient was read before; else None."""
         return self.__dict__.get("_loss_and_gradient")
 
     @property
@@ -107,7 +107,10 @@ class Start:
 
     @property
     def loss(self) -> torch.Tensor:
-        """``F_k(w^t)`` over all of a client's examples, ``[B]``, by a forward pass unless the gradient was read before."""
+        """``F_k(w^t)`` over all of a client's examples, ``[B]``.
+
+        It takes a forward pass, unless the gradient was read before.
+        """
         if self.known is not None:
             return self.known[0]
         return self._scores[0 if self.clients.shards.weights is None else 2].to(self.params.dtype)
@@ -119,5 +122,5 @@ class Start:
 
     @property
     def accuracy(self) -> torch.Tensor:
-        """The share of its examples that each client sees classified correctly, float64 ``[B]``; needs class labels."""
+        """Share of each client's examples that the model classifies correctly, float64 ``[B]``; needs class labels."""
         return self._scores[1]

@@ -1,4 +1,4 @@
-"""Dropout whose mask is a pure function of (seed, version, client, step), so that it survives `vmap` and chunking."""
+"""Dropout with masks that are a pure function of (seed, version, client, step), for any batching of clients."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from turnout.core.random import fold, uniform
 
 
 class KeyedDropout(nn.Module):
-    """Inverted dropout with a mask hashed from a key: ``x * [u >= p] / (1 - p)``.
+    """Apply inverted dropout with a mask hashed from a key: ``x * [u >= p] / (1 - p)``.
 
-    The key is a buffer, so that `functional_call` can set it for every lane. The mask of an entry depends on its position in
-    its example and on the position of the example in the minibatch, and not on the number of examples. A layer that the model
-    calls several times has a new mask for each call.
+    u is uniform on [0, 1), and p is the probability. The key is a buffer, so that `functional_call` can set it for
+    every client. The mask of an entry depends on its position in its example and on the position of the example in the
+    minibatch, and not on the number of examples. A layer that the model calls several times has a new mask for each
+    call.
 
     Args:
-        probability: chance of an entry (or of a whole channel) to be zeroed.
-        channels: zero whole channels, as `nn.Dropout1d`, `nn.Dropout2d` and `nn.Dropout3d` do.
+        probability: probability that an entry (or a whole channel) is zeroed, in [0, 1].
+        channels: whether to zero whole channels, as `nn.Dropout1d`, `nn.Dropout2d` and `nn.Dropout3d` do.
         layer: number of this layer in the model, so that layers do not share masks.
     """
 
@@ -34,7 +35,7 @@ class KeyedDropout(nn.Module):
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Drop entries in training, pass `x` on in evaluation."""
+        """Drop entries in training; return `x` in evaluation."""
         if not self.training or self.probability == 0.0:
             return x
         whole = self.channels and x.dim() > 2
@@ -53,10 +54,10 @@ _BY_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 def with_keyed_dropout(module: nn.Module) -> tuple[nn.Module, list[str]]:
-    """Return a copy of `module` in which every dropout layer is keyed, and the names of the buffers that take the key.
+    """Return a copy of `module` with keyed dropout layers, and the names of the buffers for the key.
 
-    Trainable parameters of the copy share their memory with the module's: a call of a network replaces them, so nothing
-    reads or writes them.
+    Trainable parameters of the copy share their memory with those of the module: a call of a network replaces them, so
+    they are neither read nor written.
     """
     trained = [p for p in module.parameters() if p.requires_grad and type(p) is nn.Parameter]
     module = copy.deepcopy(module, {id(p): nn.Parameter(p.detach()) for p in trained})

@@ -1,4 +1,4 @@
-"""The training examples of clients, and minibatches of them."""
+"""The training examples of clients, and their minibatches."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Examples:
     """The training examples of B clients, with the objective.
 
     Attributes:
-        ids: which clients they are in the federation, int64 ``[B]``.
-        rows: which clients of `shards` they are, int64 ``[B]``; the same as `ids` in a simulation, 0 on a real machine
-            that holds its own data only.
+        ids: numbers of the clients in the federation, int64 ``[B]``.
+        rows: numbers of the clients in `shards`, int64 ``[B]``; equal to `ids` in a simulation, 0 on a real machine,
+            which holds only its own data.
         shards: the data, on the objective's device.
         objective: model and loss.
-        transforms: applied to a minibatch before the model.
+        transforms: transforms of a minibatch before the forward pass.
     """
 
     ids: np.ndarray
@@ -41,11 +41,12 @@ class Examples:
         return self.shards.offsets[self.rows + 1] - self.shards.offsets[self.rows]
 
     def minibatch(self, examples: torch.Tensor, keys: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return inputs and targets ``[B, b, ...]`` of the examples ``[B, b]`` (positions in the flat data).
+        """Return inputs and targets ``[B, b, ...]`` of examples.
 
         Args:
-            keys: 64 random bits a client, ``[B]``; every example of a minibatch has its own augmentation from them. None
-                leaves random transforms out.
+            examples: positions in the flat data, int64 ``[B, b]``.
+            keys: 64 random bits for each client, int64 ``[B]``, from which every example of a minibatch gets its own
+                augmentation; None omits random transforms.
         """
         return minibatch(self.shards.x, self.shards.y, examples, keys, self.transforms)
 
@@ -57,7 +58,7 @@ def minibatch(
     keys: torch.Tensor | None,
     transforms: tuple[Transform, ...],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Take inputs and targets ``[B, b, ...]`` of the examples ``[B, b]`` from flat `x` and `y`; see `Examples.minibatch`."""
+    """Return inputs and targets ``[B, b, ...]`` of examples in flat `x` and `y`; see `Examples.minibatch`."""
     flat = examples.reshape(-1)
     x, y = x.index_select(0, flat), y.index_select(0, flat)
     if transforms:

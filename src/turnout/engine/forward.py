@@ -1,4 +1,4 @@
-"""Evaluate a model and its loss at flat vectors of parameters, in forward passes."""
+"""Evaluate a model and its loss at flat parameter vectors, by forward passes."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from turnout.engine.threads import ClientThreads
 
 
 class Forward:
-    """Loss and score of examples, at one vector or at those of B clients.
+    """Compute losses and scores of examples, at one parameter vector or at those of B clients.
 
     Args:
-        module: the user's model; it is copied, never changed.
-        loss: one loss for each example.
+        module: the user's model; it is copied and never changed.
+        loss: function that returns one loss for each example.
         engine: ``"vectorised"`` (all clients in one call), ``"one_by_one"``, or ``"auto"``.
-        device: where to compute.
+        device: device of the computation; None is the CPU.
         personal: names of the parameters that stay with their client.
-        offsets: True if offsets may be added to the frozen weights below adapters, see `Network.rebase`.
-        precision: of local steps, ``"full"`` or ``"bf16"``; see `Network`. Evaluations are always in full precision.
+        offsets: whether offsets may be added to the frozen weights below adapters (see `Network.rebase`).
+        precision: precision of local steps, ``"full"`` or ``"bf16"`` (see `Network`); evaluations are always in full
+            precision.
 
     Attributes:
-        network: the model.
-        layout: which stretch of the vector is which parameter.
-        initial: the module's own parameters, ``[P]``.
-        threads: the threads that compute clients.
-        choice: the engine in use, and why.
+        network: the model as a function of its parameters.
+        layout: layout of the parameters in the vector.
+        initial: parameters of the module, ``[P]``.
+        threads: threads that compute clients.
+        choice: the engine in use, and the reason.
 
     Raises:
-        ConfigurationError: for layers that have no sound meaning here (BatchNorm, unkeyed randomness).
+        ConfigurationError: if the model has layers that cannot be trained here (BatchNorm, unkeyed randomness).
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Forward:
         """Return the results of `evaluate`, and the outputs and targets of all examples.
 
         Raises:
-            ConfigurationError: for a model that does not return one tensor.
+            ConfigurationError: if the model does not return a single tensor.
         """
 
         def of_batch(batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -99,7 +100,7 @@ class Forward:
 
     @torch.no_grad()
     def scores(self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return loss and score, as in `evaluate`, of B clients at B vectors: float64 ``[B, b]`` each.
+        """Return losses and scores of B clients at B vectors, as in `evaluate`: float64 ``[B, b]`` each.
 
         Args:
             params: the vectors, ``[B, P]``.
@@ -116,20 +117,20 @@ class Forward:
     def _scores_of_one(
         self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return loss and score of each example ``[b]``; called in any thread."""
+        """Return loss and score of each example, ``[b]``; may be called in any thread."""
         self.network.mode(training=False)
         return self._scores(params, self._in_order(x), y)
 
     def _scores(self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return loss and score of each example ``[b]``."""
+        """Return loss and score of each example, ``[b]``."""
         outputs = self.network.outputs(params, x)
         return self.loss(outputs, y).double(), score(outputs, y)
 
     def _in_order(self, x: torch.Tensor) -> torch.Tensor:
-        """Return images with the channels of a pixel side by side in memory, where CPU convolutions take half the time."""
+        """Return images in the channels-last memory format, in which CPU convolutions take half the time."""
         if not self._images_last or x.dim() != 4:
             return x
         _, channels, height, width = x.shape
-        # With explicit strides, because with a single channel torch cannot tell the two orders apart, and guesses.
+        # With explicit strides, because the two formats are ambiguous for a single channel.
         strides = (channels * height * width, 1, channels * width, channels)
         return x.contiguous(memory_format=torch.channels_last).as_strided(x.shape, strides)

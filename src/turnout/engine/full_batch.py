@@ -12,16 +12,17 @@ from turnout.core.device import to_device
 from turnout.engine.examples import Examples
 
 BLOCK = 128
-"""Examples of a client in one pass, where each client has a model of its own."""
+"""Examples of a client in one pass, if each client has its own model."""
 
-_BATCH = 256  # examples in one pass where all clients have the same model
+_BATCH = 256  # examples in one pass, if all clients have the same model
 
 
 def full_gradient(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return loss ``[B]`` and gradient ``[B, P]`` of each client's whole data, without dropout and random transforms.
+    """Return the loss ``[B]`` and gradient ``[B, P]`` over each client's data, without dropout and random transforms.
 
     Args:
-        params: where, ``[P]`` for all or ``[B, P]``.
+        clients: the clients.
+        params: parameters, ``[P]`` for all clients or ``[B, P]``.
     """
     blocks = _Blocks.of(clients)
     params = blocks.sorted(params)
@@ -40,33 +41,34 @@ def full_gradient(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor
 
 
 def full_scores(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean loss and mean score of each client's whole data, float64 ``[B]`` each; NaN for a client without examples.
+    """Return the mean loss and mean score of each client's data, float64 ``[B]``; NaN for a client without examples.
 
-    The mean score is the accuracy of labels, and the mean squared error of numbers. With one model for all clients, the
-    forward passes are over their data end to end.
+    The mean score is the accuracy if targets are labels, and the mean squared error if they are numbers. With one model
+    for all clients, the forward passes run over their concatenated data.
 
     Args:
-        params: where, ``[P]`` for all or ``[B, P]``.
+        clients: the clients.
+        params: parameters, ``[P]`` for all clients or ``[B, P]``.
     """
     loss, score, *_ = weighted_scores(clients, params)
     return loss, score
 
 
 def weighted_scores(clients: Examples, params: torch.Tensor) -> torch.Tensor:
-    """Return `full_scores` and, where examples have weights, the means of losses and scores times these.
+    """Return `full_scores` and, if examples have weights, also the means of losses and scores times the weights.
 
-    The divisor of all is the number of examples. Float64, ``[2, B]`` or ``[4, B]``.
+    All means divide by the number of examples. Float64, ``[2, B]`` or ``[4, B]``.
     """
     return _means(clients, params, _with_products)
 
 
 def mean_square_loss(clients: Examples, params: torch.Tensor) -> torch.Tensor:
-    """Return the mean of the squared losses of each client's examples, float64 ``[B]``; params as in `full_scores`."""
+    """Return the mean of the squared losses of each client's examples, float64 ``[B]``; see `full_scores`."""
     return _means(clients, params, lambda loss, *others: _with_products(loss.double().square(), *others))[0]
 
 
 Rows = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
-"""Returns the values to average, ``[2, ...]`` or ``[4, ...]``, from losses, scores and weights of examples."""
+"""Function from losses, scores and weights of examples to the values to average, ``[2, ...]`` or ``[4, ...]``."""
 
 
 def _means(clients: Examples, params: torch.Tensor, of: Rows) -> torch.Tensor:
@@ -77,19 +79,19 @@ def _means(clients: Examples, params: torch.Tensor, of: Rows) -> torch.Tensor:
 
 
 def _with_products(loss: torch.Tensor, score: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
-    """Return losses and scores and, where there are weights, both times these, in rows."""
+    """Return losses and scores and, if there are weights, both multiplied by the weights, as rows."""
     return torch.stack([loss, score] if weights is None else [loss, score, loss * weights, score * weights])
 
 
 def _scores_at_one_model(clients: Examples, params: torch.Tensor, of: Rows) -> torch.Tensor:
-    """Return sums over each client's examples, ``[2, B]`` or ``[4, B]``, of what `of` makes of each."""
+    """Return sums over each client's examples of the values of `of`, ``[2, B]`` or ``[4, B]``, at one model."""
     weights = clients.shards.weights
     sizes, begin = clients.num_examples, clients.shards.offsets[clients.rows]
     if not sizes.sum():
         return torch.zeros(2 if weights is None else 4, len(sizes), dtype=torch.float64)
     rows = np.arange(sizes.sum()) + np.repeat(begin - (np.cumsum(sizes) - sizes), sizes)
-    # Padded to full batches, because the bits of a matrix product may depend on its number of rows, and those of a client
-    # must not depend on who else is in the cohort.
+    # Padded to full batches, because the bits of a matrix product may depend on its number of rows, and a client's bits must
+    # not depend on the other clients of the cohort.
     padded = to_device(np.append(rows, np.repeat(rows[:1], -len(rows) % _BATCH)), params.device)
 
     def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -105,7 +107,7 @@ def _scores_at_one_model(clients: Examples, params: torch.Tensor, of: Rows) -> t
 
 
 def _scores_at_own_models(clients: Examples, params: torch.Tensor, of: Rows) -> torch.Tensor:
-    """Return sums over each client's examples, ``[2, B]`` or ``[4, B]``, of what `of` makes of each."""
+    """Return sums over each client's examples of the values of `of`, ``[2, B]`` or ``[4, B]``, at own models."""
     blocks = _Blocks.of(clients)
     params = blocks.sorted(params)
     rows = 2 if clients.shards.weights is None else 4
@@ -119,9 +121,9 @@ def _scores_at_own_models(clients: Examples, params: torch.Tensor, of: Rows) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Blocks:
-    """The data of B clients in blocks of all clients that have examples left.
+    """The data of B clients, in blocks of the clients that have examples left.
 
-    Clients are sorted by descending size, so that those of a block are always the first ones.
+    Clients are sorted by descending number of examples, so that those of a block are always the first ones.
     """
 
     clients: Examples
@@ -134,13 +136,13 @@ class _Blocks:
         return cls(clients, order, clients.num_examples[order])
 
     def sorted(self, params: torch.Tensor) -> torch.Tensor:
-        """Return one vector for each client in the sorted order ``[B, P]``, of ``[P]`` or ``[B, P]``."""
+        """Return one vector for each client in sorted order, ``[B, P]``, from ``[P]`` or ``[B, P]``."""
         if params.dim() == 1:
             return params.expand(len(self.order), -1)
         return params[to_device(self.order, params.device)]
 
     def back(self, device: torch.device) -> torch.Tensor:
-        """Return the position of each client in the sorted order."""
+        """Return the position of each client in the sorted order, int64 ``[B]``."""
         return to_device(np.argsort(self.order), device)
 
     def mask(self, counts: np.ndarray, width: int, like: torch.Tensor) -> torch.Tensor:
@@ -151,7 +153,7 @@ class _Blocks:
         """Yield inputs, targets and weights ``[b, width, ...]`` of the first b clients, sizes ``[b]``, and the width."""
         weights = self.clients.shards.weights
         begin = self.clients.shards.offsets[self.clients.rows][self.order]
-        # A function of all clients' data and not of this cohort: the bits of sums must not depend on how it is cut.
+        # A function of all clients' data and not of this cohort: the bits of sums must not depend on the split into cohorts.
         width = min(BLOCK, max(self.clients.shards.largest, 1))
         for low in range(0, int(self.sizes.max(initial=0)), width):
             active = int((self.sizes > low).sum())

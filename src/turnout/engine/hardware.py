@@ -13,18 +13,19 @@ from turnout.core.system import allowed_processors
 
 
 def num_processors() -> int:
-    """Return how many processors this process may keep busy: those it may run on, within its container's share of time.
+    """Return the number of processors that this process may keep busy, within its affinity and its container's quota.
 
-    A share of 2.5 processors is 2: a third thread would be stopped half of the time, and the others would wait for it.
+    A quota of 2.5 processors counts as 2: a third thread would be stopped half of the time, and the others would wait
+    for it.
     """
     return max(1, int(min(allowed_processors(), quota())))
 
 
 def quota(root: Path = Path("/")) -> float:
-    """Return the limit of Linux control groups on this process, in processors; infinite without one.
+    """Return the limit of Linux control groups on this process, in processors; infinite without a limit.
 
     Args:
-        root: the folder of ``proc`` and ``sys``.
+        root: parent folder of ``proc`` and ``sys``.
     """
     return min(_quotas(root), default=math.inf)
 
@@ -36,14 +37,14 @@ def synchronise(device: torch.device) -> None:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Yield the limits of the process's groups, of versions 1 and 2, and of all groups that contain these."""
+    """Yield the limits of the process's control groups, of versions 1 and 2, and of all groups that contain these."""
     mounted = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
         of_cpu = "cpu" in controllers.split(",")
         if controllers and not of_cpu:
             continue
-        # In older containers the group is mounted as the root, and not under its name.
+        # In older containers, the group is mounted as the root and not under its name.
         for inside in (PurePosixPath(group), *PurePosixPath(group).parents):
             for tree in (mounted / controllers, mounted / "cpu") if of_cpu else (mounted, mounted / "unified"):
                 folder = tree / inside.relative_to("/")
@@ -58,7 +59,7 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file; empty without one."""
+    """Return the text of a file; empty if there is none."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

@@ -16,19 +16,19 @@ from turnout.data.targets import IGNORED
 __all__ = ["cross_entropy", "squared_error"]
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""From outputs ``[b, ...]`` and targets ``[b, ...]`` to one loss for each example, ``[b]``."""
+"""Function from outputs ``[b, ...]`` and targets ``[b, ...]`` to one loss for each example, ``[b]``."""
 
 
 LOSSES = Family("loss", "losses", ("turnout.engine.loss",), returns=torch.Tensor)
-"""Losses by name."""
+"""Registry of losses by name."""
 
 
 @LOSSES.register
 def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the softmax cross-entropy of each example, ``[b]``, from logits ``[b, C]`` and labels ``[b]``.
 
-    From logits ``[b, T, C]`` and labels of tokens ``[b, T]`` it is the mean over an example's tokens that count: those whose
-    label is not `turnout.data.targets.IGNORED`.
+    From logits ``[b, T, C]`` and token labels ``[b, T]``, the loss of an example is the mean over its tokens, without
+    those whose label is `turnout.data.targets.IGNORED`.
 
     >>> cross_entropy(torch.tensor([[[0.0, 0.0], [9.0, 0.0]]]), torch.tensor([[1, -100]]))
     tensor([0.6931])
@@ -37,15 +37,15 @@ def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         counts = targets != IGNORED
         losses = -outputs.log_softmax(dim=-1).gather(-1, targets.where(counts, 0).unsqueeze(-1)).squeeze(-1)
         return (losses * counts).sum(dim=-1) / counts.sum(dim=-1)
-    # As torch.nn.functional.cross_entropy, without the tests for labels to ignore, which cost more than a small model.
+    # As torch.nn.functional.cross_entropy, without its handling of ignored labels, which costs more than a small model.
     return -outputs.log_softmax(dim=-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
 
 @LOSSES.register
 def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the mean over D of ``(output - target)^2`` of each example, ``[b]``, from ``[b, D]``.
+    """Return the mean squared error of each example, ``[b]``, from outputs and targets ``[b, D]``.
 
-    Outputs ``[b, 1]`` fit targets ``[b]``.
+    The mean of ``(output - target)^2`` is over the D numbers. Outputs ``[b, 1]`` fit targets ``[b]``.
 
     >>> squared_error(torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 3.0]))
     tensor([1., 0.])
@@ -56,13 +56,13 @@ def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 class OfExamples:
     """Turn a loss module of torch into one loss for each example, ``[b]``: the mean over all other dimensions.
 
-    The mean of these losses is that of the module with ``reduction="mean"``.
+    The mean of these losses is the loss of the module with ``reduction="mean"``.
 
     Args:
-        module: such as ``nn.CrossEntropyLoss()``; it is copied.
+        module: a loss module, such as ``nn.CrossEntropyLoss()``; it is copied.
 
     Raises:
-        ConfigurationError: for ``reduction="sum"``, a mean that is weighted by class, and a module with parameters.
+        ConfigurationError: if the module has ``reduction="sum"``, a mean weighted by class, or parameters.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -88,18 +88,18 @@ class OfExamples:
 
 
 def metric_of(targets: torch.Tensor) -> str:
-    """Return the metric of predictions of such targets: ``"accuracy"`` of labels, ``"rmse"`` of numbers.
+    """Return the metric for predictions of these targets: ``"accuracy"`` for labels, ``"rmse"`` for numbers.
 
-    The latter is the square root of the mean squared error.
+    ``"rmse"`` is the root mean squared error.
     """
     return "rmse" if targets.is_floating_point() else "accuracy"
 
 
 def score(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
-    """Return the score of each output, float64 ``[b]``; NaN where outputs and targets cannot be compared.
+    """Return the score of each output, float64 ``[b]``; NaN if outputs and targets cannot be compared.
 
-    Of a label it is 1 if the largest output is the label's, else 0; of several labels, the mean over those that count (see
-    `cross_entropy`). Of numbers it is the mean squared error.
+    For a label, the score is 1 if the largest output is that of the label, else 0; for several labels, it is the mean
+    over those that are not ignored (see `cross_entropy`). For numbers, it is the mean squared error.
     """
     if isinstance(outputs, torch.Tensor):
         if targets.is_floating_point():

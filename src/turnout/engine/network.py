@@ -1,4 +1,4 @@
-"""Call the user's module as a function of a flat vector of parameters."""
+"""Call the user's module as a function of a flat parameter vector."""
 
 from __future__ import annotations
 
@@ -77,46 +77,46 @@ def _refuse_options(name: str, child: nn.Embedding | nn.EmbeddingBag) -> None:
 
 
 _TENSORS = ("_parameters", "_buffers", "_modules", "training", "_flat_weights", "_flat_weight_refs")
-"""Attributes of a layer that are no options; the last two are further references to parameters of recurrent layers."""
+"""Attributes of a layer that are no options; the last two refer to parameters of recurrent layers once more."""
 
 
 class _Copy(NamedTuple):
-    """The module that one thread calls."""
+    """The module that one thread calls, and its dropout layers."""
 
     module: nn.Module
     dropouts: list[KeyedDropout]
 
 
 class Network:
-    """A model as a function of its parameters.
+    """Evaluate a model as a function of its parameters.
 
-    A call replaces the parameters of the module while it runs, so every thread has a module of its own, with the same
+    A call replaces the parameters of the module while it runs, so every thread has its own module, with the same
     tensors.
 
     Args:
-        module: the user's model; it is copied, never changed.
-        device: where to compute.
+        module: the user's model; it is copied and never changed.
+        device: device of the computation.
         personal: names of the parameters that stay with their client.
-        offsets: True if the server may add to the frozen weights below adapters, see `rebase`.
-        precision: ``"bf16"`` computes in bfloat16 in training mode, by autocast. Parameters stay float32, and so do their
-            gradients, because each cast is an operation whose derivative casts back. Autocast, and not parameters that are
-            cast as a whole, so that softmax and norms keep float32 where PyTorch's lists say so, and modules that make
-            tensors of their own go on working.
+        offsets: whether the server may add offsets to the frozen weights below adapters (see `rebase`).
+        precision: precision in training mode; ``"bf16"`` computes in bfloat16 by autocast. Parameters stay float32, and
+            so do their gradients, because each cast is an operation whose derivative casts back. Autocast is used
+            instead of casting all parameters, so that softmax and norms stay in float32 as in PyTorch's lists, and
+            modules that create tensors still work.
 
     Attributes:
-        layout: the layout of parameters in the vector.
-        adapters: the low-rank adapters with shared factors.
-        initial: the initial parameters as a vector ``[P]``.
+        layout: layout of the parameters in the vector.
+        adapters: low-rank adapters with shared factors.
+        initial: initial parameters, ``[P]``.
         module: the model with replaced layers; must not be changed.
-        constants: frozen parameters and buffers by name, held once for all clients and threads.
-        precision: the precision of training.
+        constants: frozen parameters and buffers by name, stored once for all clients and threads.
+        precision: precision in training mode.
         draws: True if the model draws random numbers in training, because it has dropout.
-        alone: True if it is called with the parameters of one client at a time; layers with an attribute of this name
-            receive it. False at first.
+        alone: True if it is called with the parameters of one client at a time, initially False; layers with an
+            attribute of this name receive it.
 
     Raises:
-        ConfigurationError: for layers that have no sound meaning here (unkeyed randomness, BatchNorm where no client has
-                anything of its own).
+        ConfigurationError: if the model has layers that cannot be trained here (unkeyed randomness, BatchNorm without
+            personal parameters).
     """
 
     def __init__(
@@ -183,7 +183,10 @@ class Network:
                 named[name].data = value
 
     def _copy(self) -> _Copy:
-        """Return this thread's module, one for each value of `alone`, so that switching copies nothing."""
+        """Return this thread's module for the present value of `alone`.
+
+        There is one per value, so that switching copies nothing.
+        """
         copies = self._copies[self.alone]
         if not hasattr(copies, "copy"):
             # Every call replaces all parameters and buffers, so copies of a layer can share them.
@@ -196,10 +199,10 @@ class Network:
         return copies.copy
 
     def rebase(self, shared: State) -> None:
-        """Set the offsets of the frozen weights below adapters to those that are broadcast beside a model.
+        """Set the offsets of the frozen weights below adapters to the broadcast ones.
 
         Args:
-            shared: ``task.shared``; without offsets, the present ones stay.
+            shared: ``task.shared``; if it has no offsets, the present ones stay.
         """
         if self._offsets and (offset := shared.get(BASE_OFFSET)) is not None:
             for buffer, value in zip(self._offsets, split_offset(offset, self.adapters), strict=True):
@@ -245,7 +248,10 @@ class Network:
     def outputs_and_assigned(
         self, params: torch.Tensor, x: torch.Tensor, key: torch.Tensor
     ) -> tuple[torch.Tensor, list[str]]:
-        """Return the outputs, and the buffers that forward() replaces by other tensors, which are lost when it returns."""
+        """Return the outputs, and the names of buffers that forward() replaces by other tensors.
+
+        The replacements are lost when the call returns.
+        """
         module, replaced = self._copy().module, list[str]()
 
         def compare(module: nn.Module, *_: Any) -> None:
@@ -261,14 +267,14 @@ class Network:
     def features(
         self, params: torch.Tensor, x: torch.Tensor, key: torch.Tensor | None = None, mask: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Return the representations of examples ``[b, d]``: the input of the last layer with trainable parameters.
+        """Return the representations of examples, ``[b, d]``: the input of the last layer with trainable parameters.
 
         Args:
             params, x, key, mask: as in `outputs`.
 
         Raises:
-            ConfigurationError: if there is no layer before that one, or if it is not called once, with one tensor that has a
-                row for each example.
+            ConfigurationError: if there is no layer before that one, or if it is not called exactly once, with one
+                tensor that has a row for each example.
         """
         layers = [
             (name, layer)

@@ -27,20 +27,20 @@ from turnout.engine.term import Minibatch, Term, mean_loss
 
 LOG = logging.getLogger(__name__)
 
-# By default, the rounding of Intel's matrix library depends on the alignment of operands, so a client's bits would depend on
-# its lane. The library reads this setting before its first product, and is no slower with it.
+# By default, rounding in Intel's matrix library depends on the alignment of operands, so a client's bits would depend on its
+# lane. The library reads this setting before its first product, and is no slower with it.
 os.environ.setdefault("MKL_CBWR", "AUTO")
 
-_MOST_COMPILED = 64  # functions; a run has one for each kind of step, so usually a few
+_MOST_COMPILED = 64  # compiled functions; a run has one for each kind of step, so usually a few
 
 
 class Objective(Forward):
-    """Loss and gradient of B clients at B parameter vectors.
+    """Compute losses and gradients of B clients at B parameter vectors.
 
-    Arguments and attributes are those of `Forward`, and
+    Arguments and attributes are those of `Forward`, and:
 
     Args:
-        weighted: True if masks hold the weights of examples, > 0, in place of ones.
+        weighted: whether masks hold weights of examples, > 0, in place of ones.
     """
 
     def __init__(
@@ -68,20 +68,20 @@ class Objective(Forward):
         return self.choice
 
     def fall_back(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        """Try a minibatch of two clients, and switch to one by one where `torch.func.vmap` cannot batch the model.
+        """Try a minibatch of two clients, and switch to ``"one_by_one"`` if `torch.func.vmap` cannot batch the model.
 
         Raises:
-            ConfigurationError: where it cannot, and engine="vectorised" was asked for.
+            ConfigurationError: if it cannot be batched although ``engine="vectorised"``.
 
         Warns:
-            RuntimeWarning: where it cannot, with the reason.
+            RuntimeWarning: if it cannot be batched, with the reason.
         """
         if self.engine != "vectorised":
             return
         params, xs, ys = (value.expand(2, *value.shape).contiguous() for value in (self.initial, x, y))
         try:
             self.gradient(params, xs, ys, None, torch.arange(2, device=self.device), replay=False)
-        except RuntimeError as error:  # one by one, the model has passed its check
+        except RuntimeError as error:  # due to batching: for a single client, the model has passed its check
             why = f"torch.func.vmap cannot batch the model over clients: {str(error).strip().partition(chr(10))[0]}"
             if self.choice == Choice("vectorised", "as asked for"):
                 raise ConfigurationError(f"engine='vectorised': {why}: write engine='one_by_one'") from error
@@ -103,18 +103,20 @@ class Objective(Forward):
         training: bool = True,
         replay: bool = True,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return loss ``[B]`` and gradient ``[B, P]`` at `params` ``[B, P]`` on minibatches ``[B, b, ...]`` of B clients.
+        """Return the loss ``[B]`` and gradient ``[B, P]`` of B clients, each on its minibatch.
 
         Args:
-            mask: 1, or its weight, for an example and 0 for padding, ``[B, b]``; None where nothing is padded or weighted.
-            key: 64 random bits a client, ``[B]``, for dropout.
-            training: True for training mode, in which dropout drops.
-            replay: False inside of a function that is replayed itself.
+            params: parameters, ``[B, P]``.
+            x, y: minibatches, ``[B, b, ...]``.
+            mask: 1, or its weight, for an example and 0 for padding, ``[B, b]``; None without padding and weights.
+            key: 64 random bits for each client, int64 ``[B]``, for dropout.
+            training: whether to use training mode, with dropout.
+            replay: whether to trace and replay the computation; False inside a function that is itself replayed.
         """
         self.network.mode(training)
         if self.engine == "vectorised":
             of_all = self._all[mask is not None]
-            if replay:  # a trace has the operations of one mode of the layers, so each mode has its own
+            if replay:  # a trace has the operations of one mode of the layers, so there is one per mode
                 of_all = self.compiled(("gradient", training, mask is not None), of_all)
             gradients, losses = of_all(params, x, y, mask, key)
             return losses, gradients
@@ -138,12 +140,14 @@ class Objective(Forward):
         mask: torch.Tensor | None,
         key: torch.Tensor,
     ) -> torch.Tensor:
-        """Return the gradient of the mean of a further term of the loss, ``[B, P]``, for a step that is traced as a whole.
+        """Return the gradient of the mean of a further term of the loss, ``[B, P]``.
+
+        It is meant for steps that are traced as a whole.
 
         Args:
             term: the term on the minibatch of one client.
-            params: where to differentiate, ``[B, P]``.
-            others: what else the term depends on, ``[B, ...]`` each.
+            params: parameters to differentiate by, ``[B, P]``.
+            others: further tensors that the term depends on, ``[B, ...]`` each.
             x, mask, key: as in `gradient`.
         """
 
@@ -159,7 +163,7 @@ class Objective(Forward):
         return torch.stack([one(*row)[0] for row in rows])
 
     def compiled(self, key: Hashable, function: Callable[..., Any], changes: tuple[int, ...] = ()) -> Compiled:
-        """Return a function as one that is traced and replayed; `key` identifies it in all rounds."""
+        """Return a function that is traced and replayed; `key` identifies it in all rounds."""
         key = (self.engine, self.weighted, key)
         if key not in self._compiled:
             if len(self._compiled) >= _MOST_COMPILED:
@@ -185,15 +189,15 @@ class Objective(Forward):
         """Return loss and gradient of one client by plain autograd."""
         leaf = params.detach().requires_grad_()
         loss, (gradient,) = self._derivatives(leaf, [leaf], x, y, mask, key)
-        assert gradient is not None  # each parameter is a view of the leaf, whether it is used or not
+        assert gradient is not None  # all parameters are views of the leaf, which is therefore used
         return loss, gradient
 
     def gradient_by_layer(
         self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
     ) -> tuple[torch.Tensor, list[tuple[torch.Tensor, torch.Tensor]]]:
-        """Return the loss of one client and, of each layer that it uses, the view of `params` ``[P]`` and its gradient.
+        """Return the loss of one client and, for each used layer, the view of `params` ``[P]`` and its gradient.
 
-        Joining the gradients of all layers of a large model would take as long as a convolution.
+        Concatenating the gradients of all layers of a large model would take as long as a convolution.
         """
         self.network.mode(training=True)
         views = self.layout.split(params)
@@ -211,7 +215,7 @@ class Objective(Forward):
         mask: torch.Tensor | None,
         key: torch.Tensor,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor | None, ...]]:
-        """Return the loss of one client and its derivatives by `leaves`. Padding is cut off, not masked."""
+        """Return the loss of one client and its derivatives by `leaves`. Padding is cut off and not masked."""
         weights = None
         if mask is not None:
             real = int((mask > 0).sum())
@@ -220,14 +224,14 @@ class Objective(Forward):
         return loss.detach(), torch.autograd.grad(loss, leaves, allow_unused=True)
 
     def bytes_per_lane(self, x: torch.Tensor, y: torch.Tensor) -> int:
-        """Estimate the memory that a client takes: 6 vectors, and if all train together, saved activations twice."""
+        """Estimate the bytes per client: six vectors and, if clients train together, twice the saved activations."""
         vectors = 6 * self.initial.numel() * self.initial.element_size()
         if self.engine == "one_by_one":
             return vectors
         return vectors + 2 * validate.saved_bytes(self.network, self.loss, x, y)
 
     def check(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        """Try the model on a minibatch and refuse it before the first round if it fails; see `validate.check`."""
+        """Try the model on a minibatch before the first round, and raise an error if it fails; see `validate.check`."""
         validate.check(self.network, self.loss, x, y)
 
 
@@ -241,7 +245,7 @@ def _loss_of_one(
     mask: torch.Tensor | None,
     key: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the mean of the losses, times their weights, over a minibatch of one client.
+    """Return the mean loss over a minibatch of one client, with losses multiplied by the weights of examples.
 
     `mask` ``[b]`` is 1, or its weight, for an example and 0 for padding. The divisor is the number of examples.
     """

@@ -12,7 +12,7 @@ from turnout.core.checks import ConfigurationError, refuse
 from turnout.engine.network import Network
 
 KINDS = ("head", "first", "norms", "all", "none")
-"""Kinds of parameters: of the last layer, of the first one, of normalisation layers, all, none."""
+"""Kinds of parameters: those of the last layer, of the first layer, of normalisation layers, all, none."""
 
 _NORMS = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
@@ -42,10 +42,10 @@ def trainable_names(module: nn.Module) -> list[str]:
 
 
 def names_of(patterns: str | tuple[str, ...], module: nn.Module, what: str = "parameters") -> frozenset[str]:
-    """Return the names of the trainable parameters that a kind, a pattern such as ``"output.*"``, or any of several, matches.
+    """Return the names of the trainable parameters that a kind or a pattern such as ``"output.*"`` matches.
 
     Args:
-        patterns: one of `KINDS`, a pattern, or several.
+        patterns: one of `KINDS`, a pattern, or several of these, whose matches are united.
         module: the model.
         what: the noun for the parameters in the error message.
 
@@ -62,7 +62,7 @@ def names_of(patterns: str | tuple[str, ...], module: nn.Module, what: str = "pa
 
 
 def elements_of(patterns: str | tuple[str, ...], network: Network) -> torch.Tensor:
-    """Return a mask of the elements of the vector that belong to such parameters, bool ``[P]``; errors as of `names_of`."""
+    """Return a mask of the elements of the vector that belong to matching parameters, bool ``[P]``; see `names_of`."""
     chosen = names_of(patterns, network.module)
     return network.layout.per_element([name in chosen for name in network.layout.names])
 

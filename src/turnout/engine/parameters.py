@@ -17,12 +17,12 @@ from turnout.core.checks import CheckpointError, ConfigurationError
 class Layout:
     """The layout of parameters in a flat vector ``[P]``.
 
-    Parameters are in the order of the module: first the shared ones, then the personal ones, and last running statistics. The
-    shared part, which is exchanged, is ``vector[:num_shared]``.
+    Parameters are in the order of the module: first the shared ones, then the personal ones, and last the running
+    statistics. The shared part, which is exchanged, is ``vector[:num_shared]``.
 
     Attributes:
-        names: the names of the parameters in the module.
-        shapes: the shapes of the parameters.
+        names: names of the parameters in the module.
+        shapes: shapes of the parameters.
         num_shared: length of the shared part; equal to `num_params` without personal parameters.
         num_statistics: length of the running statistics at the end, whose steps have size 1.
     """
@@ -74,7 +74,7 @@ class Layout:
         return sum(self.sizes)
 
     def per_element(self, values: Sequence[float] | Sequence[int]) -> torch.Tensor:
-        """Return the value of the parameter that each element of the vector belongs to, ``[P]``, from one for each parameter.
+        """Return the value of each element's parameter, ``[P]``, from one value per parameter.
 
         >>> Layout(("weight", "bias"), ((2, 2), (2,)), num_shared=6).per_element([3, 5])
         tensor([3, 3, 3, 3, 5, 5])

@@ -1,4 +1,4 @@
-"""Further terms of the loss on a minibatch, which may compare representations by several models."""
+"""Further terms of the loss on a minibatch, which may compare the representations of several models."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from turnout.engine.network import Network
 
 
 class Minibatch(NamedTuple):
-    """The minibatch of one client, as a term of the loss sees it.
+    """The minibatch of one client, as the input of a term of the loss.
 
     Attributes:
         network: the model as a function of its parameters.
         x: inputs, ``[b, ...]``.
-        mask: 1, or its weight, for an example and 0 for padding, ``[b]``; None where nothing is padded or weighted.
+        mask: 1, or its weight, for an example and 0 for padding, ``[b]``; None without padding and weights.
         key: 64 random bits, for dropout.
     """
 
@@ -26,11 +26,11 @@ class Minibatch(NamedTuple):
     key: torch.Tensor
 
     def features(self, params: torch.Tensor, training: bool = True) -> torch.Tensor:
-        """Return the representations of the examples by a model ``[P]``, see `Network.features`, ``[b, d]``.
+        """Return the representations of the examples by a model, ``[b, d]``; see `Network.features`.
 
         Args:
-            params: the model.
-            training: False for evaluation mode, in which dropout does nothing, for models that the term holds still.
+            params: parameters of the model, ``[P]``.
+            training: whether to use training mode; False, without dropout, for models that are constant in the term.
         """
         self.network.mode(training)
         features = self.network.features(params, self.x, self.key, None if self.mask is None else self.mask.sign())
@@ -39,16 +39,16 @@ class Minibatch(NamedTuple):
 
 
 Term = Callable[..., torch.Tensor]
-"""``term(minibatch, params, *others)``: the term of each example, ``[b]``, of one client with a model ``[P]``."""
+"""Function ``term(minibatch, params, *others)``: the term of each example of a client, ``[b]``."""
 
 
 def mean_loss(losses: torch.Tensor, mask: torch.Tensor | None, inside: torch.Tensor | None = None) -> torch.Tensor:
-    """Return the mean of losses ``[b]``, times their weights, over a minibatch.
+    """Return the mean over a minibatch of losses ``[b]`` times their weights.
 
     Args:
-        losses: of the examples.
-        mask: 1, or its weight, for an example and 0 for padding, ``[b]``; None where nothing is padded or weighted.
-        inside: the signs of the mask, where they are known. The divisor is their sum, the number of examples.
+        losses: losses of the examples, ``[b]``.
+        mask: 1, or its weight, for an example and 0 for padding, ``[b]``; None without padding and weights.
+        inside: signs of the mask, if they are known; their sum, the number of examples, is the divisor.
     """
     if mask is None:
         return losses.mean()

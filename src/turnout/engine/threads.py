@@ -1,4 +1,4 @@
-"""Share the clients of a cohort among threads with one processor each, without barriers before the end."""
+"""Distribute the clients of a cohort over threads with one processor each, without barriers before the end."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _LEAST = 1_000_000  # multiplications of a part; starting a part takes as long a
 
 
 class ClientThreads:
-    """A pool of threads for parts of a cohort, as many as torch may use and the machine has processors.
+    """A pool of threads for parts of a cohort, at most as many as torch may use and as there are processors.
 
-    Operations of torch release Python's lock while they compute, so the threads share one process, its data and its traces.
-    Each computes on one processor, because threads that share an operation wait for each other at its end. Results do not
-    depend on the number of threads.
+    Operations of torch release Python's lock while they compute, so the threads share one process, its data and its
+    traces. Each thread computes on one processor, because threads that share an operation wait for each other at its
+    end. Results do not depend on the number of threads.
 
     Args:
-        num_threads: the number of threads; None is `torch.get_num_threads()`. At most the processors of this process.
+        num_threads: number of threads, at most the processors of this process; None is `torch.get_num_threads()`.
     """
 
     def __init__(self, num_threads: int | None = None) -> None:
@@ -45,16 +45,18 @@ class ClientThreads:
         return self.num_threads > 1 and not getattr(self._local, "at_work", False)
 
     def map(self, function: Callable[[Item], Value], items: Iterable[Item]) -> Iterator[Value]:
-        """Yield the function's value of each item, in order; a few items ahead are computed at any time.
+        """Yield the function's value for each item, in order; a few items are computed ahead.
 
-        Calls from one of the threads run one after the other.
+        Calls from one of the threads run sequentially.
         """
         if not self.is_split:
             yield from map(function, items)
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.num_threads, "clients", initializer=partial(_start, self._local))
-            torch.set_num_threads(torch.get_num_threads())  # of this thread and of new ones, which `_start` has changed
+            torch.set_num_threads(
+                torch.get_num_threads()
+            )  # restores the default of new threads, which `_start` changes
         rest = iter(items)
         coming = [self._pool.submit(function, item) for item in islice(rest, 2 * self.num_threads)]
         while coming:
@@ -67,7 +69,7 @@ class ClientThreads:
 
     @contextmanager
     def one_processor_each(self) -> Iterator[None]:
-        """Keep the operations of this thread to one processor, too, if there are other threads.
+        """Limit the operations of this thread to one processor, too, if there are other threads.
 
         OpenMP's threads spin for a while after each shared operation, on processors that the clients' threads need.
         """
@@ -82,19 +84,19 @@ class ClientThreads:
             torch.set_num_threads(before)
 
     def when_idle(self, function: Callable[[], object]) -> None:
-        """Call a function while no thread of the pool computes: now, or at the end of the present `map`."""
+        """Call a function while no thread of the pool computes: at once, or at the end of the present `map`."""
         if getattr(self._local, "at_work", False):
             self._later.append(function)
         else:
             function()
 
     def parts(self, num_steps: np.ndarray, products: int, single: bool) -> list[slice]:
-        """Cut rows into parts of about the same number of steps.
+        """Split rows into parts with about the same number of steps.
 
         Args:
-            num_steps: steps of each row, descending, ``[B]``.
-            products: multiplications of a step of one row, roughly.
-            single: True to make every row a part.
+            num_steps: number of steps of each row, descending, ``[B]``.
+            products: approximate number of multiplications in a step of one row.
+            single: whether to make every row its own part.
         """
         if single:
             return [slice(i, i + 1) for i in range(len(num_steps))]
@@ -108,7 +110,7 @@ class ClientThreads:
 
 
 def _start(local: threading.local) -> None:
-    """Begin a thread. Takes the local data and not the pool, which threads would keep alive."""
+    """Initialise a thread. It receives the local data and not the pool, which the threads would keep alive."""
     local.at_work = True
-    torch.get_num_threads()  # makes torch look at its own default now, and not later, when it would undo the next line
+    torch.get_num_threads()  # makes torch set its default now; later, that would override the next line
     torch.set_num_threads(1)

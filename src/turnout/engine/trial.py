@@ -14,26 +14,26 @@ from turnout.engine.full_batch import BLOCK
 def try_model(clients: Clients, batch_size: int, measures: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     """Try the model on a minibatch of one client, and choose the engine.
 
-    Where `torch.func.vmap` cannot batch the model, clients are computed one by one.
+    If `torch.func.vmap` cannot batch the model, clients are computed one by one.
 
     Args:
         clients: clients with the objective, examples and transforms.
-        batch_size: examples in a minibatch of a local step.
-        measures: True if clients also compute over all of their examples, in blocks.
+        batch_size: number of examples in a minibatch of a local step.
+        measures: whether clients also compute over all of their examples, in blocks.
 
     Returns:
         The minibatch: inputs ``[b, ...]`` and targets ``[b, ...]``.
 
     Raises:
-        ConfigurationError: where the model does not fit the data, or cannot be batched although ``engine="vectorised"``.
+        ConfigurationError: if the model does not fit the data, or cannot be batched although ``engine="vectorised"``.
 
     Warns:
-        RuntimeWarning: where the model cannot be batched.
+        RuntimeWarning: if the model cannot be batched.
     """
     shards, objective = clients.shards, clients.objective
     width = max(batch_size, BLOCK if measures else 0)
     rows = torch.arange(min(len(shards.x), width), device=shards.x.device)[None]
-    # Include the largest label, and the smallest and largest of whole-number inputs: these are what does not fit a model.
+    # Include the largest label and the smallest and largest integer inputs, which may exceed a model's classes or vocabulary.
     extremes = [shards.y.argmax()] if shards.y.dim() == 1 else []
     if shards.x.dtype in (torch.int32, torch.int64):
         whole = shards.x.reshape(len(shards.x), -1)

@@ -32,7 +32,7 @@ def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> Non
         torch.autograd.grad(losses.mean(), leaf)
     except ConfigurationError:
         raise
-    except Exception as error:  # modules and losses of users raise anything
+    except Exception as error:  # modules and losses of users may raise any exception
         _check_types(network.initial.dtype, x, y)
         raise ConfigurationError(_explained(error, network, loss, x, y, outputs)) from error
     if drawn != _random_state(x.device):
@@ -49,7 +49,7 @@ def _check_memory(
 ) -> None:
     """Check that a second call with the same minibatch gives the same losses, and that no buffer changes.
 
-    What depends on earlier calls would depend on the data of other clients.
+    A model that depends on earlier calls would depend on the data of other clients.
     """
     outputs, assigned = network.outputs_and_assigned(network.initial.detach().requires_grad_(), x, _key(x))
     if changed := changed + assigned:
@@ -66,7 +66,7 @@ def _check_memory(
 
 
 def _explained(error: Exception, network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor, outputs: Any) -> str:
-    """Return a message for an error of the model or the loss, with a remedy."""
+    """Return the message for an error of the model or the loss, with a remedy."""
     if network.precision == "bf16" and outputs is None:
         return (
             f"precision='bf16': the model failed in bfloat16 on {x.device.type} with: {error}. Leave precision out if it "
@@ -90,7 +90,7 @@ def _explained(error: Exception, network: Network, loss: Loss, x: torch.Tensor, 
 
 
 def _check_losses(outputs: Any, losses: Any, loss: Loss, y: torch.Tensor) -> None:
-    """Check that a loss returns one number for each example, which depends on that example alone."""
+    """Check that a loss returns one number for each example, which depends only on that example."""
     kind = tuple(losses.shape) if isinstance(losses, torch.Tensor) else f"a {type(losses).__name__}"
     if kind != (len(y),):
         raise ConfigurationError(
@@ -119,7 +119,7 @@ def _check_types(parameters: torch.dtype, x: torch.Tensor, y: torch.Tensor) -> N
 
 
 def saved_bytes(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> int:
-    """Return the bytes of activations that the gradient of a minibatch of one client saves."""
+    """Return the bytes of the activations that are saved for the gradient of one client's minibatch."""
     saved = 0
 
     def count(value: torch.Tensor) -> torch.Tensor:
@@ -134,14 +134,14 @@ def saved_bytes(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) 
 
 
 def products(network: Network, x: torch.Tensor) -> int:
-    """Return the multiplications of the matrix products and convolutions of a forward pass."""
+    """Return the number of multiplications in the matrix products and convolutions of a forward pass."""
     with torch.no_grad(), FlopCounter() as counter:
         network.outputs(network.initial, x, _key(x))
-    return counter.flops // 2  # of a multiplication and an addition each
+    return counter.flops // 2  # one multiplication and one addition count as two
 
 
 def _key(x: torch.Tensor) -> torch.Tensor:
-    """Return a key for dropout."""
+    """Return a constant key for dropout."""
     return torch.zeros((), dtype=torch.int64, device=x.device)
 
 

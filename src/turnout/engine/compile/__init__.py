@@ -1,1 +1,1 @@
-"""Steps that are traced once and replayed: the only folder that touches what PyTorch does not document."""
+"""Steps that are traced once and replayed. Only this folder uses undocumented parts of PyTorch."""

@@ -1,4 +1,4 @@
-"""Backends, the ways to run a trace, and the choice among them."""
+"""The backends, which run traces, and the choice among them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from turnout.engine.compile import cuda_graph, plain, torchscript
 from turnout.engine.compile.tracer import Operations
 
 SETTING = "TURNOUT_BACKEND"
-"""An environment variable: ``auto`` or one of `BACKENDS`, which is then used on the devices that it is for."""
+"""An environment variable: ``auto``, or the name of one of `BACKENDS`, which is then used on its devices."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """One way to run a trace.
+    """A way to run a trace.
 
     Attributes:
-        name: as in `SETTING` and in reports.
-        devices: the kinds of devices that it is for; empty for `plain`, which is for all.
-        build: returns a function that runs a trace, or None where it cannot. Its arguments are the trace, tensors to try the
-            trace with, which it may change, the indices of those that the trace changes in place, and how many of them are
-            fixed. With None, the function takes these tensors and runs the trace once. Otherwise it takes the list of the
-            fixed tensors, and a list of the others with a row for each repetition, and repeats the trace for what it changes.
-        lacking: returns why it cannot be used here; None if it can.
-        is_tried: True where the function is used only if it gives the bits of the traced one.
-        opt_in: True where it is used only if `SETTING` names it.
+        name: name in `SETTING` and in reports.
+        devices: kinds of devices that it supports; empty for `plain`, which supports all.
+        build: function that returns a function that runs a trace, or None if the trace is not supported. Its arguments
+            are the trace; tensors to try it with, which may be changed; the indices of the tensors that the trace
+            changes in place; and the number of fixed tensors. If that number is None, the returned function takes these
+            tensors and runs the trace once. Otherwise it takes the list of the fixed tensors and the list of the
+            others, with a row for each repetition, and repeats the trace for its changes in place.
+        lacking: function that returns the reason why the backend is not available; None if it is.
+        is_tried: True if its functions are used only if they give the same bits as the traced function.
+        opt_in: True if it is used only if `SETTING` names it.
     """
 
     name: str
@@ -51,7 +52,7 @@ BACKENDS = {
         Backend("plain", frozenset(), plain.build),
     )
 }
-"""By name, the fastest first."""
+"""Backends by name, the fastest first."""
 
 
 def forced() -> str:

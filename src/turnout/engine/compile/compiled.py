@@ -17,7 +17,7 @@ from turnout.engine.threads import ClientThreads
 
 LOG = logging.getLogger(__name__)
 
-_CALLS = 64  # with a shape before it is traced; with a small model they take about as long as tracing
+_CALLS = 64  # calls with a shape before it is traced; with a small model, they take about as long as tracing
 _MOST = 64  # traced shapes of a function
 _MOST_SHARED = 16  # functions whose traces this process keeps for later runs
 
@@ -30,7 +30,7 @@ _sharing = threading.Lock()
 
 
 def shared(key: Hashable) -> Traces:
-    """Return the traces that all runs of this process share under a key; the keys that were used last are kept."""
+    """Return the traces that all runs of this process share under a key; least recently used keys are dropped."""
     with _sharing:
         _shared[key] = traces = _shared.pop(key, {})
         while len(_shared) > _MOST_SHARED:
@@ -39,21 +39,22 @@ def shared(key: Hashable) -> Traces:
 
 
 class Compiled:
-    """Trace a function of tensors for each shape that it is often called with, and replay the trace from then on.
+    """Trace a function of tensors for each shape with which it is called often, and then replay the trace.
 
-    A trace has the operations of the function in their order, so results have the same bits, and do not depend on when the
-    trace takes over. Whatever else the function does happens only while it is traced. A function that cannot be traced is
-    called as before.
+    A trace has the operations of the function in their order, so results have the same bits and do not depend on when
+    the trace takes over. Other side effects of the function happen only while it is traced. A function that cannot be
+    traced is called directly.
 
     Args:
-        function: takes tensors (or None) and returns tensors.
+        function: function of tensors (or None) that returns tensors.
         changes: indices of the arguments that it changes in place.
-        threads: threads that may call it. Tracing waits for all of them, because it changes Python's filters of warnings.
-        known: traces of other runs under the same key. One is used only after it has given the bits of this function.
+        threads: threads that may call it; tracing waits for all of them, because it changes Python's warning filters.
+        known: traces of other runs under the same key; one is used only after it has given the same bits as this
+            function.
 
     Attributes:
         function: the function.
-        backends: by shape, the name of the `Backend` of the trace, or the reason why there is none.
+        backends: name of the trace's `Backend` by shape, or the reason why there is no trace.
     """
 
     def __init__(
@@ -72,9 +73,9 @@ class Compiled:
     def replay(
         self, fixed: tuple[torch.Tensor | None, ...], columns: tuple[torch.Tensor | None, ...]
     ) -> Iterator[tuple[torch.Tensor | None, ...]]:
-        """Call ``function(*fixed, *(rows[i] for rows in columns))`` for every i, for what it changes in place.
+        """Call ``function(*fixed, *(rows[i] for rows in columns))`` for every i, for its changes in place.
 
-        Yields the arguments of the calls that go through Python, which the caller passes to `function`. Once there is a
+        Yields the arguments of the calls that go through Python; the caller passes them to `function`. Once there is a
         trace, the remaining calls are a single one, in which threads do not wait for each other's turn in Python.
         """
         tensors, tensor_columns = _tensors(fixed), _tensors(columns)
@@ -97,14 +98,14 @@ class Compiled:
         return self.function(*arguments)
 
     def _trace_of(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any] | None:
-        """Return the trace for a shape, if there is one: of this run or, from the second call on, of another run."""
+        """Return the trace for a shape, of this run or, from the second call on, of another; None without one."""
         if (traced := self._traced.get(key)) is not None or key not in self._calls:
             return traced
-        known = self._known  # read once: another thread may be about to find that these are of another function
+        known = self._known  # read once, because another thread may replace it
         if (traced := known.get(key)) is None or len(self._traced) >= _MOST:
             return None
         _, fixed = key
-        # The key says that the functions should be the same. Code that was changed in a notebook has the same key.
+        # The same key suggests the same function, but code that was changed in a notebook also has the same key.
         calls = _single(traced, fixed), self._of_tensors(arguments)
         if not _same_bits(*(self._outcome(call, arguments, fixed) for call in calls)):
             self._known = {}
@@ -121,7 +122,7 @@ class Compiled:
         self._calls[key] = calls + 1
 
     def _try_to_trace(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
-        """Trace, and note the reason if that fails."""
+        """Trace the function, and record the reason if that fails."""
         try:
             self._traced[key] = self._trace(key, arguments)
         except Exception as error:
@@ -131,10 +132,11 @@ class Compiled:
             LOG.info(self.backends[key])
 
     def _trace(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any]:
-        """Return a function of the tensors of a call that runs the traced operations; of lists of them if it is repeated."""
+        """Return a function that runs the traced operations, on tensors, or on lists of them if it is repeated."""
         _, fixed = key
         call = self._of_tensors(arguments)
-        # Called before it is traced, so that what a first call in this thread makes is no part of the trace.
+        # Call it before tracing, so that the trace contains no operations of a first call, such as making this thread's copy
+        # of a module.
         expected = self._outcome(call, arguments, fixed)
         operations = trace(call, self._fresh(arguments))
         for backend in usable({a.device.type for a in arguments if a is not None}):
@@ -153,7 +155,7 @@ class Compiled:
         raise RuntimeError("no backend runs it")
 
     def _of_tensors(self, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any]:
-        """Return the function of only those arguments that are tensors; the others are None."""
+        """Return the function of only those arguments that are tensors; the others stay None."""
         is_tensor = [a is not None for a in arguments]
 
         def call(*tensors: torch.Tensor) -> Any:
@@ -165,7 +167,7 @@ class Compiled:
     def _outcome(
         self, call: Callable[..., Any], arguments: tuple[torch.Tensor | None, ...], fixed: int | None
     ) -> list[torch.Tensor]:
-        """Return the tensors that a call returns and those that it changes; only the latter if it is repeated."""
+        """Return the tensors that a call returns and those that it changes; only the latter if the call is repeated."""
         fresh = self._fresh(arguments)
         value = call(*fresh)
         changed = [fresh[i] for i in self._changed(arguments)]
@@ -192,14 +194,14 @@ def _row(columns: Iterable[torch.Tensor | None], i: int) -> tuple[torch.Tensor |
 
 
 def _single(traced: Callable[..., Any], fixed: int | None) -> Callable[..., Any]:
-    """Return a trace as a function of the tensors of one call, also if it takes lists: `fixed` tensors, and rows."""
+    """Return a trace as a function of the tensors of one call, even if it takes lists: `fixed` tensors, and rows."""
     if fixed is None:
         return traced
     return lambda *tensors: traced(list(tensors[:fixed]), [tensor[None] for tensor in tensors[fixed:]])
 
 
 def _same_bits(values: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
-    """Return whether tensors have the same bits. -0.0 differs from 0.0; all NaNs count as one."""
+    """Return whether tensors have the same bits. -0.0 differs from 0.0; all NaNs are equal."""
 
     def same(a: torch.Tensor, b: torch.Tensor) -> bool:
         equal = (a == b) & (a.signbit() == b.signbit())

@@ -1,4 +1,4 @@
-"""Record the operations of a trace as a CUDA graph, and replay it on the memory that it was recorded with."""
+"""Record the operations of a trace as a CUDA graph, and replay it on the memory of the recording."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from turnout.engine.compile.tracer import Operations
 LOG = logging.getLogger(__name__)
 
 Record = Callable[[Callable[[], Any], torch.device], tuple[Callable[[], object], Any]]
-"""Runs a function at least once; returns a function that repeats its operations on the same memory, and the value."""
+"""Function that runs a given function at least once, and returns a function that repeats its operations, and the value.
 
-_LARGE = 1 << 20  # bytes from which on an argument that stays the same tensor is not copied
+The repetition uses the same memory.
+"""
+
+_LARGE = 1 << 20  # bytes; larger arguments that stay the same tensor are not copied
 _WARM_UP = 3  # calls before a recording, in which libraries choose kernels and reserve memory
 _TRIALS = 2  # replays whose results are compared with those of the operations
-_MOST_RECORDINGS = 3  # of one function, where arguments that were read in place are replaced
+_MOST_RECORDINGS = 3  # recordings of one function, if arguments that are read in place are replaced
 
 
 class Room:
-    """A limit in bytes of what all recordings together hold beside their arguments.
+    """A limit in bytes on the memory that all recordings hold beside their arguments.
 
     Attributes:
         left: bytes that may still be reserved.
@@ -51,11 +54,11 @@ class Recording:
     """A recorded function of tensors, with buffers that arguments are copied into and changes are copied out of.
 
     Args:
-        function: takes tensors and returns tensors.
+        function: function of tensors that returns tensors.
         arguments: tensors to record it with; they are not changed.
         changes: indices of the arguments that it changes in place.
         still: indices of the arguments that it reads without a copy; the recording keeps them alive.
-        record: makes the recording.
+        record: function that makes the recording.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class Recording:
         self._replay, self._value = record(lambda: function(*self._buffers), arguments[0].device)
 
     def fits(self, arguments: list[torch.Tensor]) -> bool:
-        """Return whether the arguments that it reads without a copy are among these, the first arguments of a call."""
+        """Return whether arguments, the first ones of a call, include the tensors that are read without a copy."""
         return all(i >= len(arguments) or arguments[i] is argument for i, argument in self._still.items())
 
     def __call__(self, *arguments: torch.Tensor) -> Any:
@@ -85,7 +88,7 @@ class Recording:
         return tree_map(lambda value: _outside(value, changed), self._value)
 
     def repeat(self, fixed: list[torch.Tensor], columns: list[torch.Tensor]) -> None:
-        """Repeat the function for what it changes in `fixed`, once for every row of `columns`; only rows are copied."""
+        """Repeat the function for its changes in `fixed`, once for every row of `columns`; only rows are copied."""
         self._copy_in(fixed)
         for i in range(len(columns[0])):
             self._copy_in([rows[i] for rows in columns], len(fixed))
@@ -93,13 +96,13 @@ class Recording:
         self._copy_out(fixed)
 
     def _copy_in(self, arguments: list[torch.Tensor], first: int = 0) -> None:
-        """Copy arguments into the buffers, the first one into the buffer of index `first`."""
+        """Copy arguments into the buffers, starting at the buffer with index `first`."""
         for i, argument in enumerate(arguments, first):
             if i not in self._still:
                 _stored(self._buffers[i]).copy_(_stored(argument))
 
     def _copy_out(self, arguments: list[torch.Tensor]) -> None:
-        """Copy the buffers that were changed into their arguments."""
+        """Copy the changed buffers into their arguments."""
         for i in self._changes:
             arguments[i].copy_(self._buffers[i])
 
@@ -113,21 +116,21 @@ def build(
 
 
 class Graphed:
-    """A function of tensors that is recorded in its second call, tried, and replayed from then on.
+    """A function of tensors that is recorded in its second call, compared, and then replayed.
 
-    An argument of more than a megabyte that is the same tensor as in the call before, such as the data, is read without a
-    copy; if it is replaced, there is a new recording. All other arguments are copied. The first replays are compared with the
-    function. A function that cannot be recorded, whose replay differs, or for whose copies there is no room is called
-    directly from then on, and the log gives the reason.
+    An argument of more than a megabyte that is the same tensor as in the previous call, such as the data, is read
+    without a copy; if it is replaced, a new recording is made. All other arguments are copied. The first replays are
+    compared with the function. A function is called directly if it cannot be recorded, if its replay differs, or if
+    there is no room for its copies; the log gives the reason.
 
     Args:
-        function: takes tensors and returns tensors; runs the same operations in every call.
+        function: function of tensors that returns tensors, with the same operations in every call.
         changes: indices of the arguments that it changes in place.
-        record: makes a recording.
-        room: the memory of all recordings.
+        record: function that makes a recording.
+        room: limit on the memory of all recordings.
 
     Attributes:
-        refused: why it is not replayed; None if it may be.
+        refused: the reason why it is not replayed; None if it may be.
     """
 
     def __init__(
@@ -141,11 +144,11 @@ class Graphed:
 
     def __call__(self, *arguments: torch.Tensor) -> Any:
         """Return the function's value."""
-        self._prepare([], list(arguments))  # the next single call may have other tensors, so all are copied
+        self._prepare([], list(arguments))  # copies all arguments, because the next call may have other tensors
         return self._once(*arguments)
 
     def repeat(self, fixed: list[torch.Tensor], columns: list[torch.Tensor]) -> None:
-        """Call ``function(*fixed, *(rows[i] for rows in columns))`` for every i, for what it changes in place."""
+        """Call ``function(*fixed, *(rows[i] for rows in columns))`` for every i, for its changes in place."""
         self._prepare(fixed, [rows[0] for rows in columns])
         for i in range(len(columns[0])):
             if self._recording is not None and self._trials == _TRIALS:
@@ -154,7 +157,7 @@ class Graphed:
             self._once(*fixed, *(rows[i] for rows in columns))
 
     def _prepare(self, fixed: list[torch.Tensor], others: list[torch.Tensor]) -> None:
-        """Make a recording in the second call, and where an argument that is read without a copy was replaced."""
+        """Make a recording in the second call, and if an argument that is read without a copy was replaced."""
         if self.refused is not None or (self._recording is not None and self._recording.fits(fixed)):
             return
         before = self._before if self._recording is None else None
@@ -169,7 +172,7 @@ class Graphed:
         self._make([*fixed, *others], frozenset(never_moves))
 
     def _make(self, arguments: list[torch.Tensor], still: frozenset[int]) -> None:
-        """Record, or note why that is impossible."""
+        """Make a recording, or store the reason why that is impossible."""
         self._recordings, self._trials = self._recordings + 1, 0
         needed = sum(_bytes(a) for i, a in enumerate(arguments) if i not in still)
         if self._recordings > _MOST_RECORDINGS:
@@ -185,7 +188,10 @@ class Graphed:
                 self._room.take(needed, self._recording)
 
     def _once(self, *arguments: torch.Tensor) -> Any:
-        """Return the value of one call. The first replays are only compared with the function, whose value counts."""
+        """Return the value of one call.
+
+        The first replays are only compared with the function, whose value is returned.
+        """
         recording = self._recording
         if recording is None or not recording.fits(list(arguments)):
             return self._function(*arguments)
@@ -212,15 +218,15 @@ def on_gpu(run: Callable[[], Any], device: torch.device) -> tuple[Callable[[], o
     """Record a CUDA graph.
 
     Args:
-        run: starts operations on the current stream of the device, and waits for none of them.
+        run: function that starts operations on the current stream of the device, without synchronising.
         device: the GPU.
 
     Returns:
-        A function that replays the operations, and their value: memory that every replay writes, also one of another
-        recording.
+        A function that replays the operations, and their value: memory that every replay overwrites, also that of
+            another recording.
 
     Raises:
-        RuntimeError: where an operation cannot be recorded.
+        RuntimeError: if an operation cannot be recorded.
     """
     if device.type != "cuda":  # versions of PyTorch raise different errors
         raise RuntimeError(f"a CUDA graph records what runs on a GPU, and this runs on {device}")
@@ -239,22 +245,22 @@ def on_gpu(run: Callable[[], Any], device: torch.device) -> tuple[Callable[[], o
             finally:  # its memory may be reused as soon as the stream is done
                 torch.cuda.current_stream().wait_stream(stream)
     except RuntimeError:
-        _side.cache_clear()  # the memory pool of a recording that failed takes no other one
+        _side.cache_clear()  # the memory pool of a failed recording cannot be used again
         raise
     return graph.replay, value
 
 
 @functools.cache
 def _side(device: torch.device) -> tuple[torch.cuda.Stream, Any]:
-    """Return the stream on which a device's recordings are made, and the memory pool that they share.
+    """Return the stream on which a device's recordings are made, and their common memory pool.
 
-    They can share it because they are replayed one after the other, and the value of a replay is copied at once.
+    They can share the pool because they are replayed one after the other, and the value of a replay is copied at once.
     """
     return torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
 
 
 def _stored(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the part of an expanded tensor that is in memory."""
+    """Return the part of an expanded tensor that is stored in memory."""
     for dim, stride in enumerate(tensor.stride()):
         if stride == 0 and tensor.shape[dim] > 1:
             tensor = tensor.narrow(dim, 0, 1)
@@ -267,12 +273,12 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 def _empty_like(tensor: torch.Tensor) -> torch.Tensor:
-    """Return memory for a tensor of this shape, with these strides."""
+    """Return an uninitialised tensor of the same shape and strides."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
 def _outside(value: Any, changed: dict[int, torch.Tensor]) -> Any:
-    """Return a value that no later replay writes: the argument in whose buffer it is, or a copy."""
+    """Return a value that no later replay overwrites: the argument whose buffer it is in, or a copy."""
     if not isinstance(value, torch.Tensor):
         return value
     argument = changed.get(value.data_ptr())
@@ -280,7 +286,7 @@ def _outside(value: Any, changed: dict[int, torch.Tensor]) -> Any:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Return whether two values agree within the rounding of sums in another order; NaN agrees with NaN."""
+    """Return whether two values agree up to rounding of sums in another order; NaN equals NaN."""
     if not isinstance(one, torch.Tensor) or not one.is_floating_point():
         return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
     near = torch.finfo(one.dtype).eps ** 0.5

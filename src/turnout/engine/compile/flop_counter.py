@@ -14,7 +14,7 @@ class FlopCounter(TorchDispatchMode):
     That class imports torch's compiler, which takes two seconds at the start of a run.
 
     Attributes:
-        flops: the operations so far; a multiplication and an addition are two.
+        flops: number of operations so far; a multiplication and an addition count as two.
     """
 
     def __init__(self) -> None:

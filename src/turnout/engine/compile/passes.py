@@ -14,15 +14,15 @@ from turnout.engine.compile.tracer import Operations, record
 
 _aten: Any = torch.ops.aten
 _NEED_GRAD_MODE = {_aten.mkldnn_rnn_layer.default}
-"""Operations that save what their derivative reads only where torch records derivatives; the trace has both."""
+"""Operations that save the inputs of their derivative only in grad mode; a trace has both operations."""
 
 
 def trace(call: Callable[..., Any], arguments: list[torch.Tensor]) -> Operations:
-    """Return the operations of a function for tensors of these shapes, derivatives included; they give the same bits.
+    """Return the operations of a function for tensors of these shapes, including derivatives; they give the same bits.
 
     Args:
         call: the function.
-        arguments: tensors that it may change.
+        arguments: tensors to call it with, which it may change.
     """
     traced = record(call, arguments)
     _step_by_layer(traced)
@@ -30,14 +30,14 @@ def trace(call: Callable[..., Any], arguments: list[torch.Tensor]) -> Operations
 
 
 def needs_grad_mode(traced: Operations) -> bool:
-    """Return whether the operations have to run where torch records derivatives."""
+    """Return whether the operations have to run in grad mode."""
     return any(node.target in _NEED_GRAD_MODE for node in traced.graph.nodes)
 
 
 def _step_by_layer(traced: Operations) -> None:
     """Replace ``params.addcmul_(cat([a, b], 1), lr)`` by one such operation for the columns of each layer.
 
-    Each number takes part in the same product and sum, so the bits are the same, and the gradients of the layers are not
+    Each element takes part in the same product and sum, so the bits are the same. The gradients of the layers are not
     copied into one vector, which takes an eighth of a round of a large model.
     """
     for node in [node for node in traced.graph.nodes if node.target is _aten.addcmul_.default]:
@@ -57,18 +57,18 @@ def _step_by_layer(traced: Operations) -> None:
 
 
 def _gradients(node: Any) -> list[Node]:
-    """Return the gradients of layers that an operation moves an argument by; empty where they have to be joined."""
+    """Return the gradients of layers in an operation that moves parameters; empty if they must stay concatenated."""
     base, joined, _ = node.args
     if base.op != "placeholder" or joined.target is not _aten.cat.default or joined.args[1:] != (1,):
         return []
-    # `cat` copies parameters as they were; a view of them would see what the layers before it have moved.
+    # `cat` copies the parameters before the step; a view of them would see changes by the operations of earlier layers.
     if len(joined.users) > 1 or any(_shares_memory(part, base) for part in joined.args[0]):
         return []
     return joined.args[0]
 
 
 def _shares_memory(node: Node, base: Node) -> bool:
-    """Return whether a node is `base`, a view of it, or what an operation in place made of these."""
+    """Return whether a node is `base`, a view of it, or the result of an in-place operation on these."""
     if node is base:
         return True
     if node.target is operator.getitem:

@@ -1,4 +1,4 @@
-"""Run a trace operation by operation from Python: the slowest backend, on every device and version of PyTorch."""
+"""Run a trace operation by operation from Python: the slowest backend, for every device and version of PyTorch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def without_derivatives(
     function: Callable[..., Any],
     without: Callable[[], AbstractContextManager[Any]] = torch.no_grad,
 ) -> Callable[..., Any]:
-    """Return a function that runs a trace without recording derivatives: the trace has their operations already."""
+    """Return a function that runs a trace without recording derivatives, whose operations it already contains."""
     mode = torch.enable_grad if needs_grad_mode(traced) else without
 
     def call(*arguments: Any) -> Any:

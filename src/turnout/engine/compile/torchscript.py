@@ -20,7 +20,7 @@ from turnout.engine.compile.tracer import Operations
 
 _aten: Any = torch.ops.aten
 _WANTED = "List[bool]"
-"""The type of arguments such as `output_mask`, which say which derivatives to compute."""
+"""Type of arguments such as `output_mask`, which select the derivatives to compute."""
 
 
 def lacking() -> str | None:
@@ -34,7 +34,7 @@ def lacking() -> str | None:
 def build(
     traced: Operations, arguments: list[torch.Tensor], changes: tuple[int, ...], fixed: int | None
 ) -> Callable[..., Any] | None:
-    """Return a function that runs the operations, see `Backend.build`; None where TorchScript cannot express one of them."""
+    """Return a function that runs the operations (see `Backend.build`); None if TorchScript does not support one."""
     del changes
     operations = _listable(traced)
     with _quiet():
@@ -42,7 +42,7 @@ def build(
             run = _once(operations, arguments) if fixed is None else _repeated(operations, arguments, fixed)
         except RuntimeError:
             return None
-    # Tensors that are made in inference mode can have no derivatives later; those of a loop do not outlive it.
+    # Tensors made in inference mode cannot take part in autograd later; those of a loop do not leave it.
     return without_derivatives(traced, run, torch.no_grad if fixed is None else torch.inference_mode)
 
 
@@ -53,7 +53,7 @@ def _once(operations: Operations, arguments: list[torch.Tensor]) -> Callable[...
 
 
 def _repeated(operations: Operations, arguments: list[torch.Tensor], fixed: int) -> Callable[..., Any]:
-    """Return a loop over the rows of all arguments but the first ones."""
+    """Return a loop over the rows of all arguments except the fixed ones."""
     lists = arguments[:fixed], arguments[fixed:]
     step: Any = torch.jit.trace(_Unpacked(operations.module()).eval(), lists, check_trace=False)
     loop: Any = torch.jit.script(_Loop(step).eval())
@@ -62,7 +62,7 @@ def _repeated(operations: Operations, arguments: list[torch.Tensor], fixed: int)
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Ignore warnings of TorchScript, such as advice to use torch.export, which is for whole programs."""
+    """Ignore warnings of TorchScript, such as the advice to use torch.export, which is for whole programs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -120,7 +120,7 @@ class _Compiled(nn.Module):
 def _keep_whole(operations: Operations, node: Node) -> None:
     """Replace `addmm` by its form with an output argument.
 
-    TorchScript takes the usual form apart into a product and a sum, which rounds in between.
+    TorchScript splits the usual form into a product and a sum, which rounds in between.
     """
     kind, graph = node.meta["kind"], operations.graph
     with graph.inserting_before(node):

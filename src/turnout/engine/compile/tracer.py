@@ -1,7 +1,7 @@
 """Record the operations of a function of tensors as a graph while it runs.
 
-`torch.fx.experimental.proxy_tensor.make_fx` gives the same graphs in four to five times the time: it also makes a fake tensor
-of each value, and records a stack of Python's calls for each of these.
+`torch.fx.experimental.proxy_tensor.make_fx` gives the same graphs in four to five times the time: it also makes a fake
+tensor of each value, and records Python's call stack for each of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Operations:
 
     Attributes:
         graph: the operations in their order; ``meta["kind"]`` of a node is the `Kind` of its tensor.
-        root: holds the tensors and modules that they use beside the arguments.
+        root: module that holds the tensors and modules that they use beside the arguments.
     """
 
     graph: Graph
@@ -49,10 +49,10 @@ class Operations:
 
 
 def record(function: Callable[..., Any], arguments: list[torch.Tensor]) -> Operations:
-    """Return the operations of one call, those of derivatives included.
+    """Return the operations of one call, including those of derivatives.
 
     Raises:
-        RuntimeError: for a function that reads a number of a tensor, because what it does next may depend on it.
+        RuntimeError: if the function reads a number from a tensor, because its next operations may depend on it.
     """
     recorder = _Recorder()
     for number, argument in enumerate(arguments):
@@ -66,14 +66,14 @@ def record(function: Callable[..., Any], arguments: list[torch.Tensor]) -> Opera
 class _Recorder(TorchDispatchMode):
     """Record every operation of this thread.
 
-    A dispatch mode is below `torch.func` transforms and autograd, so it sees the operations that are run in the end: batched
-    ones, and those of derivatives.
+    A dispatch mode is below `torch.func` transforms and autograd, so it sees the final operations: batched ones, and
+    those of derivatives.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.graph, self.root = Graph(), nn.Module()
-        # By identity, and weakly: an identity may be used again once its tensor is gone.
+        # By identity and with weak references, because the identity of a deleted tensor may be used again.
         self._nodes = WeakTensorKeyDictionary()
 
     @classmethod
@@ -82,37 +82,37 @@ class _Recorder(TorchDispatchMode):
         return False
 
     def note(self, value: Any, node: Node) -> None:
-        """Remember the node of a value, or of each of several."""
+        """Store the node of a value, or of each element of a sequence."""
         if isinstance(value, torch.Tensor):
             node.meta["kind"] = Kind(value.shape, value.stride(), value.dtype, value.device)
-            # An operation in place returns the tensor that it changed, which from now on is the value of that operation's
-            # node. So later operations depend on the change, and stay behind it when dead code is eliminated.
+            # An in-place operation returns the tensor that it changed, which is now the value of that operation's node. Later
+            # operations thus depend on the change, and stay behind it when dead code is eliminated.
             self._nodes[value] = node
         elif isinstance(value, list | tuple):
             for number, part in enumerate(value):
                 self.note(part, self.graph.call_function(operator.getitem, (node, number)))
 
     def nodes(self, values: Any) -> Any:
-        """Return the same values with nodes in place of tensors."""
+        """Return the values with nodes in place of tensors."""
         return tree_map_only(torch.Tensor, self._node, values)
 
     def _node(self, tensor: torch.Tensor) -> Node:
-        if tensor not in self._nodes:  # neither an argument nor made by an operation: such as a buffer of a layer
+        if tensor not in self._nodes:  # neither an argument nor a result, e.g. a buffer of a layer
             name = f"outside_{len(self.root.state_dict())}"
             self.root.register_buffer(name, tensor)
             self.note(tensor, self.graph.get_attr(name))
         return self._nodes[tensor]
 
     def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation, and record it."""
+        """Run and record an operation."""
         del types
         kwargs = kwargs or {}
         if torch.Tag.data_dependent_output in func.tags:
             raise RuntimeError(f"{func} reads a number, and what is done next may depend on it")
         if func is _aten.lift_fresh.default:
-            # A tensor of numbers that Python wrote. Without a copy, an operation in place would change it for all replays.
+            # A tensor made from Python numbers. Without a copy, an in-place operation would change it for all replays.
             func = _aten.lift_fresh_copy.default
-        # Before the operation runs: one in place gives its argument another node.
+        # Before the operation runs, because an in-place operation changes its argument's node.
         arguments = self.nodes(args), self.nodes(kwargs)
         value = func(*args, **kwargs)
         self.note(value, self.graph.call_function(func, *arguments))

@@ -18,10 +18,10 @@ _NEEDED = (
 
 
 def grad_and_value(function: Callable[..., torch.Tensor]) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """Return a function that gives the gradient of `function` by its first argument, and its value.
+    """Return a function that returns the gradient of `function` by its first argument, and its value.
 
-    The operations are those of `torch.func.grad_and_value`, which imports ``torch._dynamo`` for the first derivative: 1.6
-    seconds of a processor, only to exclude itself from torch's compiler.
+    The operations are those of `torch.func.grad_and_value`, which imports ``torch._dynamo`` for the first derivative:
+    1.6 seconds of a processor, only to exclude itself from torch's compiler.
 
     >>> grad_and_value(lambda w: (w * w).sum())(torch.tensor([1.0, 3.0]))
     (tensor([2., 6.]), tensor(10.))
@@ -49,12 +49,12 @@ def grad_and_value(function: Callable[..., torch.Tensor]) -> Callable[..., tuple
 
 
 def _wrapped(value: Any, level: int) -> Any:
-    """Return a tensor wrapped for this level of differentiation; anything else as it is."""
+    """Return a tensor wrapped for this level of differentiation; other values unchanged."""
     return _torch._wrap_for_grad(value, level) if isinstance(value, torch.Tensor) else value
 
 
 def _require_gradient(leaf: torch.Tensor) -> None:
-    """Call `requires_grad_`, which is not allowed inside of transforms otherwise."""
+    """Call `requires_grad_`, which transforms do not allow otherwise."""
     before = _torch.get_inplace_requires_grad_allowed()
     _torch.set_inplace_requires_grad_allowed(True)
     try:
@@ -69,11 +69,11 @@ _lock, _calls = threading.Lock(), 0  # of batched functions in progress, in all 
 def batched(function: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Callable[..., Any]:
     """Batch a function by `torch.func.vmap`, without its warning about operations that have no batching rule.
 
-    Layers of torch with such operations (attention, `weight_norm`, `EmbeddingBag`) give correct results, and the warning is
-    meant for the authors of torch. It is off while any thread runs a batched function.
+    Layers of torch with such operations (attention, `weight_norm`, `EmbeddingBag`) give correct results, and the
+    warning is meant for the authors of torch. It is off while any thread runs a batched function.
 
     Args:
-        function: takes tensors, or None, and returns a tensor or a tuple of tensors.
+        function: function of tensors, or None, that returns a tensor or a tuple of tensors.
         in_dims: for each argument, 0 if its first dimension is the batch, or None.
 
     >>> batched(lambda row, factor: factor * row.sum(), (0, None))(torch.ones(2, 3), torch.tensor(5.0))
