@@ -40,6 +40,19 @@ def test_measures_equal_known_values(measure, record, figure):
     assert Measure.read(measure).of(record) == pytest.approx(figure)
 
 
+def test_spread_is_the_standard_deviation_over_clients_at_the_end():
+    record = run(train_accuracy=[0.5, 0.6])
+    record.history.set_clients(client=[0, 1, 2], train_accuracy=[0.4, None, 0.8], train_loss=[math.nan] * 3)
+    measure = Measure.read("spread train_accuracy")
+    assert measure.of(record) == pytest.approx(0.2)  # clients without a value do not count
+    assert (measure.less_is_better, measure.title) == (True, "standard deviation over clients of training accuracy (%)")
+    assert Measure.read("spread train_loss").of(record) == math.inf  # it diverged
+    with pytest.raises(ConfigurationError, match="spread test_accuracy: the run of a recorded no test_accuracy"):
+        Measure.read("spread test_accuracy").of(record)
+    with pytest.raises(ConfigurationError, match="unknown client column 'appeal'"):
+        Measure.read("spread appeal").of(record)
+
+
 def test_increase_of_a_loss_is_negative():
     assert Measure.read("largest_fall train_loss").of(run(train_loss=[9.0, 1.0, 1.0, 2.5])) == 1.5
 

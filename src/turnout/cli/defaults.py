@@ -58,6 +58,21 @@ BY_DATA: Mapping[str, Table] = {
         "model": {"name": "cnn", "hidden": [256, 64]},
         "evaluation_examples": 10_000,
     },
+    "cifar100": {
+        "data": {"num_clients": 250, **_DIRICHLET, "augmentation": "cifar100"},
+        "model": {"name": "cnn", "hidden": [512, 256], "dropout": 0.2},
+        "evaluation_examples": 10_000,
+    },
+    "cinic10": {
+        "data": {"num_clients": 250, **_DIRICHLET, "augmentation": "cinic10"},
+        "model": {"name": "cnn", "hidden": [512, 256], "dropout": 0.2},
+        "evaluation_examples": 10_000,
+    },
+    "svhn": {
+        "data": {"num_clients": 250, **_DIRICHLET, "augmentation": "svhn"},
+        "model": {"name": "cnn"},
+        "evaluation_examples": 10_000,
+    },
     "femnist": {"data": _BY_ID, "model": {"name": "cnn"}, "evaluation_examples": 10_000},
     "sent140": {"data": _BY_ID, "model": {"name": "text_lstm"}, "local": {"lr": 0.3}},
     "synthetic": _SYNTHETIC,
@@ -86,6 +101,9 @@ OWN_TESTS: Mapping[str, Table] = {
     "fashion_mnist": _OWN_TESTS,
     "emnist": _OWN_TESTS,
     "cifar10": _OWN_TESTS,
+    "cifar100": _OWN_TESTS,
+    "cinic10": _OWN_TESTS,
+    "svhn": _OWN_TESTS,
     "table": {"data": {"test_fraction": 0.0, "client_test_fraction": 0.2}},
 }
 """Settings for algorithms with a personal part, which only a client's own test examples can evaluate."""

@@ -7,6 +7,8 @@ from turnout.data.catalogue import describe as describe
 from turnout.data.catalogue import inventory as inventory
 from turnout.data.catalogue import load as load
 from turnout.data.cifar import cifar10 as cifar10
+from turnout.data.cifar import cifar100 as cifar100
+from turnout.data.cinic import cinic10 as cinic10
 from turnout.data.columns import mixed_columns as mixed_columns
 from turnout.data.declared import declared as declared
 from turnout.data.digits import digits as digits
@@ -46,6 +48,7 @@ from turnout.data.split import split_source as split_source
 from turnout.data.standardise import standardised as standardised
 from turnout.data.store import store as store
 from turnout.data.store import stored as stored
+from turnout.data.svhn import svhn as svhn
 from turnout.data.synthetic import synthetic as synthetic
 from turnout.data.synthetic import synthetic_iid as synthetic_iid
 from turnout.data.table import from_table as from_table
@@ -62,3 +65,5 @@ from turnout.data.transforms import Transform as Transform
 from turnout.data.transforms import WordVectors as WordVectors
 from turnout.data.transforms import cifar100_augmentation as cifar100_augmentation
 from turnout.data.transforms import cifar_augmentation as cifar_augmentation
+from turnout.data.transforms import cinic10_augmentation as cinic10_augmentation
+from turnout.data.transforms import svhn_augmentation as svhn_augmentation

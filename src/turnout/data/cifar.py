@@ -1,36 +1,66 @@
-"""Load CIFAR-10 from its binary version, or from the Python version that torchvision unpacks."""
+"""Load CIFAR-10 and CIFAR-100 from their binary versions, or from the Python versions that torchvision unpacks."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
 
+from turnout.core.checks import known_name
 from turnout.data.directory import Place, declare
 from turnout.data.plain_pickle import read_pickle
 from turnout.data.reading import read_bytes
 from turnout.data.source import SOURCES, Source
 from turnout.data.transforms import Normalise
 
-_TRAIN, _TEST = tuple(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"
-_ROW = 1 + 3 * 32 * 32
+_PIXELS = 3 * 32 * 32
 
-_PICKLES = Place(
+LabelSet = Literal["fine", "coarse"]
+
+
+def _place(name: str, files: tuple[str, ...], binary: str, pickles: str) -> Place:
+    """Return the locations of binary files and, in their absence, of pickles with the same names without ``.bin``."""
+    parent, stems = name.upper(), tuple(file.removesuffix(".bin") for file in files)
+    other = Place(name, stems, (pickles, f"{parent}/{pickles}"), bare=(".",))
+    return Place(name, files, (binary, f"{parent}/{binary}"), bare=(".",), instead=other)
+
+
+CIFAR10 = _place(
     "cifar10",
-    tuple(file.removesuffix(".bin") for file in (*_TRAIN, _TEST)),
-    ("cifar-10-batches-py", "CIFAR10/cifar-10-batches-py"),
-    bare=(".",),
+    (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"),
+    "cifar-10-batches-bin",
+    "cifar-10-batches-py",
 )
-CIFAR10 = Place(
-    "cifar10",
-    (*_TRAIN, _TEST),
-    ("cifar-10-batches-bin", "CIFAR10/cifar-10-batches-bin"),
-    bare=(".",),
-    instead=_PICKLES,
-)
+CIFAR100 = _place("cifar100", ("train.bin", "test.bin"), "cifar-100-binary", "cifar-100-python")
 declare("cifar10", CIFAR10)
+declare("cifar100", CIFAR100)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """The form of the files of one data set.
+
+    Attributes:
+        place: the locations of its files; the last one has the test examples.
+        labels: the number of classes of each label of an image, by its key in pickles, in the order of its bytes.
+    """
+
+    place: Place
+    labels: Mapping[str, int]
+
+    @property
+    def row(self) -> int:
+        """The number of bytes of an image and its labels."""
+        return len(self.labels) + _PIXELS
+
+
+_OF_10 = _Form(CIFAR10, {"labels": 10})
+_OF_100 = _Form(CIFAR100, {"coarse_labels": 20, "fine_labels": 100})
 
 
 @SOURCES.register
@@ -47,51 +77,88 @@ def cifar10(directory: str | os.PathLike[str] | None = None) -> Source:
 
     Reference: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", University of Toronto, 2009.
     """
-    folder = CIFAR10.locate(directory)
-    suffix = ".bin" if (folder / _TEST).is_file() else ""
-    x, y = _read_batches([folder / f"{Path(file).stem}{suffix}" for file in _TRAIN])
-    test_x, test_y = _read_batches([folder / f"{Path(_TEST).stem}{suffix}"])
     normalise = Normalise((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
-    return Source("cifar10", x, y, 10, test_x, test_y, transforms=(normalise,), recipe={"source": "cifar10"})
+    return _source(_OF_10, directory, "labels", normalise, {"source": "cifar10"})
 
 
-def _read_batches(paths: list[Path]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Read batch files: rows of a label byte and 3,072 pixel bytes (red, green, blue plane), one after another."""
-    batches = [_read_batch(path) for path in paths]
+@SOURCES.register
+def cifar100(directory: str | os.PathLike[str] | None = None, *, labels: LabelSet = "fine") -> Source:
+    """CIFAR-100: 50,000 + 10,000 photographs of 32x32 colour pixels, 100 classes in 20 superclasses.
+
+    Inputs are those of `cifar10`; the default transform normalises by mean (0.5071, 0.4865, 0.4409) and standard deviation
+    (0.2673, 0.2564, 0.2762). The files ``train`` and ``test`` of the Python version are in the folder ``cifar-100-python`` of
+    the data directory; ``train.bin`` and ``test.bin`` of ``cifar-100-binary`` are read as well.
+
+    Args:
+        directory: the data directory, or the folder of the files.
+        labels: ``"fine"`` for the 100 classes, ``"coarse"`` for the 20 superclasses.
+
+    Raises:
+        ConfigurationError: for other labels.
+        DataError: for a file that is missing or damaged.
+
+    Reference: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", University of Toronto, 2009.
+    """
+    key = f"{known_name('labels', labels, ('fine', 'coarse'))}_labels"
+    normalise = Normalise((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
+    return _source(_OF_100, directory, key, normalise, {"source": "cifar100", "labels": labels})
+
+
+def _source(
+    form: _Form, directory: str | os.PathLike[str] | None, key: str, normalise: Normalise, recipe: dict[str, object]
+) -> Source:
+    """Read all files of a data set, with one of its labels."""
+    folder = form.place.locate(directory)
+    *train, test = form.place.files
+    suffix = ".bin" if (folder / test).is_file() else ""
+    x, y = _read_batches([folder / f"{Path(file).stem}{suffix}" for file in train], form, key)
+    test_x, test_y = _read_batches([folder / f"{Path(test).stem}{suffix}"], form, key)
+    num_classes = form.labels[key]
+    return Source(form.place.name, x, y, num_classes, test_x, test_y, transforms=(normalise,), recipe=recipe)
+
+
+def _read_batches(paths: list[Path], form: _Form, key: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Read files of rows of label bytes and 3,072 pixel bytes (red, green, blue plane), one after another."""
+    batches = [_read_batch(path, form) for path in paths]
+    column, first = list(form.labels).index(key), len(form.labels)
     x = torch.empty(sum(map(len, batches)), 3, 32, 32)
     y = torch.empty(len(x), dtype=torch.int64)
     start = 0
     for rows in batches:
         stop = start + len(rows)
-        x[start:stop] = torch.from_numpy(rows[:, 1:].reshape(-1, 3, 32, 32))
-        y[start:stop] = torch.from_numpy(rows[:, 0])
+        x[start:stop] = torch.from_numpy(rows[:, first:].reshape(-1, 3, 32, 32))
+        y[start:stop] = torch.from_numpy(rows[:, column])
         start = stop
     return x.div_(255.0), y
 
 
-def _read_batch(path: Path) -> np.ndarray:
-    """Return a batch of either version as rows of a label and pixels."""
-    rows = _from_bytes(path) if path.suffix == ".bin" else _from_pickle(path)
-    if rows[:, 0].max(initial=0) > 9:
-        raise CIFAR10.damaged(path, found=f"the label {rows[:, 0].max()}", expected="labels from 0 to 9")
+def _read_batch(path: Path, form: _Form) -> np.ndarray:
+    """Return a file of either version as rows of labels and pixels."""
+    rows = _from_bytes(path, form) if path.suffix == ".bin" else _from_pickle(path, form)
+    for column, (key, num_classes) in enumerate(form.labels.items()):
+        if (largest := rows[:, column].max(initial=0)) >= num_classes:
+            expected = f"{key.replace('_', ' ')} from 0 to {num_classes - 1}"
+            raise form.place.damaged(path, found=f"the label {largest}", expected=expected)
     return rows
 
 
-def _from_pickle(path: Path) -> np.ndarray:
+def _from_pickle(path: Path, form: _Form) -> np.ndarray:
     batch = read_pickle(path, arrays=True)
     try:
-        data, labels = np.asarray(batch["data"]), np.asarray(batch["labels"], dtype=np.uint8)
+        data = np.asarray(batch["data"])
+        labels = [np.asarray(batch[key], dtype=np.uint8) for key in form.labels]
         if data.dtype != np.uint8:
             raise TypeError(f"pixels are {data.dtype}")
-        return np.column_stack([labels, data.reshape(len(labels), _ROW - 1)])
+        return np.column_stack([*labels, data.reshape(len(labels[0]), _PIXELS)])
     except (TypeError, KeyError, ValueError, IndexError, OverflowError) as error:
-        expected = f"'data', {_ROW - 1:,} bytes for each image, and 'labels'"
-        raise CIFAR10.damaged(path, found=f"another form ({error})", expected=expected) from error
+        keys = " and ".join(map(repr, form.labels))
+        expected = f"'data', {_PIXELS:,} bytes for each image, and {keys}"
+        raise form.place.damaged(path, found=f"another form ({error})", expected=expected) from error
 
 
-def _from_bytes(path: Path) -> np.ndarray:
+def _from_bytes(path: Path, form: _Form) -> np.ndarray:
     raw = np.frombuffer(bytearray(read_bytes(path)), dtype=np.uint8)  # torch has no read-only tensors
-    if len(raw) == 0 or len(raw) % _ROW:
-        expected = f"a multiple of {_ROW:,} bytes (30,730,000 in the original)"
-        raise CIFAR10.damaged(path, found=f"{len(raw):,} bytes", expected=expected)
-    return raw.reshape(-1, _ROW)
+    if len(raw) == 0 or len(raw) % form.row:
+        expected = f"a multiple of {form.row:,} bytes, {len(form.labels)} for labels and {_PIXELS:,} for pixels"
+        raise form.place.damaged(path, found=f"{len(raw):,} bytes", expected=expected)
+    return raw.reshape(-1, form.row)

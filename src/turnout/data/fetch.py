@@ -29,7 +29,7 @@ def fetch(
     resumes. Every file is verified before it gets its final name.
 
     Args:
-        name: mnist, fashion_mnist, emnist, qmnist, mnist_by_writer, cifar10 or shakespeare.
+        name: mnist, fashion_mnist, emnist, qmnist, mnist_by_writer, cifar10, cifar100, svhn or shakespeare.
         directory: the data directory; None is that of `turnout.data.directory.data_directory`.
         force: download existing files again, from the beginning.
         progress: show a progress bar on a terminal.

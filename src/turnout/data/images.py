@@ -103,12 +103,12 @@ class ImageFolder:
         return decoded(path, self._size, self._mode, str(path))
 
 
-def decoded(file: Path | BytesIO, size: int, mode: str, name: str) -> np.ndarray:
+def decoded(file: Path | BytesIO, size: int | None, mode: str, name: str) -> np.ndarray:
     """Decode an image to uint8 ``[C, size, size]``.
 
     Args:
         file: with the encoded image.
-        size: height and width to which it is scaled.
+        size: height and width to which it is scaled; None keeps its own.
         mode: ``"RGB"``, or ``"L"`` for grey.
         name: of the image in errors.
 
@@ -118,7 +118,10 @@ def decoded(file: Path | BytesIO, size: int, mode: str, name: str) -> np.ndarray
     image: Any = imported("PIL.Image", "reading images", "pillow", "Pillow")
     try:
         with image.open(file) as opened:
-            pixels = np.asarray(opened.convert(mode).resize((size, size), image.Resampling.BILINEAR))
+            converted = opened.convert(mode)
+            if size is not None:
+                converted = converted.resize((size, size), image.Resampling.BILINEAR)
+            pixels = np.asarray(converted)
     except (OSError, ValueError, SyntaxError) as error:
         raise DataError(f"{name} cannot be decoded ({error}): replace or delete it") from error
     return pixels[None].copy() if pixels.ndim == 2 else pixels.transpose(2, 0, 1).copy()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, known_name, refuse
+from turnout.evaluation.fairness import spread
 from turnout.record.query import History
 from turnout.record.schema import less_is_better
 from turnout.reporting.records import RunRecord
@@ -25,10 +26,18 @@ def _largest_fall(history: History, metric: str) -> float:
     return max(0.0, float(worse.max())) if len(worse) else 0.0
 
 
+def _recorded(history: History, metric: str, of_clients: bool) -> int:
+    """Return the number of values of a column of the table of clients, or of rounds, that were recorded; NaN is a value."""
+    if not of_clients:
+        return len(history.column(metric)[1])
+    return len(history.client_column(metric)) - history.clients[metric].null_count
+
+
 ALONG: dict[str, tuple[str, Callable[[History, str], float]]] = {
     "final": ("{}", lambda history, metric: history.final(metric)),
     "average": ("{}, mean over rounds", lambda history, metric: float(history.column(metric)[1].mean())),
     "largest_fall": ("largest fall of {}, second half", _largest_fall),
+    "spread": ("standard deviation over clients of {}", lambda history, metric: spread(history.client_column(metric))),
 }
 """Titles and functions of the figures of a metric."""
 
@@ -39,9 +48,9 @@ class Measure:
 
     Args:
         kind: ``"final"`` (mean over the last 10 % of the rounds), ``"average"`` (over all evaluations, for the speed of
-            convergence), ``"largest_fall"`` (in the second half, for instability); or, until a target is reached,
-            ``"rounds"``, ``"bytes"`` and ``"simulated_seconds"``.
-        metric: the recorded column; None for the last three.
+            convergence), ``"largest_fall"`` (in the second half, for instability), ``"spread"`` (standard deviation over
+            clients at the end); or, until a target is reached, ``"rounds"``, ``"bytes"`` and ``"simulated_seconds"``.
+        metric: the recorded column, for ``"spread"`` of the table of clients; None for the last three.
 
     Raises:
         ConfigurationError: for an unknown kind, or a metric that is missing or superfluous.
@@ -84,7 +93,7 @@ class Measure:
     @property
     def less_is_better(self) -> bool:
         """True if smaller figures are better."""
-        return self.metric is None or self.kind == "largest_fall" or less_is_better(self.metric)
+        return self.metric is None or self.kind in ("largest_fall", "spread") or less_is_better(self.metric)
 
     def of(self, record: RunRecord, target: Target | None = None) -> float:
         """Return the figure of a run, which is `worst` if it diverged or did not reach the target.
@@ -94,9 +103,10 @@ class Measure:
         """
         if self.metric is None:
             return self._until(record, target)
-        if not len(record.history.column(self.metric)[1]):
+        history = record.history
+        if not _recorded(history, self.metric, of_clients=self.kind == "spread"):
             raise ConfigurationError(f"{self}: the run of {record.algorithm} recorded no {self.metric}")
-        figure = ALONG[self.kind][1](record.history, self.metric)
+        figure = ALONG[self.kind][1](history, self.metric)
         return figure if math.isfinite(figure) else self.worst
 
     @property

@@ -56,7 +56,9 @@ class DirectoryOption:
 class FetchOptions(DirectoryOption):
     """Options of ``turnout data fetch``."""
 
-    name: str = argument("mnist, fashion_mnist, emnist, mnist_by_writer, cifar10 or shakespeare.", "NAME")
+    name: str = argument(
+        "mnist, fashion_mnist, emnist, mnist_by_writer, cifar10, cifar100, svhn or shakespeare.", "NAME"
+    )
     force: bool = switch("Download existing files again.", "--force")
 
 

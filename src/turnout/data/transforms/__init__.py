@@ -17,4 +17,6 @@ from turnout.data.transforms.pipeline import bake as bake
 from turnout.data.transforms.pipeline import check_transforms as check_transforms
 from turnout.data.transforms.pipeline import cifar100_augmentation as cifar100_augmentation
 from turnout.data.transforms.pipeline import cifar_augmentation as cifar_augmentation
+from turnout.data.transforms.pipeline import cinic10_augmentation as cinic10_augmentation
+from turnout.data.transforms.pipeline import svhn_augmentation as svhn_augmentation
 from turnout.data.transforms.word_vectors import WordVectors as WordVectors

@@ -105,8 +105,31 @@ def cifar100_augmentation() -> tuple[Transform, ...]:
     )
 
 
+def cinic10_augmentation() -> tuple[Transform, ...]:
+    """CINIC-10: normalisation, then the crop and flip of `cifar_augmentation`.
+
+    Example:
+        >>> [type(transform).__name__ for transform in cinic10_augmentation()]
+        ['Normalise', 'RandomCrop', 'RandomHorizontalFlip']
+    """
+    normalise = Normalise(mean=(0.4789, 0.4723, 0.4305), std=(0.2421, 0.2383, 0.2587))
+    return (normalise, RandomCrop(32, padding=4), RandomHorizontalFlip())
+
+
+def svhn_augmentation() -> tuple[Transform, ...]:
+    """SVHN: normalisation, then a random crop of 32 x 32 out of 40 x 40. Digits are not flipped.
+
+    Example:
+        >>> [type(transform).__name__ for transform in svhn_augmentation()]
+        ['Normalise', 'RandomCrop']
+    """
+    return (Normalise(mean=(0.4377, 0.4438, 0.4728), std=(0.1980, 0.2010, 0.1970)), RandomCrop(32, padding=4))
+
+
 AUGMENTATIONS = Family("augmentation", "augmentations", ("turnout.data.transforms",), returns=tuple)
 """Sequences of transforms that replace those of the data in training."""
 
 AUGMENTATIONS.register(cifar_augmentation, "cifar")
 AUGMENTATIONS.register(cifar100_augmentation, "cifar100")
+AUGMENTATIONS.register(cinic10_augmentation, "cinic10")
+AUGMENTATIONS.register(svhn_augmentation, "svhn")
