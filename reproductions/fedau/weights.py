@@ -101,7 +101,7 @@ def weight_figure(seed: int = 0, rounds: int = 10_000, points: int = 200) -> Fig
             axes.plot(at, omega[:, columns].mean(axis=1), linewidth=1.2, color=looks["fedau_inf"]["color"])
             for known in np.unique((1 / bound.rates)[columns].mean(axis=0)):
                 axes.axhline(known, linewidth=1, color=INK, linestyle=(0, (4, 3)))
-            dress(axes, "round", "weight", title=f"{pattern}, {title}")
+            dress(axes, "round", "weight", title=f"{pattern.capitalize()}, {title}")
     legend(figure, {"fedau_inf": looks["fedau_inf"]})
     return figure
 
