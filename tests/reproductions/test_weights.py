@@ -37,7 +37,7 @@ def test_figure_draws_means_and_single_clients_beside_known_rates() -> None:
     bound = population("bernoulli", seed=0)
     assert bound.rates is not None
     mean, known = axes[0].get_lines()
-    assert mean.get_ydata()[-1] == weights(bound, (60,)).mean()
+    assert mean.get_ydata()[-1] == pytest.approx(weights(bound, (60,)).mean())
     assert known.get_ydata()[0] == pytest.approx((1 / bound.rates).mean())
     assert axes[5].get_lines()[-1].get_ydata()[0] == pytest.approx(1 / RARE)
 
