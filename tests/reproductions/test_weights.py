@@ -36,10 +36,10 @@ def test_figure_draws_means_and_single_clients_beside_known_rates() -> None:
     assert [len(each.get_lines()) for each in axes[:3]] == [2, 2, 4]
     bound = population("bernoulli", seed=0)
     assert bound.rates is not None
-    mean, known = axes[0].get_lines()
-    assert mean.get_ydata()[-1] == pytest.approx(weights(bound, (60,)).mean())
-    assert known.get_ydata()[0] == pytest.approx((1 / bound.rates).mean())
-    assert axes[5].get_lines()[-1].get_ydata()[0] == pytest.approx(1 / RARE)
+    mean, known = (line.get_xydata() for line in axes[0].get_lines())
+    assert np.asarray(mean)[-1, 1] == pytest.approx(weights(bound, (60,)).mean())
+    assert np.asarray(known)[0, 1] == pytest.approx((1 / bound.rates).mean())
+    assert np.asarray(axes[5].get_lines()[-1].get_xydata())[0, 1] == pytest.approx(1 / RARE)
 
 
 def test_other_patterns_are_refused() -> None:
