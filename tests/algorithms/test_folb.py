@@ -116,7 +116,7 @@ class Warmed(Weighting):
 
 
 NOVA = r"FedNova divides an update by its number of steps, which is right for plain SGD; with {} .*: leave it out"
-GRADIENTS = r"{} needs .*, and {} asks nobody for gradients before the round: use the selection TwoCohorts\(\) or"
+GRADIENTS = r"{} needs .*, and {} asks no client for gradients before the round: use the selection TwoCohorts\(\) or"
 
 
 @pytest.mark.parametrize(
@@ -155,21 +155,21 @@ GRADIENTS = r"{} needs .*, and {} asks nobody for gradients before the round: us
         (lambda: compose(Warmed(), DivideBySum()), r"add what gives temperature and StartLoss\(\) to the pieces"),
         (
             lambda: compose(TwoCohorts(3), StartGradient(), ByExamples(), Alignment(), DivideBySecondCohort()),
-            r"the first cohort counts by examples and the second does not, so weights would sum to a number of examples or "
-            r"its inverse: write ByExamples\(\) and DivideBySecondCohort\(by_examples=True\), or neither",
+            r"the first cohort is weighted by examples and the second is not, so weights would sum to a number of "
+            r"examples or its inverse: write ByExamples\(\) and DivideBySecondCohort\(by_examples=True\), or neither",
         ),
         (
             lambda: compose(TwoCohorts(3), StartGradient(), Alignment(), DivideBySecondCohort(by_examples=True)),
-            "the second cohort counts by examples and the first does not",
+            "the second cohort is weighted by examples and the first is not",
         ),
         (
             lambda: compose(ByAlignment(3), StartGradient(), SignOfAlignment(by_examples=True), DivideByParticipants()),
-            "SignOfAlignment has the gradient of f with clients weighted by their examples and ByAlignment has not: write "
+            "SignOfAlignment weights clients by their examples in the global gradient and ByAlignment does not: write "
             "by_examples=True in both, or in neither",
         ),
         (
             lambda: compose(ByAlignment(3, True), StartGradient(), SignOfAlignment(), DivideByParticipants()),
-            "ByAlignment has the gradient of f with clients weighted by their examples and SignOfAlignment has not",
+            "ByAlignment weights clients by their examples in the global gradient and SignOfAlignment does not",
         ),
         (
             lambda: compose(Alignment(), DivideBySecondCohort(), DivideByAbsoluteSum()),

@@ -114,14 +114,14 @@ def test_random_work_runs_and_is_saved(turnout: Turnout, small: Sequence[str]) -
         (("algorithm=fednu", "algorithm.by=norms"), "unknown by 'norms': did you mean 'norm'?"),
         (
             ("algorithm=fednu", "algorithm.by=norm", "algorithm.signs=true"),
-            "asks nobody for gradients before the round",
+            "asks no client for gradients before the round",
         ),
         (
             ("algorithm=folb_two_set", "selection=uniform"),
             "DivideBySecondCohort needs the gradients of a second cohort",
         ),
         (("algorithm=fednova", "local.momentum=0.9"), "FedNova divides an update by its number of steps"),
-        (("algorithm=fednova", "also.prox.mu=0.1"), "with Prox the gradients of a round do not count alike"),
+        (("algorithm=fednova", "also.prox.mu=0.1"), "with Prox the gradients of a round have unequal weights"),
     ],
 )
 def test_invalid_settings_are_refused(overrides: tuple[str, ...], message: str) -> None:

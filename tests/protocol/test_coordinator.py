@@ -249,7 +249,10 @@ def test_clients_enrol_during_a_run():
 @pytest.mark.parametrize(
     ("algorithm", "message"),
     [
-        (ALGORITHMS["known_statistics"](rates=(0.5,) * N), "was given the rates of 6 clients, and a client has come"),
+        (
+            ALGORITHMS["known_statistics"](rates=(0.5,) * N),
+            "was given the rates of 6 clients, and the rate of a client",
+        ),
         (fedau(groups=(0, 1) * 3), "groups has a number for each of 6 clients, and more have come: write groups=None"),
         (
             compose(DivideByClients(), FedStale(shares=SHARES)),

@@ -228,10 +228,10 @@ def test_invalid_arguments_raise(options, message):
     ("make", "message"),
     [
         (lambda: Sgd(keep_state=True), "keep_state: SGD without momentum has no state .* write momentum=0.9"),
-        (lambda: fednova(AdamW()), "right for plain SGD; with AdamW the gradients of a round do not count alike"),
+        (lambda: fednova(AdamW()), "right for plain SGD; with AdamW the gradients of a round have unequal weights"),
         (
             lambda: compose(Adam(), StartLoss(), DivideByCurvature(1.0, 1e-3)),
-            "a step of Adam is as long whatever the gradient's length is: use Sgd",
+            "the length of a step of Adam does not depend on that of the gradient: use Sgd",
         ),
         (lambda: compose(AdamW(), Personal(alternate=0.5)), "with Adam the mean gradient of one part would move it on"),
         (

@@ -31,7 +31,7 @@ def test_divides_by_the_rates(piece, known):
         (
             KnownRates(),
             None,
-            r"needs the rate .* nobody knows it .*write rates=\(...\), .* or use fedau, which learns it",
+            r"needs the participation rate .* it is unknown .*write rates=\(...\), .* or use fedau, which estimates it",
         ),
         (KnownRates((0.5, 0.5)), None, "2 participation rates were given for 4 clients"),
         (KnownRates((0.5, 0.0, 0.5, 0.5)), None, "rate of client 1 is 0.0; 1/p needs 0 < p <= 1: raise the floor"),

@@ -1,4 +1,4 @@
-"""How much each report counts: a chain on the weights, ended by a normaliser."""
+"""Weightings: how much each report counts in the average. They form a chain that ends in one normaliser."""
 
 from turnout.core.registry import lookup
 from turnout.pieces.weighting.alignment import Alignment, DivideBySecondCohort, SignOfAlignment

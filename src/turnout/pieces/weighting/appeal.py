@@ -1,4 +1,4 @@
-"""Weigh clients most whose requirement the model just meets or misses (MaxFL)."""
+"""Weight reports by how close the client's loss is to its requirement (MaxFL)."""
 
 from __future__ import annotations
 
@@ -16,20 +16,29 @@ QS = ("derivative", "sigmoid")
 
 @dataclass(frozen=True)
 class Appeal(Weighting, name="appeal"):
-    """``w_b <- w_b q_b``, ``q = s (1 - s)``, ``s = sigmoid(F_b(w^t) - rho_b)`` (MaxFL, eq. 4).
+    """Weight each report by how close the client's loss is to its requirement (MaxFL, eq. 4).
 
-    q is what the gradient of ``mean_k sigmoid(F_k - rho_k)``, the smooth stand-in for the share of clients whose
-    requirement is not met, multiplies each client's own gradient by: 1/4 at the threshold, and 0 far from it on either
-    side, for clients who are content anyway and for those who cannot be won over. An arbitrarily large gap is a zero.
+    ``w_b <- w_b q_b``, where ``q_b = s_b (1 - s_b)`` and ``s_b = sigmoid(F_b(w^t) - rho_b)``. Here ``F_b(w^t)`` is the
+    loss of the received model over the client's training examples, and rho_b is the loss that the client requires.
+    Clients report the gap ``F_b(w^t) - rho_b`` (`AppealGap`).
+
+    MaxFL minimises ``mean_k sigmoid(F_k - rho_k)``, a smooth approximation of the share of clients whose requirement is
+    not met. In the gradient of this objective q_k multiplies the gradient of client k. It is 1/4 at the threshold and
+    tends to 0 on both sides, for clients that are satisfied anyway and for clients that cannot be satisfied. It is 0
+    for an arbitrarily large gap.
 
     Args:
-        q: ``"derivative"``, or ``"sigmoid"`` for ``q = s``, which line 8 of Algorithm 1 prints. The derivation, figure 2 and
-            the remarks on Byzantine clients need the former; with the latter who claims a huge loss counts most.
-        sharpness: what the gap is multiplied by first; 1 is the paper's. Of a required accuracy gaps are so small that
-            with 1 all clients count nearly alike.
+        q: ``"derivative"``, or ``"sigmoid"`` for ``q_b = s_b``, as line 8 of Algorithm 1 prints it. The derivation,
+            figure 2 and the remarks on Byzantine clients need ``"derivative"``; with ``"sigmoid"`` a client that claims
+            a huge loss gets the largest weight.
+        sharpness: Factor on the gap before the sigmoid, > 0. 1 follows the paper. Use larger values if requirements are
+            accuracies: their gaps are so small that with 1 all weights are nearly equal.
+
+    Raises:
+        ConfigurationError: If `q` is unknown, or if `sharpness` is not positive.
 
     Example:
-        A client at its threshold counts most; one far from it, on either side, hardly:
+        The weight is largest where the loss equals the requirement, and small 4 above or below it:
 
         >>> from turnout.pieces.base.trial import report, weigh
         >>> weigh(Appeal(), report([[0.0]] * 3, appeal_gap=[0.0, 4.0, -4.0]))
@@ -51,29 +60,36 @@ class Appeal(Weighting, name="appeal"):
         positive("sharpness", self.sharpness)
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """Return the q of each report."""
+        """Return q of each report."""
         gap = self.sharpness * report.seen["appeal_gap"].double()
         if self.q == "sigmoid":
             return gap.sigmoid()
-        # In e^-|gap| <= 1 nothing overflows; both factors of s (1 - s) hold it, so neither 1 - s is rounded away.
+        # s (1 - s) = e / (1 + e)^2 with e = exp(-|gap|) <= 1 does not overflow, and does not round 1 - s to 0.
         small = gap.abs().neg().exp()
         return small / (1.0 + small).square()
 
 
 @dataclass(frozen=True)
 class DivideBySumPlus(ByOneNumber, name="divide_by_sum_plus"):
-    """``w_b <- w_b / (sum_b w_b + epsilon)``: the adaptive server step of MaxFL (section 3, below eq. 6).
+    """Divide weights by their sum plus a constant (MaxFL, adaptive server step of section 3, below eq. 6).
 
-    Weights that are far above epsilon sum to nearly one, so that the step keeps its size where the objective is flat; a round
-    in which all are far below it moves the model as little. All zero stay zero, which leaves the model unchanged.
+    ``w_b <- w_b / (sum_b w_b + epsilon)``. Weights far above epsilon sum to nearly 1, so the step keeps its size where
+    the objective is flat. In a round in which all weights are far below epsilon, the model moves correspondingly
+    little. Weights that are all zero stay zero, which leaves the model unchanged.
 
     Args:
-        epsilon: the paper leaves it open (theory has ``N L_c / (4 L_s)``, its proof the cohort's size).
+        epsilon: Constant added to the sum, >= 0. The paper leaves its value open: its theory uses ``N L_c / (4 L_s)``,
+            and the proof uses the size of the cohort.
+
+    Raises:
+        ConfigurationError: If `epsilon` is negative.
 
     Example:
         >>> from turnout.pieces.base.trial import report, weigh
         >>> weigh(DivideBySumPlus(epsilon=1.0), report([[0.0]] * 2), weights=[1.0, 2.0])
         [0.25, 0.5]
+
+    Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
 
     epsilon: float = 1e-3
@@ -82,6 +98,6 @@ class DivideBySumPlus(ByOneNumber, name="divide_by_sum_plus"):
         not_negative("epsilon", self.epsilon)
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
-        """Divide by the sum and epsilon."""
+        """Return the weights divided by their sum plus epsilon, and the state."""
         total = weights.sum() + self.epsilon
         return (weights / total).where(total != 0, weights), state

@@ -1,4 +1,4 @@
-"""Discount reports by their staleness (FedBuff, FedAsync, and exponentials for comparison)."""
+"""Discount reports by their staleness (FedBuff, FedAsync, and exponential rules for comparison)."""
 
 from __future__ import annotations
 
@@ -16,37 +16,41 @@ from turnout.pieces.base import Weighting, Weights
 Rule = Literal["constant", "polynomial", "exponential", "hinge"]
 RULES: tuple[Rule, ...] = ("constant", "polynomial", "exponential", "hinge")
 
-_LARGEST = 600.0  # exponent of e that float64 can still sum over any buffer
+_LARGEST = 600.0  # bound of the exponent, so that sums of exp(exponent) over a buffer do not overflow in float64
 
 
 @dataclass(frozen=True)
 class ByStaleness(Weighting, name="by_staleness"):
-    """``w_b <- w_b s(tau_b)``, tau = server steps since the version that the report was trained from::
+    """Weight each report by a function of its staleness (FedAsync, section 5.2; FedBuff, section 5).
+
+    ``w_b <- w_b s(tau_b)``. The staleness tau_b is the number of server steps since the version that the client trained
+    from. `rule` chooses s::
 
         constant     s = 1
-        polynomial   s = (1 + tau)^-exponent                                  FedBuff with 1/2, FedAsync with a
-        exponential  s = base^tau                                             above 1, the stale count more
-        hinge        s = 1 where tau <= grace, else 1 / (slope (tau - grace) + 1)      FedAsync
+        polynomial   s = (1 + tau)^-exponent                                       FedBuff with exponent 1/2; FedAsync
+        exponential  s = base^tau                                                  for comparison
+        hinge        s = 1 where tau <= grace, else 1 / (slope (tau - grace) + 1)  FedAsync
 
     Args:
-        rule: which of them.
-        exponent: of the polynomial, >= 0.
-        base: of the exponential, > 0; 0.5 favours the fresh, 2 is the "reverse exponential" of FedStaleWeight's authors.
-        slope: of the hinge, > 0.
-        grace: steps within which the hinge discounts nothing, >= 0.
+        rule: ``"constant"``, ``"polynomial"``, ``"exponential"`` or ``"hinge"``.
+        exponent: Exponent of the polynomial rule, >= 0.
+        base: Base of the exponential rule, > 0. 0.5 favours fresh reports; 2 is the "reverse exponential" of
+            FedStaleWeight's authors, which favours stale ones.
+        slope: Slope of the hinge rule, > 0.
+        grace: Largest staleness that the hinge rule does not discount, in server steps, >= 0.
 
     Raises:
-        ConfigurationError: for a rule that is not known, or numbers out of range.
+        ConfigurationError: If `rule` is unknown, or if a number is out of range.
 
     Example:
-        Reports of versions 8, 5 and 0 in the step from version 8:
+        Reports from versions 8, 5 and 0 in the step from version 8:
 
         >>> from turnout.pieces.base.trial import report, weigh
         >>> weigh(ByStaleness(), report([[0.0]] * 3, version=[8, 5, 0]), version=8)
         [1.0, 0.5, 0.3333]
 
-    References: Xie et al., "Asynchronous federated optimization", OPT 2020, section 5.2; Nguyen et al., "Federated learning
-    with buffered asynchronous aggregation", AISTATS 2022, section 5.
+    References: Xie et al., "Asynchronous federated optimization", OPT 2020, section 5.2; Nguyen et al., "Federated
+    learning with buffered asynchronous aggregation", AISTATS 2022, section 5.
     """
 
     reads = "timing"
@@ -71,7 +75,7 @@ class ByStaleness(Weighting, name="by_staleness"):
         return torch.from_numpy(self.of(version - report.version))
 
     def of(self, staleness: np.ndarray) -> np.ndarray:
-        """Return s of each staleness, float64 of the same shape."""
+        """Return s of an array of staleness, float64 of the same shape."""
         tau = staleness.astype(np.float64)
         if self.rule == "polynomial":
             return (1.0 + tau) ** -self.exponent

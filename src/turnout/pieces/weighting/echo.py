@@ -1,4 +1,4 @@
-"""Count an update once for every round that its client missed (FedAWE's adaptive innovation echoing)."""
+"""Multiply updates by the number of rounds since the client's last participation (FedAWE)."""
 
 from __future__ import annotations
 
@@ -13,26 +13,30 @@ from turnout.pieces.base import Weighting, Weights
 
 @dataclass(frozen=True)
 class Echo(Weighting, name="echo"):
-    """``w_b <- w_b lr (t - tau_b)``: t is the present round, and tau_b that of the client's last participation, -1 if none.
+    """Multiply each update by the number of rounds since its client's last participation (FedAWE, innovation echoing).
 
-    Where clients train from the model of the step after their last participation (`KeptModels`), this is the number of steps
-    since that model, plus one.
+    ``w_b <- w_b lr (t - tau_b)``. Here t is the present round, tau_b is the round of the client's last participation
+    (-1 if there was none), and lr is the global step size. So an update stands for the rounds that its client missed,
+    too.
 
-    Attributes:
-        lr: the global step size eta_g, which multiplies updates but not the models that they start from.
+    In FedAWE clients continue from the model of the step after their last participation (`KeptModels`). Then
+    ``t - tau_b`` is the number of server steps since that model, plus one, which is how it is computed.
+
+    Args:
+        lr: Global step size eta_g, > 0. It multiplies updates, and not the models that they start from.
 
     Raises:
-        ConfigurationError: for a step size that is not > 0.
+        ConfigurationError: If `lr` is not positive.
 
     Example:
-        A client that went on from version 1 counts four times in the round from version 4:
+        In the round from version 4, a client that continued from version 1 counts four times:
 
         >>> from turnout.pieces.base.trial import report, weigh
         >>> weigh(Echo(), report([[0.0]] * 2, version=[4, 1]), version=4)
         [1.0, 4.0]
 
-    Reference: Xiang et al., "Efficient federated learning against heterogeneous and non-stationary client unavailability",
-    NeurIPS 2024.
+    Reference: Xiang et al., "Efficient federated learning against heterogeneous and non-stationary client
+    unavailability", NeurIPS 2024.
     """
 
     reads = "timing"
@@ -44,5 +48,5 @@ class Echo(Weighting, name="echo"):
         positive("lr", self.lr)
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """Return how many rounds each update stands for, times the step size."""
+        """Return the number of rounds that each update stands for, times the step size."""
         return torch.from_numpy(self.lr * (version - report.version + 1.0))

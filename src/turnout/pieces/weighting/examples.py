@@ -1,4 +1,4 @@
-"""Weigh clients by their number of examples."""
+"""Weight reports by the client's number of examples."""
 
 from __future__ import annotations
 
@@ -13,32 +13,41 @@ from turnout.pieces.base import Weighting, Weights
 
 @dataclass(frozen=True)
 class ByExamples(Weighting, name="by_examples"):
-    """A client counts as much as it has examples: ``w_b <- w_b n_b``.
+    """Weight each report by its client's number of training examples (FedAvg).
+
+    ``w_b <- w_b n_b``, where n_b is the number of training examples. With `DivideBySum` the weights are
+    ``n_b / sum_b n_b``, as in FedAvg.
 
     Example:
         >>> import turnout as to
         >>> to.compose(to.weighting.ByExamples(), to.weighting.DivideBySum()).weighting
         (ByExamples(), DivideBySum())
 
-    Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017.
+    Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS
+    2017.
     """
 
     reads = "own"
     participation = "none"
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """Return the numbers of training examples."""
+        """Return the number of training examples of each report."""
         return torch.from_numpy(report.num_examples).double()
 
 
 @dataclass(frozen=True)
 class ExamplesUpTo(Weighting, name="examples_up_to"):
-    """A client counts by its examples, at most once: ``w_b <- w_b min(n_b / most, 1)``.
+    """Weight each report by its client's number of examples, capped at a bound (DP-FedAvg, Algorithm 1).
 
-    Divided by a number that tells nothing of the data, such as `DivideByParticipants`, as differential privacy needs it.
+    ``w_b <- w_b min(n_b / most, 1)``, where n_b is the number of training examples. Differential privacy needs weights
+    that are bounded, and a normaliser that reveals nothing of the data, such as `DivideByParticipants`.
 
     Args:
-        most: examples from which on a client counts in full (w-hat); a guess of how many clients have.
+        most: Number of examples from which on a client has the weight 1, > 0 (w-hat in the paper). Choose it without
+            looking at the data, as a guess of typical client sizes.
+
+    Raises:
+        ConfigurationError: If `most` is not a positive integer.
 
     Example:
         >>> from turnout.pieces.base.trial import report, weigh
@@ -57,5 +66,5 @@ class ExamplesUpTo(Weighting, name="examples_up_to"):
         count("most", self.most)
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """The shares of `most`."""
+        """Return ``min(n / most, 1)`` of each report."""
         return torch.from_numpy(report.num_examples).double().div(self.most).clamp(max=1.0)

@@ -1,4 +1,4 @@
-"""Weigh clients by a power of their loss, with the step size that this needs (q-FFL)."""
+"""Weight reports by a power of the client's loss, with the matching step size (q-FFL)."""
 
 from __future__ import annotations
 
@@ -12,27 +12,34 @@ from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.base import Normaliser, Slots, Weighting, Weights, WithState
 
-_LEAST = 1e-10  # added to losses, because a loss of 0 has no power below 0
+_LEAST = 1e-10  # added to losses, because a negative power of 0 is infinite
 
 
 @dataclass(frozen=True)
 class DivideByCurvature(Normaliser, name="divide_by_curvature"):
-    """``w_b <- w_b F_b^q / sum_b w_b (q F_b^(q-1) ||Delta_b||^2 / gamma + F_b^q)``: q-FedAvg's step.
+    """Weight each report by a power of its client's loss, and divide by a bound of the curvature (q-FedAvg, Algorithm 2).
 
-    In the paper's terms, with ``L = 1/gamma`` and ``Dw_b = -L Delta_b``, w moves by ``-sum_b F_b^q Dw_b / sum_b h_b`` with
-    ``h_b = q F_b^(q-1) ||Dw_b||^2 + L F_b^q`` (algorithm 2): h_b bounds the curvature of ``F_b^(q+1) / (q+1)`` where L bounds
-    that of F_b, so that a step size that suits q = 0 suits all q. At q = 0 it is the mean. F_b is the loss of the received
-    model on the client's training data, 0 if it is negative, plus 1e-10.
+    ``w_b <- w_b F_b^q / sum_b w_b (q F_b^(q-1) ||Delta_b||^2 / gamma + F_b^q)``. Here F_b is the loss of the received
+    model over the client's training examples, Delta_b is its update, gamma is the clients' step size, and q sets the
+    degree of fairness. Losses below 0 count as 0, and 1e-10 is added to each.
+
+    In the paper's terms, with ``L = 1/gamma`` and ``Dw_b = -L Delta_b``, the model moves by
+    ``Dw = -sum_b F_b^q Dw_b / sum_b h_b``, where ``h_b = q F_b^(q-1) ||Dw_b||^2 + L F_b^q``. If L bounds the curvature of
+    F_b, then h_b bounds that of ``F_b^(q+1) / (q+1)``, so a step size that is tuned for q = 0 suits every q. For q = 0
+    the result is the mean.
 
     Args:
-        q: how much the badly served count more; 0 not at all, and large q only the worst of all (AFL).
-        lr: gamma, the clients' step size.
+        q: Fairness exponent, >= 0. Larger values give more weight to clients with a high loss; 0 gives none, and very
+            large values approach the worst client alone (AFL).
+        lr: Step size gamma of the clients. It must equal that of the local rule.
 
     Raises:
-        ConfigurationError: for q < 0, or a step size that is not that of the local rule.
+        ConfigurationError: If `q` is negative, if `lr` is not the step size of the local rule, or if the length of a
+            local step does not depend on the gradient.
 
     Example:
-        With q = 1 a client with three times the loss counts three times; the step shrinks by the curvature:
+        With q = 1, three times the loss gives three times the weight. The curvature makes the sum of weights less than
+        1:
 
         >>> from turnout.pieces.base.trial import report, weigh
         >>> weigh(DivideByCurvature(q=1.0, lr=0.1), report([[0.1], [0.1]], start_loss=[1.0, 3.0]))
@@ -51,13 +58,13 @@ class DivideByCurvature(Normaliser, name="divide_by_curvature"):
         check_step_size("lr", self.lr)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse another step size than the one that made the updates: gamma turns updates into gradients."""
+        """Raise an error if the step size differs from that of the local rule: gamma turns updates into gradients."""
         check_gamma(self, self.lr, algorithm)
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
-        """Multiply by the power of the loss, and divide by the sum of the curvatures."""
+        """Return the weights times the power of the loss, divided by the sum of the curvatures, and the state."""
         loss = losses(report)
-        relative = loss / loss.max()  # without it, high powers overflow
+        relative = loss / loss.max()  # so that high powers do not overflow; the factor cancels in the quotient
         power = weights * relative**self.q
         curvature = power * (1.0 + relative_curvature(self.q, self.lr, report, loss))
         total = curvature.sum()
@@ -65,11 +72,11 @@ class DivideByCurvature(Normaliser, name="divide_by_curvature"):
 
 
 def check_gamma(piece: Weighting, lr: float | Schedule, algorithm: Slots) -> None:
-    """Refuse a step size of q-FFL other than that of the local rule, and rules whose steps do not grow with the gradient."""
+    """Raise an error unless `lr` is the step size of the local rule and its steps are proportional to the gradient."""
     if algorithm.local.normalises:
         raise ConfigurationError(
-            f"q-FFL divides updates by the clients' step size to have their gradients, and a step of "
-            f"{type(algorithm.local).__name__} is as long whatever the gradient's length is: use Sgd"
+            f"q-FFL divides updates by the clients' step size to recover gradients, but the length of a step of "
+            f"{type(algorithm.local).__name__} does not depend on that of the gradient: use Sgd"
         )
     if (local := getattr(algorithm.local, "lr", lr)) != lr:
         name = type(piece).__name__
@@ -79,11 +86,11 @@ def check_gamma(piece: Weighting, lr: float | Schedule, algorithm: Slots) -> Non
 
 
 def losses(report: Report) -> torch.Tensor:
-    """Return F_b, float64 ``[B]``, > 0."""
+    """Return F of each report, float64 ``[B]``, > 0."""
     return report.seen["start_loss"].double().clamp(min=0.0) + _LEAST
 
 
 def relative_curvature(q: float, lr: float | Schedule, report: Report, loss: torch.Tensor) -> torch.Tensor:
-    """Return ``q ||Delta_b||^2 / (gamma F_b)``, float64 ``[B]``: by how much h_b exceeds ``F_b^q``, relatively."""
+    """Return ``q ||Delta_b||^2 / (gamma F_b)``, float64 ``[B]``: the relative excess of h_b over ``F_b^q / gamma``."""
     gamma = to_device(step_size(lr, report.version), loss.device, loss.dtype)
     return q * report.updates.norms().square() / (gamma * loss)

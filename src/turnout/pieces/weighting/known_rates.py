@@ -1,4 +1,4 @@
-"""Weigh clients by their true participation rates, which FedAU does without."""
+"""Weight reports by the inverse of known participation rates, the baseline that FedAU does without."""
 
 from __future__ import annotations
 
@@ -14,18 +14,27 @@ from turnout.pieces.base import KnownInAdvance, Weighting, Weights
 
 @dataclass(frozen=True)
 class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
-    """``w_b <- w_b / p_b`` with the true participation rate p ("known participation statistics" in FedAU's comparison).
+    """Divide each report's weight by its client's true participation rate (FedAU, baseline "known participation statistics").
+
+    ``w_b <- w_b / p_b``, where p_b is the probability that the client takes part in a round. With `DivideByClients` the
+    average is unbiased.
 
     Args:
-        rates: p of each of the N clients; None takes those of the population.
+        rates: Participation rate p of each of the N clients, in (0, 1]. None takes the rates of the population, if
+            these are known.
+
+    State: ``inverse [N]``, ``1 / p``, float64.
 
     Raises:
-        ConfigurationError: where nobody knows the rates, there are not N of them, or one is outside (0, 1].
+        ConfigurationError: If rates are unknown, if their number is not N, or if one is outside (0, 1].
 
     Example:
         >>> from turnout.pieces.base.trial import report, weigh
         >>> weigh(KnownRates((0.5, 0.1)), report([[0.0]] * 2), num_clients=2)
         [2.0, 10.0]
+
+    Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
+    ICLR 2024.
     """
 
     replaces_state = True
@@ -38,13 +47,13 @@ class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
     rates: tuple[float, ...] | None = None
 
     def init(self, federation: Federation) -> State:
-        """Return ``inverse [N]``, 1 / p_n."""
+        """Return ``inverse [N]``, the inverse of each client's participation rate."""
         rates = federation.rates if self.rates is None else np.asarray(self.rates, dtype=np.float64)
         if rates is None:
             raise ConfigurationError(
-                "known_statistics needs the rate at which each client takes part, and here nobody knows it (a selection "
-                "that takes only some of the available clients, or a trace without rates, changes it): write "
-                "rates=(...), one number for each client, or use fedau, which learns it"
+                "known_statistics needs the participation rate of each client, and here it is unknown (a selection of only "
+                "some of the available clients changes it, and a trace may have no rates): write rates=(...), one number "
+                "for each client, or use fedau, which estimates it"
             )
         if len(rates) != federation.num_clients:
             raise ConfigurationError(
@@ -59,16 +68,16 @@ class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
         return {"inverse": torch.from_numpy(1.0 / rates)}
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Refuse clients whose rates nobody knows."""
+        """Raise an error, because the rates of new clients are unknown."""
         raise ConfigurationError(
-            f"known_statistics was given the rates of {before.num_clients} clients, and a client has come whose rate nobody "
-            "knows: use fedau, which learns it"
+            f"known_statistics was given the rates of {before.num_clients} clients, and the rate of a client that has "
+            "enrolled since is unknown: use fedau, which estimates it"
         )
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """Return ``1 / p`` of the clients that report."""
+        """Return ``1 / p`` of each report's client."""
         return state["inverse"][torch.from_numpy(report.client)]
 
     def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
-        """Return ``1 / p_n`` of all clients."""
+        """Return ``1 / p`` of all clients, float64 ``[N]``."""
         return state["inverse"].numpy()

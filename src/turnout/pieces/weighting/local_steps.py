@@ -14,17 +14,21 @@ from turnout.pieces.base import Normaliser, Slots, Weights, WithState
 
 @dataclass(frozen=True)
 class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
-    """FedNova's normalised averaging: ``w_b <- p_b tau_eff / tau_b``, ``p_b = w_b / sum w``, ``tau_eff = sum_b p_b tau_b``.
+    """Divide each update by its number of local steps, and multiply by the mean number of steps (FedNova, eq. 6).
 
-    Each update is divided by its number of local steps tau_b, so that the fixed point is the one of the true objective
-    however unequal the work; the step keeps the size of an average client's. All weights zero stay zero, and clients
-    without a step count nothing.
+    ``w_b <- p_b tau_eff / tau_b``, where ``p_b = w_b / sum_b w_b`` is the share of report b, tau_b is its number of
+    local steps, and ``tau_eff = sum_b p_b tau_b`` is their mean.
+
+    Without the division, clients with more local steps pull the fixed point towards their own objective. With it, the
+    fixed point is that of the true objective, and the step has the size of an average client's. Weights that are all
+    zero stay zero, and a report without a local step gets the weight zero.
 
     Raises:
-        ConfigurationError: with momentum or a proximal term, with which ``||a_b||_1`` is another number than tau_b.
+        ConfigurationError: If local training has momentum, adaptive steps or a correction such as a proximal term. Then
+            ``||a_b||_1`` of the paper differs from tau_b.
 
     Example:
-        Of 1 and 3 steps each counts by its mean step; the step is as long as an average client's:
+        Reports of 1 and 3 local steps:
 
         >>> from turnout.pieces.base.trial import report, weigh
         >>> weigh(DivideByLocalSteps(), report([[0.0]] * 2, num_steps=[1, 3]))
@@ -37,7 +41,7 @@ class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
     reads_steps = True
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse rules other than plain SGD, by which the gradients of a round have unequal weights."""
+        """Raise an error unless local training is plain SGD, whose gradients in a round have equal weights."""
         local = algorithm.local
         if local.adapts or algorithm.corrections:
             momentum = getattr(local, "momentum", 0.0)
@@ -45,11 +49,11 @@ class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
             what = rule if local.adapts else type(algorithm.corrections[0]).__name__
             raise ConfigurationError(
                 f"FedNova divides an update by its number of steps, which is right for plain SGD; with {what} the gradients "
-                "of a round do not count alike: leave it out"
+                "of a round have unequal weights: leave it out"
             )
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
-        """Divide by the steps, and multiply by their mean."""
+        """Return the normalised weights, divided by the steps and multiplied by their mean, and the state."""
         times = to_device(self.factors(report, version, state, federation), weights.device)
         steps = to_device(report.num_steps, weights.device, weights.dtype)
         total = weights.sum()
@@ -58,6 +62,6 @@ class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
         return share * effective * times, state
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """Return ``1 / tau`` of each report; 0 without a step."""
+        """Return ``1 / tau`` of each report; 0 for a report without a local step."""
         steps = torch.from_numpy(report.num_steps).double()
         return (1.0 / steps).where(steps > 0, 0.0)

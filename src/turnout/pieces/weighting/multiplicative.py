@@ -1,4 +1,4 @@
-"""Multiply the weight and the work of clients whose requirement is not met (MW-Fed)."""
+"""Multiply the weight and the local work of clients whose requirement is not met (MW-Fed)."""
 
 from __future__ import annotations
 
@@ -16,24 +16,32 @@ from turnout.pieces.base import InformsClients, KnownInAdvance, Weighting, Weigh
 
 @dataclass(frozen=True)
 class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="multiplicative_weights"):
-    """Weight reports by v; v starts as 1/N, and ``v_b <- factor v_b / sum`` where a report says that ``F_b(w^t) >= rho_b``.
+    """Weight reports by weights that grow whenever a client's requirement is not met (multiplicative weights, MW-Fed).
 
-    Each client receives N v_b with its task, as its ``share`` of the work (`ShareOfWork`). Two differences from the original:
+    ``w_b <- w_b v_b``. All weights v start as 1/N. After each round, v_b is multiplied by `factor` for each report with
+    ``F_b(w^t) >= rho_b``, and v is divided by its sum over all N clients. Here ``F_b(w^t)`` is the loss of the received
+    model over the client's training examples, and rho_b is the loss that the client requires.
 
-    - There all agents are asked in every round; here only those who take part change their weight, and the sum goes over
-      all N.
-    - There agents are asked first, weights grow, and the round is done with the grown weights. Here a client says that it is
-      not content together with its update, when its work is done, so it counts more and works more from its next round
-      on: the weights of a round are those that earlier rounds have led to. To follow the original, everyone in a round
-      would have to receive the model twice.
+    With its task each client receives ``N v_b``, its ``share`` of the local work (`ShareOfWork`).
+
+    Differences from the original:
+
+    - There, all agents are asked in every round. Here, only participants change their weight.
+    - There, agents are asked first, weights grow, and the round uses the grown weights. Here, a client sends its answer
+      with its update, so its larger weight and its larger work begin with its next round. To follow the original, all
+      clients of a round would have to receive the model twice.
 
     Args:
-        factor: of those who are not content.
+        factor: Growth of the weight of an unsatisfied client in one round, > 1.
 
-    State: ``times [N]``, how often each was not content; ``log_sum``, of ``factor^times`` over all clients.
+    State: ``times [N]``, the number of rounds in which each client was unsatisfied, int64; ``log_sum []``, the
+    logarithm of the sum of ``factor^times`` over all clients, float64.
+
+    Raises:
+        ConfigurationError: If `factor` is at most 1.
 
     Example:
-        All weigh 1/N, until one is not content:
+        In the first round all weights are 1/N:
 
         >>> from turnout.pieces.base.trial import report, weigh
         >>> piece, state = MultiplicativeWeights(), MultiplicativeWeights().init(Federation(2, 1))
@@ -42,7 +50,8 @@ class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="mul
         [0.5, 0.5]
 
     References: Blum et al., "One for one, or all for all: equilibria and optimality of collaboration in federated
-    learning", ICML 2021; as a baseline in Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
+    learning", ICML 2021; as a baseline in Cho et al., "Maximizing global model appeal in federated learning", TMLR
+    2024.
     """
 
     needs = ("appeal_gap",)
@@ -54,29 +63,29 @@ class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="mul
         positive("factor", self.factor)
         if self.factor <= 1:
             raise ConfigurationError(
-                f"factor: got {self.factor}, needed a number > 1, so that weights of the unhappy grow"
+                f"factor: got {self.factor}, needed a number > 1, so that weights of unsatisfied clients grow"
             )
 
     def init(self, federation: Federation) -> State:
-        """Return equal weights."""
+        """Return the state of equal weights."""
         return {
             "times": torch.zeros(federation.num_clients, dtype=torch.int64),
             "log_sum": torch.tensor(math.log(federation.num_clients), dtype=torch.float64),
         }
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Give new clients the weight of a client whose requirement was always met, and add them to the sum."""
+        """Return the state with new clients, which have the weight of a client whose requirement was always met."""
         more = after.num_clients - before.num_clients
         log_sum = torch.logaddexp(state["log_sum"], torch.tensor(math.log(more), dtype=torch.float64))
         return super().grow(state, before, after, version) | {"log_sum": log_sum}
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
-        """Multiply by v, then count the clients whose requirement is not met, each once."""
+        """Return the weights times v, and the state in which each unsatisfied client is counted once."""
         share = to_device(self.factors(report, version, state, federation), weights.device)
         clients, rows = np.unique(report.client, return_index=True)
         unhappy = clients[report.seen["appeal_gap"].cpu().numpy()[rows] >= 0]
         if len(unhappy):
-            # Logarithms, because powers of 4 leave float64 after 500 rounds; all terms are positive, so nothing cancels.
+            # In logarithms, because 4^times overflows float64 after 511 rounds. All terms are positive, so nothing cancels.
             grown = torch.from_numpy(unhappy)
             added = (state["times"][grown].double() * math.log(self.factor)).logsumexp(0) + math.log(self.factor - 1.0)
             state = {"times": state["times"], "log_sum": torch.logaddexp(state["log_sum"], added)}
@@ -84,15 +93,15 @@ class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="mul
         return weights * share / federation.num_clients, state
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """Return N v of each report."""
+        """Return ``N v`` of each report."""
         return self.per_client_inputs(report.client, state, federation)["share"]
 
     def per_client_inputs(self, clients: np.ndarray, state: State, federation: Federation) -> State:
-        """Return ``share [B]``: N v of each client; 1 on average over all N."""
+        """Return ``share [B]``: ``N v`` of each client, whose mean over all N clients is 1."""
         times = state["times"][torch.from_numpy(clients)].double()
         return {"share": federation.num_clients * (times * math.log(self.factor) - state["log_sum"]).exp()}
 
     def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
-        """Return v of all clients."""
+        """Return v of all clients, float64 ``[N]``."""
         everyone = np.arange(federation.num_clients)
         return self.per_client_inputs(everyone, state, federation)["share"].numpy() / federation.num_clients

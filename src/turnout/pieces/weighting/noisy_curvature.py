@@ -1,4 +1,4 @@
-"""Divide by a noised sum of bounded curvatures: q-FFL's divisor under differential privacy."""
+"""Divide weights by a noised sum of bounded curvatures: the divisor of q-FFL under differential privacy."""
 
 from __future__ import annotations
 
@@ -14,25 +14,33 @@ from turnout.pieces.weighting.noisy_sum import NoisyDivisor
 
 @dataclass(frozen=True)
 class DivideByNoisyCurvature(NoisyDivisor, name="divide_by_noisy_curvature"):
-    """Divide by a noised sum of the curvatures h_b of `DivideByCurvature`, each of them at most `most`.
+    """Divide weights by a noised sum of bounded curvatures, for q-FedAvg under differential privacy (q-FFL, Algorithm 2).
 
     ::
 
-        h_b = w_b (q F_b^(q-1) ||Delta_b||^2 / gamma + F_b^q),    s_b = min(1, most / h_b)
+        h_b = w_b (q F_b^(q-1) ||Delta_b||^2 / gamma + F_b^q)
+        s_b = min(1, most / h_b)
         w_b <- s_b w_b F_b^q / max(sum_b s_b h_b + most z y, least)
 
-    y is a Gaussian number of each step. Losses and lengths have no bound, so a client whose curvature is above `most` counts
-    less in the sum and in the divisor alike: it adds at most `most` to the divisor, and `PrivateSum` bounds what it adds to
-    the direction. With a large `most` and without noise this is q-FedAvg's step (Li et al., Algorithm 2). What it costs is
-    counted together with the noise of `PrivateSum`.
+    Here F_b is the loss of the received model over the client's training examples, Delta_b is its update, gamma is the
+    clients' step size, z is the noise multiplier, and y is a standard normal number, drawn anew for each step.
+
+    Losses and norms of updates have no bound. So a client whose curvature h_b exceeds `most` is scaled down, in the sum
+    and in the divisor alike: it adds at most `most` to the divisor, and `PrivateSum` bounds its part of the direction.
+    The accountant counts the privacy cost together with that of the noise of `PrivateSum`. With a large `most` and
+    without noise, this is the step of `DivideByCurvature`.
 
     Args:
-        q, lr: as of `DivideByCurvature`.
-        most: bound of one curvature; F_b^q, of the losses to expect, is its least useful size.
-        noise_multiplier: z.
-        least: the smallest divisor; noise may make a sum negative.
+        q: Fairness exponent, >= 0; as in `DivideByCurvature`.
+        lr: Step size gamma of the clients. It must equal that of the local rule.
+        most: Bound of one client's curvature, > 0. A useful value is at least ``F_b^q`` for the losses to expect.
+        noise_multiplier: Standard deviation z of the noise, as a multiple of `most`.
+        least: Smallest divisor, > 0. Without it, noise could make the divisor negative.
 
-    State: ``releases []``, int64.
+    State: ``releases []``, the number of noised sums so far, int64.
+
+    Raises:
+        ConfigurationError: If a number is out of range, or for the reasons that `DivideByCurvature` names.
 
     Example:
         >>> from turnout.algorithms import qffl
@@ -57,11 +65,11 @@ class DivideByNoisyCurvature(NoisyDivisor, name="divide_by_noisy_curvature"):
         check_step_size("lr", self.lr)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse another step size than the one that made the updates."""
+        """Raise an error if the step size differs from that of the local rule."""
         check_gamma(self, self.lr, algorithm)
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
-        """Divide by the noised sum."""
+        """Return the weights divided by the noised sum, and the state."""
         loss = losses(report)
         slope = 1.0 + relative_curvature(self.q, self.lr, report, loss)  # h_b / (w_b F_b^q)
         bounded = self.bounded(weights * loss**self.q * slope)

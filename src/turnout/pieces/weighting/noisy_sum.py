@@ -1,4 +1,4 @@
-"""Divide by a noised sum of bounded numbers, as differential privacy allows."""
+"""Divide weights by a noised sum of bounded numbers, as differential privacy allows."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from turnout.privacy.noise import gaussian
 
 
 class NoisyDivisor(ByOneNumber):
-    """Base of normalisers that divide by ``max(sum_b v_b + most z y, least)``, each client's v_b at most `most`.
+    """Base class of normalisers that divide by a noised sum of bounded numbers, one for each report.
 
-    y is a Gaussian number of each step. What the sum costs is counted together with the noise of `PrivateSum`.
+    The divisor is ``max(sum_b v_b + most z y, least)``, where v_b is what report b adds, at most `most` in absolute
+    value, z is the noise multiplier, and y is a standard normal number, drawn anew for each step. The accountant counts
+    the privacy cost of the sum together with that of the noise of `PrivateSum`.
 
-    State: ``releases []``, int64: how many sums were noised, which the noise of the next one follows from.
+    State: ``releases []``, the number of noised sums so far, int64. It is the key of the noise of the next sum.
     """
 
     replaces_state = True
     divisor_is_public = True
-    factors = Weighting.factors  # none: a bound is no factor that all reports have in common
+    factors = Weighting.factors  # undefined: the bound scales each report by a factor of its own
 
     most: float
     noise_multiplier: float
@@ -37,23 +39,24 @@ class NoisyDivisor(ByOneNumber):
         check_deviation("noise_multiplier", self.noise_multiplier)
 
     def release(self) -> Release:
-        """Return what the accountant has to know."""
+        """Return what the accountant needs to know of the noise."""
         return Release(self.noise_multiplier)
 
     def init(self, federation: Federation) -> State:
-        """Return no release yet."""
+        """Return the state without a release."""
         return {"releases": torch.tensor(0)}
 
     def bounded(self, values: torch.Tensor) -> torch.Tensor:
-        """Return numbers within `most`; NaN, of a report that is not counted, is 0."""
+        """Return values clipped to ``[-most, most]``; NaN, in a report that is not counted, becomes 0."""
         return values.nan_to_num(0.0).clamp(-self.most, self.most)
 
     def noisy_divisor(
         self, bounded: torch.Tensor, report: Report, state: State, federation: Federation
     ) -> tuple[torch.Tensor, State]:
-        """Return the noised sum of what reports add to the divisor, float64 ``[]``, and the state afterwards.
+        """Return the noised sum over reports, float64 ``[]``, and the state.
 
-        A report that held NaN or infinity adds nothing, as one of a client without data, so that both are neighbours.
+        A report with NaN or infinity adds nothing, like a report of a client without data, so that both are neighbours
+        in the sense of differential privacy.
         """
         release = int(state["releases"])
         noise = self.most * self.noise_multiplier * gaussian("noise of the divisor", federation, release, 1).double()
@@ -65,21 +68,26 @@ class NoisyDivisor(ByOneNumber):
 
 @dataclass(frozen=True)
 class DivideByNoisySum(NoisyDivisor, name="divide_by_noisy_sum"):
-    """``w_b <- min(w_b, most) / max(sum_b min(w_b, most) + most z y, least)``, y a Gaussian number of each step.
+    """Divide weights by their noised sum, each weight bounded, for MaxFL under differential privacy.
 
-    Negative weights are bounded likewise, by -most.
+    ``w_b <- min(w_b, most) / max(sum_b min(w_b, most) + most z y, least)``, where z is the noise multiplier and y is a
+    standard normal number, drawn anew for each step. Negative weights are bounded by -most.
 
-    It goes in the place of MaxFL's divisor, which is a sum over the clients' losses: one client adds at most `most` to it.
+    It replaces the divisor of MaxFL (`DivideBySumPlus`), which is a sum over the losses of clients. One client adds at
+    most `most` to it.
 
     Args:
-        most: bound of one weight; of MaxFL's q, 1/4 is the largest there is.
-        noise_multiplier: z.
-        least: the smallest divisor; noise may make a sum negative.
+        most: Bound of the absolute value of one weight, > 0. The default 1/4 is the largest possible q of MaxFL.
+        noise_multiplier: Standard deviation z of the noise, as a multiple of `most`.
+        least: Smallest divisor, > 0. Without it, noise could make the divisor negative.
 
-    State: ``releases []``, int64.
+    State: ``releases []``, the number of noised sums so far, int64.
+
+    Raises:
+        ConfigurationError: If a number is out of range.
 
     Example:
-        The weight 0.9 counts 0.25, and the noise is small here:
+        The weight 0.9 is reduced to 0.25, and the noise is small here:
 
         >>> from turnout.pieces.base.trial import report, weigh
         >>> weigh(DivideByNoisySum(noise_multiplier=0.001), report([[0.0]] * 2), weights=[0.1, 0.9])
@@ -91,7 +99,7 @@ class DivideByNoisySum(NoisyDivisor, name="divide_by_noisy_sum"):
     least: float = 0.25
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
-        """Divide by the noised sum."""
+        """Return the bounded weights divided by their noised sum, and the state."""
         weights = self.bounded(weights)
         divisor, state = self.noisy_divisor(weights, report, state, federation)
         return weights / divisor, state

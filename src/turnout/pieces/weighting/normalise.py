@@ -1,4 +1,4 @@
-"""Divide weights: the last link of every weighting chain, in which papers differ most."""
+"""Normalise weights: the last link of every weighting chain, in which the papers differ most."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ByOneNumber(Normaliser):
     reads = "timing"
 
     divisor_is_public: ClassVar[bool] = False
-    """True if the divisor reveals nothing of any client's data, even where weights do."""
+    """True if the divisor reveals nothing of any client's data, even if the weights do."""
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Return 1 for each report."""
@@ -26,25 +26,33 @@ class ByOneNumber(Normaliser):
 
 @dataclass(frozen=True)
 class DivideByClients(ByOneNumber, name="divide_by_clients"):
-    """``w_b <- w_b / N``: by all clients, absent ones included (FedAU, last line of Algorithm 1; "average all").
+    """Divide weights by the number of all clients, absent ones included (FedAU, last line of Algorithm 1; "average all").
+
+    ``w_b <- w_b / N``, where N is the number of clients of the federation. With unit weights the step is small in
+    rounds with few participants.
 
     Example:
         >>> from turnout.pieces.base.trial import report, weigh
         >>> weigh(DivideByClients(), report([[0.0]] * 2), weights=[1.0, 3.0], num_clients=10)
         [0.1, 0.3]
+
+    Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
+    ICLR 2024.
     """
 
     divisor_is_public = True
     participation = "none"
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
-        """Divide by the number of clients of the federation."""
+        """Return the weights divided by the number of clients of the federation, and the state."""
         return weights / federation.num_clients, state
 
 
 @dataclass(frozen=True)
 class DivideByParticipants(ByOneNumber, name="divide_by_participants"):
-    """``w_b <- w_b / B``: by the number of reports ("average participating").
+    """Divide weights by the number of reports in the step (FedAU, baseline "average participating").
+
+    ``w_b <- w_b / B``, where B is the number of reports. With unit weights this is the plain mean of the updates.
 
     Example:
         >>> from turnout.pieces.base.trial import report, weigh
@@ -55,13 +63,15 @@ class DivideByParticipants(ByOneNumber, name="divide_by_participants"):
     divisor_is_public = True
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
-        """Divide by the number of reports."""
+        """Return the weights divided by the number of reports, and the state."""
         return weights / max(len(report), 1), state
 
 
 @dataclass(frozen=True)
 class DivideBySum(ByOneNumber, name="divide_by_sum"):
-    """``w_b <- w_b / sum_b w_b``: weights that sum to one (FedAvg by examples). All zero stay zero.
+    """Divide weights by their sum, so that they sum to one (FedAvg, after `ByExamples`).
+
+    ``w_b <- w_b / sum_b w_b``. Weights that sum to zero are not divided, so weights that are all zero stay zero.
 
     Example:
         >>> from turnout.pieces.base.trial import report, weigh
@@ -70,25 +80,28 @@ class DivideBySum(ByOneNumber, name="divide_by_sum"):
     """
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
-        """Divide by the weights' sum."""
+        """Return the weights divided by their sum, and the state."""
         total = weights.sum()
         return (weights / total).where(total != 0, weights), state
 
 
 @dataclass(frozen=True)
 class DivideByAbsoluteSum(ByOneNumber, name="divide_by_absolute_sum"):
-    """``w_b <- w_b / sum_b |w_b|``: negative weights subtract, and all have the size of a mean (FOLB, eq. 13 and 18).
+    """Divide weights by the sum of their absolute values (FOLB, eq. 13 and 18).
 
-    All zero stay zero, which leaves the model unchanged.
+    ``w_b <- w_b / sum_b |w_b|``. Negative weights subtract their updates, and the absolute weights sum to one, so the
+    step has the size of a mean. Weights that are all zero stay zero, which leaves the model unchanged.
 
     Example:
         >>> from turnout.pieces.base.trial import report, weigh
         >>> weigh(DivideByAbsoluteSum(), report([[0.0]] * 2), weights=[1.0, -3.0])
         [0.25, -0.75]
+
+    Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
-        """Divide by the sum of absolute weights."""
-        largest = weights.abs().max().clamp(min=torch.finfo(weights.dtype).tiny)  # so that no sum overflows
+        """Return the weights divided by the sum of their absolute values, and the state."""
+        largest = weights.abs().max().clamp(min=torch.finfo(weights.dtype).tiny)  # so that the sum does not overflow
         total = (weights / largest).abs().sum()
         return (weights / largest / total).where(total != 0, weights), state

@@ -1,4 +1,4 @@
-"""Learn aggregation weights from the intervals between a client's participations (FedAU)."""
+"""Estimate aggregation weights from the intervals between a client's participations (FedAU)."""
 
 from __future__ import annotations
 
@@ -17,27 +17,37 @@ from turnout.pieces.base.per_client import check_lengths
 
 @dataclass(frozen=True)
 class Participation(Weighting, KnownInAdvance, name="participation"):
-    """``w_b <- w_b omega_t^b``: omega is the mean of the client's participation intervals so far, each cut off at K.
+    """Weight each report by the mean of its client's participation intervals, cut off at K (FedAU, Algorithm 2).
 
-    FedAU, Algorithm 2. A round in which the client takes part ends an interval, as do K rounds without it; omega_t is the
-    mean of all intervals that ended before round t, and 1 before the first::
+    ``w_b <- w_b omega_t^b``, where omega_t^b estimates the inverse of the participation rate of the client. A
+    participation ends an interval, and so do K rounds without one. omega_t is the mean length, in rounds, of all
+    intervals that ended before round t, and 1 before the first. Each client has the number of intervals M, the length S
+    of the present one, and omega. In round t, with ``I_{t-1} = 1`` if the client took part in the round before::
 
-        S <- S + 1 each round; where I_{t-1} = 1 or S = K:  omega <- (M omega + S) / (M + 1), M <- M + 1, S <- 0
+        S <- S + 1
+        where I_{t-1} = 1 or S = K:  omega <- (M omega + S) / (M + 1),  M <- M + 1,  S <- 0
 
-    An absent client costs nothing: the intervals that its absence cut off are settled when it returns. The result is
-    that of the authors' counter, which runs every round, exactly, because the state is whole numbers.
+    Use it with `DivideByClients` if participation rates are unknown and differ among clients. The state is whole
+    numbers, so the intervals of an absent client are settled when it returns, and the result equals exactly that of the
+    authors' counter, which runs in every round. So absent clients cost nothing.
 
     Args:
-        cutoff: K; None is infinity.
-        average: ``"mean"``, or ``"exponential"`` for the variant that section 3 mentions, which forgets: every interval that
-            ends moves omega by ``rate`` of the way to it, ``omega <- omega + rate (S - omega)``, the first replaces it.
-        rate: of the exponential average, in (0, 1]; used by it alone.
-        groups: a group number (0, 1, ...) for each client whose members share one state (the paper's remedy where a
-            client comes once in its life): Algorithm 2 runs on the shared M, S and omega for one member after another,
-            so S counts rounds of members. None means that every client is its own group.
+        cutoff: Largest length K of an interval, in rounds, >= 1. Small values bound the weights of rare clients, at the
+            price of a bias; 1 makes all weights 1; None sets no cutoff.
+        average: ``"mean"``, or ``"exponential"`` for the variant that section 3 mentions, which forgets old intervals:
+            ``omega <- omega + rate (S - omega)`` for each interval that ends. The first interval replaces the initial
+            1.
+        rate: Smoothing factor of the exponential average, in (0, 1]. Larger values follow recent intervals more
+            closely. Ignored with ``"mean"``.
+        groups: Group number (0, 1, ...) of each client. The members of a group share M, S and omega, the paper's remedy
+            for clients that take part once in their life: Algorithm 2 runs for one member after another, so S counts
+            rounds of members. None makes each client its own group.
 
-    State: whole numbers by group: ``intervals`` (M), ``total`` (sum of intervals), ``last`` (when the last one began, in
-    rounds of members); ``omega`` instead of ``total`` for the exponential average.
+    State: by group, whole numbers ``intervals`` (M), ``total`` (the sum of intervals) and ``last`` (the start of the
+    present interval, in rounds of members). The exponential average has ``omega``, float64, instead of ``total``.
+
+    Raises:
+        ConfigurationError: If `average` is unknown, or if a number is out of range.
 
     Example:
         >>> import turnout as to
@@ -72,11 +82,11 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
 
     @property
     def participation(self) -> Literal["own", "others"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The clients whose participation changes omega: the client's own, or that of its group."""
+        """The clients whose participation changes omega: the client itself, or the members of its group."""
         return "own" if self.groups is None else "others"
 
     def init(self, federation: Federation) -> State:
-        """Return a state without intervals; the first one begins with round 0."""
+        """Return the state without intervals; the first interval begins with round 0."""
         num_groups = federation.num_clients
         if self.groups is not None:
             check_lengths(self, federation.num_clients)
@@ -90,13 +100,13 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
         return state | {"omega": torch.ones(num_groups, dtype=torch.float64)}
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Begin the first interval of new clients now, so that nobody is taken for one who stayed away."""
+        """Return the state with new clients, whose first interval begins now: their time before enrolment is no absence."""
         grown = super().grow(state, before, after, version)
         grown["last"][before.num_clients :] = version - 1
         return grown
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
-        """Multiply by omega as of the last round, then settle the intervals that this round ends."""
+        """Return the weights times omega of the last round, and the state with the intervals that this round ends."""
         if not len(report):
             return weights, state
         weights, state = super().apply(weights, report, version, state, federation)
@@ -107,7 +117,7 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
         return weights, state
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """Return omega of the clients that report."""
+        """Return omega of each report's client."""
         group, _, size = self._seats(report.client)
         return torch.from_numpy(self._omega(state, group, version * size))
 
@@ -116,12 +126,12 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
         return dict.fromkeys(state, self._seats(report.client)[0])
 
     def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
-        """Return omega of all clients in the next round."""
+        """Return omega of all clients in the next round, float64 ``[N]``."""
         group, _, size = self._seats(np.arange(federation.num_clients))
         return self._omega(state, group, version * size)
 
     def _seats(self, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray | int, np.ndarray | int]:
-        """Return each client's group, its position among the members, and their number."""
+        """Return each client's group, its position among the members, and the number of members."""
         if self.groups is None:
             return clients, 0, 1
         group, seat, size = self._seating
@@ -140,9 +150,8 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
     def _omega(self, state: State, group: np.ndarray, now: np.ndarray | int) -> np.ndarray:
         """Return omega at the opportunity `now`, with the intervals that absence has cut off since ``last``."""
         last, intervals = state["last"].numpy()[group], state["intervals"].numpy()[group]
-        # The client missed the opportunities last + 1, ..., now - 1, and every K of them ended an interval. The counter of
-        # Algorithm 2 would have recorded each in its round; sums of whole numbers are exact, so recording all of them now
-        # gives the same state.
+        # The client missed the opportunities last + 1, ..., now - 1, and every K of them ended an interval. Algorithm 2
+        # records each in its round. Sums of whole numbers are exact, so recording all of them now gives the same state.
         cut = np.zeros_like(last) if self.cutoff is None else (now - last - 1) // self.cutoff
         if self.average == "mean":
             total = state["total"].numpy()[group] + cut * (self.cutoff or 0)
@@ -157,15 +166,15 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
         return length + (omega - length) * (1.0 - self.rate) ** times
 
     def _settle(self, state: State, group: np.ndarray, now: np.ndarray) -> None:
-        """End the intervals of participants at their opportunity `now`; those of one group in turn."""
+        """End the intervals of participants at their opportunity `now`, in place; those of one group one after the other."""
         order = np.lexsort((now, group))
         group, now = group[order], now[order]
         turn = np.arange(len(group)) - np.searchsorted(group, group)  # 0 for the first of its group, then 1, ...
-        for k in range(int(turn.max()) + 1):  # one pass, unless several members of a group take part
+        for k in range(int(turn.max()) + 1):  # a single pass unless several members of a group take part
             rows = turn == k
             g, t = group[rows], now[rows]
-            # Of the opportunities missed since the last interval began, each K were cut off; the remainder and the present
-            # one are the interval that ends now, of length 1 to K.
+            # Every K of the missed opportunities ended an interval of length K. The remaining ones and the present one are
+            # the interval that ends now, of length 1 to K.
             gap = t - state["last"].numpy()[g] - 1
             cut = np.zeros_like(gap) if self.cutoff is None else gap // self.cutoff
             length = gap - cut * (self.cutoff or 0) + 1

@@ -1,4 +1,4 @@
-"""Weigh clients by the usual staleness of their reports, so that slow and fast ones have equal influence (FedStaleWeight)."""
+"""Weight reports by the client's mean staleness, so that slow and fast clients have equal influence (FedStaleWeight)."""
 
 from __future__ import annotations
 
@@ -21,29 +21,38 @@ AVERAGES: tuple[Average, ...] = ("window", "cumulative", "exponential", "authors
 
 @dataclass(frozen=True)
 class ExpectedStaleness(Weighting, name="expected_staleness"):
-    """``w_b <- w_b (E[tau_b] B + 1) / N``: E is the mean staleness of the client's reports so far, this one included.
+    """Weight each report by the mean staleness of its client's reports (FedStaleWeight, eq. 8).
 
-    FedStaleWeight, equation (8). A client with the share p of all reports has ``E[tau] B + 1 = 1 / p`` (equation 7), so
-    ``p w`` is 1 / N for everyone. B is the number of reports in the step. The staleness of all reports of a step is
-    recorded before any of them is weighed; who sent several has the same mean in all of them, and the older ones are
-    recorded first, whatever the order of arrival.
+    ``w_b <- w_b (E[tau_b] B + 1) / N``. The staleness tau of a report is the number of server steps since the version
+    that the client trained from. ``E[tau_b]`` is its mean over the client's reports so far, the present one included; B
+    is the number of reports in a step, and N the number of clients.
+
+    Slow clients report rarely. If a client sends the share p of all reports, then ``E[tau] B + 1 = 1 / p`` (eq. 7). So
+    its share times its weight is 1 / N, and all clients have equal influence. Use it with `Buffered` and `DivideBySum`.
+
+    The staleness of all reports of a step is recorded before weights are computed. A client with several reports in one
+    step has the same mean in all of them. They are recorded oldest first, whatever the order of arrival.
 
     Args:
-        rule: ``"paper"``, equation (8). ``"algorithm_1"``, ``(E[tau] + 1) / N`` as Algorithm 1 prints it.
-            ``"authors_code"``, ``E[tau] B / N``: the fresh weigh nothing, and where all are fresh the model stays as it is.
-        average: ``"window"``, the mean of a client's last `window` reports. ``"cumulative"``, of all. ``"exponential"``,
-            every report moves it by `rate` of the way to its staleness, the first replaces it. ``"authors_window"``, the
-            mean of the first ``window - 1`` and the last, as the authors' list drops its newest entry when it is full.
-        window: reports that a window holds.
-        rate: of the exponential average, in (0, 1].
+        rule: ``"paper"`` for eq. 8; ``"algorithm_1"`` for ``(E[tau] + 1) / N``, as Algorithm 1 prints it;
+            ``"authors_code"`` for ``E[tau] B / N``, in which fresh reports weigh nothing, and a step of fresh reports
+            alone leaves the model unchanged.
+        average: Kind of mean. ``"window"``: over the client's last `window` reports. ``"cumulative"``: over all of its
+            reports. ``"exponential"``: exponential average with factor `rate`; the first report sets it.
+            ``"authors_window"``: over the client's first ``window - 1`` reports and its last one, as the list of the
+            authors' code drops its newest entry when it is full.
+        window: Number of reports in a window, >= 1.
+        rate: Smoothing factor of the exponential average, in (0, 1]. Larger values follow recent reports more closely.
 
-    State, on the host: ``reports [N]``, how many were recorded; ``lags [N, window]``, or ``total [N]``, or ``mean [N]``.
+    State, on the host: ``reports [N]``, the number of recorded reports, int64; and, depending on `average`,
+    ``lags [N, window]`` or ``total [N]``, in server steps, int64, or ``mean [N]``, float64.
 
     Raises:
-        ConfigurationError: for names that are not known, or numbers out of range.
+        ConfigurationError: If a name is unknown, or if a number is out of range.
 
     Example:
-        In a buffer of two a client whose reports are 3 steps old counts (3 * 2 + 1) / N, a fresh one 1 / N:
+        In a step of B = 2 reports, a client with a mean staleness of 3 has the weight (3 * 2 + 1) / N, and one with
+        fresh reports 1 / N:
 
         >>> from turnout.pieces.base.trial import report, weigh
         >>> weigh(ExpectedStaleness(), report([[0.0]] * 2, version=[3, 0]), version=3)
@@ -72,7 +81,7 @@ class ExpectedStaleness(Weighting, name="expected_staleness"):
             raise refuse("rate", given=self.rate, needed="a number > 0 and <= 1")
 
     def init(self, federation: Federation) -> State:
-        """No report was recorded."""
+        """Return the state without reports."""
         num_clients = federation.num_clients
         state = {"reports": torch.zeros(num_clients, dtype=torch.int64)}
         if self.average == "cumulative":
@@ -82,7 +91,7 @@ class ExpectedStaleness(Weighting, name="expected_staleness"):
         return state | {"lags": torch.zeros((num_clients, self.window), dtype=torch.int64)}
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
-        """Record the staleness of every report; then weigh by the means."""
+        """Return the weights times the factors, after the staleness of every report is recorded, and the state."""
         self._record(report.client, version - report.version, state)
         mean = self._mean(report.client, state)
         times, plus = {"paper": (len(report), 1), "algorithm_1": (1, 1), "authors_code": (len(report), 0)}[self.rule]
@@ -90,7 +99,7 @@ class ExpectedStaleness(Weighting, name="expected_staleness"):
         return weights * to_device(factor / federation.num_clients, weights.device, weights.dtype), state
 
     def _record(self, clients: np.ndarray, staleness: np.ndarray, state: State) -> None:
-        """Take in the staleness of reports, those of one client one after the other, the oldest first."""
+        """Record the staleness of reports, in place; those of one client oldest first."""
         order = np.lexsort((-staleness, clients))
         client, lag = clients[order], staleness[order]
         turn = np.arange(len(client)) - np.searchsorted(client, client)  # 0 for the first of its client, then 1, ...
@@ -100,13 +109,13 @@ class ExpectedStaleness(Weighting, name="expected_staleness"):
             np.add.at(state["total"].numpy(), client, lag)
         elif self.average == "exponential":
             mean = state["mean"].numpy()
-            for k in range(int(turn.max(initial=-1)) + 1):  # reports of one client are averaged one after the other
+            for k in range(int(turn.max(initial=-1)) + 1):  # in order, because the exponential average depends on it
                 now = turn == k
                 rate = np.where(index[now] == 0, 1.0, self.rate)
                 mean[client[now]] += rate * (lag[now] - mean[client[now]])
         else:
             column = index % self.window if self.average == "window" else np.minimum(index, self.window - 1)
-            state["lags"].numpy()[client, column] = lag  # of several in one column the last one stays
+            state["lags"].numpy()[client, column] = lag  # of several reports in one column the last one stays
         np.add.at(reports, client, 1)
 
     def _mean(self, clients: np.ndarray, state: State) -> np.ndarray:
