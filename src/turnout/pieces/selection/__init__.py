@@ -1,4 +1,4 @@
-"""Choose the clients of a round."""
+"""Selections: which of the available clients form the cohort of a round."""
 
 from turnout.core.registry import lookup
 from turnout.pieces.selection.by_gradient import ByAlignment, ByAlignmentAndInexactness, ByGradientNorm

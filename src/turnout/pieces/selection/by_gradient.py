@@ -1,4 +1,4 @@
-"""Draw clients by their gradients, which all available clients measure first (FedNu)."""
+"""Select clients in proportion to a score of their gradients, which all available clients measure first (FedNu)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from turnout.pieces.local.measurements import GradientNorm, Inexactness, StartGr
 
 
 class _ByScore(Selection):
-    """Draw `cohort_size` times with replacement, a client with a probability proportional to its score >= 0.
+    """Select `cohort_size` clients with replacement, with probabilities proportional to scores >= 0.
 
-    Draws are uniform where all scores are zero. Reports with NaN or infinity are left out. Scores that overflow or are
-    negative, which no honest client's are, count as zero.
+    If all scores are zero, draws are uniform. Reports with NaN or infinity are left out. A score that is negative or
+    not finite, which no honest client has, counts as zero.
 
-    With `by_examples` the objective is ``f = sum_k p_k F_k``, ``p_k = n_k / n`` ("the approach we take throughout", section
-    II-A), and ``grad f`` is the mean of gradients weighted by examples. With `scores_by_examples` as well, a client's score
-    is multiplied by its number of examples, so that two halves of a client are drawn as often as the whole; without it,
-    scores are those of eq. 7 and 16.
+    With `by_examples`, the objective is ``f = sum_k p_k F_k`` with ``p_k = n_k / n`` ("the approach we take
+    throughout", section II-A of the paper), where n_k is the number of examples of client k and n that of all clients.
+    Then ``grad f`` is the mean of the gradients weighted by examples. With `scores_by_examples` as well, scores are
+    multiplied by n_k, so that the two halves of a divided client together are selected as often as the whole. Without
+    it, scores are those of eq. 7 and 16.
     """
 
     repeats = True
@@ -39,11 +40,11 @@ class _ByScore(Selection):
         count("cohort_size", self.cohort_size)
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
-        """Return all available clients."""
+        """Return all available clients, ascending, int64."""
         return candidates.everyone()
 
     def select(self, candidates: Candidates) -> np.ndarray:
-        """Return the draws, ascending, int64 ``[K]``; none if no client is available."""
+        """Return the selected clients, ascending, int64 ``[K]``; none if no client is available."""
         assert candidates.measured is not None
         measured, _ = candidates.measured.screened()
         if not len(measured):
@@ -51,20 +52,20 @@ class _ByScore(Selection):
         scores = self.scores(measured)
         scores = np.where(np.isfinite(scores) & (scores > 0), scores, 0.0)
         scores = scores if scores.any() else np.ones_like(scores)
-        # Divided by the largest first, because a sum of the largest numbers may overflow.
+        # Divide by the largest score first, so that the sum does not overflow.
         edges = np.cumsum(scores / scores.max())
         draws = uniform(fold(stream("selection", candidates.seed, candidates.round), np.arange(self.cohort_size)))
         chosen = np.searchsorted(edges, draws * edges[-1], side="right")
         return np.sort(measured.client[chosen])
 
     def scores(self, measured: Report) -> np.ndarray:
-        """Return the scores by which clients are drawn, float64 ``[B]``."""
+        """Return the scores, float64 ``[B]``, times the number of examples if the options say so."""
         score = self.score(measured)
         return score * measured.num_examples if self.by_examples and self.scores_by_examples else score
 
     @abstractmethod
     def score(self, measured: Report) -> np.ndarray:
-        """Return the score of each client without regard to its number of examples, float64 ``[B]``."""
+        """Return the score of each client without its number of examples, float64 ``[B]``."""
 
     def mean_gradient(self, measured: Report) -> torch.Tensor:
         """Return ``grad f``, float64 ``[P]``."""
@@ -77,17 +78,24 @@ class _ByScore(Selection):
 
 @dataclass(frozen=True)
 class ByAlignment(_ByScore, name="by_alignment"):
-    """Draw from the LB-near-optimal distribution ``P_k ~ |<grad f, grad F_k>|`` (FOLB, eq. 7; naive algorithm 1).
+    """Select clients in proportion to their gradient's inner product with the global one (FOLB, eq. 7, naive algorithm 1).
 
-    ``grad f`` is the mean of the gradients of all available clients, each of whom sends a vector before each round.
+    The `cohort_size` draws are independent, with replacement and with the LB-near-optimal probabilities
+    ``P_k ~ |<grad f, grad F_k>|``. Here ``grad F_k`` is the gradient of client k at the present model, over all of its
+    examples, and ``grad f`` is the mean gradient of all available clients. So every available client sends a vector
+    ``[P]`` before each round.
 
     Args:
-        cohort_size: draws in a round (K).
-        by_examples: weigh clients by their examples, in ``grad f`` and in their probability.
-        scores_by_examples: False leaves examples out of the probability, as in eq. 7.
+        cohort_size: Number of draws in a round (K), >= 1.
+        by_examples: Whether to weight clients by their number of examples, in ``grad f`` and in their probabilities.
+        scores_by_examples: Whether `by_examples` also applies to the probabilities. False leaves examples out of these,
+            as in eq. 7.
+
+    Raises:
+        ConfigurationError: If `cohort_size` is not a positive integer.
 
     Example:
-        The gradient of client 2 is zero, so that it is never drawn:
+        The gradient of client 2 is zero, so it is never selected:
 
         >>> from turnout.pieces.base.trial import report, select
         >>> measured = report([[]] * 3, start_gradient=[[1.0, 0.0], [3.0, 0.0], [0.0, 0.0]])
@@ -104,26 +112,34 @@ class ByAlignment(_ByScore, name="by_alignment"):
     scores_by_examples: bool = True
 
     def score(self, measured: Report) -> np.ndarray:
-        """Return absolute inner products with the mean gradient."""
+        """Return the absolute inner products with the mean gradient, float64 ``[B]``."""
         gradient = measured.seen["start_gradient"]
         return Updates.of(gradient).inner(self.mean_gradient(measured)).abs().cpu().numpy()
 
 
 @dataclass(frozen=True)
 class ByGradientNorm(_ByScore, name="by_gradient_norm"):
-    """Draw from the norm-based estimate of eq. 7, ``P_k ~ ||grad F_k||`` (FOLB, naive algorithm 2).
+    """Select clients in proportion to the norm of their gradient (FOLB, naive algorithm 2).
 
-    Each available client sends one number before each round.
+    The `cohort_size` draws are independent, with replacement and with the probabilities ``P_k ~ ||grad F_k||``, an
+    estimate of those of eq. 7. Here ``grad F_k`` is the gradient of client k at the present model, over all of its
+    examples. Every available client sends one number before each round.
 
     Args:
-        cohort_size: draws in a round (K).
-        by_examples: weigh clients by their examples.
-        scores_by_examples: False leaves examples out of the probability, as in the paper.
+        cohort_size: Number of draws in a round (K), >= 1.
+        by_examples: Whether to weight clients by their number of examples.
+        scores_by_examples: Whether `by_examples` also applies to the probabilities. False leaves examples out of these,
+            as in the paper.
+
+    Raises:
+        ConfigurationError: If `cohort_size` is not a positive integer.
 
     Example:
         >>> from turnout.pieces.base.trial import report, select
         >>> select(ByGradientNorm(cohort_size=4), measured=report([[]] * 3, start_gradient_norm=[0.0, 1.0, 3.0]))
         [2, 2, 2, 2]
+
+    Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
 
     measurements = (GradientNorm(),)
@@ -133,28 +149,39 @@ class ByGradientNorm(_ByScore, name="by_gradient_norm"):
     scores_by_examples: bool = True
 
     def score(self, measured: Report) -> np.ndarray:
-        """Return norms of the gradients."""
+        """Return the norms of the gradients, float64 ``[B]``."""
         return measured.seen["start_gradient_norm"].cpu().numpy()
 
 
 @dataclass(frozen=True)
 class ByAlignmentAndInexactness(_ByScore, name="by_alignment_and_inexactness"):
-    """Draw with ``P_k ~ |I_k|``, ``I_k = <grad f, grad F_k> - psi gamma_k ||grad f||^2`` (FOLB, eq. 16).
+    """Select clients in proportion to the agreement of their gradient, less a penalty on inexactness (FOLB, eq. 16).
 
-    gamma_k is the inexactness of the client's solution of its local problem, so all available clients train before the
-    cohort is chosen. The paper names this cost as the reason for eq. 18, which does without.
+    The `cohort_size` draws are independent, with replacement and with the probabilities ``P_k ~ |I_k|``, where
+    ``I_k = <grad f, grad F_k> - psi gamma_k ||grad f||^2``. Here ``grad F_k`` is the gradient of client k at the
+    present model, ``grad f`` is the mean gradient of all available clients, and gamma_k is the inexactness of the
+    client's solution of its local problem (see `Inexactness`).
+
+    To know gamma_k, all available clients train before the cohort is selected. The paper names this cost as the reason
+    for eq. 18, which avoids it (`Alignment`).
 
     Args:
-        psi: weight of the inexactness.
-        cohort_size: draws in a round (K).
-        by_examples: weigh clients by their examples.
-        scores_by_examples: False leaves examples out of the probability, as in the paper.
+        psi: Penalty on inexactness, >= 0.
+        cohort_size: Number of draws in a round (K), >= 1.
+        by_examples: Whether to weight clients by their number of examples.
+        scores_by_examples: Whether `by_examples` also applies to the probabilities. False leaves examples out of these,
+            as in the paper.
+
+    Raises:
+        ConfigurationError: If `psi` is negative, or if `cohort_size` is not a positive integer.
 
     Example:
         >>> from turnout.pieces.base.trial import report, select
         >>> measured = report([[]] * 2, start_gradient=[[1.0], [1.0]], inexactness=[1.0, 0.0])
         >>> select(ByAlignmentAndInexactness(psi=1.0, cohort_size=4), measured=measured)
         [1, 1, 1, 1]
+
+    Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
 
     measurements = (StartGradient(), Inexactness())
@@ -169,7 +196,7 @@ class ByAlignmentAndInexactness(_ByScore, name="by_alignment_and_inexactness"):
         not_negative("psi", self.psi)
 
     def score(self, measured: Report) -> np.ndarray:
-        """Return ``|I_k|``."""
+        """Return ``|I_k|``, float64 ``[B]``."""
         gradient = measured.seen["start_gradient"]
         mean = self.mean_gradient(measured)
         inexactness = measured.seen["inexactness"].double()

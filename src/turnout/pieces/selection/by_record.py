@@ -1,4 +1,4 @@
-"""Choose the available clients that a record of past rounds ranks first."""
+"""Select the available clients that rank first by a record of past rounds."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ _SMALL = 1024
 
 @dataclass(frozen=True)
 class ByRecord(FixedSize, RecordingSelection):
-    """Choose the `cohort_size` available clients of lowest rank, at random among equals; all if fewer are available.
+    """Select the `cohort_size` available clients of lowest rank; all if fewer are available. Ties are broken at random.
 
-    Clients that never took part may have the lowest rank. As long as enough of them are available, they are drawn as
-    `Uniform` draws, and a round costs what its cohort costs, however many clients there are. Otherwise, after an eighth of
-    all clients was asked, all N are asked and ranked. So they are in federations of at most 1,024 clients.
+    Clients that never took part may have the lowest rank. While enough of them are available, they are drawn as by
+    `Uniform`, and the cost of a round depends on the cohort alone. Otherwise, after an eighth of all clients was asked
+    for its availability, all N clients are asked and ranked. In federations of at most 1,024 clients, all clients are
+    always asked and ranked.
     """
 
     @abstractmethod
     def rank(self, clients: np.ndarray, version: int, record: State) -> np.ndarray:
-        """Return the rank of each of `clients` (int64 ``[n]``); the lowest comes first."""
+        """Return the rank of each of `clients` (int64 ``[n]``), ``[n]``; the lowest rank is selected first."""
 
     def new(self, clients: np.ndarray, record: State) -> np.ndarray:
-        """Return a mask of the clients whose rank is the lowest possible, bool ``[n]``; by default, none.
+        """Return a mask of the clients whose rank is the lowest possible, bool ``[n]``; by default, all False.
 
         It is called with a few clients at a time.
         """

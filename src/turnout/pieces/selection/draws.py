@@ -1,4 +1,4 @@
-"""Draw clients at random, as a function of (seed, round): uniformly, in proportion to weights, and among equals."""
+"""Draw clients at random, as a function of (seed, round): uniformly, in proportion to weights, and among ties."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from turnout.pieces.selection.random_order import RandomOrder
 
 
 def first_available(candidates: Candidates, size: int, most: int) -> np.ndarray:
-    """Return the first clients in a random order who are available, int64 ``[B]``: at most `size`.
+    """Return the first available clients in a random order, int64 ``[B]``: at most `size`.
 
-    Fewer are returned if there are no more among the first `most` or so of the order. It costs about
-    size / (fraction available) questions, however many clients there are.
+    Fewer are returned if there are not enough among about the first `most` clients of the order. The cost is about size
+    / (fraction available) queries of availability, whatever the number of clients.
     """
     num_clients = candidates.num_clients
     order = RandomOrder(stream("selection", candidates.seed, candidates.round), num_clients)
@@ -26,20 +26,20 @@ def first_available(candidates: Candidates, size: int, most: int) -> np.ndarray:
         here = clients[candidates.available(clients)]
         chosen.append(here)
         num_tried, num_present = num_tried + len(clients), num_present + len(here)
-        # Enough at the rate seen so far, with two standard deviations to spare: a further query costs more than
-        # a longer one. How the order is cut does not change the cohort.
+        # Enough at the rate of availability so far, plus two standard deviations, because one long query is cheaper than
+        # two. The lengths of queries do not change the cohort.
         missing = max(size - num_present, 0)
         step = math.ceil((missing + 2 * math.sqrt(missing)) * (num_tried + 1) / (num_present + 1))
     return np.concatenate(chosen)[:size]
 
 
 def with_replacement(candidates: Candidates, size: int, purpose: str) -> np.ndarray:
-    """Return `size` independent draws, uniform over the available clients, ascending; none if nobody is available.
+    """Return `size` independent draws, uniform over the available clients, ascending; none if no client is available.
 
     Args:
-        candidates: clients, seed and round.
-        size: how many draws.
-        purpose: of the random numbers, so that two cohorts of a round are independent.
+        candidates: Availability, seed and round.
+        size: Number of draws.
+        purpose: Name of the random stream. The two cohorts of a round are independent because their names differ.
     """
     key, num_clients = stream(purpose, candidates.seed, candidates.round), candidates.num_clients
     present, drawn, step = np.empty(0, dtype=np.int64), 0, 2 * size
@@ -47,7 +47,7 @@ def with_replacement(candidates: Candidates, size: int, purpose: str) -> np.ndar
         clients = (uniform(fold(key, np.arange(drawn, drawn + step))) * num_clients).astype(np.int64)
         present = np.concatenate([present, clients[candidates.available(clients)]])
         drawn, step = drawn + step, 2 * step
-    if len(present) < size:  # hardly anyone is available: ask all clients, and draw from those who are
+    if len(present) < size:  # few clients are available: ask all, and draw from those that are
         everyone = candidates.everyone()
         if not len(everyone):
             return everyone
@@ -57,16 +57,16 @@ def with_replacement(candidates: Candidates, size: int, purpose: str) -> np.ndar
 
 
 def by_weight(candidates: Candidates, clients: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
-    """Draw clients without replacement, one after the other, each in proportion to its weight among those that are left.
+    """Draw clients without replacement, each draw in proportion to the weights of the remaining clients.
 
-    The order of ``-log(u_k) / weight_k`` has this distribution (Efraimidis and Spirakis, 2006). Clients of weight 0 come
-    last.
+    The order of ``-log(u_k) / weight_k``, with u_k uniform in (0, 1), has this distribution (Efraimidis and Spirakis,
+    2006). Clients of weight 0 come last.
 
     Args:
-        candidates: seed and round.
-        clients: to draw from, int64 ``[n]``.
-        weights: of these, >= 0, ``[n]``.
-        size: how many, at most.
+        candidates: Seed and round.
+        clients: Clients to draw from, int64 ``[n]``.
+        weights: Their weights, >= 0, ``[n]``.
+        size: Largest number of clients to return.
     """
     chance = uniform(fold(stream("selection", candidates.seed, candidates.round), clients))
     with np.errstate(divide="ignore"):
@@ -74,14 +74,14 @@ def by_weight(candidates: Candidates, clients: np.ndarray, weights: np.ndarray, 
 
 
 def lowest(candidates: Candidates, clients: np.ndarray, rank: np.ndarray, size: int, purpose: str) -> np.ndarray:
-    """Return the `size` clients of lowest rank, at random among equals, ascending.
+    """Return the `size` clients of lowest rank, ascending. Ties are broken at random.
 
     Args:
-        candidates: seed and round.
-        clients: to choose from, int64 ``[n]``.
-        rank: of these, ``[n]``.
-        size: how many, at most.
-        purpose: of the random numbers.
+        candidates: Seed and round.
+        clients: Clients to choose from, int64 ``[n]``.
+        rank: Their ranks, ``[n]``.
+        size: Largest number of clients to return.
+        purpose: Name of the random stream.
     """
     chance = fold(stream(purpose, candidates.seed, candidates.round), clients)
     return np.sort(clients[np.lexsort((chance, rank))[:size]])

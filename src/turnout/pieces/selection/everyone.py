@@ -1,4 +1,4 @@
-"""Choose every available client."""
+"""Select all available clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from turnout.pieces.base import Selection
 
 @dataclass(frozen=True)
 class AllAvailable(Selection, name="all_available"):
-    """Choose every available client. All N clients are asked, since the cohort grows with N anyway.
+    """Select all available clients.
+
+    The availability of all N clients is looked up, since the size of the cohort grows with N anyway.
 
     Example:
         >>> from turnout.pieces.base.trial import select
@@ -25,7 +27,7 @@ class AllAvailable(Selection, name="all_available"):
     takes_all = True
 
     def enlarged(self, factor: float) -> AllAvailable:
-        """Return the same selection, which cannot be larger."""
+        """Return the same selection, which is already the largest."""
         return self
 
     def select(self, candidates: Candidates) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Choose clients by the score that a record gives them, and explore others."""
+"""Select clients of high score by a record of past rounds, and explore clients that never took part."""
 
 from __future__ import annotations
 
@@ -17,20 +17,25 @@ from turnout.pieces.selection.fixed_size import FixedSize
 
 @dataclass(frozen=True)
 class Exploring(FixedSize, RecordingSelection):
-    """Draw clients of high score, and a share epsilon of the cohort from those who never took part.
+    """Select clients of high score, and reserve a share epsilon of the cohort for clients that never took part.
 
-    Of the known clients whose score is at least `cutoff` times the score of rank ``(1 - epsilon) K``, so many are drawn in
-    proportion to their scores. The other ``epsilon K`` are drawn of those who never took part. ``epsilon`` falls by the
-    factor `decay` in every round, down to `least`. Where fewer newcomers are available, more known clients are drawn, and
-    the other way round.
+    - Exploration: ``epsilon K`` clients that never took part, where K is the size of the cohort. ``epsilon`` is
+      multiplied by `decay` in every round, down to `least`.
+    - Exploitation: the other ``(1 - epsilon) K``, drawn in proportion to their scores among the known clients whose
+      score is at least `cutoff` times the score of rank ``(1 - epsilon) K``.
 
-    State: ``last [N]``, the number of the round in which a client last took part (0 before the first), and ``count [N]``.
+    If too few new clients are available, more known clients are drawn, and vice versa.
+
+    State: ``last [N]``, the number of the round in which a client last took part (0 before its first), and
+    ``count [N]``, its number of participations; int64.
 
     Args:
-        cohort_size: clients in a round (K).
-        exploration, decay, least: epsilon in the first round, its factor, and its smallest value.
-        cutoff: as above.
-        most: participations after which a client is left out; None is no limit.
+        cohort_size: Number of clients in a round (K), >= 1.
+        exploration: Initial epsilon, in [0, 1].
+        decay: Factor on epsilon in every round, in [0, 1].
+        least: Smallest epsilon, in [0, 1].
+        cutoff: Smallest score as a fraction of the score of rank ``(1 - epsilon) K``, in [0, 1].
+        most: Number of participations after which a client is no longer selected, >= 1; None is no limit.
     """
 
     exploration: float = 0.9
@@ -48,16 +53,16 @@ class Exploring(FixedSize, RecordingSelection):
 
     @abstractmethod
     def scores(self, clients: np.ndarray, now: int, record: dict[str, np.ndarray]) -> np.ndarray:
-        """Return the scores of clients who took part before, >= 0; at least one client.
+        """Return the scores of known clients, >= 0, float64 ``[n]``.
 
         Args:
-            clients: who, int64 ``[n]``.
-            now: the number of the round, 1 in the first.
-            record: the state, on the host.
+            clients: Clients that took part before, int64 ``[n]``, at least one.
+            now: Number of the round, 1 in the first.
+            record: The state, on the host.
         """
 
     def novelty(self, clients: np.ndarray) -> np.ndarray:
-        """Return weights, >= 0, in proportion to which clients are drawn who never took part; by default, equal ones."""
+        """Return the sampling weights of clients that never took part, >= 0, ``[n]``; by default, equal ones."""
         return np.ones(len(clients))
 
     def init(self, federation: Federation) -> State:
@@ -65,7 +70,7 @@ class Exploring(FixedSize, RecordingSelection):
         return {name: torch.zeros(federation.num_clients, dtype=torch.int64) for name in ("last", "count")}
 
     def apply(self, report: Report, version: int, state: State) -> State:
-        """Return the record with the clients of this step."""
+        """Return the record with the participants of this step."""
         clients = torch.from_numpy(report.client)
         state["last"][clients] = version + 1
         state["count"][clients] += 1

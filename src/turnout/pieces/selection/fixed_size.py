@@ -10,13 +10,13 @@ from turnout.pieces.base import Selection
 
 @dataclass(frozen=True)
 class FixedSize(Selection):
-    """Choose `cohort_size` of the available clients, or all of them if there are fewer.
+    """Select `cohort_size` of the available clients, or all of them if fewer are available.
 
     Args:
-        cohort_size: clients in a round; at most the number of clients.
+        cohort_size: Number of clients in a round, from 1 to the number of clients.
 
     Raises:
-        ConfigurationError: for a cohort that is empty or larger than the federation.
+        ConfigurationError: If `cohort_size` is not positive or exceeds the number of clients.
     """
 
     cohort_size: int = 10
@@ -25,12 +25,12 @@ class FixedSize(Selection):
         count("cohort_size", self.cohort_size)
 
     def check(self, num_clients: int) -> None:
-        """Refuse a federation with fewer clients than a cohort, besides what other selections refuse."""
+        """Raise an error if the federation has fewer clients than a cohort, or as `Selection.check` does."""
         super().check(num_clients)
         if self.cohort_size > num_clients:
             raise refuse(
                 "cohort_size",
                 given=self.cohort_size,
                 needed=f"at most the number of clients, {num_clients}",
-                instead=f"Write cohort_size={num_clients}, or AllAvailable() to take everyone who is there",
+                instead=f"Write cohort_size={num_clients}, or AllAvailable() to select all available clients",
             )

@@ -1,4 +1,4 @@
-"""Choose the clients that have been absent the longest (FedLaAvg)."""
+"""Select the clients with the longest absence (FedLaAvg)."""
 
 from __future__ import annotations
 
@@ -13,39 +13,42 @@ from turnout.pieces.selection.by_record import ByRecord
 
 @dataclass(frozen=True)
 class LongestAbsent(ByRecord, name="longest_absent"):
-    """Choose the `cohort_size` available clients that took part longest ago, those that never did first.
+    """Select the available clients whose last participation is longest ago (FedLaAvg).
 
-    State: ``last [N]``, the round of each client's last participation, -1 before.
+    Clients that never took part come first. Ties are broken at random.
 
     Args:
-        cohort_size: clients in a round (K).
+        cohort_size: Number of clients in a round (K), from 1 to the number of clients.
+
+    State: ``last [N]``, the round of each client's last participation, -1 before its first, int64.
 
     Raises:
-        ConfigurationError: for a cohort that is empty or larger than the federation.
+        ConfigurationError: If `cohort_size` is not positive or exceeds the number of clients.
 
     Example:
         >>> from turnout.pieces.base.trial import select
         >>> select(LongestAbsent(cohort_size=3))
         [1, 65, 76]
 
-    Reference: Yan et al., "Federated optimization under intermittent client availability", INFORMS Journal on Computing 2024.
+    Reference: Yan et al., "Federated optimization under intermittent client availability", INFORMS Journal on Computing
+    2024.
     """
 
     client_rows = ("last",)
 
     def init(self, federation: Federation) -> State:
-        """Return -1 for all clients."""
+        """Return the record of no participation."""
         return {"last": torch.full((federation.num_clients,), -1, dtype=torch.int64)}
 
     def rank(self, clients: np.ndarray, version: int, record: State) -> np.ndarray:
-        """Return the round of each client's last participation."""
+        """Return the round of each client's last participation, int64 ``[n]``."""
         return record["last"].numpy()[clients]
 
     def new(self, clients: np.ndarray, record: State) -> np.ndarray:
-        """Return a mask of the clients that never took part."""
+        """Return a mask of the clients that never took part, bool ``[n]``."""
         return record["last"].numpy()[clients] < 0
 
     def apply(self, report: Report, version: int, state: State) -> State:
-        """Return the record with the clients of this step."""
+        """Return the record with the participants of this step."""
         state["last"][torch.from_numpy(report.client)] = version
         return state

@@ -1,4 +1,4 @@
-"""Choose clients by the utility of their data and by their speed, and explore others (Oort)."""
+"""Select clients by the utility of their data and by their speed, and explore new clients (Oort)."""
 
 from __future__ import annotations
 
@@ -15,42 +15,53 @@ from turnout.pieces.selection.exploring import Exploring
 
 @dataclass(frozen=True)
 class Oort(Exploring, name="oort"):
-    """Take clients by their statistical utility, the time they need and how long ago they took part (Oort).
+    """Select clients by statistical utility, round duration and time since their last participation (Oort).
 
-    Client k has the utility ``U_k = n_k sqrt(mean_i loss_i^2)`` of its last round L_k. In round R, of those who
-    are there and took part before::
+    The utility of client k is ``U_k = n_k sqrt(mean_i loss_i^2)``, with the number of its examples n_k and the losses
+    of the received model on them, measured in the client's last round L_k. In round R, the score of an available client
+    that took part before is::
 
         score_k = (min(U_k, U^95) - U_min) / (U_max - U_min) + sqrt(0.1 log R / L_k)
         score_k <- score_k (T / d_k)^alpha                      where d_k > T
 
-    U^95 is the quantile `clip`, and U_min 0.999 times the least utility. Clients are drawn in proportion to these scores,
-    and others, who never took part, in proportion to 1 / d_k, as `Exploring` says.
+    U^95 is the quantile `clip` of utilities, U_max the largest, and U_min 0.999 times the smallest. T is the preferred
+    duration of a round, and d_k that of client k, in seconds.
 
-    The preferred duration T grows by `pacer_step` whenever the utility of the last W steps is less than that of the W steps
-    before.
+    Known clients are drawn in proportion to these scores, and new clients in proportion to ``1 / d_k``; `Exploring`
+    describes their numbers. T grows by `pacer_step` whenever the sum of utilities over the last W steps is less than
+    that over the W steps before.
 
-    Differences: the authors' code (FedScale) has T as a percentile of durations, of which it moves 5 % at a time in both
-    directions, and a decaying mean of minibatch losses in place of the loss over all examples. It draws nobody in place
-    of newcomers once all are known. Durations are an option here, and are not observed.
+    Differences from the authors' code (FedScale):
 
-    State: that of `Exploring`, and ``utility [N]``; ``gained [2 W]``, ``steps []`` and ``preferred []`` of the pacer.
+    - Its T is a percentile of durations, which moves by 5 % at a time in both directions.
+    - It uses a decaying mean of minibatch losses instead of the losses of all examples.
+    - Once all clients are known, it draws nobody in place of new clients.
+    - Here durations are an option, and are not observed.
 
     Args:
-        cohort_size: clients in a round (K).
-        exploration, decay, least, cutoff: of exploration, see `Exploring`.
-        most: participations after which a client is left out (the paper's blacklist); None is no limit.
-        clip: as above.
-        durations: d, the seconds of a round of each client; None leaves time out.
-        preferred: T at first, in seconds.
-        penalty: alpha; 0 leaves time out of scores.
-        pacer_step: seconds by which T grows.
-        window: W, in server steps.
+        cohort_size: Number of clients in a round (K), from 1 to the number of clients.
+        exploration: Initial share of new clients in the cohort, in [0, 1].
+        decay: Factor on this share in every round, in [0, 1].
+        least: Smallest share, in [0, 1].
+        cutoff: Smallest score of a known client as a fraction of the score of the last rank that fits, in [0, 1]; see
+            `Exploring`.
+        most: Number of participations after which a client is no longer selected (the paper's blacklist), >= 1; None is
+            no limit.
+        clip: Quantile at which utilities are clipped, in [0, 1].
+        durations: Duration d of a round of each of the N clients, in seconds, > 0. None ignores durations.
+        preferred: Initial preferred duration T, in seconds, > 0.
+        penalty: Exponent alpha of the penalty on slow clients, >= 0; 0 leaves durations out of scores.
+        pacer_step: Increment of T, in seconds, >= 0.
+        window: Number of server steps W over which utilities are summed, >= 1.
+
+    State: that of `Exploring`; ``utility [N]``, float64; and of the pacer ``gained [2 W]`` and ``preferred []``,
+    float64, and ``steps []``, int64.
 
     Raises:
-        ConfigurationError: for numbers out of range.
+        ConfigurationError: If a number is out of range.
 
     Example:
-        Nobody is known in the first round, and all are explored:
+        In the first round no client is known, so all are explored:
 
         >>> from turnout.pieces.base.trial import select
         >>> select(Oort(cohort_size=3))
@@ -88,23 +99,23 @@ class Oort(Exploring, name="oort"):
         return super().init(federation) | {"utility": utility, "steps": torch.tensor(0)} | pacer
 
     def apply(self, report: Report, version: int, state: State) -> State:
-        """Return the record with the utilities of those who took part, and the preferred duration for the next round."""
+        """Return the record with the utilities of participants, and the preferred duration of the next round."""
         device = state["utility"].device
         utility = to_device(report.num_examples, device) * report.seen["start_loss_rms"].double()
         state["utility"][to_device(report.client, device)] = utility
         return super().apply(report, version, state) | self._pace(utility.sum(), state)
 
     def _pace(self, gain: torch.Tensor, state: State) -> State:
-        """Return the state of the pacer after a step of this utility, ``[]``."""
+        """Return the state of the pacer after a step with the total utility `gain`, ``[]``."""
         gained, steps, preferred = state["gained"].clone(), int(state["steps"]) + 1, state["preferred"]
-        gained[(steps - 1) % len(gained)] = gain  # the latest 2 W steps, written over in turns
+        gained[(steps - 1) % len(gained)] = gain  # a ring buffer of the latest 2 W steps
         if steps >= len(gained) and steps % self.window == 0:
             latest, before = gained.roll(-steps).flip(0).split(self.window)
             preferred = preferred + self.pacer_step * (before.sum() > latest.sum())
         return {"gained": gained, "steps": torch.tensor(steps), "preferred": preferred}
 
     def scores(self, clients: np.ndarray, now: int, record: dict[str, np.ndarray]) -> np.ndarray:
-        """Return the scores above."""
+        """Return the scores of known clients, float64 ``[n]``."""
         utility = record["utility"][clients]
         ranked = np.sort(utility)
         top, low = ranked[min(int(len(ranked) * self.clip), len(ranked) - 1)], 0.999 * ranked[0]
@@ -115,5 +126,5 @@ class Oort(Exploring, name="oort"):
         return score * np.minimum(record["preferred"] / np.asarray(self.durations)[clients], 1.0) ** self.penalty
 
     def novelty(self, clients: np.ndarray) -> np.ndarray:
-        """Return ``1 / d``; equal weights where durations are not known."""
+        """Return ``1 / d``, or equal weights if durations are unknown."""
         return super().novelty(clients) if self.durations is None else 1 / np.asarray(self.durations)[clients]

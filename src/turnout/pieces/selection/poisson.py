@@ -1,4 +1,4 @@
-"""Choose each client independently with one probability."""
+"""Select each client independently with one probability."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from turnout.pieces.base import Selection
 
 @dataclass(frozen=True)
 class Poisson(Selection, name="poisson"):
-    """Choose every available client with probability `rate`, independently of the others; a cohort may be empty.
+    """Select each available client with one probability, independently of the others (Poisson sampling).
 
-    It is the sampling whose privacy is counted best: see ``PrivateSum(sampling_rate=...)``.
+    A cohort may be empty. Differential privacy has the tightest accounting with this sampling: see
+    ``PrivateSum(sampling_rate=...)``.
 
     Args:
-        rate: the probability, > 0 and <= 1.
+        rate: Probability of each client, in (0, 1].
+
+    Raises:
+        ConfigurationError: If `rate` is outside (0, 1].
 
     Example:
         >>> from turnout.pieces.base.trial import select

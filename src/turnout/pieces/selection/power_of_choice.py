@@ -1,4 +1,4 @@
-"""Choose the clients with the highest loss among random candidates (power-of-choice)."""
+"""Select the clients with the highest loss among random candidates (power-of-choice)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from turnout.pieces.selection.fixed_size import FixedSize
 
 @dataclass(frozen=True)
 class _OfCandidates(FixedSize):
-    """Draw candidates without replacement, in proportion to their shares, and take those with the highest loss."""
+    """Select the clients with the highest loss among candidates, drawn without replacement in proportion to their shares."""
 
     per_client = ("shares",)
 
@@ -28,11 +28,11 @@ class _OfCandidates(FixedSize):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        count("candidates", self.candidates, least=self.cohort_size, instead="It is at least cohort_size")
+        count("candidates", self.candidates, least=self.cohort_size, instead="Candidates include the cohort")
         check_shares(self.shares)
 
     def draw(self, candidates: Candidates) -> np.ndarray:
-        """Return the candidates A, ascending, int64: `candidates` many, or all clients who are available."""
+        """Return `candidates` available clients, or all if fewer are available; ascending, int64."""
         if self.shares is None:
             return np.sort(first_available(candidates, self.candidates, candidates.num_clients))
         check_lengths(self, candidates.num_clients)
@@ -40,28 +40,29 @@ class _OfCandidates(FixedSize):
         return np.sort(by_weight(candidates, everyone, np.asarray(self.shares)[everyone], self.candidates))
 
     def highest(self, candidates: Candidates, clients: np.ndarray, loss: torch.Tensor) -> np.ndarray:
-        """Return the cohort: of `clients`, those with the highest loss ``[n]``, at random among equals, ascending."""
+        """Return the cohort: the `clients` with the highest loss ``[n]``, ascending. Ties are broken at random."""
         return lowest(candidates, clients, -loss.double().cpu().numpy(), self.cohort_size, "ties")
 
 
 @dataclass(frozen=True)
 class PowerOfChoice(_OfCandidates, name="power_of_choice"):
-    """Choose the m clients with the highest ``F_k(w^t)`` among d random candidates (power-of-choice, pow-d).
+    """Select the m clients with the highest loss ``F_k(w^t)`` among d random candidates (power-of-choice, pow-d).
 
     1. The server draws d of the available clients without replacement, client k in proportion to its share p_k.
-    2. These compute the loss of the present model over all of their examples, and send it.
-    3. The m with the highest losses are the cohort, at random among equals.
+    2. Each candidate computes the loss ``F_k(w^t)`` of the present model over all of its examples, and sends it.
+    3. The m candidates with the highest losses are the cohort. Ties are broken at random.
 
-    ``candidates = cohort_size`` chooses at random; the more candidates, the more a client's loss decides.
+    With d = m the cohort is random. Larger d favour clients with a high loss more strongly.
 
     Args:
-        cohort_size: clients in a round (m).
-        candidates: how many are asked for their loss (d), at least m.
-        shares: p, such as each client's share of the examples (the paper's); None is 1/N each.
+        cohort_size: Number of clients in a round (m), from 1 to the number of clients.
+        candidates: Number of clients that send their loss (d), at least m.
+        shares: Share p of each of the N clients, such as its share of all examples (as in the paper); positive numbers
+            that sum to 1. None means 1/N each.
 
     Raises:
-        ConfigurationError: for a cohort that is empty or larger than the federation, fewer candidates than that, and
-            shares that are not positive numbers which sum to 1.
+        ConfigurationError: If `cohort_size` is out of range, if `candidates` is less than it, or if `shares` are not
+            positive numbers that sum to 1.
 
     Example:
         >>> import numpy as np
@@ -77,11 +78,11 @@ class PowerOfChoice(_OfCandidates, name="power_of_choice"):
     measurements = (StartLoss(),)
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
-        """Return the candidates."""
+        """Return the candidates, ascending, int64."""
         return self.draw(candidates)
 
     def select(self, candidates: Candidates) -> np.ndarray:
-        """Return the cohort, ascending, int64 ``[B]``; a loss that is no finite number keeps a client out."""
+        """Return the cohort, ascending, int64 ``[B]``; clients whose loss is not finite are left out."""
         assert candidates.measured is not None
         measured, _ = candidates.measured.screened()
         if not len(measured):
@@ -91,15 +92,21 @@ class PowerOfChoice(_OfCandidates, name="power_of_choice"):
 
 @dataclass(frozen=True)
 class RecentLoss(_OfCandidates, RecordingSelection, name="recent_loss"):
-    """Choose the m clients whose last known loss is highest among d random candidates (power-of-choice, rpow-d).
+    """Select the m clients with the highest last known loss among d random candidates (power-of-choice, rpow-d).
 
-    A client's loss is the mean over the minibatches of its local steps when it last took part, and infinite before, so that
-    nothing more is sent or computed than in federated averaging.
+    The loss of a client is the mean over the minibatches of its local steps in its last round. It is infinite before
+    the first, so that new clients are preferred. Clients compute and send nothing beyond what they do in federated
+    averaging, where they report this loss, too.
+
+    Args:
+        cohort_size: Number of clients in a round (m), from 1 to the number of clients.
+        candidates: Number of random candidates (d), at least m.
+        shares: Share p of each of the N clients, positive numbers that sum to 1. None means 1/N each.
 
     State: ``loss [N]``, float64.
 
-    Args:
-        cohort_size, candidates, shares: as in `PowerOfChoice`.
+    Raises:
+        ConfigurationError: As for `PowerOfChoice`.
 
     Example:
         >>> from turnout.pieces.base.trial import select
@@ -118,7 +125,7 @@ class RecentLoss(_OfCandidates, RecordingSelection, name="recent_loss"):
         return {"loss": torch.full(shape, torch.inf, dtype=torch.float64, device=federation.device)}
 
     def apply(self, report: Report, version: int, state: State) -> State:
-        """Return the record with the losses of those who took part."""
+        """Return the record with the losses of participants."""
         state["loss"][to_device(report.client, state["loss"].device)] = report.seen["loss"].double()
         return state
 

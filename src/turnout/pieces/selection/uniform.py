@@ -1,4 +1,4 @@
-"""Choose a cohort of fixed size uniformly at random."""
+"""Select a cohort of fixed size uniformly at random."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from turnout.pieces.selection.fixed_size import FixedSize
 
 @dataclass(frozen=True)
 class Uniform(FixedSize, name="uniform"):
-    """Choose `cohort_size` of the available clients uniformly at random, or all if there are fewer.
+    """Select `cohort_size` of the available clients uniformly at random without replacement, or all if fewer are available.
 
-    Clients are asked in a random order, which is a function of (seed, round) alone, until enough are available. This
-    costs about cohort_size / (fraction available) questions, however many clients there are.
+    Clients are asked for their availability in a random order, a function of (seed, round) alone, until enough are
+    available. The cost is about cohort_size / (fraction available) queries, whatever the number of clients.
 
-    Attributes:
-        cohort_size: clients in a round; at most the number of clients.
+    Args:
+        cohort_size: Number of clients in a round, from 1 to the number of clients.
 
     Raises:
-        ConfigurationError: for a cohort that is empty or larger than the federation.
+        ConfigurationError: If `cohort_size` is not positive or exceeds the number of clients.
 
     Example:
         >>> import numpy as np, turnout as to

@@ -1,4 +1,4 @@
-"""Draw clients uniformly with replacement; a client that is drawn twice counts twice."""
+"""Select clients uniformly with replacement; a client that is drawn twice counts twice."""
 
 from __future__ import annotations
 
@@ -15,20 +15,25 @@ from turnout.pieces.selection.draws import with_replacement
 
 @dataclass(frozen=True)
 class WithReplacement(Selection, name="with_replacement"):
-    """Draw `cohort_size` clients independently and uniformly from the available ones; none if none is.
+    """Select `cohort_size` clients independently and uniformly, with replacement (FedNu's S_t in FOLB, Algorithm 1).
 
-    FedNu's S_t (FOLB, Algorithm 1) with the uniform distribution. It costs about cohort_size / (fraction available)
-    questions, however many clients there are.
+    A client that is drawn twice counts twice. The cohort is empty if no client is available. The cost is about
+    cohort_size / (fraction available) queries of availability, whatever the number of clients.
 
     Args:
-        cohort_size: draws in a round (K); may exceed the number of clients.
+        cohort_size: Number of draws in a round (K), >= 1; it may exceed the number of clients.
+
+    Raises:
+        ConfigurationError: If `cohort_size` is not a positive integer.
 
     Example:
-        Three draws of two clients:
+        Three draws from two clients:
 
         >>> from turnout.pieces.base.trial import select
         >>> select(WithReplacement(3), num_clients=2)
         [0, 1, 1]
+
+    Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
 
     repeats = True
@@ -45,15 +50,22 @@ class WithReplacement(Selection, name="with_replacement"):
 
 @dataclass(frozen=True)
 class TwoCohorts(Selection, name="two_cohorts"):
-    """Draw two independent cohorts with replacement: S_1 trains, S_2 only sends gradients (FOLB, Algorithm 2).
+    """Select two independent cohorts with replacement: S_1 trains, S_2 only sends gradients (FOLB, Algorithm 2).
+
+    Draws are uniform over the available clients. Use it with `DivideBySecondCohort`.
 
     Args:
-        cohort_size: draws for each of the two (K).
+        cohort_size: Number of draws for each of the two cohorts (K), >= 1.
+
+    Raises:
+        ConfigurationError: If `cohort_size` is not a positive integer.
 
     Example:
         >>> from turnout.pieces.base.trial import select
         >>> select(TwoCohorts(3), num_clients=2)
         [0, 1, 1]
+
+    Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
 
     repeats = True
