@@ -133,7 +133,7 @@ def test_client_above_the_participation_limit_is_excluded():
     [
         (
             lambda: PowerOfChoice(3, candidates=2),
-            "candidates: got 2, needed a whole number >= 3. It is at least cohort_size",
+            "candidates: got 2, needed a whole number >= 3. Candidates include the cohort",
         ),
         (lambda: PowerOfChoice(3, shares=(0.5, 0.6)), "which sum to 1"),
         (lambda: PowerOfChoice(9).check(8), "at most the number of clients, 8"),

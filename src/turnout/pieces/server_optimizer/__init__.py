@@ -1,4 +1,4 @@
-"""How the server steps along the direction."""
+"""Server optimizers: how the server moves the model along the aggregated direction."""
 
 from turnout.core.registry import lookup
 from turnout.pieces.server_optimizer.adagrad import ServerAdagrad as Adagrad

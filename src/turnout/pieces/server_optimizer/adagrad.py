@@ -1,4 +1,4 @@
-"""FedAdagrad's step."""
+"""The step of FedAdagrad."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ from turnout.pieces.server_optimizer.adaptive import Adaptive
 
 @dataclass(frozen=True)
 class ServerAdagrad(Adaptive, name="adagrad"):
-    """Step as FedAdagrad does: `Adaptive`, with ``v <- v + u^2`` and beta1 = 0, as in the experiments.
+    """Take a step of Adagrad along the aggregated update (FedAdagrad, Algorithm 2).
+
+    The step is that of `Adaptive`: ``x <- x + eta m / (sqrt(v) + tau)`` with ``m <- beta1 m + (1 - beta1) u`` and
+    ``v <- v + u^2``, where u is the direction, i.e. the aggregated update. m begins at 0, and v at tau^2.
+
+    Args:
+        lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: Decay of m, in [0, 1). The default 0, no momentum, is that of the paper's experiments.
+        tau: Degree of adaptivity, > 0; see `Adaptive`.
+
+    Raises:
+        ConfigurationError: If a number is out of range.
 
     Example:
         >>> from turnout.pieces.base.trial import step

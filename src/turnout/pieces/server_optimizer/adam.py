@@ -1,4 +1,4 @@
-"""FedAdam's step."""
+"""The step of FedAdam."""
 
 from __future__ import annotations
 
@@ -12,10 +12,20 @@ from turnout.pieces.server_optimizer.adaptive import Adaptive
 
 @dataclass(frozen=True)
 class ServerAdam(Adaptive, name="adam"):
-    """Step as FedAdam does: `Adaptive`, with ``v <- beta2 v + (1 - beta2) u^2``.
+    """Take a step of Adam along the aggregated update (FedAdam, Algorithm 2).
+
+    The step is that of `Adaptive`: ``x <- x + eta m / (sqrt(v) + tau)`` with ``m <- beta1 m + (1 - beta1) u`` and
+    ``v <- beta2 v + (1 - beta2) u^2``, where u is the direction, i.e. the aggregated update. m begins at 0, and v at
+    tau^2. There is no bias correction.
 
     Args:
-        beta2: how much of v stays from one step to the next, in [0, 1).
+        lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: Decay of m, in [0, 1).
+        tau: Degree of adaptivity, > 0; see `Adaptive`.
+        beta2: Decay of v, in [0, 1). Larger values average over more rounds.
+
+    Raises:
+        ConfigurationError: If a number is out of range.
 
     Example:
         >>> from turnout.pieces.base.trial import step

@@ -1,4 +1,4 @@
-"""Base class of server steps whose size adapts to each parameter (FedAdagrad, FedAdam, FedYogi)."""
+"""Base class of server optimizers with a step size for each parameter (FedAdagrad, FedAdam, FedYogi)."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ from turnout.pieces.base import Server, WithState
 
 @dataclass(frozen=True)
 class Adaptive(Server):
-    """Step by ``x <- x + eta m / (sqrt(v) + tau)`` with ``m <- beta1 m + (1 - beta1) u`` (Algorithm 2).
+    """Take a step along a momentum, with a step size that adapts to each parameter (FedOpt, Algorithm 2).
 
-    u is the direction, and m begins at 0, v at tau^2, the least that the paper's condition ``v_{-1} >= tau^2`` allows.
-    There is no bias correction, as in the paper; its authors' code has Keras' optimisers, which correct that of Adam and
-    begin v at 0. A round without a usable report leaves m and v as they are.
+    ``x <- x + eta m / (sqrt(v) + tau)`` with ``m <- beta1 m + (1 - beta1) u``, where x is the model, u is the
+    direction, i.e. the aggregated update, and v estimates its second moment by the rule of the derived class. m begins
+    at 0, and v at tau^2, the smallest value that the paper's condition ``v_{-1} >= tau^2`` allows.
+
+    There is no bias correction, as in the paper. The authors' code uses the optimizers of Keras, whose Adam corrects
+    the bias and whose v begins at 0. A round without a usable report leaves m and v unchanged.
 
     Args:
-        lr: the server's step size (eta), or a `Schedule` of it by round.
-        beta1: how much of m stays from one step to the next, in [0, 1).
-        tau: the degree of adaptivity: where ``sqrt(v)`` is far below tau, steps are those of momentum, ``eta / tau`` long.
+        lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: Decay of m, in [0, 1). Larger values average over more rounds.
+        tau: Degree of adaptivity, > 0. Where ``sqrt(v)`` is far below tau, steps are those of momentum with the step
+            size ``eta / tau``.
 
-    State: ``m [P]`` and ``v [P]``.
+    State: ``m [P]`` and ``v [P]``, of the model's type.
 
     Raises:
-        ConfigurationError: for numbers out of range.
+        ConfigurationError: If a number is out of range.
 
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021.
     """
@@ -47,7 +51,12 @@ class Adaptive(Server):
 
     @abstractmethod
     def second_moment(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
-        """Return the next v ``[P]`` from the present one and ``u^2``."""
+        """Return the next v ``[P]``.
+
+        Args:
+            v: The present v, ``[P]``.
+            square: The squared direction ``u^2``, ``[P]``.
+        """
 
     def init(self, federation: Federation) -> State:
         """Return m = 0 and v = tau^2."""
@@ -55,7 +64,7 @@ class Adaptive(Server):
         return {"m": zero, "v": torch.full_like(zero, self.tau**2)}
 
     def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
-        """Step along the momentum, each parameter by its own step size."""
+        """Return the model after a step along the momentum, and the state."""
         m = torch.lerp(direction, state["m"], self.beta1)
         v = self.second_moment(state["v"], direction.square())
         lr = step_size_at(self.lr, version)
@@ -63,7 +72,7 @@ class Adaptive(Server):
 
 
 def check_offset(name: str, value: float) -> None:
-    """Refuse what is added to ``sqrt(v)`` if single precision does not hold its square."""
+    """Raise an error if a constant that is added to ``sqrt(v)`` has no square in single precision."""
     positive(name, value)
     if not _LEAST <= value <= 1 / _LEAST:
         needed = f"a number from {_LEAST:.2g} to {1 / _LEAST:.2g}, whose square single precision holds"

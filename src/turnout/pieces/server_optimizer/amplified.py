@@ -1,4 +1,4 @@
-"""The server's step with amplified updates: a period of rounds is extrapolated by gamma - 1 times its progress."""
+"""Server steps that extrapolate the progress of a period of rounds (amplified FedAvg and SCAFFOLD)."""
 
 from __future__ import annotations
 
@@ -13,31 +13,35 @@ from turnout.pieces.base import Server, WithState
 
 @dataclass(frozen=True)
 class Amplified(Server, name="amplified"):
-    """``x <- x + u`` in every round, and at the end of every period of P rounds ``x <- x_0 + gamma (x - x_0)``.
+    """Take a plain step in every round, and amplify the progress of each period of rounds (amplified FedAvg).
 
-    x_0 is the model that the period began with. A round, whose few participants may all be of one kind, takes a short step,
-    and what all of a period's participants agree on makes a long one. A period ends on time whether or not somebody is there
-    in its last round. With gamma = 1 it is `ServerSgd` with a step of 1.
+    ``x <- x + u`` in every round, and ``x <- x_0 + gamma (x - x_0)`` at the end of every period of P rounds. Here x is
+    the model, u is the direction, i.e. the aggregated update, x_0 is the model at the start of the period, and gamma is
+    the amplification.
+
+    The participants of one round may be few and alike. So a round takes a short step, and a period, in which other
+    clients take part as well, takes a long one in the direction on which all of its participants agree. A period ends
+    on time, even without a report in its last round. With gamma = 1 it is `ServerSgd` with the step size 1.
 
     Args:
-        period: P, in rounds (server steps).
-        gamma: the amplification.
+        period: Length P of a period, in rounds (server steps), >= 1.
+        gamma: Amplification, > 0. Values above 1 extrapolate.
 
-    State: ``moved [P]``, how far the model has gone in this period.
+    State: ``moved [P]``, the progress of the model in this period.
 
     Raises:
-        ConfigurationError: for a period below 1, or a gamma that is not positive.
+        ConfigurationError: If `period` is below 1, or if `gamma` is not positive.
 
     Example:
-        The end of a period of two rounds doubles what both have done:
+        The end of a period of two rounds doubles its progress:
 
         >>> from turnout.pieces.base.trial import step
         >>> step(Amplified(period=2, gamma=2.0), [1.0], [1.0], [1.0])
         [[1.0], [4.0], [5.0]]
 
-    References: Wang and Ji, "A unified analysis of federated learning with arbitrary client participation", NeurIPS 2022
-    (amplified FedAvg); Crawshaw and Liu, "Federated learning under periodic client participation and heterogeneous data: a
-    new communication-efficient algorithm and analysis", NeurIPS 2024.
+    References: Wang and Ji, "A unified analysis of federated learning with arbitrary client participation", NeurIPS
+    2022 (amplified FedAvg); Crawshaw and Liu, "Federated learning under periodic client participation and heterogeneous
+    data: a new communication-efficient algorithm and analysis", NeurIPS 2024.
     """
 
     replaces_state = True
@@ -50,7 +54,7 @@ class Amplified(Server, name="amplified"):
         positive("gamma", self.gamma)
 
     def init(self, federation: Federation) -> State:
-        """Return a period that has just begun."""
+        """Return the state at the start of a period."""
         return {"moved": torch.zeros(federation.num_params, dtype=federation.dtype, device=federation.device)}
 
     def acts_alone(self, version: int) -> bool:
@@ -58,7 +62,7 @@ class Amplified(Server, name="amplified"):
         return (version + 1) % self.period == 0
 
     def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
-        """Step along the direction; at the end of a period go on along all of its steps."""
+        """Return the model after a step along the direction, amplified at the end of a period, and the state."""
         moved = state["moved"] + direction
         if not self.acts_alone(version):
             return params + direction, {"moved": moved}

@@ -1,4 +1,4 @@
-"""FADAS's step: AMSGrad, with a smaller step size where a report of the buffer is very stale."""
+"""The step of FADAS: AMSGrad, with a smaller step size if a report of the buffer is very stale."""
 
 from __future__ import annotations
 
@@ -19,29 +19,38 @@ DELAYS: tuple[Delays, ...] = ("ignored", "paper", "authors_code")
 
 @dataclass(frozen=True)
 class ServerAmsgrad(Server, name="amsgrad"):
-    """Step by ``x <- x + eta_t m / (sqrt(v_max) + epsilon)``, u the direction and tau the largest staleness of its reports::
+    """Take a step of AMSGrad, with a smaller step size if reports are very stale (FADAS).
 
-        m <- beta1 m + (1 - beta1) u      v <- beta2 v + (1 - beta2) u^2      v_max <- max(v_max, v)
+    With the model x and the direction u, i.e. the aggregated update::
+
+        m <- beta1 m + (1 - beta1) u
+        v <- beta2 v + (1 - beta2) u^2
+        v_max <- max(v_max, v)
+        x <- x + eta_t m / (sqrt(v_max) + epsilon)
+
+    The step size eta_t depends on tau, the largest staleness of the step's reports in server steps::
 
         eta_t = eta                                                 for tau <= tau_c, or if delays are ignored
         eta_t = min(eta, 1 / tau)  "paper"    or    eta / tau  "authors_code"      for tau > tau_c
 
-    m, v and v_max begin at 0. The authors' code also divides m by ``1 - beta1^t`` and v_max by ``1 - beta2^t``, t the number
-    of steps from 1. beta1, beta2, epsilon and tau_c are its defaults here; eta is to be searched (it has 1e-4 for CIFAR-10).
+    m, v and v_max begin at 0. The authors' code also divides m by ``1 - beta1^t`` and v_max by ``1 - beta2^t``, where t
+    counts steps from 1. The defaults of beta1, beta2, epsilon and tau_c are those of the code. Tune eta; the code uses
+    1e-4 for CIFAR-10.
 
     Args:
-        lr: the server's step size (eta), or a `Schedule` of it by round.
-        beta1: how much of m stays from one step to the next, in [0, 1).
-        beta2: how much of v stays, in [0, 1).
-        epsilon: added to sqrt(v_max), > 0.
-        delays: whether and how eta falls with tau.
-        threshold: tau_c, a staleness that is not held against anyone, >= 0.
-        bias_correction: whether m and v_max are divided as in the authors' code.
+        lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: Decay of m, in [0, 1). Larger values average over more steps.
+        beta2: Decay of v, in [0, 1). Larger values average over more steps.
+        epsilon: Constant added to ``sqrt(v_max)``, > 0.
+        delays: ``"ignored"`` keeps the step size at eta. ``"paper"`` and ``"authors_code"`` reduce it as above if tau
+            exceeds the threshold.
+        threshold: Largest staleness tau_c that does not reduce the step size, in server steps, >= 0.
+        bias_correction: Whether to divide m and v_max as the authors' code does.
 
-    State: ``m [P]``, ``v [P]``, ``v_max [P]``, and on the host ``steps []``.
+    State: ``m [P]``, ``v [P]`` and ``v_max [P]``, of the model's type; and on the host ``steps []``, int64.
 
     Raises:
-        ConfigurationError: for numbers out of range, or a rule that is not known.
+        ConfigurationError: If a number is out of range, or if `delays` is unknown.
 
     Example:
         >>> from turnout.pieces.base.trial import step
@@ -88,7 +97,7 @@ class ServerAmsgrad(Server, name="amsgrad"):
         return min(1.0, 1.0 / (max(tau, 1) * eta))
 
     def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
-        """Step along the momentum, each parameter by its own step size."""
+        """Return the model after a step along the momentum, and the state."""
         steps = state["steps"] + 1
         m = torch.lerp(direction, state["m"], self.beta1)
         v = torch.lerp(direction.square(), state["v"], self.beta2)

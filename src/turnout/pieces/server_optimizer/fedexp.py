@@ -1,4 +1,4 @@
-"""FedExP's step, which is longer the more updates disagree."""
+"""The step of FedExP, whose size grows with the disagreement of updates."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from turnout.pieces.base import Server, Slots, Weights, WithState
 
 @dataclass(frozen=True)
 class FedExP(Server, name="fedexp"):
-    """Step further the more updates disagree, as FedExP does: ``x <- x + eta u``.
+    """Take a step whose size grows with the disagreement of the updates (FedExP).
 
-    ``eta = max(1, mean_b ||Delta_b||^2 / (2 (||mean_b Delta_b||^2 + epsilon)))``.
+    ``x <- x + eta u``, where ``eta = max(1, mean_b ||Delta_b||^2 / (2 (||mean_b Delta_b||^2 + epsilon)))``. Here x is
+    the model, u is the direction, i.e. the aggregated update, and Delta_b is the update of report b.
 
-    Both means have the weights that u has, divided by the sum of their absolute values, so that ``u = W mean_b Delta_b``
-    keeps the size W that its rule gives it; an update that is subtracted has a negative weight, which changes neither
-    length. With equal weights that sum to 1 this is the paper's eta.
+    Both means have the weights of u, divided by the sum W of their absolute values, so that ``u = W mean_b Delta_b``
+    keeps its size W. A subtracted update has a negative weight, which counts with its absolute value in the mean of
+    squared norms. With equal weights that sum to 1, eta is that of the paper.
 
-    The authors' code multiplies epsilon by the number of participants and lets it fall from round to round, as it does
-    with local step sizes, and it evaluates the mean of the last two models; here epsilon is as in the paper, and the model
-    is evaluated as it is.
+    Differences from the authors' code: it multiplies epsilon by the number of participants and decreases it from round
+    to round, like local step sizes, and it evaluates the mean of the last two models. Here epsilon is that of the
+    paper, and the model itself is evaluated.
 
     Args:
-        epsilon: keeps eta in bounds where the mean of the updates is nearly zero; of the order of ``||Delta||^2``. The
-            authors have 0.001 for CIFAR and 0.1 for EMNIST.
+        epsilon: Constant that bounds eta if the mean of the updates is nearly zero, > 0, of the order of
+            ``||Delta||^2``. The authors use 0.001 for CIFAR and 0.1 for EMNIST.
 
     Raises:
-        ConfigurationError: for an epsilon that is not positive, or an aggregation other than the weighted sum.
+        ConfigurationError: If `epsilon` is not positive, or if the aggregation is not a weighted sum.
 
     Example:
-        ``||Delta||^2`` are 5 and 2, and their mean is 2.8 times ``||mean Delta||^2``, so the step is 1.4 times as long:
+        The squared norms are 5 and 2, and their mean is 2.8 times the squared norm of the mean update, so eta is 1.4:
 
         >>> from turnout.pieces.base.trial import report
         >>> even = torch.tensor([0.5, 0.5], dtype=torch.float64)
@@ -51,7 +52,7 @@ class FedExP(Server, name="fedexp"):
         positive("epsilon", self.epsilon)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse directions that are no weighted sum of this round's updates."""
+        """Raise an error unless the direction is a weighted sum of this round's updates."""
         if not isinstance(algorithm.aggregation, WeightedSum):
             raise ConfigurationError(
                 "FedExP's step is the ratio of the mean of ||Delta||^2 to ||mean of Delta||^2 of the same updates, and "
@@ -59,7 +60,7 @@ class FedExP(Server, name="fedexp"):
             )
 
     def scaled(self, direction: torch.Tensor, weights: Weights, report: Report) -> torch.Tensor:
-        """Return ``eta u``."""
+        """Return ``eta u``, ``[P]``."""
         size = weights.abs()
         total = size.sum()
         spread = size @ report.updates.norms().square() / total
@@ -68,5 +69,5 @@ class FedExP(Server, name="fedexp"):
         return direction * eta.to(direction.dtype)
 
     def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
-        """Step along the direction, which is scaled already."""
+        """Return the model plus the direction, which `scaled` has multiplied by eta, and the state."""
         return params + direction, state

@@ -1,4 +1,4 @@
-"""The server's step with momentum: FedAvgM."""
+"""The server's step with momentum (FedAvgM)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from turnout.pieces.base import Server, WithState
 
 @dataclass(frozen=True)
 class ServerMomentum(Server, name="momentum"):
-    """Step with momentum, as FedAvgM does: ``v <- beta v + u``, then ``x <- x + eta v``; v begins at 0.
+    """Take a step with momentum along the aggregated update (FedAvgM).
 
-    A round without a usable report leaves v as it is. In all, an update moves the model by ``eta / (1 - beta)`` times its
-    length: 10 times with eta = 1 and beta = 0.9, where a few clients with minibatches of their own overshoot, 3 times with
-    the defaults.
+    ``v <- beta v + u``, then ``x <- x + eta v``, where x is the model, u is the direction, i.e. the aggregated update,
+    and v begins at 0. A round without a usable report leaves v unchanged.
+
+    Over time an update moves the model by ``eta / (1 - beta)`` times its length: 3 times with the defaults. With eta =
+    1 and beta = 0.9 it would be 10 times, which overshoots if few clients take part.
 
     Args:
-        lr: the server's step size (eta), or a `Schedule` of it by round.
-        beta: how much of v stays from one step to the next, in [0, 1).
+        lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta: Decay of v, in [0, 1). Larger values average over more rounds.
 
-    State: ``v [P]``.
+    State: ``v [P]``, of the model's type.
 
     Raises:
-        ConfigurationError: for numbers out of range.
+        ConfigurationError: If a number is out of range.
 
     Example:
         >>> from turnout.pieces.base.trial import step
@@ -52,6 +54,6 @@ class ServerMomentum(Server, name="momentum"):
         return {"v": torch.zeros(federation.num_params, dtype=federation.dtype, device=federation.device)}
 
     def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
-        """Step along the momentum."""
+        """Return the model after a step along the momentum, and the state."""
         v = direction.add(state["v"], alpha=self.beta)
         return params.add(v, alpha=step_size_at(self.lr, version)), {"v": v}

@@ -1,4 +1,4 @@
-"""The server's step with Nesterov's momentum (DiLoCo), delayed where reports come late."""
+"""The server's step with Nesterov momentum (DiLoCo), delayed for asynchronous training."""
 
 from __future__ import annotations
 
@@ -14,33 +14,37 @@ from turnout.pieces.base import Server, WithState
 
 @dataclass(frozen=True)
 class ServerNesterov(Server, name="nesterov"):
-    """Step with Nesterov's momentum: ``v <- beta v + u``, then ``x <- x + eta (u + beta v)``; v begins at 0.
+    """Take a step with Nesterov momentum along the aggregated update (DiLoCo's outer optimizer).
 
-    With -u for the gradient it is `torch.optim.SGD` with ``nesterov=True``, DiLoCo's outer optimizer, whose eta and beta are
-    the defaults. A round without a usable report leaves v as it is.
+    ``v <- beta v + u``, then ``x <- x + eta (u + beta v)``, where x is the model, u is the direction, i.e. the
+    aggregated update, and v begins at 0. With -u as the gradient it is `torch.optim.SGD` with ``nesterov=True``. The
+    defaults of eta and beta are those of DiLoCo. A round without a usable report leaves v unchanged.
 
-    Where reports come late, momentum adds up directions that are stale already. `every` N > 1 delays it (delayed Nesterov,
-    Algorithm 3 of Liu et al.): every step takes its own direction at once, and every N-th has the momentum of all N::
+    In asynchronous training, momentum accumulates directions that are stale already. With `every` N > 1 it is delayed
+    (delayed Nesterov, Algorithm 3 of Liu et al.): every step uses its own direction at once, and every N-th step
+    updates the momentum with the mean direction of N steps::
 
         U <- U + u
-        x <- x + eta (u / N + share beta v)                                in N - 1 of N steps
+        x <- x + eta (u / N + share beta v)                                                  in N - 1 of N steps
         v <- beta v + U / N,  U <- 0,  x <- x + eta (u / N + (1 - (N - 1) share) beta v)     in every N-th
 
-    so that N steps add up to a single one of their mean direction.
+    So N steps add up to one step along their mean direction.
 
     Args:
-        lr: the server's step size (eta), or a `Schedule` of it by round.
-        beta: how much of v stays, in [0, 1).
-        every: N, server steps to a step of the momentum: the number of clients at work, where each report is a step.
-        share: how much of the momentum each of the other steps takes, in [0, 1/N]; 0 is the paper's choice.
+        lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta: Decay of v, in [0, 1). Larger values average over more steps.
+        every: Number N of server steps for one update of the momentum, >= 1. If each report is a step, use the number
+            of clients that work at a time. 1 is plain Nesterov momentum.
+        share: Share of the momentum in each of the other N - 1 steps, in [0, 1/N]. 0 follows the paper.
 
-    State: ``v [P]``, and where `every` > 1 ``total [P]`` (U) and ``steps []``, on the host.
+    State: ``v [P]``, of the model's type; with `every` > 1 also ``total [P]`` (U) and, on the host, ``steps []``,
+    int64.
 
     Raises:
-        ConfigurationError: for numbers out of range.
+        ConfigurationError: If a number is out of range.
 
     Example:
-        Four steps along ones with N = 2 go as far as two of `ServerNesterov` with a single report each:
+        Four steps along ones with N = 2 move the model as far as two steps with N = 1:
 
         >>> from turnout.core.types import Federation
         >>> def after(server, steps):
@@ -75,7 +79,7 @@ class ServerNesterov(Server, name="nesterov"):
         return {"v": zero} if self.every == 1 else {"v": zero, "total": zero.clone(), "steps": torch.tensor(0)}
 
     def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
-        """Step along the direction, and along the momentum when it is due."""
+        """Return the model after a step along the direction, and along the momentum when it is due, and the state."""
         lr = step_size_at(self.lr, version)
         if self.every == 1:
             v = direction.add(state["v"], alpha=self.beta)

@@ -1,4 +1,4 @@
-"""The server's plain step."""
+"""The plain step of the server."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ from turnout.pieces.base import Server, WithState
 
 @dataclass(frozen=True)
 class ServerSgd(Server, name="sgd"):
-    """``x_{t+1} = x_t + eta u``.
+    """Take a step of constant or scheduled size along the aggregated update.
+
+    ``x_{t+1} = x_t + eta u``, where x_t is the model, u is the direction, i.e. the aggregated update, and eta is the
+    step size. With eta = 1, weights that sum to 1 make the new model the weighted mean of the clients' models.
 
     Args:
-        lr: the server's step size (eta), or a `Schedule` of it by round.
+        lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+
+    Raises:
+        ConfigurationError: If `lr` is not positive.
 
     Example:
         >>> from turnout.pieces.base.trial import step
@@ -35,5 +41,5 @@ class ServerSgd(Server, name="sgd"):
         return self.lr == 1.0
 
     def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
-        """Step along the direction."""
+        """Return the model after a step along the direction, and the state."""
         return params.add(direction, alpha=step_size_at(self.lr, version)), state

@@ -1,4 +1,4 @@
-"""FedYogi's step."""
+"""The step of FedYogi."""
 
 from __future__ import annotations
 
@@ -12,12 +12,23 @@ from turnout.pieces.server_optimizer.adaptive import Adaptive
 
 @dataclass(frozen=True)
 class ServerYogi(Adaptive, name="yogi"):
-    """Step as FedYogi does: `Adaptive`, with ``v <- v - (1 - beta2) u^2 sign(v - u^2)``.
+    """Take a step of Yogi along the aggregated update (FedYogi, Algorithm 2).
 
-    By `ServerAdam` v falls by a share of itself, here by no more than u^2: less where directions are small for a while.
+    The step is that of `Adaptive`: ``x <- x + eta m / (sqrt(v) + tau)`` with ``m <- beta1 m + (1 - beta1) u`` and
+    ``v <- v - (1 - beta2) u^2 sign(v - u^2)``, where u is the direction, i.e. the aggregated update. m begins at 0, and
+    v at tau^2.
+
+    v falls by at most ``(1 - beta2) u^2`` in a step. So it falls more slowly than with `ServerAdam`, where it falls by
+    a share of itself, if directions are small for a while.
 
     Args:
-        beta2: how much of v stays from one step to the next, in [0, 1).
+        lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: Decay of m, in [0, 1).
+        tau: Degree of adaptivity, > 0; see `Adaptive`.
+        beta2: Decay of v, in [0, 1). Larger values change v more slowly.
+
+    Raises:
+        ConfigurationError: If a number is out of range.
 
     Example:
         >>> from turnout.pieces.base.trial import step
