@@ -90,10 +90,10 @@ def test_incompatible_pieces_are_refused():
         "WeightedSum": (),
     }.items():
         with pytest.raises(
-            ConfigurationError, match=f"NoiseShare: {other} counts no epsilon.* add PrivateSum.norm=2, "
+            ConfigurationError, match=f"NoiseShare: {other} does not account for epsilon.* add PrivateSum.norm=2, "
         ):
             to.average_participating(also=(*pieces, GUARD))
-    with pytest.raises(ConfigurationError, match="TopK behind NoiseShare changes single updates"):
+    with pytest.raises(ConfigurationError, match="TopK after NoiseShare changes single updates"):
         to.average_participating(also=(PIECE, GUARD, to.guard.TopK()))
 
 

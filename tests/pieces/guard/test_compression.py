@@ -267,6 +267,6 @@ def test_compressions_combine_with_recipes():
 def test_places_that_do_not_fit_into_four_bytes_are_refused():
     """They would be negative, or those of other parameters."""
     rows = torch.empty(1, 2**31, device="meta")
-    with pytest.raises(ConfigurationError, match=r"top_k: places have 4 bytes, and the model 2,147,483,648 parameters"):
+    with pytest.raises(ConfigurationError, match=r"top_k: indices of 4 bytes .* model of 2,147,483,648 parameters"):
         TopK().encode(rows, torch.zeros(1))
     assert TopK(share=1e-9).encode(rows[:, 1:], torch.zeros(1))["place"].shape == (1, 2)

@@ -1,4 +1,4 @@
-"""What a client does to its report before it leaves: a chain on the update."""
+"""Guards: how a client clips, noises or compresses its report before sending it. They form a chain on the update."""
 
 from turnout.core.registry import lookup
 from turnout.pieces.guard.bfloat16 import BFloat16

@@ -1,4 +1,4 @@
-"""Send numbers as bfloat16."""
+"""Compress updates, and the model that clients receive, to bfloat16."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from turnout.pieces.base.compression import Compression
 
 @dataclass(frozen=True)
 class BFloat16(Compression, name="bfloat16"):
-    """Send numbers in bfloat16, which has the range of float32 and 8 bits of precision, both ways.
+    """Compress updates, and the model that clients receive, to bfloat16.
 
-    Clients receive the model rounded so, and train, measure and report from there; the server adds to the model that it
-    keeps in full.
+    bfloat16 has the range of float32, 8 bits of precision and 2 bytes. Clients train and measure from the rounded
+    model. The server keeps the model in full precision, and adds updates to that.
 
     Args:
-        down: whether the model is sent so, too.
+        error_feedback: Whether clients add what rounding lost to their next update; see `Compression`.
+        down: Whether the model, and what else the server broadcasts, is compressed, too.
 
     Example:
         >>> from turnout.pieces.base.trial import guarded, report
@@ -32,7 +33,7 @@ class BFloat16(Compression, name="bfloat16"):
     down: bool = True
 
     def receive(self, task: Task, memory: State, clients: Clients) -> Task:
-        """Return the task with its model, and what else is broadcast, rounded."""
+        """Return the task with a rounded model, and with other broadcast tensors rounded."""
         if not self.down:
             return task
         dtype = task.params.dtype
@@ -40,13 +41,13 @@ class BFloat16(Compression, name="bfloat16"):
         return replace(task, params=task.params.bfloat16().to(dtype), shared=shared)
 
     def broadcast_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """Return bfloat16, if the model is sent so."""
+        """Return bfloat16 if the model is compressed."""
         return torch.bfloat16 if self.down else dtype
 
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
-        """Return the rounded numbers."""
+        """Return the rounded numbers, ``[B, P]``."""
         return {"value": rows.bfloat16()}
 
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Return them in the type of the model."""
+        """Return the numbers in the type of the model, ``[B, P]``."""
         return code["value"].to(dtype)

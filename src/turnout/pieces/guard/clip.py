@@ -1,4 +1,4 @@
-"""Clip updates to a norm."""
+"""Clip updates to a maximal norm."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ from turnout.pieces.base import Guard
 
 @dataclass(frozen=True)
 class Clip(Guard, name="clip"):
-    """``Delta_b <- Delta_b min(1, norm / ||Delta_b||)``: updates longer than `norm` are shortened to it.
+    """Clip each update to a maximal Euclidean norm (DP-FedAvg).
+
+    ``Delta_b <- Delta_b min(1, norm / ||Delta_b||)``, where Delta_b is the update of client b. It bounds the influence
+    of a single client, as differential privacy needs it.
 
     Args:
-        norm: the largest Euclidean norm of an update.
+        norm: Largest Euclidean norm of an update, > 0.
+
+    Raises:
+        ConfigurationError: If `norm` is not positive.
 
     Example:
         >>> import turnout as to

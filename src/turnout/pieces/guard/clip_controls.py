@@ -1,4 +1,4 @@
-"""Clip the changes of control variates."""
+"""Clip the changes of control variates to a maximal norm."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from turnout.pieces.base import Guard, Slots
 
 @dataclass(frozen=True)
 class ClipControls(Guard, name="clip_controls"):
-    """``d_b <- d_b min(1, norm / ||d_b||)`` of the changes d of what clients keep, such as SCAFFOLD's control variates.
+    """Clip each change of a control variate to a maximal Euclidean norm, for SCAFFOLD under differential privacy.
 
-    A client moves what it keeps by what it has sent, so that the server's mean stays the mean of what clients keep.
-    `PrivateSum` with ``control_norm`` needs it.
+    ``d_b <- d_b min(1, norm / ||d_b||)``, where d_b is the change of what client b remembers, such as its control
+    variate in SCAFFOLD. A client changes its memory by what it has sent, so the server's mean stays the mean of the
+    clients' memories. `PrivateSum` with ``control_norm`` needs this guard.
 
     Args:
-        norm: the largest Euclidean norm of a change.
+        norm: Largest Euclidean norm of a change, > 0.
 
     Raises:
-        ConfigurationError: for an algorithm whose clients keep nothing of the kind.
+        ConfigurationError: If `norm` is not positive, or if clients of the algorithm have no control variates.
 
     Example:
         >>> import turnout as to
@@ -36,13 +37,13 @@ class ClipControls(Guard, name="clip_controls"):
         positive("norm", self.norm)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse algorithms without control variates."""
+        """Raise an error unless clients of the algorithm have control variates."""
         if not algorithm.keeps:
             raise ConfigurationError(
                 "ClipControls clips the change of control variates, and clients send none: leave it out, or use Scaffold"
             )
 
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
-        """Return the report with these changes clipped; zero stays zero, and NaN stays NaN for the server to drop."""
+        """Return the report with its changes clipped; zero stays zero, and NaN stays NaN for the server to drop."""
         extra = {name: clipped(Updates.of(change).gathered(), self.norm) for name, change in report.extra.items()}
         return replace(report, extra=extra)

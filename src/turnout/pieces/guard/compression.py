@@ -1,4 +1,4 @@
-"""Pack whole numbers into bytes, and check the share of a vector that a compression sends."""
+"""Pack integers into bytes, and check the share of a vector that a compression sends."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from turnout.core.checks import refuse
 
 
 def share_of(share: float, num_params: int) -> int:
-    """Return how many of P numbers a share is, at least one."""
+    """Return the number of elements in a share of P, at least one."""
     return max(1, round(share * num_params))
 
 
 def check_share(share: float) -> None:
-    """Refuse what is no share of a vector."""
+    """Raise an error unless `share` is a number in (0, 1]."""
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise refuse("share", given=share, needed="a number > 0 and <= 1")
 
 
 def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
-    """Return whole numbers below ``2^bits``, ``[B, P]``, as bytes ``[B, ceil(P bits / 8)]``; bits is 1, 2, 4 or 8."""
+    """Return integers below ``2^bits``, ``[B, P]``, as bytes ``[B, ceil(P bits / 8)]``; `bits` is 1, 2, 4 or 8."""
     per_byte = 8 // bits
     codes = torch.nn.functional.pad(codes.to(torch.uint8), (0, -codes.shape[1] % per_byte)).view(
         len(codes), -1, per_byte
@@ -31,6 +31,6 @@ def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def unpack(packed: torch.Tensor, bits: int, number: int) -> torch.Tensor:
-    """Return what `pack` was given, uint8 ``[B, number]``."""
+    """Return the integers from which `pack` made bytes, uint8 ``[B, number]``."""
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=packed.device)
     return ((packed[:, :, None] >> shifts) & (2**bits - 1)).flatten(1)[:, :number]

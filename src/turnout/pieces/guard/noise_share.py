@@ -1,4 +1,4 @@
-"""Add a share of the noise at each client, so that the sum of a cohort is differentially private."""
+"""Add a share of the noise at each client, so that the sum over a cohort is differentially private."""
 
 from __future__ import annotations
 
@@ -19,27 +19,33 @@ from turnout.privacy.accounting import check_deviation
 
 @dataclass(frozen=True)
 class NoiseShare(Guard, name="noise_share"):
-    """``Delta_b <- clip(Delta_b, C) + (z C / sqrt(n)) N(0, I)``: n of these sum to the noise ``z C N(0, I)``.
+    """Clip each update and add a share of Gaussian noise, so that the sum is differentially private (distributed noise).
 
-    No single update is without noise, and the sum alone is what a trusted server would have released. `PrivateSum` with
-    ``noise_shares=n`` counts it, and has the server add the shares of clients that dropped out; any other aggregation is
-    refused, `SecureSum` among them, which rounds updates and could not complete the noise. Towards the
-    server itself the sum of B clients then has z sqrt(B/n), and towards c of them who tell each other their noise
-    z sqrt((n - c)/n).
+    ``Delta_b <- clip(Delta_b, C) + (z C / sqrt(n)) N(0, I)``, where Delta_b is the update of client b, C is the norm to
+    which it is clipped, z is the noise multiplier, and n is the number of clients in a step. n such shares sum to the
+    noise ``z C N(0, I)``, with which a trusted server would have released the sum. So each update is noised, and the
+    sum has no more noise than with a trusted server.
 
-    The random numbers follow from (seed, version, client), which is right for simulations alone.
+    `PrivateSum` with ``noise_shares=n`` accounts for this noise, and its server adds the shares of clients that dropped
+    out. Other aggregations are refused. Among them is `SecureSum`, which rounds updates and could not complete the
+    noise.
+
+    Towards the server itself, the sum over B clients has the noise multiplier ``z sqrt(B / n)``. Towards c clients that
+    share their noise with each other, it has ``z sqrt((n - c) / n)``.
+
+    The random numbers are a function of (seed, version, client), so this guard is for simulations only.
 
     Args:
-        norm: C.
-        noise_multiplier: z, of the whole sum.
-        shares: n, the clients of a step that are expected.
+        norm: Largest Euclidean norm C of an update, > 0.
+        noise_multiplier: Standard deviation z of the noise of the sum, as a multiple of C.
+        shares: Expected number n of clients in a step, >= 1.
 
     Raises:
-        ConfigurationError: for numbers out of range, where another guard comes after it, or for a sum that does not
-            count it.
+        ConfigurationError: If a number is out of range, if another guard follows, or if the aggregation does not
+            account for the noise.
 
     Example:
-        Ten shares of a tenth of the variance each:
+        Each of ten clients adds a tenth of the variance:
 
         >>> from turnout.pieces.base.trial import guarded, report
         >>> guarded(NoiseShare(norm=1.0, noise_multiplier=0.1, shares=10), report([[3.0, 4.0]]))
@@ -47,8 +53,8 @@ class NoiseShare(Guard, name="noise_share"):
     """
 
     needs_simulation = (
-        "the noise of a client follows from the run's seed, which all are told, so that they could take it off (without "
-        "it and noise_shares the server adds noise)"
+        "the noise of a client is a function of the run's seed, which all clients know, so that they could subtract it "
+        "(without NoiseShare and noise_shares the server adds noise)"
     )
 
     norm: float = 1.0
@@ -61,17 +67,17 @@ class NoiseShare(Guard, name="noise_share"):
         count("shares", self.shares)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse sums that do not count its noise, and guards behind it, by which shares no longer sum to the noise."""
+        """Raise an error unless the aggregation accounts for the noise and no guard follows, which would change shares."""
         if not hasattr(algorithm.aggregation, "noise_shares"):
             raise ConfigurationError(
-                f"NoiseShare: {type(algorithm.aggregation).__name__} counts no epsilon, and has less noise when clients drop "
-                f"out: add PrivateSum(norm={self.norm:g}, noise_multiplier={self.noise_multiplier:g}, "
+                f"NoiseShare: {type(algorithm.aggregation).__name__} does not account for epsilon, nor for shares of clients "
+                f"that drop out: add PrivateSum(norm={self.norm:g}, noise_multiplier={self.noise_multiplier:g}, "
                 f"noise_shares={self.shares}), or leave NoiseShare out"
             )
         last = type(algorithm.guard[-1]).__name__
         if algorithm.guard[-1] is not self:
             raise ConfigurationError(
-                f"{last} behind NoiseShare changes single updates, so that their noises no longer sum to one Gaussian noise: "
+                f"{last} after NoiseShare changes single updates, so that their noise no longer sums to Gaussian noise: "
                 "write NoiseShare as the last guard"
             )
 

@@ -1,4 +1,4 @@
-"""Send the update of a matrix as a product of two thin ones (PowerSGD)."""
+"""Compress the update of a matrix to a product of two thin matrices (PowerSGD)."""
 
 from __future__ import annotations
 
@@ -23,23 +23,36 @@ Shapes = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class PowerSgd(Compression, name="power_sgd"):
-    """Send two factors of each matrix M ``[n, m]`` of an update, by one step of power iteration (Algorithm 1)::
+    """Compress the update of each matrix to two low-rank factors by a step of power iteration (PowerSGD, Algorithm 1).
 
-        P <- orthogonalize(M Q),        Q <- M^T P,        M is decoded to P Q^T
+    A matrix M ``[n, m]`` of the update is sent as its factors P ``[n, r]`` and Q ``[m, r]``::
 
-    Q ``[m, r]`` starts where the client's last one ended (warm start), at first from independent normal numbers, and so in
-    every round for what is only summed. An update of zero, or one that is not finite, leaves it as it is. What is lost is
-    fed back (Algorithm 2). Parameters of more than two axes are matrices of their first axis by the others, as in the
-    paper. Vectors, and matrices of no more numbers than their factors, are sent as they are.
+        P <- orthogonalize(M Q)
+        Q <- M^T P
+        M is decoded to P Q^T
 
-    The paper's workers average P, and then Q, within one step, which takes two messages each way; here a client sends one
-    message, and is Algorithm 1 with one worker. Factors of half-precision models are computed in float32.
+    In the client's first round Q starts from independent normal numbers, and later from its last Q (warm start). An
+    update that is zero or not finite leaves Q unchanged. Vectors that are only summed, such as changes of control
+    variates, start from normal numbers in every round. With error feedback, what is lost is added to the next update
+    (Algorithm 2).
+
+    Parameters of more than two axes are matrices of their first axis by all others, as in the paper. Vectors, and
+    matrices that have no more elements than their factors, are sent uncompressed.
+
+    Difference from the paper: its workers average P, and then Q, within one step, which takes two messages each way.
+    Here a client sends one message, so each client runs Algorithm 1 as a single worker. Factors of half-precision
+    models are computed in float32.
 
     Args:
-        rank: r >= 1; of a matrix at most the smaller of its sides.
+        error_feedback: Whether clients add what was lost to their next update; see `Compression`.
+        rank: Rank r of the factors, >= 1; for each matrix at most its smaller side. Larger ranks lose less and send
+            more.
+
+    Raises:
+        ConfigurationError: If `rank` is not a positive integer.
 
     Example:
-        A matrix of rank 1 arrives as it was sent, by 3 + 2 numbers in place of 6:
+        A matrix of rank 1 is recovered from 3 + 2 numbers instead of 6:
 
         >>> matrix = torch.tensor([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]])
         >>> coder, keys = PowerSgd().for_shapes(((3, 2),)), torch.tensor([1])
@@ -56,38 +69,38 @@ class PowerSgd(Compression, name="power_sgd"):
     rank: int = 1
 
     shapes: ClassVar[Shapes] = ()
-    """The shapes of the parameters, once it is known what it compresses; see `for_shapes`."""
+    """Shapes of the parameters that vectors hold, set by `for_shapes`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         count("rank", self.rank)
 
     def for_shapes(self, shapes: Shapes) -> PowerSgd:
-        """Return the same compression of vectors that hold parameters of these shapes one after the other."""
+        """Return the same compression for vectors that hold parameters of these shapes one after the other."""
         result = copy.copy(self)
         object.__setattr__(result, "shapes", shapes)
         return result
 
     def for_clients(self, clients: Clients) -> PowerSgd:
-        """Return the same compression of the model of these clients."""
+        """Return the same compression for the model of these clients."""
         return self if self.shapes else self.for_shapes(clients.objective.layout.shared_shapes)
 
     def memory(self, num_params: int, dtype: torch.dtype, shapes: Shapes = ()) -> MemoryShapes:
-        """Return the shapes of e and of the last Q, which is in the type that it is computed in."""
+        """Return the shapes of the error e and of the last Q, in the type in which Q is computed."""
         numbers = sum(m * r for _, m, r in _matrices(shapes or self.shapes, self.rank) if r)
         return super().memory(num_params, dtype) | {"power": ((numbers,), _computed(dtype))}
 
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
-        """Return the factors ``[B, sum n r]`` and ``[B, sum m r]`` of all matrices, and what is sent as it is."""
+        """Return the factors ``[B, sum n r]`` and ``[B, sum m r]`` of all matrices, and the uncompressed parameters."""
         return self._encode(rows, self._first(rows, keys))
 
     def sent(self, rows: torch.Tensor, keys: torch.Tensor, memory: State | None) -> tuple[State, torch.Tensor]:
-        """Return the factors, which start from the last ones of updates and become these, and what they are decoded to."""
+        """Return the code of rows and its decoding. For updates, factors start from the last ones, which they replace."""
         code = self.encode(rows, keys) if memory is None else self._next(rows, keys, memory)
         return code, self.decode(code, rows.shape[1], keys, rows.dtype)
 
     def _next(self, rows: torch.Tensor, keys: torch.Tensor, memory: State) -> State:
-        """Return factors that start from the last ones, which become these."""
+        """Return factors that start from the last ones, and store them in their place."""
         last = memory["power"].to(rows.device)
         warm = self._filled(last)
         starts = last if bool(warm.all()) else torch.where(warm, last, self._first(rows, keys))
@@ -99,7 +112,7 @@ class PowerSgd(Compression, name="power_sgd"):
         return code
 
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Return the products of the factors, and what was sent as it is."""
+        """Return the products of the factors, and the uncompressed parameters, ``[B, P]``."""
         result, (left, right, whole) = [], (iter(part) for part in self._split(code, len(keys)))
         for n, m, r in _matrices(self.shapes, self.rank):
             if r:
@@ -124,7 +137,7 @@ class PowerSgd(Compression, name="power_sgd"):
         return {name: torch.cat(parts, dim=1).to(rows.dtype) for name, parts in code.items() if parts}
 
     def _split(self, code: State, number: int) -> tuple[Sequence[torch.Tensor], ...]:
-        """Return the left factors, the right factors and what was sent as it is, of each parameter that has them."""
+        """Return the left factors, the right factors and the uncompressed parameters, one tensor for each parameter."""
         matrices, nothing = _matrices(self.shapes, self.rank), torch.empty(number, 0)
         sizes = {
             "left": [n * r for n, _, r in matrices if r],
@@ -134,19 +147,19 @@ class PowerSgd(Compression, name="power_sgd"):
         return tuple(code.get(name, nothing).split(size, dim=1) if size else () for name, size in sizes.items())
 
     def _filled(self, factors: torch.Tensor) -> torch.Tensor:
-        """Return which of the right factors ``[B, sum m r]`` are not of a matrix of zeros, bool of the same shape."""
+        """Return a mask of the right factors ``[B, sum m r]`` whose matrix is not zero, bool of the same shape."""
         parts = factors.split([m * r for _, m, r in _matrices(self.shapes, self.rank) if r], dim=1)
         return torch.cat([(part != 0).any(dim=1, keepdim=True).expand_as(part) for part in parts or (factors,)], dim=1)
 
     def _first(self, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        """Return the first Q of all matrices, normal numbers of each row's own."""
+        """Return the initial Q of all matrices: normal numbers of each row's key."""
         number = sum(m * r for _, m, r in _matrices(self.shapes, self.rank) if r)
         bits = fold(keys[:, None], torch.arange(number, device=keys.device))
         return normal(bits).to(rows.device, _computed(rows.dtype))
 
 
 def _orthogonalized(columns: torch.Tensor) -> torch.Tensor:
-    """Return matrices ``[B, n, r]`` with orthonormal columns that span the same; one column is only made as long as 1."""
+    """Return matrices ``[B, n, r]`` with orthonormal columns that span the same space; for r = 1, normalised columns."""
     if columns.shape[2] == 1:
         return torch.nn.functional.normalize(columns, dim=1)
     return torch.linalg.qr(columns)[0]
@@ -154,7 +167,7 @@ def _orthogonalized(columns: torch.Tensor) -> torch.Tensor:
 
 @lru_cache(maxsize=8)
 def _matrices(shapes: Shapes, rank: int) -> tuple[tuple[int, int, int], ...]:
-    """Return n, m and the rank of each parameter; 0 where it is sent as it is."""
+    """Return n, m and the rank of each parameter; rank 0 if it is sent uncompressed."""
     result = []
     for shape in shapes:
         n, m = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, math.prod(shape))

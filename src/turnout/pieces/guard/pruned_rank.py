@@ -1,4 +1,4 @@
-"""Prune the rank of adapters while a client trains (HetLoRA)."""
+"""Prune the rank of each client's adapters during training (HetLoRA)."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from turnout.pieces.guard.truncated_rank import TruncatedRank, truncated
 
 @dataclass(frozen=True)
 class PrunedRank(TruncatedRank, name="pruned_rank"):
-    """Prune the rank of a client whose last columns of B and rows of A shrink in training (HetLoRA's self-pruning).
+    """Truncate each client's adapters to a rank that is pruned when their tails shrink (HetLoRA, self-pruning).
 
-    With the rank r of the client, its tail is the columns of B and the rows of A from ``t = floor(decay r)`` on. After the
-    local steps, with sums over the adapters of the model::
+    Each adapter is a low-rank matrix ``B A``. For a client of rank r, the tail is the columns of B and the rows of A
+    from ``t = floor(decay r)`` on. After the local steps, with sums over the adapters of the model::
 
         r <- t   if  sum |B'_tail| |A'_tail| < sum |B_tail| |A_tail|
 
-    B and A are those that the client received, B' and A' those that it has trained, norms are Frobenius'. It sends B' and A'
-    cut to the new rank, with which it begins its next round. `TailPenalty` pulls tails towards zero in training.
+    B and A are the received factors, B' and A' the trained ones, and norms are Frobenius norms. The client sends B' and
+    A', cut to the new rank, and starts its next round with this rank. `TailPenalty` decreases tails during training.
 
-    Client memory: ``pruned_rank []``, the rank that it has come to, int64; 0 before it has sent anything.
+    Client memory: ``pruned_rank []``, the present rank, int64; 0 before the client has sent anything.
 
     Args:
-        ranks: at first, as in `TruncatedRank`.
-        decay: gamma; 1 prunes nothing.
-        least: rank that clients keep at least.
+        ranks: Initial ranks, as in `TruncatedRank`.
+        decay: Factor gamma from a rank to the pruned one, in [0, 1]; 1 disables pruning.
+        least: Smallest rank after pruning, >= 1.
 
     Raises:
-        ConfigurationError: as `TruncatedRank`, and for numbers out of range.
+        ConfigurationError: If a number is out of range, or as for `TruncatedRank`.
 
     Example:
         >>> import turnout as to
         >>> to.hetlora(ranks=(4, 8), penalty=0.01).guard
         (PrunedRank(ranks=(4, 8), decay=0.99, least=1),)
 
-    Reference: Cho et al., "Heterogeneous LoRA for federated fine-tuning of on-device foundation models", EMNLP 2024 (arXiv
-    2401.06432).
+    Reference: Cho et al., "Heterogeneous LoRA for federated fine-tuning of on-device foundation models", EMNLP 2024
+    (arXiv 2401.06432).
     """
 
     prunes = True
@@ -57,7 +57,7 @@ class PrunedRank(TruncatedRank, name="pruned_rank"):
         count("least", self.least)
 
     def memory(self, num_params: int, dtype: torch.dtype, shapes: tuple[tuple[int, ...], ...] = ()) -> MemoryShapes:
-        """Return the rank."""
+        """Return the shape of the present rank."""
         return {"pruned_rank": ((), torch.int64)}
 
     def of(self, memory: State, clients: Clients) -> torch.Tensor:
@@ -66,21 +66,21 @@ class PrunedRank(TruncatedRank, name="pruned_rank"):
         return pruned.where(pruned > 0, super().of(memory, clients).to(pruned.device))
 
     def receive(self, task: Task, memory: State, clients: Clients) -> Task:
-        """Return the task with adapters of the clients' ranks, and with where their tails begin and end."""
+        """Return the task with adapters of the clients' ranks, and with the start and the end of their tails."""
         task, ranks = super().receive(task, memory, clients), self.of(memory, clients)
-        # A client of a rank <= `least` has an empty tail, which neither is pulled nor shrinks.
+        # A client of a rank <= `least` has an empty tail, which is neither penalised nor pruned.
         tail = {"tail": self._shorter(ranks), "rank": ranks}
         return replace(
             task, own=task.own | {name: to_device(value, task.params.device) for name, value in tail.items()}
         )
 
     def _shorter(self, ranks: torch.Tensor) -> torch.Tensor:
-        """Return the ranks after pruning."""
+        """Return the ranks after pruning, int64 ``[B]``."""
         return (self.decay * ranks.double()).floor().to(torch.int64).clamp(min=self.least).minimum(ranks)
 
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
-        """Return the report with the new rank, and with nothing beyond it."""
-        if not report.delta.shape[1]:  # of measurements alone
+        """Return the report with the new rank, and with zeros beyond it."""
+        if not report.delta.shape[1]:  # a report of measurements alone
             return report
         adapters, tail, ranks = clients.objective.network.adapters, task.own["tail"], task.own["rank"]
         delta = report.updates.gathered()
@@ -89,7 +89,7 @@ class PrunedRank(TruncatedRank, name="pruned_rank"):
         return replace(report, delta=truncated(adapters, delta, ranks), seen=report.seen | {"rank": ranks})
 
     def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
-        """Remember the ranks of reports that the server will not drop."""
+        """Remember the ranks of reports that the server does not drop."""
         if "rank" in sent.seen:
             ranks = to_device(sent.seen["rank"], memory["pruned_rank"].device)
             memory["pruned_rank"] = ranks.where(good[:, 0].to(ranks.device), memory["pruned_rank"])

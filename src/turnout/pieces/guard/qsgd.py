@@ -1,4 +1,4 @@
-"""Round numbers at random to a few levels (QSGD)."""
+"""Compress updates by stochastic rounding to a few levels (QSGD)."""
 
 from __future__ import annotations
 
@@ -16,26 +16,34 @@ from turnout.pieces.guard.compression import pack, unpack
 
 @dataclass(frozen=True)
 class Qsgd(Compression, name="qsgd"):
-    """Round each number of a bucket to ``r sign(x) l / s``, l up or down at random so that its mean is x.
+    """Compress updates by unbiased stochastic rounding to a few levels (QSGD).
 
-    r is the largest absolute value of the bucket, as in the paper's experiments, or its Euclidean norm, as in its theory;
-    ``s = 2^(bits - 1) - 1``. A number takes `bits` on the wire, a bucket one float more; the paper's Elias code, whose
-    length depends on the numbers, is not used.
+    Each number x is sent as ``r sign(x) l / s``. Here ``s = 2^(bits - 1) - 1`` is the number of positive levels. r is
+    the scale of the number's bucket: the largest absolute value in it, as in the paper's experiments, or its Euclidean
+    norm, as in the paper's theory. The level l is ``s |x| / r``, rounded up or down at random so that the mean is x.
+
+    A number takes `bits` bits on the wire, and each bucket one number more, its scale. The Elias code of the paper,
+    whose length depends on the data, is not used.
 
     Args:
-        bits: 2, 4 or 8.
-        bucket: numbers in a bucket.
-        norm: ``"max"`` or ``"l2"``.
-        error_feedback: QSGD is unbiased and has none, so it is off unless asked for.
+        error_feedback: Whether clients add what was lost to their next update; see `Compression`. QSGD is unbiased and
+            does not need it, so it is off by default.
+        bits: Bits of a number, including the sign: 2, 4 or 8.
+        bucket: Number of elements in a bucket, >= 1. Smaller buckets have less variance and more scales to send.
+        norm: Scale of a bucket: ``"max"`` or ``"l2"``.
+
+    Raises:
+        ConfigurationError: If an option is out of range.
 
     Example:
-        With 2 bits a number is -1, 0 or 1 times the largest of its bucket:
+        With 2 bits, each number becomes -1, 0 or 1 times the largest absolute value of its bucket:
 
         >>> from turnout.pieces.base.trial import guarded, report
         >>> guarded(Qsgd(bits=2), report([[4.0, 1.0, -2.0, 3.0]]))
         [[4.0, 0.0, -4.0, 4.0]]
 
-    Reference: Alistarh et al., "QSGD: communication-efficient SGD via gradient quantization and encoding", NeurIPS 2017.
+    Reference: Alistarh et al., "QSGD: communication-efficient SGD via gradient quantization and encoding", NeurIPS
+    2017.
     """
 
     error_feedback: bool = False
@@ -52,10 +60,10 @@ class Qsgd(Compression, name="qsgd"):
             raise refuse("norm", given=self.norm, needed="'max' or 'l2'")
 
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
-        """Return packed levels and the size of each bucket, ``[B, ceil(P / bucket)]``."""
+        """Return packed levels, and the scale of each bucket, ``[B, ceil(P / bucket)]``."""
         buckets = self._bucketed(rows)
         size = buckets.abs().amax(dim=2, keepdim=True)
-        if self.norm == "l2":  # of numbers between -1 and 1, so that no square overflows or is lost
+        if self.norm == "l2":  # norm of numbers in [-1, 1], so that no square overflows or underflows
             length = torch.linalg.vector_norm(buckets / size.where(size > 0, 1.0), dim=2, keepdim=True)
             size = (size * length).clamp(max=torch.finfo(rows.dtype).max)
         levels = 2 ** (self.bits - 1) - 1
@@ -64,13 +72,13 @@ class Qsgd(Compression, name="qsgd"):
         return {"level": pack(level.add_(levels), self.bits), "size": size[:, :, 0]}
 
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Return the levels times the size of their bucket."""
+        """Return the levels times the scale of their bucket, ``[B, P]``."""
         levels = 2 ** (self.bits - 1) - 1
         signed = unpack(code["level"], self.bits, num_params).to(dtype).sub_(levels).div_(levels)
         return (self._bucketed(signed) * code["size"].to(dtype)[:, :, None]).flatten(1)[:, :num_params]
 
     def _bucketed(self, rows: torch.Tensor) -> torch.Tensor:
-        """Rows ``[B, P]`` as ``[B, ceil(P / bucket), bucket]``, with zeros behind them."""
+        """Return rows ``[B, P]`` as ``[B, ceil(P / bucket), bucket]``, padded with zeros."""
         padded = torch.nn.functional.pad(rows, (0, -rows.shape[1] % self.bucket))
         return padded.view(len(rows), -1, self.bucket)
 
@@ -78,12 +86,13 @@ class Qsgd(Compression, name="qsgd"):
 def _rounded(values: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     """Round numbers >= 0, ``[B, P]``, up with the probability of their fraction, and down otherwise.
 
-    A fraction is compared with a random number, whose first 16 bits come four at a time. Only where they equal those of the
-    fraction, at 1 of 65,536 numbers, 53 more are drawn, so that small numbers keep their mean: it is exact to 2^-69.
+    A fraction is compared with a random number. A draw gives the first 16 bits of four random numbers. Only if they
+    equal those of the fraction, for 1 of 65,536 numbers, 53 more bits are drawn, so that small numbers keep their mean:
+    it is exact to 2^-69.
     """
-    # Random bits are a function of (key, column), so that a row is rounded alike in any chunk and on any device.
+    # Random bits are a function of (key, column), so that rounding depends neither on the chunk nor on the device.
     down = values.floor()
-    fraction = (values - down).mul_(65536.0)  # exact, as every step but the comparison
+    fraction = (values - down).mul_(65536.0)  # exact, like all steps before the comparison
     bits = fold(keys[:, None], torch.arange(-(-values.shape[1] // 4), device=keys.device))
     first, whole = bits.view(torch.int16)[:, : values.shape[1]].to(values.dtype) + 32768.0, fraction.floor()
     up = first < whole

@@ -1,4 +1,4 @@
-"""Send a random choice of the numbers of a vector (random-k)."""
+"""Compress updates to randomly chosen elements (random-k)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,20 @@ from turnout.pieces.guard.compression import check_share, share_of
 
 @dataclass(frozen=True)
 class RandomK(Compression, name="random_k"):
-    """Send k numbers at random places, which are a function of (seed, version, client), so that the server knows them.
+    """Compress updates to k randomly chosen elements (random-k).
 
-    Without error feedback they are multiplied by P/k, so that the expected vector is the true one.
+    Indices are a function of (seed, version, client), which the server knows, so only values are sent. Without error
+    feedback, values are multiplied by ``P / k``, so that the decoded vector is unbiased.
 
     Args:
-        share: k as a share of P, in (0, 1]; at least one number is sent.
+        error_feedback: Whether clients add what was not sent to their next update; see `Compression`.
+        share: k as a share of the P elements, in (0, 1]. At least one element is sent.
+
+    Raises:
+        ConfigurationError: If `share` is outside (0, 1].
 
     Example:
-        Half of the numbers, twice as large without error feedback:
+        Half of the elements, multiplied by 2 without error feedback:
 
         >>> from turnout.pieces.base.trial import guarded, report
         >>> guarded(RandomK(error_feedback=False, share=0.5), report([[1.0, 2.0, 3.0, 4.0]]))
@@ -45,12 +50,12 @@ class RandomK(Compression, name="random_k"):
         return self._values(rows, self._places(rows.shape[1], keys))
 
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Return the values in their places, and zeros."""
+        """Return the values at their indices, and zeros elsewhere, ``[B, P]``."""
         zeros = code["value"].new_zeros((len(keys), num_params), dtype=dtype)
         return zeros.scatter_(1, self._places(num_params, keys), code["value"].to(dtype))
 
     def sent(self, rows: torch.Tensor, keys: torch.Tensor, memory: State | None) -> tuple[State, torch.Tensor]:
-        """Return the values, and the rows with zeros elsewhere; the places are worked out once for both."""
+        """Return the values, and the rows with zeros elsewhere; indices are computed once for both."""
         columns = self._places(rows.shape[1], keys)
         code = self._values(rows, columns)
         return code, torch.zeros_like(rows).scatter_(1, columns, code["value"])
@@ -60,14 +65,20 @@ class RandomK(Compression, name="random_k"):
         return {"value": value if self.error_feedback else value * (rows.shape[1] / value.shape[1])}
 
     def _places(self, num_params: int, keys: torch.Tensor) -> torch.Tensor:
-        """Where the numbers of each row are, int64 ``[B, k]``, all different."""
+        """Return the indices of the values of each row, int64 ``[B, k]``, all different."""
         return permuted(torch.arange(share_of(self.share, num_params), device=keys.device), keys[:, None], num_params)
 
 
 def permuted(columns: torch.Tensor, keys: torch.Tensor, number: int) -> torch.Tensor:
-    """Return where random permutations of ``0, ..., number - 1``, one for each key, take some places.
+    """Return the values of random permutations of ``0, ..., number - 1``, one for each key, at some positions.
 
-    Each is a Feistel network on numbers of as many bits; a place beyond the last is taken on until it is not.
+    Each permutation is a Feistel network on integers of sufficiently many bits. A value that is too large is permuted
+    again until it is not (cycle walking).
+
+    Args:
+        columns: Positions, int64 ``[k]``.
+        keys: Keys of the permutations, int64 ``[B, 1]``.
+        number: Number of permuted integers.
 
     Example:
         >>> permuted(torch.arange(6), torch.tensor([[1], [2]]), 6).sort(dim=1).values.tolist()
@@ -75,15 +86,14 @@ def permuted(columns: torch.Tensor, keys: torch.Tensor, number: int) -> torch.Te
     """
     if keys.device.type != "cpu":
         return _permuted(columns, keys, number)
-    return torch.from_numpy(
-        _permuted(columns.numpy(), keys.numpy(), number)
-    )  # whose operations cost a third on so few numbers
+    # NumPy takes a third of torch's time for so few numbers.
+    return torch.from_numpy(_permuted(columns.numpy(), keys.numpy(), number))
 
 
 def _permuted(columns: Any, keys: Any, number: int) -> Any:
-    """Return the same of tensors or of arrays."""
+    """Return the values of `permuted`, of tensors or of NumPy arrays."""
     half = max(1, ((number - 1).bit_length() + 1) // 2)
-    rounds = [fold(keys, 0 * keys + i) for i in range(4 if half > 5 else 8)]  # short halves mix less
+    rounds = [fold(keys, 0 * keys + i) for i in range(4 if half > 5 else 8)]  # short halves need more rounds to mix
 
     def once(at: Any, rounds: list[Any]) -> Any:
         for key in rounds:

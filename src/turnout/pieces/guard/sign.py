@@ -1,4 +1,4 @@
-"""Send the signs of a vector, one bit for each number."""
+"""Compress updates to signs, one bit for each element."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from turnout.pieces.guard.compression import pack, unpack
 
 @dataclass(frozen=True)
 class Sign(Compression, name="sign"):
-    """Send signs and the mean absolute value: ``mean |x| sign(x)``, one bit for each number. Zero counts as positive.
+    """Compress updates to signs, scaled by the mean absolute value (EF-SignSGD, Algorithm 1).
+
+    A vector x is sent as ``mean |x| sign(x)``: one bit for each element, and one number, the mean of the absolute
+    values. The sign of zero is positive.
+
+    Args:
+        error_feedback: Whether clients add what was lost to their next update; see `Compression`. Signs are biased, so
+            keep it on.
 
     Example:
         >>> from turnout.pieces.base.trial import guarded, report
@@ -25,10 +32,10 @@ class Sign(Compression, name="sign"):
     """
 
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
-        """Return the packed signs and the size."""
+        """Return the packed signs, and the mean absolute value of each row."""
         return {"sign": pack(rows >= 0, 1), "size": rows.abs().mean(dim=1, keepdim=True)}
 
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Return the size with each sign."""
+        """Return the mean absolute value with each sign, ``[B, P]``."""
         size = code["size"].to(dtype)
         return torch.where(unpack(code["sign"], 1, num_params).bool(), size, -size)

@@ -1,4 +1,4 @@
-"""Send the largest numbers of a vector (top-k)."""
+"""Compress updates to their largest elements (top-k)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,22 @@ _LARGEST = torch.iinfo(torch.int32).max
 
 @dataclass(frozen=True)
 class TopK(Compression, name="top_k"):
-    """Send the k numbers of largest absolute value, with their places: 4 bytes for each place beside the number.
+    """Compress updates to the k elements of largest absolute value (top-k).
+
+    Values are sent with their indices, 4 bytes each.
 
     Args:
-        share: k as a share of P, in (0, 1]; at least one number is sent.
+        error_feedback: Whether clients add what was not sent to their next update; see `Compression`.
+        share: k as a share of the P elements, in (0, 1]. At least one element is sent.
+
+    Raises:
+        ConfigurationError: If `share` is outside (0, 1]; in training, if the model has 2^31 parameters or more, for
+            which indices of 4 bytes are too short.
 
     Example:
         >>> from turnout.pieces.base.trial import guarded, report
         >>> guarded(TopK(share=0.5), report([[4.0, 1.0, -2.0, 3.0]]))
         [[4.0, 0.0, 0.0, 3.0]]
-
-    Raises:
-        ConfigurationError: in training, for a model of 2^31 parameters or more, whose places do not fit.
 
     Reference: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
     """
@@ -39,15 +43,15 @@ class TopK(Compression, name="top_k"):
         check_share(self.share)
 
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
-        """Return places and values, ``[B, k]``."""
+        """Return indices and values, ``[B, k]``."""
         if rows.shape[1] > _LARGEST:
             raise ConfigurationError(
-                f"top_k: places have 4 bytes, and the model {rows.shape[1]:,} parameters: write qsgd"
+                f"top_k: indices of 4 bytes are too short for a model of {rows.shape[1]:,} parameters: write qsgd"
             )
         column = rows.abs().topk(share_of(self.share, rows.shape[1]), dim=1, sorted=False).indices
         return {"place": column.to(torch.int32), "value": rows.gather(1, column)}
 
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Return the values in their places, and zeros."""
+        """Return the values at their indices, and zeros elsewhere, ``[B, P]``."""
         zeros = code["value"].new_zeros((len(code["value"]), num_params), dtype=dtype)
         return zeros.scatter_(1, code["place"].long(), code["value"].to(dtype))

@@ -1,4 +1,4 @@
-"""Cut adapters to a rank of the client's own."""
+"""Truncate adapters to a rank of each client."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ from turnout.population.table import cells, numbers, read_table
 
 @dataclass(frozen=True)
 class TruncatedRank(Guard, name="truncated_rank"):
-    """Train adapters ``W + s B A`` of a smaller rank at some clients: the first columns of B and rows of A.
+    """Truncate low-rank adapters to a smaller rank at some clients, which train only part of the factors.
 
-    Client n receives the first ``ranks[n mod len(ranks)]`` of them. The others are zero, and so are their gradients, so that
-    local steps leave them alone. The server learns the rank, ``report.seen["rank"]``, by which `Flora`, `FlexLora`,
-    `HetLora`, `RaFlora` and `FedexLora` know what a client has sent. Messages are as long as without it.
+    The adapter of a weight W is ``W + s B A``, with a scale s and two thin factors. Client n trains the first
+    ``ranks[n mod len(ranks)]`` columns of B and rows of A. The others are zero at the client, and so are their
+    gradients, so local steps leave them unchanged.
+
+    The server learns the rank as ``report.seen["rank"]``, from which `Flora`, `FlexLora`, `HetLora`, `RaFlora` and
+    `FedexLora` know which part a client has sent. Messages are as long as without this guard.
 
     Args:
-        ranks: one for all clients, one for each, or some that clients have in turns. `ranks_from_table` reads them from a
-            file, as do recipes that are given its path.
+        ranks: Ranks of the clients, >= 1: one for all, one for each, or a sequence that is repeated. `ranks_from_table`
+            reads them from a file, as do recipes that are given its path.
 
     Raises:
-        ConfigurationError: for ranks below 1 or above that of the model, and for a model without adapters.
+        ConfigurationError: If a rank is below 1 or above that of the model, or if the model has no adapters.
 
     Example:
-        Ranks by how many examples clients have:
+        Ranks by the number of examples:
 
         >>> import turnout as to
         >>> data = to.data.digits().split(to.partition.Dirichlet(1.0), num_clients=10)
@@ -61,13 +64,15 @@ class TruncatedRank(Guard, name="truncated_rank"):
             raise ConfigurationError("TruncatedRank needs a model with adapters: write HuggingFace(lora=8)")
         most = min(adapter.rank for adapter in adapters)
         if max(self.ranks) > most:
-            raise ConfigurationError(f"ranks: got {max(self.ranks)}, and the model has adapters of rank {most}")
+            raise ConfigurationError(
+                f"ranks: got {max(self.ranks)}, needed at most {most}, the rank of the model's adapters"
+            )
         ranks = to_device(self.of(memory, clients), task.params.device)
         return replace(task, params=truncated(adapters, task.params.expand(len(clients), -1), ranks))
 
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
         """Return the report with the rank."""
-        if not report.delta.shape[1]:  # of measurements alone
+        if not report.delta.shape[1]:  # a report of measurements alone
             return report
         ranks = to_device(self.of(memory, clients), report.delta.device)
         return replace(report, seen=report.seen | {"rank": ranks})
@@ -83,15 +88,15 @@ def truncated(adapters: tuple[Adapter, ...], rows: torch.Tensor, ranks: torch.Te
 
 
 def ranks_from_table(path: str, column: str = "rank", ranks: Mapping[str, int] | None = None) -> tuple[int, ...]:
-    r"""Read the rank of each client from a table with the columns ``client`` and `column`, clients numbered from 0.
+    r"""Read the rank of each client from a table with the columns ``client`` and `column`; clients are numbered from 0.
 
     Args:
-        path: of a CSV or Parquet file.
-        column: that holds the rank, or the kind of a client's device.
-        ranks: the rank of each kind; None where the column holds ranks.
+        path: Path of a CSV or Parquet file.
+        column: Name of the column with the rank, or with the kind of a client's device.
+        ranks: Rank of each kind; None if the column holds ranks.
 
     Raises:
-        DataError: for a file that cannot be read, clients that are not 0 to N - 1, each once, and a kind without a rank.
+        DataError: If the file cannot be read, if clients are not 0 to N - 1, each once, or if a kind has no rank.
 
     Example:
         >>> import pathlib, tempfile
@@ -117,9 +122,9 @@ def ranks_from_table(path: str, column: str = "rank", ranks: Mapping[str, int] |
 
 
 def of_ranks(ranks: tuple[int, ...] | str | None) -> tuple[TruncatedRank, ...]:
-    """Return the guard for these ranks, or for those of a table with the columns client and rank.
+    """Return the guard for ranks, or for those of a table with the columns ``client`` and ``rank``, in a tuple.
 
-    None has all of them train the model's rank.
+    None returns no guard: all clients train the rank of the model.
     """
     if isinstance(ranks, str):
         ranks = ranks_from_table(ranks)
