@@ -175,7 +175,7 @@ GRADIENTS = r"{} needs .*, and {} asks no client for gradients before the round:
             lambda: compose(Alignment(), DivideBySecondCohort(), DivideByAbsoluteSum()),
             "must end in exactly one normaliser",
         ),
-        (lambda: compose(StartGradient(), Alignment()), "weights of Alignment need a normaliser behind them"),
+        (lambda: compose(StartGradient(), Alignment()), "weights of Alignment need a normaliser after them"),
     ],
 )
 def test_invalid_arguments_raise(make, message):

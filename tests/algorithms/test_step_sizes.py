@@ -87,7 +87,7 @@ def test_smoothness_must_be_positive():
 def test_warning_has_all_numbers():
     with pytest.warns(
         StepSizeWarning,
-        match=r"theorems on fedavg_p say nothing of these step sizes .L = 2.: eta_u .* is 1, .*; eta_v .*; gamma",
+        match=r"theorems on fedavg_p do not cover these step sizes .L = 2.: eta_u .* is 1, .*; eta_v .*; gamma",
     ):
         warn_of_step_sizes(fedavg_p(cohort_size=M), N, T, L)
 

@@ -47,7 +47,7 @@ REPORTS = batches(rounds=5)
 OPTIONS = {"amplified": {"period": 3}}  # less than there are rounds
 REFUSED = {
     "aggregation": {
-        "is what it is by": {
+        "is defined by": {
             *("fedvarp", "mifa", "fedlaavg", "fedstale", "fedawe", "fedasync", "ca2fl", "ace", "aced", "area"),
             *("feddyn", "focus", "fedfa"),
             *LOW_RANK,
@@ -59,10 +59,10 @@ REFUSED = {
         "has another direction than their mean": {"fedexp"},
     },
     "server": {
-        "is what it is by": {
+        "is defined by": {
             *("fedavgm", "fedadam", "fedyogi", "fedadagrad", "fedexp", "fadas", "amplified_scaffold", "diloco"),
         },
-        "has a size of its own": {"fedasync", "fedavg_p", "focus"},
+        "and ignore its step size": {"fedasync", "fedavg_p", "focus"},
         "determines the model after the step": {"area", "fedfa", *LOW_RANK},
     },
     "fedexp": {

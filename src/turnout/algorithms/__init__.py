@@ -1,4 +1,4 @@
-"""Recipes: each fills the slots of an algorithm as a paper has it."""
+"""Recipes: functions that fill the slots of an algorithm as a paper describes it."""
 
 from turnout.algorithms.ace import ace
 from turnout.algorithms.aced import aced

@@ -1,6 +1,6 @@
-"""ACE: a step with every report, along the mean of the last updates of all clients.
+"""ACE: take a step with every report, along the mean of the last updates of all clients.
 
-It is meant for ``Experiment(pace=Buffered(1, starts_with_all=True))``.
+Use it with ``Experiment(pace=Buffered(1, starts_with_all=True))``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,20 @@ from turnout.pieces.weighting import DivideByClients
 @Defaults(pace={"name": "buffered", "buffer_size": 1, "starts_with_all": True})
 @ALGORITHMS.register
 def ace(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
-    """ACE: ``U_b = Delta_b`` for the clients that report, then ``x <- x + server_lr (1/N) sum_n U_n`` (Algorithm 1).
+    """Average the last updates of all clients, with a server step for every report (ACE, Algorithm 1).
 
-    It is MIFA's rule, with a step for every report. The paper's first step waits for all clients, which is what
-    ``starts_with_all`` does; without it U begins at 0. A client sends one stochastic gradient in the paper, which is
-    ``Sgd(steps=1)``: its step size times `server_lr` is the paper's eta.
+    ``U_b = Delta_b`` for each client b that reports, then ``x <- x + server_lr (1/N) sum_n U_n``, where x is the model,
+    U_n the last update of client n, and N the number of clients. It is the rule of `mifa` for asynchronous training:
+    clients have equal influence, however often they report.
+
+    The first step of the paper waits for all clients, as ``Buffered(1, starts_with_all=True)`` does; without it U
+    begins at 0. In the paper a client sends one stochastic gradient, which is ``Sgd(steps=1)``; its step size times
+    `server_lr` is the paper's eta.
+
+    Args:
+        local: Local training; None is `Sgd` with its defaults.
+        server_lr: Step size of the server, > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> ace()

@@ -1,6 +1,6 @@
-"""ACED: ACE over the clients that reported in the last steps.
+"""ACED: take a step with every report, along the mean of the last updates of recently active clients.
 
-It is meant for ``Experiment(pace=Buffered(1, starts_with_all=True))``.
+Use it with ``Experiment(pace=Buffered(1, starts_with_all=True))``.
 """
 
 from __future__ import annotations
@@ -20,12 +20,17 @@ from turnout.pieces.weighting import DivideByClients
 def aced(
     local: Solver | None = None, *, tau: int = 50, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """ACED: ``x <- x + server_lr sum_{n in A} U_n / |A|``, U_n the last update of client n.
+    """Average the last updates of the clients that reported in recent steps, with a server step for every report (ACED).
 
-    A are the clients that reported in the last tau steps.
+    ``x <- x + server_lr sum_{n in A} U_n / |A|``, where x is the model, U_n is the last update of client n, and A is
+    the set of clients that reported in the last tau server steps. Compared with `ace`, it leaves out updates that are
+    too old.
 
     Args:
-        tau: how many server steps the update of a client counts, see `Aced`.
+        local: Local training; None is `Sgd` with its defaults.
+        tau: Number of server steps for which an update is used, >= 0; see `Aced`.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> aced()

@@ -1,4 +1,4 @@
-"""Amplified SCAFFOLD: for clients who come in turns, control variates and long steps of whole periods."""
+"""Amplified SCAFFOLD: control variates and amplified steps over periods, for clients that take part in cycles."""
 
 from __future__ import annotations
 
@@ -13,17 +13,23 @@ from turnout.pieces.weighting import DivideByParticipants
 def amplified_scaffold(
     local: Solver | None = None, *, period: int = 10, gamma: float = 1.5, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """Amplified SCAFFOLD: local steps descend ``g - c_k + c``; c_k, c and long steps of the server are those of periods.
+    """Correct local steps by control variates of periods of rounds, and amplify each period's progress (Amplified SCAFFOLD).
 
-    After P rounds c_k is the mean gradient of client k in them, c the mean of all c_k, and the model goes gamma times as far
-    as these rounds took it. The authors divide the local step size by gamma, so that gamma does not change how far a period
-    goes: for a step size eta write ``Sgd(lr=eta / gamma)``.
+    Local steps descend ``g - c_k + c``, where g is a minibatch gradient, and c_k and c are constant over a period of P
+    rounds. At its end c_k becomes the mean gradient of client k in the period, c the mean of all c_k, and the model
+    moves gamma times as far as in the period. Use it if clients take part in cycles, so that the participants of one
+    round are alike.
 
-    Written after the authors' code. All available clients take part; ``also=(Uniform(S),)`` draws S of them, as they do.
+    The authors divide the local step size by gamma, so that gamma does not change the progress of a period: for a step
+    size eta write ``Sgd(lr=eta / gamma)``. The recipe follows the authors' code. All available clients take part;
+    ``also=(Uniform(S),)`` selects S of them, as the authors do.
 
     Args:
-        period: P, in rounds; the length of the cycle in which clients come, where it is known.
-        gamma: the amplification; 1.5 and 10 rounds are what the authors' synthetic run has.
+        local: Local training; None is `Sgd` with its defaults.
+        period: Length P of a period, in rounds, >= 1; the length of the cycle in which clients take part, if it is
+            known. The default is that of the authors' synthetic experiment.
+        gamma: Amplification, > 0. The default is that of the authors' synthetic experiment.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> amplified_scaffold()

@@ -23,12 +23,18 @@ def apfl(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """APFL (Algorithm 1): federated averaging, beside which everyone trains its part of ``a v_k + (1 - a) w``.
+    """Train a shared model by federated averaging, and mix it with a personal model at each client (APFL, Algorithm 1).
+
+    Client k uses the model ``a v_k + (1 - a) w``, where w is the shared model, v_k its personal one, and a the share of
+    the personal model. It trains v_k within this mixture.
 
     Args:
-        alpha: the share a of a client's own model, see `Mixture`.
-        adaptive: whether a moves by a gradient step, for each client by itself.
-        cohort_size: clients in a round, uniform without replacement.
+        local: Local training; None is `Sgd` with its defaults.
+        alpha: Initial share a of the personal model, in [0, 1]; see `Mixture`.
+        adaptive: Whether each client also trains its share a by gradient steps.
+        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> apfl()

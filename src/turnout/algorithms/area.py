@@ -1,6 +1,6 @@
-"""AREA: the model is the mean of where all clients last arrived.
+"""AREA: the model is the mean of the last local models of all clients.
 
-It is meant for ``Experiment(pace=Buffered(...))``.
+Use it with ``Experiment(pace=Buffered(...))``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,17 @@ from turnout.pieces.weighting import DivideByClients
 @Defaults(pace={"name": "buffered"})
 @ALGORITHMS.register
 def area(local: Solver | None = None, *, also: tuple[Piece, ...] = ()) -> Algorithm:
-    """AREA: ``x <- x + (1/N) sum_b (x_b - y_b)``, then ``y_b = x_b``; x_b the model that b arrived at, y_b the one before.
+    """Average the last local models of all clients, asynchronously (AREA).
 
-    There is no step size of the server: the clients' decides. It may be larger than with FedBuff, since what a step adds is
-    divided by N and not by the size of the buffer.
+    ``x <- x + (1/N) sum_b (x_b - y_b)``, then ``y_b = x_b``, where x is the model, x_b is the local model that client b
+    reports, y_b is the one that it reported before, and N is the number of clients.
+
+    The server has no step size; the clients' step size takes its role. It may be larger than with `fedbuff`, because
+    the sum is divided by N and not by the size of the buffer.
+
+    Args:
+        local: Local training; None is `Sgd` with its defaults.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> area()

@@ -1,4 +1,4 @@
-"""The mean over all clients, in which absent ones count as zero."""
+"""The mean over all clients, in which updates of absent clients are zero."""
 
 from __future__ import annotations
 
@@ -14,10 +14,22 @@ from turnout.pieces.weighting import DivideByClients
 def average_all(
     local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """Average over all clients, absent ones as zero: ``u = (1/N) sum_b Delta_b``. As biased as `average_participating`.
+    """Average the updates over all clients, with zeros for absent clients (FedAU, baseline "average all").
+
+    ``u = (1/N) sum_b Delta_b``, where Delta_b is the update of participant b, N is the number of all clients, and u is
+    the direction of the server's step. Like `average_participating` it is biased towards clients that participate
+    often, and its steps are smaller in rounds with fewer participants.
+
+    Args:
+        local: Local training; None is `Sgd` with its defaults.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> average_all()
         Algorithm('average_all': AllAvailable() -> Sgd() -> DivideByClients() -> WeightedSum() -> ServerSgd())
+
+    Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
+    ICLR 2024.
     """
     return compose(local or Sgd(), DivideByClients(), ServerSgd(server_lr), also=also, name="average_all")

@@ -1,4 +1,4 @@
-"""The mean over the participating clients."""
+"""The mean over the participants of a round."""
 
 from __future__ import annotations
 
@@ -14,12 +14,23 @@ from turnout.pieces.weighting import DivideByParticipants
 def average_participating(
     local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """Return the mean over the participants: ``u = (1/B) sum_b Delta_b``. It is biased to clients that participate often.
+    """Average the updates of the participants with equal weights (FedAU, baseline "average participating").
+
+    ``u = (1/B) sum_b Delta_b``, where Delta_b is the update of participant b, B is the number of participants, and u is
+    the direction of the server's step. It is biased towards clients that participate often.
+
+    Args:
+        local: Local training; None is `Sgd` with its defaults.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> average_participating()
         Algorithm('average_participating': AllAvailable() -> Sgd() -> DivideByParticipants() -> WeightedSum() ->
         ServerSgd())
+
+    Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
+    ICLR 2024.
     """
     return compose(
         local or Sgd(), DivideByParticipants(), ServerSgd(server_lr), also=also, name="average_participating"

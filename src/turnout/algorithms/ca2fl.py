@@ -1,6 +1,6 @@
 """CA2FL: buffered asynchronous training, calibrated by the last update of each client.
 
-It is meant for ``Experiment(pace=Buffered(...))``.
+Use it with ``Experiment(pace=Buffered(...))``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,19 @@ from turnout.pieces.weighting import DivideByParticipants
 @Defaults(pace={"name": "buffered", "waits": "always"})
 @ALGORITHMS.register
 def ca2fl(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
-    """CA2FL: ``v = h + (1/B) sum_b (Delta_b - h_b)``, ``x <- x + server_lr v``, then ``h_b = Delta_b``, h their mean.
+    """Average buffered updates, calibrated by the last update of each client (CA2FL, Algorithm 2).
 
-    (Algorithm 2.) It is FedVARP's rule on the reports of a buffer. The paper's clients are in a buffer once:
-    ``Buffered(waits="always")``. Otherwise each report of a client is calibrated by what was kept before the step.
+    ``v = h + (1/B) sum_b (Delta_b - h_b)``, ``x <- x + server_lr v``, then ``h_b = Delta_b``. Here x is the model,
+    Delta_b is the update of report b, B is the size of the buffer, h_b is the update that the client reported before,
+    and h is the mean of these over all clients.
+
+    It is the rule of `fedvarp` for the reports of a buffer. In the paper a client is in a buffer at most once, as with
+    ``Buffered(waits="always")``. Otherwise each of its reports is calibrated by the update from before the step.
+
+    Args:
+        local: Local training; None is `Sgd` with its defaults.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> ca2fl()

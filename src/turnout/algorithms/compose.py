@@ -1,4 +1,4 @@
-"""Fill the slots of an algorithm with pieces, in any order, with the defaults of federated averaging for the rest."""
+"""Compose an algorithm from pieces in any order, with the defaults of federated averaging for other slots."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Kind = TypeVar("Kind", bound=Piece)
 
 
 def _all(kind: type[Kind], pieces: Sequence[Piece]) -> tuple[Kind, ...]:
-    """Return the pieces of a chain, in order."""
+    """Return the pieces of a kind, in order."""
     return tuple(piece for piece in pieces if isinstance(piece, kind))
 
 
 def _only(kind: type[Kind], pieces: Sequence[Piece]) -> Kind | None:
-    """Return the piece of a slot that holds one, or None."""
+    """Return the piece of a slot that holds one, or None; raise an error if there are several."""
     matches = _all(kind, pieces)
     if len(matches) > 1:
         names = " and ".join(type(piece).__name__ for piece in matches)
@@ -44,7 +44,7 @@ def _only(kind: type[Kind], pieces: Sequence[Piece]) -> Kind | None:
 
 
 def _check_pieces(pieces: Sequence[object]) -> None:
-    """Refuse objects other than pieces."""
+    """Raise an error for objects that are no pieces."""
     for piece in pieces:
         if not isinstance(piece, Piece):
             hint = f"; write {piece.__name__}()" if isinstance(piece, type) else ""
@@ -57,7 +57,7 @@ def _weighting(pieces: Sequence[Piece]) -> tuple[Weighting, ...]:
     if chain and not any(isinstance(piece, Normaliser) for piece in chain):
         written = ", ".join(type(piece).__name__ for piece in chain)
         raise ConfigurationError(
-            f"the weights of {written} need a normaliser behind them: DivideByClients (FedAU), DivideBySum (FedAvg by "
+            f"the weights of {written} need a normaliser after them: DivideByClients (FedAU), DivideBySum (FedAvg by "
             "examples) or DivideByParticipants"
         )
     return chain or (DivideByParticipants(),)
@@ -68,10 +68,10 @@ _HOLD_ONE = (Selection, Normaliser, Aggregation, Server)
 
 
 def _in_place_of(pieces: Sequence[Piece], also: Sequence[Piece], name: str) -> tuple[Piece, ...]:
-    """Put `also` before a recipe's pieces, without those of a slot that holds one and that `also` fills.
+    """Return `also` before the pieces of a recipe, without those in slots of one piece that `also` fills.
 
     Raises:
-        ConfigurationError: where the replaced piece defines the recipe, or an option of it would be ignored.
+        ConfigurationError: If the replaced piece defines the recipe, or if an option of it would be ignored.
     """
     filled = tuple(kind for kind in _HOLD_ONE if _all(kind, also))
     for old in _all(Aggregation, pieces) + _all(Server, pieces):
@@ -83,27 +83,27 @@ def _in_place_of(pieces: Sequence[Piece], also: Sequence[Piece], name: str) -> t
 
 
 def _refuse_loss(old: Piece, new: str, name: str) -> None:
-    """Refuse to replace a piece that defines its recipe."""
+    """Raise an error if the replaced piece `old` defines its recipe, or has a step size that would be ignored."""
     if not isinstance(old, ServerSgd):
         keeps = new == "PrivateSum" and getattr(old, "client_rows", ())
-        why = "; what it keeps of a client goes into every later step, so that the noise of one does not bound it"
+        why = "; what it stores of a client enters every later step, so the noise of a single step does not protect it"
         raise ConfigurationError(
-            f"{name} is what it is by {type(old).__name__}, and {new} would go in its place: leave one out, or use "
-            f"{new} with another algorithm{why if keeps else ''}"
+            f"{name} is defined by {type(old).__name__}, which {new} would replace: leave one out, or use {new} with "
+            f"another algorithm{why if keeps else ''}"
         )
     if old.lr != 1.0:
         raise ConfigurationError(
-            f"the server's step of {name} has a size of its own, {old.lr}, which {new} would not know of: leave it at "
-            f"1.0 and give {new} its lr"
+            f"{new} would replace the server's step of {name} and ignore its step size {old.lr}: leave this at 1.0 and "
+            f"write lr=... in {new}"
         )
 
 
 def compose(*pieces: Piece, also: Sequence[Piece] = (), name: str = "custom") -> Algorithm:
-    """Make an algorithm of pieces.
+    """Compose an algorithm from pieces.
 
-    A piece knows its slot; pieces of a chain (corrections of the local rule, guards, weightings) act in the order given. The
-    defaults are those of federated averaging over the participants: all available clients take part, local SGD, the plain
-    mean, a server step of 1.
+    Each piece has a slot. Pieces of a chain (corrections of local training, guards, weightings) act in the given order.
+    The defaults are those of federated averaging over the participants: all available clients take part, local training
+    is SGD, updates are averaged with equal weights, and the server's step size is 1.
 
     Example:
         FedAU's weights with cohorts of at most 10 clients:
@@ -115,13 +115,13 @@ def compose(*pieces: Piece, also: Sequence[Piece] = (), name: str = "custom") ->
         WeightedSum()
 
     Args:
-        pieces: what fills the slots.
-        also: further pieces, which a recipe was given. In a chain they act first; a selection, an aggregation or a server
-            optimiser among them goes in the place of the recipe's.
-        name: what reports call it.
+        pieces: Pieces that fill the slots.
+        also: Further pieces, as passed to a recipe. In a chain they act first. A selection, a normaliser, an
+            aggregation or a server optimizer among them replaces that of the recipe.
+        name: Name of the algorithm in reports.
 
     Raises:
-        ConfigurationError: for two pieces where one belongs, something that is no piece, or pieces that do not fit.
+        ConfigurationError: If a slot of one piece gets two, if an object is no piece, or if pieces do not fit together.
     """
     _check_pieces((*pieces, *also))
     pieces = _in_place_of(pieces, also, name)

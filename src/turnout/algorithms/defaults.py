@@ -1,4 +1,4 @@
-"""Declare the settings that suit a recipe: the defaults of the command line."""
+"""Declare settings that suit a recipe: the defaults of the command line."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Recipe = TypeVar("Recipe", bound=Callable[..., Algorithm])
 
 @dataclass(frozen=True)
 class Defaults:
-    """Declare the settings that suit a recipe: a decorator, above the one that registers it.
+    """Declare settings that suit a recipe, as a decorator above the one that registers it.
 
     Args:
-        pace: name and options of the pace; empty for synchronous rounds.
-        local: options of the local solver, in place of those that suit the data.
-        lr: local step sizes by data set, where reports come late.
-        model: options by the model's name, which the recipe needs of it.
+        pace: Name and options of the pace; empty for synchronous rounds.
+        local: Options of local training, instead of those that suit the data.
+        lr: Local step size for each data set, for asynchronous training.
+        model: Options that the recipe needs of a model, by the model's name.
 
     Example:
         >>> from turnout.algorithms import fedavg
@@ -46,5 +46,5 @@ class Defaults:
 
     @classmethod
     def of(cls, recipe: Callable[..., Any] | None) -> Defaults:
-        """Return what was declared for a recipe; no settings for any other."""
+        """Return the settings that were declared for a recipe, or empty settings."""
         return cls._declared.get(recipe, cls())

@@ -22,19 +22,22 @@ def diloco(
     data_weighted: bool = False,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """DiLoCo: AdamW at the workers, which keep its state, and Nesterov's momentum at the server.
+    """Train with AdamW at workers and Nesterov momentum at the server, with rare communication (DiLoCo).
 
-    The paper's inner steps are ``AdamW(lr=ByStep(LinearWarmup(Cosine(4e-4, rounds), 2)), steps=500, weight_decay=0.1,
-    keep_state=True)``, with 1,000 steps of warm-up and 512 texts in a minibatch. One worker with ``server_lr=1, beta=0`` is
-    AdamW.
+    Workers keep the state of AdamW between rounds. The local steps of the paper are
+    ``AdamW(lr=ByStep(LinearWarmup(Cosine(4e-4, rounds), 2)), steps=500, weight_decay=0.1, keep_state=True)``, with
+    1,000 steps of warm-up and 512 texts in a minibatch. One worker with ``server_lr=1, beta=0`` is plain AdamW.
 
-    In asynchronous training (`pace=Buffered(1)`), ``every`` is the number of workers, and ``steps=TimeBudget(seconds)`` gives
-    each worker as many steps as its speed allows (dynamic local updates).
+    In asynchronous training (``pace=Buffered(1)``), set `every` to the number of workers. ``steps=TimeBudget(seconds)``
+    gives each worker as many steps as its speed allows (dynamic local updates).
 
     Args:
-        local: inner steps; None is 5 steps of AdamW with the paper's decay.
-        server_lr, beta, every: of the server's step, see `ServerNesterov`.
-        data_weighted: weigh workers by their examples, as the paper does where their data differ.
+        local: Local training; None is 5 steps of AdamW with the paper's weight decay.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round; see `ServerNesterov`.
+        beta: Decay of the server's momentum, in [0, 1).
+        every: Number of server steps for one update of the momentum, >= 1; see `ServerNesterov`.
+        data_weighted: Whether to weight workers by their number of examples, as the paper does for heterogeneous data.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> diloco()

@@ -21,10 +21,18 @@ def ditto(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """Ditto: federated averaging with the plain mean, beside which everyone has a whole model, held near the shared one.
+    """Train a shared model by federated averaging, and a personal model near it at each client (Ditto).
+
+    Client k minimises ``F_k(v_k) + lambda/2 ||v_k - w||^2`` over its personal model v_k, where F_k is its loss and w is
+    the shared model. The shared model is the plain mean of the participants' models.
 
     Args:
-        proximal: lambda, how near, see `Ditto`.
+        local: Local training; None is `Sgd` with its defaults.
+        proximal: Strength lambda of the proximal term, >= 0. Larger values keep personal models closer to the shared
+            one; see `Ditto`.
+        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> ditto()

@@ -1,4 +1,4 @@
-"""F3AST: cohorts and weights by the recent participation of each client."""
+"""F3AST: select and weight clients by their recent participation rate."""
 
 from __future__ import annotations
 
@@ -21,17 +21,23 @@ def f3ast(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """F3AST: ``u = (1/B) sum_b (p_b / r_b) Delta_b`` over the available clients with the largest ``p_b / r_b``.
+    """Select and weight clients by their share of the objective relative to their participation rate (F3AST).
 
-    r is a client's smoothed rate of participation, and begins at 1/N. Written after the authors' code, including its division
-    by the size of the cohort: when r has settled, u is 1/B times as long as the mean of updates, for which ``server_lr``
-    compensates. Their r may also begin at p, and their rounds with fewer than K available clients include absent ones; here
-    cohorts are smaller then.
+    ``u = (1/B) sum_b (p_b / r_b) Delta_b`` over the B available clients with the largest ``p_b / r_b``. Here u is the
+    direction of the server's step, Delta_b is the update of client b, p_b is its share of the objective, and r_b is an
+    exponential average of its participation, which begins at 1/N.
+
+    The recipe follows the authors' code, including its division by the size of the cohort. When r has settled, u is 1/B
+    times as long as the mean update; `server_lr` can compensate for it. In their code r may also begin at p, and rounds
+    with fewer than K available clients include absent ones; here such cohorts are smaller.
 
     Args:
-        cohort_size: clients in a round (K), by `LeastServed`.
-        beta: weight of the present round in r, in (0, 1].
-        shares: p, the clients' shares of the objective; None is 1/N each.
+        local: Local training; None is `Sgd` with its defaults.
+        cohort_size: Number of clients in a round (K), selected by `LeastServed`.
+        beta: Smoothing factor of r, in (0, 1]. Larger values follow recent rounds more closely.
+        shares: Share p of each of the N clients in the objective, positive numbers that sum to 1. None means 1/N each.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> f3ast()

@@ -1,6 +1,6 @@
-"""FADAS: buffered asynchronous training whose server steps as AMSGrad does.
+"""FADAS: buffered asynchronous training with AMSGrad at the server.
 
-It is meant for ``Experiment(pace=Buffered(...))``.
+Use it with ``Experiment(pace=Buffered(...))``.
 """
 
 from __future__ import annotations
@@ -28,12 +28,22 @@ def fadas(
     bias_correction: bool = False,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FADAS: ``u = (1/B) sum_b Delta_b``, and the server steps along it as AMSGrad does.
+    """Average buffered updates, and take steps of AMSGrad at the server (FADAS).
 
-    ``delays="paper"`` is the delay-adaptive variant.
+    The direction is ``u = (1/B) sum_b Delta_b``, where Delta_b is the update of report b, and B is the size of the
+    buffer. ``delays="paper"`` is the delay-adaptive variant, which takes smaller steps for stale reports.
 
     Args:
-        server_lr, beta1, beta2, epsilon, delays, threshold, bias_correction: of the server's step, see `ServerAmsgrad`.
+        local: Local training; None is `Sgd` with its defaults.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: Decay of the first moment, in [0, 1).
+        beta2: Decay of the second moment, in [0, 1).
+        epsilon: Constant added to the root of the second moment, > 0.
+        delays: Rule by which staleness reduces the step size: ``"ignored"``, ``"paper"`` or ``"authors_code"``; see
+            `ServerAmsgrad`.
+        threshold: Largest staleness that does not reduce the step size, in server steps, >= 0.
+        bias_correction: Whether to correct the bias of the moments, as the authors' code does.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fadas()

@@ -1,4 +1,4 @@
-"""Federated averaging whose server steps as Adagrad does."""
+"""Federated averaging with Adagrad at the server."""
 
 from __future__ import annotations
 
@@ -19,10 +19,14 @@ def fedadagrad(
     tau: float = 1e-3,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedAdagrad: federated averaging whose server steps as Adagrad does.
+    """Average updates weighted by the number of examples, and take steps of Adagrad at the server (FedAdagrad).
 
     Args:
-        server_lr, beta1, tau: of the server's step, see `ServerAdagrad`.
+        local: Local training; None is `Sgd` with its defaults.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: Decay of the first moment, in [0, 1). The default 0, no momentum, is that of the paper's experiments.
+        tau: Degree of adaptivity, > 0; see `ServerAdagrad`.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedadagrad()

@@ -1,4 +1,4 @@
-"""Federated averaging whose server steps as Adam does."""
+"""Federated averaging with Adam at the server."""
 
 from __future__ import annotations
 
@@ -20,10 +20,15 @@ def fedadam(
     beta2: float = 0.99,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedAdam: federated averaging whose server steps as Adam does.
+    """Average updates weighted by the number of examples, and take steps of Adam at the server (FedAdam).
 
     Args:
-        server_lr, beta1, tau, beta2: of the server's step, see `ServerAdam`.
+        local: Local training; None is `Sgd` with its defaults.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: Decay of the first moment, in [0, 1).
+        tau: Degree of adaptivity, > 0; see `ServerAdam`.
+        beta2: Decay of the second moment, in [0, 1).
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedadam()

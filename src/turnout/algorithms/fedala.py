@@ -1,4 +1,4 @@
-"""FedALA: clients that learn how much of the received model to take, number by number.
+"""FedALA: each client learns how to mix the received model with its last local one, element by element.
 
 Reference: Zhang et al., "FedALA: adaptive local aggregation for personalized federated learning", AAAI 2023 (arXiv
 2212.01197).
@@ -27,17 +27,28 @@ def fedala(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedALA: the mean by examples of models that begin as a mixture of the received one and the client's last one.
+    """Start local training from a learned mixture of the received and the last local model of each client (FedALA).
+
+    The server averages the trained models, weighted by the number of examples.
 
     Args:
-        parameters, share, weight_lr: of the mixture's weights, see `AggregationSteps`; with ``"none"`` it is federated
-            averaging.
-        cohort_size: clients in a round, uniform without replacement.
+        local: Local training; None is `Sgd` with its defaults.
+        parameters: Parameters of the higher layers, whose mixing weights are learned: ``"head"`` (the last layer),
+            ``"all"``, ``"none"``, a pattern of names, or several. ``"none"`` is federated averaging. See
+            `AggregationSteps`.
+        share: Share of a client's examples on which mixing weights are learned, in (0, 1].
+        weight_lr: Step size of the mixing weights, > 0.
+        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedala()
         Algorithm('fedala': Uniform() -> AggregationSteps() -> ByExamples() -> DivideBySum() -> WeightedSum() ->
         ServerSgd() -> AggregatedModel())
+
+    Reference: Zhang et al., "FedALA: adaptive local aggregation for personalized federated learning", AAAI 2023 (arXiv
+    2212.01197).
     """
     steps = AggregationSteps.of(local or Sgd(), parameters=parameters, share=share, weight_lr=weight_lr)
     pieces = (steps, AggregatedModel(), Uniform(cohort_size), ByExamples(), DivideBySum(), ServerSgd(server_lr))

@@ -1,4 +1,4 @@
-"""FedAlt: a shared and a personal part that move in turn."""
+"""FedAlt: train a shared and a personal part of the model in alternation."""
 
 from __future__ import annotations
 
@@ -22,12 +22,19 @@ def fedalt(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedAlt: the first local steps go to v_i with u frozen, the others to u with the new v_i frozen.
+    """Train the personal part of the model first, and then the shared part, in each round (FedAlt).
 
-    Steps are counted together, so that it does as much work as `fedsim`: ``Sgd(steps=10)`` are 5 and 5.
+    The first local steps of client i update its personal part v_i with the shared part u frozen. The others update u
+    with the new v_i frozen. Both are counted in the steps of `local`, so a round has as much work as with `fedsim`:
+    ``Sgd(steps=10)`` is 5 and 5 steps.
 
     Args:
-        share: of a client's local steps, how many go to v_i, rounded down.
+        local: Local training; None is `Sgd` with its defaults.
+        personal: Personal parameters: ``"head"`` (the last layer), a pattern of names, or several; see `Personal`.
+        share: Share of the local steps that update v_i, in [0, 1]; their number is rounded down.
+        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedalt()

@@ -1,6 +1,6 @@
-"""FedAsync: a server step with every report, smaller the staler the report is.
+"""FedAsync: take a server step with every report, the smaller the staler the report.
 
-It is meant for ``Experiment(pace=Buffered(buffer_size=1))``.
+Use it with ``Experiment(pace=Buffered(buffer_size=1))``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from turnout.pieces.weighting.discount import Rule as Discount
 
 @Defaults(
     pace={"name": "buffered"}, lr={"digits": 0.4}
-)  # of the best test accuracy after 600 steps over two seeds, in reproductions/fedstaleweight
+)  # step size of the best test accuracy after 600 steps over two seeds, in reproductions/fedstaleweight
 @ALGORITHMS.register
 def fedasync(
     local: Solver | None = None,
@@ -31,14 +31,26 @@ def fedasync(
     grace: int = 4,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedAsync: ``x <- (1 - alpha_t) x + alpha_t x_b`` with ``alpha_t = alpha s(tau_b)``, x_b the client's model.
+    """Mix each reported model into the global one, with a weight that decreases with staleness (FedAsync).
 
-    In the paper every report is a step (``Buffered(buffer_size=1)``); several reports are averaged. The paper's clients also
-    have a proximal term: ``also=(Prox(mu),)``.
+    ``x <- (1 - alpha_t) x + alpha_t x_b`` with ``alpha_t = alpha s(tau_b)``. Here x is the global model, x_b is the
+    model of client b, tau_b is the staleness of its report in server steps, and s is the discount (see `ByStaleness`).
+
+    In the paper every report is a step (``Buffered(buffer_size=1)``); with a larger buffer, its reports are averaged.
+    The paper's clients also have a proximal term: ``also=(Prox(mu),)``.
 
     Args:
-        alpha: the mixing weight, in (0, 1].
-        discount, exponent, base, slope, grace: of the weights, see `ByStaleness`.
+        local: Local training; None is `Sgd` with its defaults.
+        alpha: Mixing weight of a fresh report, in (0, 1].
+        discount: Rule of s: ``"constant"``, ``"polynomial"``, ``"exponential"`` or ``"hinge"``.
+        exponent: Exponent of the polynomial rule, >= 0.
+        base: Base of the exponential rule, > 0.
+        slope: Slope of the hinge rule, > 0.
+        grace: Largest staleness that the hinge rule does not discount, in server steps, >= 0.
+        also: Further pieces, such as a guard or another selection; see `compose`.
+
+    Raises:
+        ConfigurationError: If `alpha` is outside (0, 1], or for the reasons that `ByStaleness` names.
 
     Example:
         >>> fedasync()

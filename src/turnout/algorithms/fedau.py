@@ -1,8 +1,8 @@
-"""FedAU: weights learnt from participation intervals.
+"""FedAU: estimate aggregation weights from participation intervals.
 
-It minimises ``f(x) = (1/N) sum_n F_n(x)``, in which all clients have equal weights, from the updates of those that take
-part. So do the algorithms that its paper compares it with: `average_participating`, `average_all`, `known_statistics`,
-`fedvarp` and `mifa`. They share the local rule and the step ``x <- x + eta u``, and differ in u alone.
+It minimises ``f(x) = (1/N) sum_n F_n(x)``, in which all N clients have equal weights, from the updates of participants.
+So do the algorithms with which its paper compares it: `average_participating`, `average_all`, `known_statistics`,
+`fedvarp` and `mifa`. They share local training and the step ``x <- x + eta u``, and differ in the direction u alone.
 """
 
 from __future__ import annotations
@@ -26,10 +26,23 @@ def fedau(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedAU (Algorithms 1 and 2): ``u = (1/N) sum_b omega_b Delta_b``, omega learnt from participation intervals.
+    """Weight updates by estimates of the inverse participation rates, learned from participation intervals (FedAU).
+
+    ``u = (1/N) sum_b omega_b Delta_b`` (Algorithms 1 and 2). Here u is the direction of the server's step, N is the
+    number of clients, Delta_b is the update of participant b, and omega_b is the mean of its participation intervals
+    (see `Participation`). Use it if participation rates are unknown and differ among clients. All clients then have
+    nearly equal influence.
 
     Args:
-        cutoff, average, rate, groups: of the weights, see `Participation`.
+        local: Local training; None is `Sgd` with its defaults.
+        cutoff: Largest length K of an interval, in rounds, >= 1; None sets no cutoff.
+        average: ``"mean"`` of all intervals, or ``"exponential"`` average, which forgets old ones.
+        rate: Smoothing factor of the exponential average, in (0, 1]. Larger values follow recent intervals more
+            closely.
+        groups: Group number (0, 1, ...) of each client whose members share their statistics; None makes each client its
+            own group.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedau()

@@ -14,12 +14,21 @@ from turnout.pieces.weighting import ByExamples, DivideBySum
 def fedavg(
     local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """FedAvg: the mean of the participants' updates, weighted by their examples.
+    """Average the updates of the participants, weighted by their number of examples (FedAvg).
+
+    ``u = sum_b n_b Delta_b / sum_b n_b``, where u is the direction of the server's step, Delta_b is the update of
+    participant b, and n_b is its number of training examples.
+
+    Args:
+        local: Local training; None is `Sgd` with its defaults.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedavg()
         Algorithm('fedavg': AllAvailable() -> Sgd() -> ByExamples() -> DivideBySum() -> WeightedSum() -> ServerSgd())
 
-    Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017.
+    Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS
+    2017.
     """
     return compose(local or Sgd(), ByExamples(), DivideBySum(), ServerSgd(server_lr), also=also, name="fedavg")

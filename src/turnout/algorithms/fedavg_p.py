@@ -1,6 +1,7 @@
 """FedAvg-P: federated averaging of a shared part, beside a personal part.
 
-It minimises ``f(u, v) = (1/n) sum_i f_i(u, v_i)``: u is shared, and each client has a v_i of its own.
+It minimises ``f(u, v) = (1/n) sum_i f_i(u, v_i)``, where u is the shared part, and v_i is the personal part of client
+i.
 """
 
 from __future__ import annotations
@@ -26,17 +27,21 @@ def fedavg_p(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedAvg-P (Algorithm 1): K steps on both parts at once, then ``u <- u + eta_u mean(Delta u)`` and outer steps on v_i.
+    """Average the shared part of the model, and keep a personal part at each client (FedAvg-P, Algorithm 1).
 
-    With no personal parameters it is federated averaging with the plain mean; with all of them, local SGD.
+    Clients take K local steps on the shared part u and their personal part v_i at once. Then
+    ``u <- u + eta_u mean(Delta u)``, and ``v_i <- v_i + eta_v Delta v_i`` at each participant, where ``Delta`` is the
+    change by local steps. Without personal parameters it is federated averaging with the plain mean; if all are
+    personal, it is local SGD.
 
     Args:
-        local: the local steps; its step size is gamma_u.
-        personal: which parameters are personal, see `Personal`.
-        lr_factor: ``gamma_v / gamma_u``.
-        outer_lr: eta_v.
-        cohort_size: clients in a round (m), uniform without replacement.
-        server_lr: eta_u.
+        local: Local training, with the step size gamma_u; None is `Sgd` with its defaults.
+        personal: Personal parameters: ``"head"`` (the last layer), a pattern of names, or several; see `Personal`.
+        lr_factor: Step size of the personal part relative to that of the shared part, ``gamma_v / gamma_u``, > 0.
+        outer_lr: Outer step size eta_v of the personal part, > 0; 1 keeps the result of local steps.
+        cohort_size: Number of clients in a round (m), drawn uniformly without replacement.
+        server_lr: Outer step size eta_u of the shared part, > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedavg_p()

@@ -14,10 +14,16 @@ from turnout.pieces.weighting import ByExamples, DivideBySum
 def fedavgm(
     local: Solver | None = None, *, server_lr: float | Schedule = 0.3, beta: float = 0.9, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """FedAvgM: federated averaging whose server steps with momentum, ``v <- beta v + u``, ``x <- x + eta v``.
+    """Average updates weighted by the number of examples, and take steps with momentum at the server (FedAvgM).
+
+    ``v <- beta v + u``, then ``x <- x + eta v``, where u is the average, v is the momentum and x is the model.
 
     Args:
-        server_lr, beta: of the server's step, see `ServerMomentum`.
+        local: Local training; None is `Sgd` with its defaults.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round. An update moves the model by
+            ``eta / (1 - beta)`` times its length in total.
+        beta: Decay of the momentum, in [0, 1).
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedavgm()

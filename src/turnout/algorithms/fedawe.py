@@ -1,4 +1,4 @@
-"""FedAWE: absent clients keep their model, and their next update counts once for every round missed."""
+"""FedAWE: absent clients keep their model, and their next update is multiplied by the number of rounds since."""
 
 from __future__ import annotations
 
@@ -14,20 +14,27 @@ from turnout.pieces.weighting import DivideByParticipants, Echo
 def fedawe(
     local: Solver | None = None, *, global_lr: float = 1.0, max_norm: float | None = None, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """FedAWE: ``x <- (1/B) sum_b (x_b + global_lr (t - tau_b) Delta_b)``, tau_b the round in which b last took part.
+    """Average local models, with updates multiplied by the rounds since their client's last participation (FedAWE).
 
-    Every client b keeps the model x_b of the last step that it took part in and trains from it. The server needs neither
-    memory for each client nor participation rates.
+    ``x <- (1/B) sum_b (x_b + global_lr (t - tau_b) Delta_b)``. Here x is the model, B is the number of participants,
+    Delta_b is the update of client b, t is the present round, and tau_b is the round of its last participation. x_b is
+    the model of the step after that, which client b keeps and from which it trains. Use it for clients with unknown and
+    changing availability: the server needs neither memory for each client nor participation rates.
 
-    The authors' code does two things that the paper does not have: it clips the mean innovation, ``(1/B) sum_b (t - tau_b)
-    Delta_b``, to a norm of 0.5, and its local step size is ``lr / sqrt(1 + t / 10)`` in round t. ``fedawe(Sgd(lr=
-    InverseRoot(0.05, every=10)), max_norm=0.5)`` is the same. Where a step size changes by round, all clients of a round take
-    that of the present round, whichever model they continue from.
+    Differences between the authors' code and the paper: the code clips the mean innovation,
+    ``(1/B) sum_b (t - tau_b) Delta_b``, to a norm of 0.5, and its local step size is ``lr / sqrt(1 + t / 10)`` in round
+    t. ``fedawe(Sgd(lr=InverseRoot(0.05, every=10)), max_norm=0.5)`` does the same. If the local step size changes by
+    round, all participants use that of the present round, whichever model they continue from.
 
     Args:
-        global_lr: eta_g, the step size of updates.
-        max_norm: the largest norm of the mean innovation, before `global_lr` multiplies it; None is no limit, as in the
+        local: Local training; None is `Sgd` with its defaults.
+        global_lr: Step size eta_g of updates, > 0.
+        max_norm: Largest norm of the mean innovation, before the factor `global_lr`, > 0; None is no limit, as in the
             paper.
+        also: Further pieces, such as a guard or another selection; see `compose`.
+
+    Raises:
+        ConfigurationError: If `global_lr` or `max_norm` is not positive.
 
     Example:
         >>> fedawe()

@@ -1,4 +1,4 @@
-"""FedBABU: the body of the model is trained around a head that stays as it was drawn."""
+"""FedBABU: train the body of the model around a head that keeps its initial values."""
 
 from __future__ import annotations
 
@@ -22,12 +22,18 @@ def fedbabu(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedBABU: bodies are averaged by examples, and nobody trains or sends the head.
+    """Average the bodies of the clients' models, around a head that keeps its initial values (FedBABU).
+
+    Bodies are averaged with weights proportional to the number of examples. The head is neither trained nor sent;
+    clients fine-tune it after training.
 
     Args:
-        personal: the head, see `Frozen`.
-        tunes: what clients fine-tune afterwards, see `Frozen`.
-        cohort_size: clients in a round, uniform without replacement.
+        local: Local training; None is `Sgd` with its defaults.
+        personal: Parameters of the head: ``"head"`` (the last layer), a pattern of names, or several; see `Frozen`.
+        tunes: Parameters that clients fine-tune after training, ``"all"`` or ``"head"``; see `Frozen`.
+        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedbabu()

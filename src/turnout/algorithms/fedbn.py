@@ -1,4 +1,4 @@
-"""FedBN: everything is shared but the layers of batch normalisation."""
+"""FedBN: share all parameters but those of normalisation layers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,18 @@ def fedbn(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedBN: weights, biases and running statistics of normalisations stay with their client, the rest is averaged.
+    """Average all parameters but those of normalisation layers, which stay with their client (FedBN, Algorithm 1).
 
-    The paper's Algorithm 1: all clients take part, and count alike. It needs a model with layers of normalisation, such as
-    ``models.Mlp(batch_norm=True)`` or a module of one's own with `nn.BatchNorm2d`. Statistics stay with clients whatever is
-    `personal`: ``"head"`` averages the normalisations' weights and biases.
+    Weights, biases and running statistics of normalisation layers are personal. As in the paper, all clients take part
+    with equal weights. The model needs normalisation layers, such as ``models.Mlp(batch_norm=True)`` or a module with
+    `nn.BatchNorm2d`.
+
+    Args:
+        local: Local training; None is `Sgd` with its defaults.
+        personal: Personal parameters; see `Personal`. ``"norms"`` are those of normalisation layers. With ``"head"``,
+            their weights and biases are averaged, too. Running statistics always stay with clients.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedbn()

@@ -1,6 +1,6 @@
 """FedBuff: buffered asynchronous training.
 
-It is meant for ``Experiment(pace=Buffered(...))``; in synchronous rounds nothing is stale, and it is the plain mean.
+Use it with ``Experiment(pace=Buffered(...))``. In synchronous rounds no report is stale, and it is the plain mean.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from turnout.pieces.weighting.discount import Rule as Discount
 
 @Defaults(
     pace={"name": "buffered"}, lr={"digits": 0.2}
-)  # of the best test accuracy after 600 steps over two seeds, in reproductions/fedstaleweight
+)  # step size of the best test accuracy after 600 steps over two seeds, in reproductions/fedstaleweight
 @ALGORITHMS.register
 def fedbuff(
     local: Solver | None = None,
@@ -30,13 +30,24 @@ def fedbuff(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedBuff: ``u = (1/B) sum_b s(tau_b) Delta_b``; s is 1 by default.
+    """Average the updates of a buffer of reports, discounted by their staleness (FedBuff).
 
-    The paper's own discount is ``"polynomial"``, 1 / sqrt(1 + tau). With ``"exponential"`` weights are divided by their sum,
-    as FedStaleWeight's authors have it: a base of 0.5 favours fresh reports, and 2 is their reverse exponential.
+    ``u = (1/B) sum_b s(tau_b) Delta_b``. Here u is the direction of the server's step, B is the size of the buffer,
+    Delta_b is the update of report b, tau_b is its staleness in server steps, and s is the discount, 1 by default.
+
+    The discount of the paper is ``"polynomial"``, ``s = 1 / sqrt(1 + tau)``. With ``"exponential"``, weights are
+    divided by their sum, as in the code of FedStaleWeight's authors: a base of 0.5 favours fresh reports, and a base of
+    2 is their reverse exponential.
 
     Args:
-        discount, exponent, base, slope, grace: of the weights, see `ByStaleness`.
+        local: Local training; None is `Sgd` with its defaults.
+        discount: Rule of s: ``"constant"``, ``"polynomial"``, ``"exponential"`` or ``"hinge"``; see `ByStaleness`.
+        exponent: Exponent of the polynomial rule, >= 0.
+        base: Base of the exponential rule, > 0.
+        slope: Slope of the hinge rule, > 0.
+        grace: Largest staleness that the hinge rule does not discount, in server steps, >= 0.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedbuff()

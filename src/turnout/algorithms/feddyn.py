@@ -1,4 +1,4 @@
-"""FedDyn: local objectives that are regularised so that their optima agree."""
+"""FedDyn: regularise local objectives dynamically, so that their optima agree."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from turnout.pieces.weighting import DivideByParticipants
 def feddyn(
     local: Solver | None = None, *, alpha: float = 0.1, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """FedDyn: local steps descend ``g - lambda_k + alpha (y - w)``, and the mean of models is shifted.
+    """Regularise local objectives dynamically, so that their optima agree with the global one (FedDyn).
 
-    Every message is as large as FedAvg's; a client keeps a vector of its own, and the server one.
+    Local steps of client k descend ``g - lambda_k + alpha (y - w)``. Here y is the local model, g its minibatch
+    gradient, w the received model, and lambda_k a dual vector of the client. The server shifts the mean of the models
+    by a vector of its own. Messages are as large as those of FedAvg.
 
     Args:
-        alpha: of the regulariser, see `DynamicRegularizer`.
-        server_lr: 1 in the paper.
+        local: Local training; None is `Sgd` with its defaults.
+        alpha: Strength of the regulariser, > 0; see `DynamicRegularizer`.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round; 1 in the paper.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> feddyn()

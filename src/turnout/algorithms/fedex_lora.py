@@ -1,4 +1,4 @@
-"""FedEx-LoRA: adapters whose average is exact, by a residual in the frozen weights."""
+"""FedEx-LoRA: average low-rank adapters exactly, by a residual in the frozen weights."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from turnout.pieces.weighting import ByExamples, DivideBySum
 
 @ALGORITHMS.register
 def fedex_lora(local: Solver | None = None, *, also: tuple[Piece, ...] = ()) -> Algorithm:
-    """FedEx-LoRA: averaged factors, and a residual in the frozen weights by which the average of the updates is exact.
+    """Average the factors of low-rank adapters, and add what their product misses to the frozen weights (FedEx-LoRA).
+
+    With this residual, the average of the adapters' products is exact. Weights are proportional to the number of
+    examples; see `FedexLora`.
+
+    Args:
+        local: Local training; None is `Sgd` with its defaults.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedex_lora()
         Algorithm('fedex_lora': AllAvailable() -> Sgd() -> ByExamples() -> DivideBySum() -> FedexLora() -> ServerSgd())
 
-    Reference: Singhal, Ponkshe and Vepakomma, "FedEx-LoRA: exact aggregation for federated and efficient fine-tuning of large
-    language models", ACL 2025.
+    Reference: Singhal, Ponkshe and Vepakomma, "FedEx-LoRA: exact aggregation for federated and efficient fine-tuning of
+    large language models", ACL 2025.
     """
     return compose(local or Sgd(), ByExamples(), DivideBySum(), FedexLora(), also=also, name="fedex_lora")

@@ -1,4 +1,4 @@
-"""Federated averaging with a server step as long as the updates' disagreement allows."""
+"""Federated averaging with a server step whose size grows with the disagreement of updates."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from turnout.pieces.weighting import ByExamples, DivideBySum
 
 @ALGORITHMS.register
 def fedexp(local: Solver | None = None, *, epsilon: float = 1e-3, also: tuple[Piece, ...] = ()) -> Algorithm:
-    """FedExP: federated averaging whose server step is extrapolated, the further the more updates disagree.
+    """Average updates weighted by the number of examples, and extrapolate the more they disagree (FedExP).
 
     Args:
-        epsilon: of the server's step, see `FedExP`.
+        local: Local training; None is `Sgd` with its defaults.
+        epsilon: Constant that bounds the server's step size, > 0; see `FedExP`.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedexp()

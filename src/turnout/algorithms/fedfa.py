@@ -1,6 +1,7 @@
 """FedFa: fully asynchronous training by a sliding window of client models.
 
-Reference: Xu et al., "FedFa: a fully asynchronous training paradigm for federated learning", IJCAI 2024 (arXiv 2404.11015).
+Reference: Xu et al., "FedFa: a fully asynchronous training paradigm for federated learning", IJCAI 2024 (arXiv
+2404.11015).
 """
 
 from __future__ import annotations
@@ -16,15 +17,20 @@ from turnout.pieces.weighting import DivideByParticipants
 @Defaults(pace={"name": "buffered", "buffer_size": 1})
 @ALGORITHMS.register
 def fedfa(local: Solver | None = None, *, window: int = 5, also: tuple[Piece, ...] = ()) -> Algorithm:
-    """FedFa: with every report the model becomes the mean of the last K models that arrived.
+    """Average the last K client models that have arrived, with a server step for every report (FedFa).
 
-    It is meant for ``Experiment(pace=Buffered(buffer_size=1))``; nobody waits, and a stale model counts 1/K.
+    Use it with ``Experiment(pace=Buffered(buffer_size=1))``. No client waits, and a stale model has the weight 1/K.
 
     Args:
-        window: K, see `RecentModels`.
+        local: Local training; None is `Sgd` with its defaults.
+        window: Number K of models in the average, >= 1; see `RecentModels`.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedfa()
         Algorithm('fedfa': AllAvailable() -> Sgd() -> DivideByParticipants() -> RecentModels() -> ServerSgd())
+
+    Reference: Xu et al., "FedFa: a fully asynchronous training paradigm for federated learning", IJCAI 2024 (arXiv
+    2404.11015).
     """
     return compose(local or Sgd(), DivideByParticipants(), RecentModels(window), also=also, name="fedfa")

@@ -1,4 +1,4 @@
-"""FedLaAvg: MIFA with cohorts of the clients that have been absent the longest."""
+"""FedLaAvg: average the last updates of all clients, and select those with the longest absence."""
 
 from __future__ import annotations
 
@@ -20,14 +20,20 @@ def fedlaavg(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedLaAvg: every step is the mean of the last updates of all N clients, zero for those that never sent one.
+    """Average the last updates of all clients, and select the clients with the longest absence (FedLaAvg).
 
-    Where all available clients take part it is `mifa`; it differs in its selection of cohorts. Written after the authors'
-    code, without its option to begin with rounds that only collect updates, and with equal weights of clients, where the
-    authors multiply each client's loss by N n_k / n.
+    The last update of a client that never took part is zero. If all available clients take part it is `mifa`, from
+    which it differs in its selection alone.
+
+    Differences from the authors' code: there is no option to begin with rounds that only collect updates, and clients
+    have equal weights, where the authors multiply the loss of client k by ``N n_k / n``, with its number of examples
+    n_k and that of all clients n.
 
     Args:
-        cohort_size: clients in a round (K), by `LongestAbsent`.
+        local: Local training; None is `Sgd` with its defaults.
+        cohort_size: Number of clients in a round (K), selected by `LongestAbsent`.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedlaavg()

@@ -1,4 +1,4 @@
-"""FedNova: normalised averaging of unequal amounts of work."""
+"""FedNova: normalise updates by their number of local steps."""
 
 from __future__ import annotations
 
@@ -19,10 +19,17 @@ def fednova(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedNova: updates per local step, ``u = tau_eff sum_b p_b Delta_b / tau_b``, so that unequal work does not bias.
+    """Average updates divided by their number of local steps, so that unequal work causes no bias (FedNova).
+
+    ``u = tau_eff sum_b p_b Delta_b / tau_b``. Here u is the direction of the server's step, p_b is the share of
+    examples of participant b, Delta_b is its update, tau_b is its number of local steps, and tau_eff is their weighted
+    mean.
 
     Args:
-        cohort_size: clients in a round (K), uniform without replacement.
+        local: Local training; None is `Sgd` with its defaults.
+        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fednova()

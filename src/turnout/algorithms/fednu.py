@@ -1,4 +1,4 @@
-"""FedNu: draw clients by their gradients."""
+"""FedNu: select clients by their gradients."""
 
 from __future__ import annotations
 
@@ -25,18 +25,24 @@ def fednu(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedNu (Algorithm 1): the mean over K draws with replacement from a distribution that favours useful clients.
+    """Select clients with probabilities that favour useful gradients, and average their updates (FedNu, Algorithm 1).
+
+    The K draws are independent and with replacement; a client that is drawn twice counts twice.
 
     Args:
-        by: the score that probabilities are proportional to: ``"alignment"`` (eq. 7, naive algorithm 1: all send gradients),
-            ``"norm"`` (naive algorithm 2: all send one number), ``"alignment_and_inexactness"`` (eq. 16) or ``"uniform"``.
-        signs: subtract updates that point uphill (eq. 5); needs the gradients of all clients.
-        psi: of eq. 16.
-        cohort_size: draws in a round (K).
-        data_weighted: weigh clients by their examples (section II-A): in ``grad f`` and in the probabilities, or in the mean
-            where these are uniform.
-        scores_by_examples: with `data_weighted`, False leaves the factor n_k out of the probabilities, as in eq. 7 and
-            16: examples then count in ``grad f`` alone.
+        local: Local training; None is `Sgd` with its defaults.
+        by: Score to which probabilities are proportional: ``"alignment"`` with the global gradient (eq. 7, naive
+            algorithm 1: all clients send gradients), gradient ``"norm"`` (naive algorithm 2: all clients send one
+            number), ``"alignment_and_inexactness"`` (eq. 16), or ``"uniform"``.
+        signs: Whether to subtract updates that point uphill (eq. 5); it needs the gradients of all clients.
+        psi: Penalty on inexactness of eq. 16, >= 0.
+        cohort_size: Number of draws in a round (K), >= 1.
+        data_weighted: Whether to weight clients by their number of examples (section II-A): in the global gradient and
+            in the probabilities, or in the average if these are uniform.
+        scores_by_examples: Whether `data_weighted` applies to the probabilities. False leaves the number of examples
+            out of these, as in eq. 7 and 16, so that it matters in the global gradient alone.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fednu()

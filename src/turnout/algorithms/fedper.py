@@ -21,7 +21,16 @@ def fedper(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedPer: both parts move in every local step, and the base layers are averaged by examples.
+    """Average the base layers of the model, and keep a personal head at each client (FedPer).
+
+    Local steps update both parts. Base layers are averaged with weights proportional to the number of examples.
+
+    Args:
+        local: Local training; None is `Sgd` with its defaults.
+        personal: Personal parameters: ``"head"`` (the last layer), a pattern of names, or several; see `Personal`.
+        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedper()

@@ -21,12 +21,19 @@ def fedprox(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedProx: local steps on ``F_k(w) + mu/2 ||w - w^t||^2``, then the mean of the cohort's models.
+    """Average updates of local training with a proximal term, which limits the drift of clients (FedProx).
+
+    Local steps of client k descend ``F_k(w) + mu/2 ||w - w^t||^2``, where F_k is its loss, and w^t is the received
+    model.
 
     Args:
-        mu: of the proximal term; 0 is federated averaging of a uniform cohort.
-        weighted: the mean counts clients by their examples (FedProx); False is the simple mean (FOLB's comparison).
-        cohort_size: clients in a round (K), uniform without replacement.
+        local: Local training; None is `Sgd` with its defaults.
+        mu: Strength of the proximal term, >= 0; 0 is federated averaging over a uniform cohort.
+        weighted: Whether to weight clients by their number of examples (FedProx). False takes the plain mean (FOLB's
+            comparison).
+        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedprox()

@@ -1,4 +1,4 @@
-"""FedRep: a personal head that moves before the shared representation."""
+"""FedRep: train a personal head before the shared representation."""
 
 from __future__ import annotations
 
@@ -18,10 +18,17 @@ def fedrep(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedRep: many steps on the head v_i, then few on the representation u: `fedalt` with most of the steps for v_i.
+    """Train a personal head with most local steps, and then the shared representation with the others (FedRep).
+
+    It is `fedalt` with a larger share of steps for the personal part.
 
     Args:
-        share: of a client's local steps, how many go to the head, rounded down.
+        local: Local training; None is `Sgd` with its defaults.
+        personal: Personal parameters: ``"head"`` (the last layer), a pattern of names, or several; see `Personal`.
+        share: Share of the local steps that update the head, in [0, 1]; their number is rounded down.
+        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedrep()

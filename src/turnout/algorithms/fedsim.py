@@ -1,4 +1,4 @@
-"""FedSim: a shared and a personal part that move together."""
+"""FedSim: train a shared and a personal part of the model simultaneously."""
 
 from __future__ import annotations
 
@@ -21,9 +21,18 @@ def fedsim(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedSim: both parts move in every local step with one step size. It is FedAvg-P without outer steps on v_i.
+    """Train the shared and the personal part of the model simultaneously, and average the shared part (FedSim).
 
-    The plain mean, as Chen et al. have it; the authors' code weighs clients by their examples, which is `fedper`.
+    Every local step updates both parts with one step size. It is `fedavg_p` without outer steps on the personal part.
+    Shared parts are averaged with equal weights, as in Chen et al.; the authors' code weights clients by their number
+    of examples, which is `fedper`.
+
+    Args:
+        local: Local training; None is `Sgd` with its defaults.
+        personal: Personal parameters: ``"head"`` (the last layer), a pattern of names, or several; see `Personal`.
+        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedsim()

@@ -1,4 +1,4 @@
-"""FedStale: fresh updates of participants, mixed with a share of the last updates of all clients."""
+"""FedStale: mix fresh updates of participants with the last updates of all clients."""
 
 from __future__ import annotations
 
@@ -23,16 +23,23 @@ def fedstale(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedStale: ``u = (1/N) sum_b (Delta_b - beta Y_b) / p_b + beta mean_N(Y)``, Y the last update of each client.
+    """Mix an unbiased average of fresh updates with the mean of the last updates of all clients (FedStale).
+
+    ``u = (1/N) sum_b (Delta_b - beta Y_b) / p_b + beta mean_N(Y)``. Here u is the direction of the server's step, N is
+    the number of clients, Delta_b is the update of participant b, Y_b is the update that it sent before, p_b is its
+    participation rate, and mean_N(Y) is the mean of the last updates of all clients.
 
     Args:
-        beta: the share of stale updates, 0 (unbiased FedAvg) to 1 (FedVARP for unequal rates).
-        learns_rates: False takes the true participation rates, as the paper's analysis does; True takes FedAU's omega, learnt
-            from participation, in place of 1 / p.
-        rates: p for each client; None takes those of the population.
-        cutoff: of FedAU's intervals, see `Participation`.
-        shares: the clients' shares of the objective, in place of 1/N each; the authors' code has n_k / n, shares of all
-            examples, ``tuple(data.train.sizes / data.train.sizes.sum())``.
+        local: Local training; None is `Sgd` with its defaults.
+        beta: Share of stale updates, in [0, 1]: 0 is unbiased FedAvg, and 1 is FedVARP for unequal participation rates.
+        learns_rates: Whether to estimate ``1 / p`` by FedAU's omega. False takes the true participation rates, as the
+            paper's analysis does.
+        rates: Participation rate p of each client, in (0, 1]; None takes those of the population.
+        cutoff: Largest length of FedAU's intervals, in rounds; see `Participation`.
+        shares: Share of each of the N clients in the objective, positive numbers that sum to 1; None means 1/N each.
+            The authors' code uses shares of all examples, ``tuple(data.train.sizes / data.train.sizes.sum())``.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedstale()

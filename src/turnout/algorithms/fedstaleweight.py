@@ -1,6 +1,6 @@
-"""FedStaleWeight: buffered asynchronous training in which slow clients count fully.
+"""FedStaleWeight: buffered asynchronous training in which slow clients have as much influence as fast ones.
 
-It is meant for ``Experiment(pace=Buffered(...))``; in synchronous rounds nothing is stale, and it is the plain mean.
+Use it with ``Experiment(pace=Buffered(...))``. In synchronous rounds no report is stale, and it is the plain mean.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from turnout.pieces.weighting.staleness import Average, Rule
 
 @Defaults(
     pace={"name": "buffered"}, lr={"digits": 0.1}
-)  # of the best test accuracy after 600 steps over two seeds, in reproductions/fedstaleweight
+)  # step size of the best test accuracy after 600 steps over two seeds, in reproductions/fedstaleweight
 @ALGORITHMS.register
 def fedstaleweight(
     local: Solver | None = None,
@@ -29,10 +29,21 @@ def fedstaleweight(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedStaleWeight: ``u = sum_b a_b Delta_b / sum_b a_b`` with ``a_b = (E[tau_b] B + 1) / N`` (equation 8).
+    """Weight buffered updates by their client's mean staleness, so that slow clients have equal influence (FedStaleWeight).
+
+    ``u = sum_b a_b Delta_b / sum_b a_b`` with ``a_b = (E[tau_b] B + 1) / N`` (eq. 8). Here u is the direction of the
+    server's step, Delta_b is the update of report b, ``E[tau_b]`` is the mean staleness of its client in server steps,
+    B is the size of the buffer, and N is the number of clients.
 
     Args:
-        rule, average, window, rate: of the weights, see `ExpectedStaleness`.
+        local: Local training; None is `Sgd` with its defaults.
+        rule: ``"paper"`` (eq. 8), ``"algorithm_1"`` or ``"authors_code"``; see `ExpectedStaleness`.
+        average: Kind of mean: over a ``"window"``, ``"cumulative"``, ``"exponential"`` or ``"authors_window"``; see
+            `ExpectedStaleness`.
+        window: Number of reports in a window, >= 1.
+        rate: Smoothing factor of the exponential average, in (0, 1]. Larger values follow recent reports more closely.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedstaleweight()

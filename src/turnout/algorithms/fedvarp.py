@@ -1,4 +1,4 @@
-"""FedVARP: variance reduction by the last update of each client."""
+"""FedVARP: reduce the variance of partial participation by the last update of each client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,17 @@ from turnout.pieces.weighting import DivideByParticipants
 def fedvarp(
     local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """FedVARP: ``u = mean_N(Y) + (1/B) sum_b (Delta_b - Y_b)``, Y the last update of each client.
+    """Average updates, with the last update of each client as its control variate (FedVARP).
+
+    ``u = mean_N(Y) + (1/B) sum_b (Delta_b - Y_b)``. Here u is the direction of the server's step, B is the number of
+    participants, Delta_b is the update of participant b, Y_b is the update that it sent before, and mean_N(Y) is the
+    mean of the last updates of all N clients. It reduces the variance of partial participation. The server stores an
+    update ``[P]`` for each client.
+
+    Args:
+        local: Local training; None is `Sgd` with its defaults.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedvarp()

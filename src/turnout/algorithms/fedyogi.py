@@ -1,4 +1,4 @@
-"""Federated averaging whose server steps as Yogi does."""
+"""Federated averaging with Yogi at the server."""
 
 from __future__ import annotations
 
@@ -20,10 +20,15 @@ def fedyogi(
     beta2: float = 0.99,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedYogi: federated averaging whose server steps as Yogi does.
+    """Average updates weighted by the number of examples, and take steps of Yogi at the server (FedYogi).
 
     Args:
-        server_lr, beta1, tau, beta2: of the server's step, see `ServerYogi`.
+        local: Local training; None is `Sgd` with its defaults.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: Decay of the first moment, in [0, 1).
+        tau: Degree of adaptivity, > 0; see `ServerYogi`.
+        beta2: Decay of the second moment, in [0, 1).
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedyogi()

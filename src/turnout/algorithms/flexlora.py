@@ -1,4 +1,4 @@
-"""FlexLoRA: adapters of any ranks, averaged as products and decomposed again."""
+"""FlexLoRA: average low-rank adapters of unequal ranks as products, and decompose the average."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ from turnout.pieces.weighting import ByExamples, DivideBySum
 def flexlora(
     local: Solver | None = None, *, ranks: tuple[int, ...] | str | None = None, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """FlexLoRA: the average of the updates is cut to the rank of each client by its singular values.
+    """Average the products of low-rank adapters, and decompose them for each client's rank by an SVD (FlexLoRA).
+
+    Weights are proportional to the number of examples; see `FlexLora`.
 
     Args:
-        ranks: of clients, or the path of a table of them, see `TruncatedRank`; None has all of them train the model's rank.
+        local: Local training; None is `Sgd` with its defaults.
+        ranks: Ranks of the clients, >= 1, or the path of a table of them; None is the rank of the model for all. See
+            `TruncatedRank`.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> flexlora()

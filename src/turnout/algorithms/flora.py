@@ -1,4 +1,4 @@
-"""FLoRA: adapters of any ranks, stacked into the frozen weights."""
+"""FLoRA: stack low-rank adapters of unequal ranks, and merge them into the frozen weights."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from turnout.pieces.weighting import ByExamples, DivideBySum
 def flora(
     local: Solver | None = None, *, ranks: tuple[int, ...] | str | None = None, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """FLoRA: the adapters of a round, stacked, go into the frozen weights, and the next round begins with new ones.
+    """Merge the stacked low-rank adapters of a round into the frozen weights, and restart with new ones (FLoRA).
+
+    Weights are proportional to the number of examples; see `Flora`.
 
     Args:
-        ranks: of clients, or the path of a table of them, see `TruncatedRank`; None has all of them train the model's rank.
+        local: Local training; None is `Sgd` with its defaults.
+        ranks: Ranks of the clients, >= 1, or the path of a table of them; None is the rank of the model for all. See
+            `TruncatedRank`.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> flora()
         Algorithm('flora': AllAvailable() -> Sgd() -> ByExamples() -> DivideBySum() -> Flora() -> ServerSgd())
 
-    Reference: Wang et al., "FLoRA: federated fine-tuning large language models with heterogeneous low-rank adaptations",
-    NeurIPS 2024.
+    Reference: Wang et al., "FLoRA: federated fine-tuning large language models with heterogeneous low-rank
+    adaptations", NeurIPS 2024.
     """
     return compose(local or Sgd(), *of_ranks(ranks), ByExamples(), DivideBySum(), Flora(), also=also, name="flora")

@@ -1,4 +1,4 @@
-"""FOCUS: the sum of all clients' last gradients, tracked by their changes."""
+"""FOCUS: descend the sum of the last gradients of all clients, tracked by their changes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ from turnout.pieces.weighting import DivideByClients
 def focus(
     local: Solver | None = None, *, server_lr: float | Schedule | None = None, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """FOCUS (push-pull): ``x <- x - server_lr sum_n G_n``, G_n the last gradient of each client at the end of its round.
+    """Descend the sum of the last gradients of all clients, tracked by their changes (FOCUS, push-pull).
 
-    It converges exactly at a constant step size, whoever takes part, where gradients are of all examples. Step sizes are
-    small: the sum is N times the mean.
+    ``x <- x - server_lr sum_n G_n``, where x is the model, and G_n is the gradient of client n at the end of its last
+    round. With full-batch gradients it converges exactly at a constant step size, under arbitrary participation. Step
+    sizes are small, because the sum is N times the mean over the N clients.
 
     Args:
-        server_lr: None is the clients' step size, as in the paper.
+        local: Local training; None is `Sgd` with the step size 0.01.
+        server_lr: Step size of the server, > 0, or a `Schedule` of it by round; None is the step size of local
+            training, as in the paper.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> focus()

@@ -1,8 +1,8 @@
-"""FOLB: weigh updates by how well a client's gradient agrees with the cohort's.
+"""FOLB: weight updates by the agreement of the client's gradient with the cohort's.
 
-It minimises ``f(w) = (1/N) sum_k F_k(w)`` from K clients a round. `also` takes further pieces: another selection, a
-correction of the local gradient such as the proximal term (`Prox`), a guard. `fednu` has the selections that its paper
-compares it with.
+It minimises ``f(w) = (1/N) sum_k F_k(w)`` with K of N clients in a round. `also` takes further pieces: another
+selection, a correction of the local gradient such as the proximal term (`Prox`), a guard. `fednu` has the selections
+with which the paper compares it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,19 @@ def folb(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FOLB with one cohort (eq. 13): ``w_b = <grad F_b, grad_1 f> / sum |<grad F_b, grad_1 f>|``, which may be negative.
+    """Weight updates by the agreement of the client's gradient with the cohort's mean gradient (FOLB, eq. 13).
+
+    ``w_b = <grad F_b, grad_1 f> / sum_b |<grad F_b, grad_1 f>|`` is the weight of participant b. Here ``grad F_b`` is
+    its full gradient at the received model, and ``grad_1 f`` is the mean of these over the cohort. Updates whose
+    gradient opposes the mean are subtracted. See `Alignment`.
 
     Args:
-        cohort_size: clients in a round (K), uniform without replacement, as in the experiments.
-        data_weighted: weigh clients by their examples, in the estimate of the gradient and in the weights (section II-A).
+        local: Local training; None is `Sgd` with its defaults.
+        cohort_size: Number of clients in a round (K), drawn uniformly without replacement, as in the experiments.
+        data_weighted: Whether to weight clients by their number of examples, in the mean gradient and in the weights
+            (section II-A).
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> folb()
@@ -53,11 +61,20 @@ def folb_heterogeneous(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FOLB with inexactness (eq. 18): ``w_b ~ <grad F_b, grad_1 f> - psi gamma_b ||grad_1 f||^2``.
+    """Weight updates by gradient agreement, less a penalty on inexact local solutions (FOLB, eq. 18).
+
+    ``w_b ~ <grad F_b, grad_1 f> - psi gamma_b ||grad_1 f||^2`` is the weight of participant b, with absolute values
+    that sum to 1. Here ``grad F_b`` is its full gradient at the received model, ``grad_1 f`` is the mean of these over
+    the cohort, and gamma_b is the inexactness of its local solution. Use it if clients do unequal amounts of work. See
+    `Alignment`.
 
     Args:
-        psi: weight of the inexactness; the paper searches {0.1, 1, 10, 100}, and 0 is `folb`.
-        cohort_size, data_weighted: as in `folb`.
+        local: Local training; None is `Sgd` with its defaults.
+        psi: Penalty on inexactness, >= 0. The paper searches {0.1, 1, 10, 100}; 0 is `folb`.
+        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
+        data_weighted: Whether to weight clients by their number of examples, in the mean gradient and in the weights.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> folb_heterogeneous()
@@ -80,11 +97,16 @@ def folb_two_set(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FOLB with two independent cohorts (Algorithm 2, eq. 9): the first trains, the second only sends gradients.
+    """Weight updates by gradient agreement, normalised by a second cohort that only sends gradients (FOLB, eq. 9).
+
+    Both cohorts are drawn independently (Algorithm 2). See `Alignment` and `DivideBySecondCohort`.
 
     Args:
-        cohort_size: draws with replacement for each of the two (K).
-        data_weighted: as in `folb`.
+        local: Local training; None is `Sgd` with its defaults.
+        cohort_size: Number of draws for each of the two cohorts (K), uniformly with replacement.
+        data_weighted: Whether to weight clients by their number of examples, in the mean gradients and in the weights.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> folb_two_set()

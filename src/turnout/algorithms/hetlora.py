@@ -1,4 +1,4 @@
-"""HetLoRA: average adapters of any ranks, padded with zeros, and prune ranks in training."""
+"""HetLoRA: average low-rank adapters of unequal ranks, padded with zeros, and prune ranks during training."""
 
 from __future__ import annotations
 
@@ -21,15 +21,19 @@ def hetlora(
     decay: float = 0.99,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """HetLoRA: factors of unequal ranks are padded with zeros and averaged by the size of their products.
+    """Average low-rank adapters of unequal ranks, padded with zeros and weighted by the norm of their product (HetLoRA).
 
     Args:
-        ranks: of clients, or the path of a table of them, see `TruncatedRank`; None is the model's rank for all.
-        penalty: lambda of the paper's rank self-pruning, see `TailPenalty`; None prunes nothing.
-        decay: gamma of the self-pruning, see `PrunedRank`.
+        local: Local training; None is `Sgd` with its defaults.
+        ranks: Ranks of the clients, >= 1, or the path of a table of them; None is the rank of the model for all. See
+            `TruncatedRank`.
+        penalty: Strength lambda of the penalty on tails in the paper's rank self-pruning, >= 0, see `TailPenalty`; None
+            disables pruning.
+        decay: Factor gamma from a rank to the pruned one, in [0, 1], see `PrunedRank`.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Raises:
-        ConfigurationError: for a penalty without ranks.
+        ConfigurationError: If a penalty is given without ranks.
 
     Example:
         >>> hetlora()

@@ -1,4 +1,4 @@
-"""Weights from the true participation rates."""
+"""Average updates divided by true participation rates."""
 
 from __future__ import annotations
 
@@ -18,12 +18,25 @@ def known_statistics(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """Weights from the true participation rates: ``u = (1/N) sum_b Delta_b / p_b``. Unbiased; the rates are rarely known.
+    """Average updates divided by their client's true participation rate (FedAU, baseline "known participation statistics").
+
+    ``u = (1/N) sum_b Delta_b / p_b``, where u is the direction of the server's step, N is the number of clients,
+    Delta_b is the update of participant b, and p_b is its participation rate. The average is unbiased, but rates are
+    rarely known in practice.
+
+    Args:
+        local: Local training; None is `Sgd` with its defaults.
+        rates: Participation rate p of each of the N clients, in (0, 1]. None takes those of the population.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> known_statistics()
         Algorithm('known_statistics': AllAvailable() -> Sgd() -> KnownRates() -> DivideByClients() -> WeightedSum() ->
         ServerSgd())
+
+    Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
+    ICLR 2024.
     """
     pieces = (KnownRates(rates), DivideByClients(), ServerSgd(server_lr))
     return compose(local or Sgd(), *pieces, also=also, name="known_statistics")

@@ -1,7 +1,7 @@
-"""MaxFL: a model that meets the requirements of as many clients as possible.
+"""MaxFL: train a model that meets the requirements of as many clients as possible.
 
-The requirements of clients are part of the population (`Population.requirement`; by default, to do better than a model of
-their own), and so is whether they leave when these are not met (`Population.opting`).
+The requirements are part of the population (`Population.requirement`; by default, to do better than a model of the
+client alone), and so is whether clients leave when these are not met (`Population.opting`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,21 @@ def maxfl(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """MaxFL (Algorithm 1): ``u = sum_b q_b Delta_b / (sum_b q_b + epsilon)``, q largest where a requirement is just met.
+    """Train a model that meets the requirements of as many clients as possible (MaxFL, Algorithm 1).
+
+    ``u = sum_b q_b Delta_b / (sum_b q_b + epsilon)``. Here u is the direction of the server's step, Delta_b is the
+    update of participant b, and q_b is its weight, which is largest if its requirement is just met (see `Appeal`).
 
     Args:
-        q, sharpness: of the weights, see `Appeal`.
-        epsilon: see `DivideBySumPlus`.
-        tuning_steps: local steps by which each client fine-tunes the model before its q is computed.
-        cohort_size: clients in a round (m), uniform without replacement.
+        local: Local training; None is `Sgd` with its defaults.
+        q: Rule of the weights, ``"derivative"`` or ``"sigmoid"``; see `Appeal`.
+        sharpness: Factor on the gap between loss and requirement, > 0; see `Appeal`.
+        epsilon: Constant added to the sum of weights, >= 0; see `DivideBySumPlus`.
+        tuning_steps: Number of local steps by which each client fine-tunes the model before its gap is measured; 0
+            measures the received model.
+        cohort_size: Number of clients in a round (m), drawn uniformly without replacement.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> maxfl()

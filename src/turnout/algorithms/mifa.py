@@ -1,4 +1,4 @@
-"""MIFA: the mean of the last updates of all clients."""
+"""MIFA: average the last updates of all clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from turnout.pieces.weighting import DivideByClients
 
 @ALGORITHMS.register
 def mifa(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
-    """MIFA: ``u = mean_N(Y)``, Y the last update of each client, this round's included.
+    """Average the last updates of all clients, absent ones included (MIFA).
+
+    ``u = mean_N(Y)``, where u is the direction of the server's step, and Y_n is the last update of client n, this
+    round's included, over all N clients. The server stores an update ``[P]`` for each client.
+
+    Args:
+        local: Local training; None is `Sgd` with its defaults.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> mifa()

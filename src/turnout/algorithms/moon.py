@@ -22,17 +22,24 @@ def moon(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """MOON: the mean by examples of models that were trained with a contrastive term.
+    """Average updates of local training with a contrastive term on representations (MOON).
 
-    A local step takes three forward passes more than one of FedAvg.
+    The term pulls representations of a client's examples towards those of the received model, and away from those of
+    its last local model. A local step takes three more forward passes than with FedAvg. Updates are averaged with
+    weights proportional to the number of examples.
 
-    Large step sizes cost it more rounds than FedAvg. On MNIST over 250 clients, a tenth of whom are there, the default CNN
-    (``turnout run --algorithm moon --data mnist --model cnn local.lr=0.05``) has these test accuracies after 20 rounds: 10 %
-    with a step size of 0.2, 67 % with 0.1 (FedAvg 76 %), 76 % with 0.02, 85 % with 0.05, and 87 % with that of the paper,
-    0.01 with momentum 0.9 and weight decay 1e-5 (FedAvg 87 %); one seed. With 0.1 both have 90 % after 50 rounds.
+    With large step sizes it needs more rounds than FedAvg. On MNIST over 250 clients, a tenth of which are available,
+    the default CNN (``turnout run --algorithm moon --data mnist --model cnn local.lr=0.05``) has these test accuracies
+    after 20 rounds: 10 % with a step size of 0.2, 67 % with 0.1 (FedAvg 76 %), 76 % with 0.02, 85 % with 0.05, and 87 %
+    with that of the paper, 0.01 with momentum 0.9 and weight decay 1e-5 (FedAvg 87 %); one seed. With 0.1 both have 90
+    % after 50 rounds.
 
     Args:
-        mu, temperature: of the term, see `Contrastive`.
+        local: Local training; None is `Sgd` with its defaults.
+        mu: Weight of the contrastive term, >= 0; see `Contrastive`.
+        temperature: Temperature of the contrastive term, > 0.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         With the local steps of the paper:
@@ -40,6 +47,8 @@ def moon(
         >>> moon(Sgd(lr=0.01, momentum=0.9, weight_decay=1e-5), mu=5.0)
         Algorithm('moon': AllAvailable() -> Sgd(lr=0.01, momentum=0.9, weight_decay=1e-05) -> Contrastive(mu=5.0) ->
         ByExamples() -> DivideBySum() -> WeightedSum() -> ServerSgd())
+
+    Reference: Li, He and Song, "Model-contrastive federated learning", CVPR 2021 (arXiv 2103.16267).
     """
     pieces = (Contrastive(mu, temperature), ByExamples(), DivideBySum(), ServerSgd(server_lr))
     return compose(local or Sgd(), *pieces, also=also, name="moon")

@@ -1,4 +1,4 @@
-"""MW-Fed: multiplicative weights for clients who are not content."""
+"""MW-Fed: multiplicative weights for clients whose requirement is not met."""
 
 from __future__ import annotations
 
@@ -23,15 +23,19 @@ def mw_fed(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """MW-Fed: clients whose requirement is not met count and work `factor` times as much from their next round on.
+    """Multiply the weight and the local work of clients whose requirement is not met (MW-Fed, multiplicative weights).
 
-    The original has it do so in the same round, see `MultiplicativeWeights`.
+    The change applies from the client's next round on. In the original it applies in the same round; see
+    `MultiplicativeWeights`.
 
     Args:
-        factor: see `MultiplicativeWeights`.
-        most: no client does more than this many times the work of `local`; None is no bound, in which case a client can be
-            asked for N times as much.
-        cohort_size: clients in a round, uniform without replacement.
+        local: Local training; None is `Sgd` with its defaults.
+        factor: Growth of the weight of an unsatisfied client in one round, > 1.
+        most: Largest work of a client as a multiple of that of `local`; None is no bound, so a client may get up to N
+            times as much, where N is the number of clients.
+        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> mw_fed()

@@ -1,4 +1,4 @@
-"""Oort: choose clients by the utility of their data and their speed, and explore others."""
+"""Oort: select clients by the utility of their data and by their speed, and explore new clients."""
 
 from __future__ import annotations
 
@@ -26,10 +26,22 @@ def oort(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """Oort: the mean by examples over clients with a high utility. Other rules take the choice as ``also=(Oort(),)``.
+    """Select clients by the utility of their data and by their speed, and average their updates (Oort).
+
+    Updates are averaged with weights proportional to the number of examples. Other algorithms use the selection as
+    ``also=(Oort(),)``; see `turnout.selection.Oort`.
 
     Args:
-        cohort_size, exploration, decay, least, durations, preferred, penalty: of the choice, see `turnout.selection.Oort`.
+        local: Local training; None is `Sgd` with its defaults.
+        cohort_size: Number of clients in a round (K).
+        exploration: Initial share of new clients in the cohort, in [0, 1].
+        decay: Factor on this share in every round, in [0, 1].
+        least: Smallest share, in [0, 1].
+        durations: Duration of a round of each client, in seconds, > 0. None ignores durations.
+        preferred: Initial preferred duration of a round, in seconds, > 0.
+        penalty: Exponent of the penalty on slow clients, >= 0.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> oort()

@@ -1,4 +1,4 @@
-"""Per-FedAvg: a model to be adapted by each client."""
+"""Per-FedAvg: train a model that each client adapts by a gradient step."""
 
 from __future__ import annotations
 
@@ -22,11 +22,17 @@ def perfedavg(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """Per-FedAvg: the mean of models that were trained to be good after one step of adaptation by their client.
+    """Train a shared model that is good after one gradient step of adaptation at each client (Per-FedAvg).
+
+    Clients train by model-agnostic meta-learning, and the server averages their models with equal weights.
 
     Args:
-        alpha, hessian: of the local rule, see `Meta`; the step size of `local` is the paper's beta.
-        cohort_size: clients in a round, uniform without replacement.
+        local: Local training, whose step size is the paper's beta; None is `Sgd` with its defaults.
+        alpha: Step size of the adaptation, > 0; see `Meta`.
+        hessian: Treatment of the Hessian: ``"none"`` (first order, FO) or ``"difference"`` (HF).
+        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> perfedavg()

@@ -1,4 +1,4 @@
-"""pFedMe: personal models as minimisers of Moreau envelopes, whose gradients train the shared one."""
+"""pFedMe: personal models as minimisers of Moreau envelopes, whose gradients train the shared model."""
 
 from __future__ import annotations
 
@@ -24,14 +24,21 @@ def pfedme(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """pFedMe: local steps descend ``lambda (w - theta_k)``, theta_k near the minimiser around w.
+    """Train personal models near the shared one, which descends their Moreau envelopes (pFedMe).
 
-    The server takes the plain mean, as in the paper; the authors' code weighs clients by their examples.
+    Local steps descend ``lambda (w - theta_k)``, where w is the local copy of the shared model, and the personal model
+    theta_k approximates the minimiser of ``F_k(theta) + lambda/2 ||theta - w||^2`` with the client's loss F_k. The
+    server averages w with equal weights, as in the paper; the authors' code weights clients by their number of
+    examples.
 
     Args:
-        proximal, inner_steps, inner_lr: lambda, K and the step size of theta_k, see `MoreauSteps`.
-        cohort_size: clients in a round (S), uniform without replacement.
-        server_lr: beta.
+        local: Local training; None is `Sgd` with its defaults.
+        proximal: Strength lambda of the proximal term, > 0; see `MoreauSteps`.
+        inner_steps: Number of steps on theta_k for each local step (K), >= 1.
+        inner_lr: Step size of theta_k, > 0.
+        cohort_size: Number of clients in a round (S), drawn uniformly without replacement.
+        server_lr: Step size of the server (beta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> pfedme()

@@ -1,4 +1,4 @@
-"""Power-of-choice: the clients whose loss is highest, of some random candidates."""
+"""Power-of-choice: select the clients with the highest loss among random candidates."""
 
 from __future__ import annotations
 
@@ -22,12 +22,20 @@ def power_of_choice(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """Power-of-choice: the plain mean over the m of d candidates with the highest loss.
+    """Select the m clients with the highest loss among d random candidates, and average their updates (power-of-choice).
+
+    Updates are averaged with equal weights.
 
     Args:
-        cohort_size, candidates, shares: m, d and the candidates' probabilities, see `PowerOfChoice`.
-        recent: go by the losses of each client's last local steps (rpow-d, `RecentLoss`) instead of asking the candidates
-            for that of the present model (pow-d).
+        local: Local training; None is `Sgd` with its defaults.
+        cohort_size: Number of clients in a round (m), from 1 to the number of clients.
+        candidates: Number of random candidates (d), at least m.
+        shares: Share of each of the N clients, to which its probability of being a candidate is proportional; positive
+            numbers that sum to 1. None means 1/N each.
+        recent: Whether to use the loss of each client's last local steps (rpow-d, `RecentLoss`). False asks candidates
+            for the loss of the present model (pow-d, `PowerOfChoice`).
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> power_of_choice()

@@ -1,4 +1,4 @@
-"""q-FFL: clients whom the model serves badly count more."""
+"""q-FFL: give more weight to clients with a high loss."""
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ def qffl(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """q-FFL by q-FedAvg: updates weigh as the q-th power of the loss, with a step that needs no tuning anew for each q.
+    """Weight updates by a power of the client's loss, for a fairer distribution of accuracy (q-FFL by q-FedAvg).
+
+    The step size adapts to q, so that it need not be tuned again for each q; see `DivideByCurvature`.
 
     Args:
-        q: 0 is the mean; 10 comes near to minimising the largest loss (AFL).
-        cohort_size: clients in a round, uniform without replacement.
+        local: Local training; None is `Sgd` with its defaults.
+        q: Fairness exponent, >= 0; 0 is the mean, and 10 comes close to minimising the largest loss (AFL).
+        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> qffl()

@@ -1,4 +1,4 @@
-"""raFLoRA: average adapters of unequal ranks part by part, over the clients that have the part."""
+"""raFLoRA: average low-rank adapters of unequal ranks part by part, over the clients that train the part."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ from turnout.pieces.weighting import ByExamples, DivideBySum
 def raflora(
     local: Solver | None = None, *, ranks: tuple[int, ...] | str | None = None, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """raFLoRA: as FlexLoRA, with each part of the ranks averaged over the clients that have it.
+    """Average products of low-rank adapters part by part, over the clients that train the part, and decompose them (raFLoRA).
+
+    It is `flexlora`, except that each part of the ranks is averaged over those clients alone, which prevents the
+    collapse of ranks that few clients train. See `RaFlora`.
 
     Args:
-        ranks: of clients, or the path of a table of them, see `TruncatedRank`; None has all of them train the model's rank.
+        local: Local training; None is `Sgd` with its defaults.
+        ranks: Ranks of the clients, >= 1, or the path of a table of them; None is the rank of the model for all. See
+            `TruncatedRank`.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> raflora()

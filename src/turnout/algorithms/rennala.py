@@ -1,6 +1,6 @@
-"""Rennala SGD: a step with a fixed number of gradients of the present model; stale ones are ignored.
+"""Rennala SGD: take a step with a fixed number of gradients at the present model, and ignore stale ones.
 
-It is ``Experiment(pace=Buffered(buffer_size, max_staleness=0))``.
+Use it with ``Experiment(pace=Buffered(buffer_size, max_staleness=0))``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,19 @@ from turnout.pieces.weighting import DivideByParticipants
 def rennala(
     local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """Rennala SGD: ``u = (1/B) sum_b Delta_b`` over B reports that all were trained from the present model.
+    """Average a fixed number of updates of the present model, and ignore stale ones (Rennala SGD).
 
-    The rule is FedBuff's without a discount; what makes it Rennala is the pace, ``Buffered(B, max_staleness=0)``: a client
-    goes on from the present model as soon as it has reported, and may be in a step several times. A client sends one
-    stochastic gradient in the paper, which is ``Sgd(steps=1)``. All clients are taken to hold the same distribution.
+    ``u = (1/B) sum_b Delta_b`` over B reports that were all trained from the present model, where u is the direction of
+    the server's step, and Delta_b is the update of report b.
+
+    The rule is that of `fedbuff` without a discount. The pace makes it Rennala: with ``Buffered(B, max_staleness=0)`` a
+    client continues from the present model as soon as it has reported, and may be in a step several times. In the paper
+    a client sends one stochastic gradient, which is ``Sgd(steps=1)``, and all clients have the same data distribution.
+
+    Args:
+        local: Local training; None is `Sgd` with its defaults.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> rennala()

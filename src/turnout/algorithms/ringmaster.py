@@ -1,6 +1,6 @@
-"""Ringmaster ASGD: a step with every gradient that is not too stale; all others are ignored.
+"""Ringmaster ASGD: take a step with every gradient that is not too stale, and ignore the others.
 
-It is ``Experiment(pace=Buffered(1, max_staleness=R - 1))``.
+Use it with ``Experiment(pace=Buffered(1, max_staleness=R - 1))``.
 """
 
 from __future__ import annotations
@@ -14,17 +14,26 @@ from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
-@Defaults(pace={"name": "buffered", "buffer_size": 1, "max_staleness": 9})  # a bound that is to be searched
+@Defaults(pace={"name": "buffered", "buffer_size": 1, "max_staleness": 9})  # a bound to be tuned
 @ALGORITHMS.register
 def ringmaster(
     local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """Ringmaster ASGD: ``x <- x + server_lr Delta_b`` for every report whose staleness is below R.
+    """Take a step with every update that is not too stale, and ignore the others (Ringmaster ASGD).
 
-    The rule is FedBuff's without a discount; what makes it Ringmaster is the pace, ``Buffered(1, max_staleness=R - 1)``. R
-    trades noise for staleness and is to be searched. The paper also has a variant that stops clients whose gradient would
-    come too late; here they finish, and their report is dropped. A client sends one stochastic gradient in the paper, which
-    is ``Sgd(steps=1)``. All clients are taken to hold the same distribution.
+    ``x <- x + server_lr Delta_b`` for every report whose staleness is below R, where x is the model, and Delta_b is the
+    update of report b. The staleness of a report is the number of server steps since the version that the client
+    trained from.
+
+    The rule is that of `fedbuff` without a discount. The pace makes it Ringmaster:
+    ``Buffered(1, max_staleness=R - 1)``. R trades noise for staleness; tune it. The paper also has a variant that stops
+    clients whose gradient would arrive too late; here they finish, and their report is dropped. In the paper a client
+    sends one stochastic gradient, which is ``Sgd(steps=1)``, and all clients have the same data distribution.
+
+    Args:
+        local: Local training; None is `Sgd` with its defaults.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> ringmaster()

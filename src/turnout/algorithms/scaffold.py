@@ -1,4 +1,4 @@
-"""SCAFFOLD: control variates against the drift of local steps."""
+"""SCAFFOLD: correct the drift of local steps by control variates."""
 
 from __future__ import annotations
 
@@ -22,11 +22,20 @@ def scaffold(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """SCAFFOLD (Algorithm 1, options I and II): everything is shared, local steps descend ``g - c_k + c``.
+    """Correct the drift of local steps by control variates, and average the updates (SCAFFOLD, Algorithm 1).
+
+    Local steps of client k descend ``g - c_k + c``. Here g is a minibatch gradient, c_k is the control variate of the
+    client, which estimates its gradient, and c is the mean of all control variates. Updates are averaged with equal
+    weights, and no parameter is personal. Use it if local objectives differ and clients take many local steps.
 
     Args:
-        option, initial: of the control variates, see `Scaffold`.
-        cohort_size: clients in a round (S), uniform without replacement.
+        local: Local training; None is `Sgd` with its defaults.
+        option: Update of the control variates, ``"I"`` (full gradient at the received model) or ``"II"`` (mean gradient
+            of the local steps); see `Scaffold`.
+        initial: Initial control variates, ``"zeros"`` (as in the paper) or ``"gradients"``; see `Scaffold`.
+        cohort_size: Number of clients in a round (S), drawn uniformly without replacement.
+        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> scaffold()

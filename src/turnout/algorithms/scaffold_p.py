@@ -1,7 +1,7 @@
 """Scaffold-P: FedAvg-P with control variates for the shared part.
 
-It minimises ``f(u, v) = (1/n) sum_i f_i(u, v_i)``: u is shared, and each client has a v_i of its own. Pieces in `also` act
-before the control variates, which are means of the gradients after them.
+It minimises ``f(u, v) = (1/n) sum_i f_i(u, v_i)``, where u is the shared part, and v_i is the personal part of client
+i. Pieces in `also` act before the control variates, which are means of the gradients after them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,20 @@ def scaffold_p(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """Scaffold-P (Algorithm 2): FedAvg-P whose shared part descends ``g - c_i + c``; the personal part is not corrected.
+    """Correct the drift of a shared part by control variates, beside personal parts (Scaffold-P, Algorithm 2).
+
+    It is `fedavg_p` whose local steps on the shared part descend ``g - c_i + c``. Here g is a minibatch gradient, c_i
+    is the control variate of client i, and c is the mean of all control variates. The personal part is not corrected.
 
     Args:
-        initial: control variates before the first round: ``"gradients"``, for which all clients are asked, or ``"zeros"``.
-        local, personal, lr_factor, outer_lr, cohort_size, server_lr: as in `fedavg_p`.
+        local: Local training, with the step size gamma_u; None is `Sgd` with its defaults.
+        personal: Personal parameters: ``"head"`` (the last layer), a pattern of names, or several; see `Personal`.
+        initial: Initial control variates: ``"gradients"``, for which all clients are asked once, or ``"zeros"``.
+        lr_factor: Step size of the personal part relative to that of the shared part, ``gamma_v / gamma_u``, > 0.
+        outer_lr: Outer step size eta_v of the personal part, > 0; 1 keeps the result of local steps.
+        cohort_size: Number of clients in a round (m), drawn uniformly without replacement.
+        server_lr: Outer step size eta_u of the shared part, > 0, or a `Schedule` of it by round.
+        also: Further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> scaffold_p()

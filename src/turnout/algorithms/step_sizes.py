@@ -1,4 +1,4 @@
-"""The step sizes for which the theorems on FedAvg-P and Scaffold-P hold."""
+"""Check the conditions on step sizes of the theorems on FedAvg-P and Scaffold-P."""
 
 from __future__ import annotations
 
@@ -13,27 +13,32 @@ from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection import AllAvailable, Uniform
 from turnout.pieces.weighting import DivideByParticipants
 
-_SLACK = 1e-6  # relative, so that roots may be written with seven digits
+_SLACK = 1e-6  # relative tolerance, so that roots may be written with seven digits
 
 
 class StepSizeWarning(UserWarning):
-    """Step sizes outside the assumptions of a theorem; the run continues."""
+    """Step sizes do not satisfy the assumptions of a theorem; the run continues."""
 
 
 def unmet_conditions(algorithm: Algorithm, num_clients: int, rounds: int, smoothness: float) -> list[str]:
-    """Return the assumptions of Chen et al. on step sizes that do not hold, in words with both numbers.
+    """Return the assumptions of Chen et al. on step sizes that do not hold, as sentences with both numbers.
 
-    With n clients, m a round, K local steps, T rounds, ``gamma = gamma_u eta_u = gamma_v eta_v`` and L-smooth losses::
+    With n clients, m of them in a round, K local steps, T rounds, ``gamma = gamma_u eta_u = gamma_v eta_v`` and
+    L-smooth losses, the theorems assume::
 
         FedAvg-P    m < n   eta_u >= sqrt(m), eta_v >= sqrt(n/m), gamma <= 1 / (32 L K)              theorem 3.11
                     m = n   eta_u >= max(T, sqrt(n)), eta_v >= 1, gamma <= 1 / (84 L K)              theorem 3.16
         Scaffold-P          eta_u >= sqrt(m), eta_v >= sqrt(n/m), gamma <= min(m/n^(2/3), 1) / (72 L K)   theorem 4.6
 
-    Theorem 3.16 also assumes ``eta_u >= sqrt(B_0 T / (n L F_0))``, of two unknown numbers. The list is empty for algorithms
-    that the theorems do not cover: other weights or selections, schedules, a number of steps that varies.
+    Theorem 3.16 also assumes ``eta_u >= sqrt(B_0 T / (n L F_0))`` with two unknown numbers, which is not checked. The
+    list is empty for algorithms that the theorems do not cover: other weights or selections, schedules, varying numbers
+    of steps.
 
     Args:
-        smoothness: L.
+        algorithm: The algorithm.
+        num_clients: Number of clients n.
+        rounds: Number of rounds T.
+        smoothness: Smoothness L of the losses, > 0.
     """
     positive("smoothness", smoothness)
     if not _is_covered(algorithm):
@@ -59,7 +64,7 @@ def unmet_conditions(algorithm: Algorithm, num_clients: int, rounds: int, smooth
 
 
 def _is_covered(algorithm: Algorithm) -> bool:
-    """Return whether the theorems cover an algorithm: constant steps on both parts, the mean of a uniform sample."""
+    """Return whether the theorems cover an algorithm: constant steps on both parts, and the mean over a uniform sample."""
     local, personal = algorithm.local, algorithm.personal
     if not isinstance(personal, Personal) or personal.alternate or local.adapts or not _averages_a_sample(algorithm):
         return False
@@ -68,13 +73,13 @@ def _is_covered(algorithm: Algorithm) -> bool:
 
 
 def _averages_a_sample(algorithm: Algorithm) -> bool:
-    """Return whether the direction is the mean over a uniform sample of clients, or over all."""
+    """Return whether the direction is the mean over a uniform sample of clients, or over all clients."""
     plain = len(algorithm.weighting) == 1 and isinstance(algorithm.weighting[0], DivideByParticipants)
     return plain and isinstance(algorithm.selection, Uniform | AllAvailable)
 
 
 def _bounds(corrected: bool, n: int, m: int, rounds: int) -> tuple[tuple[str, float], tuple[str, float], float]:
-    """Return the least eta_u and eta_v, in words and as numbers, and the most that ``gamma L K`` may be."""
+    """Return the smallest eta_u and eta_v, as texts and numbers, and the largest ``gamma L K``."""
     if m == n and not corrected:
         return ("max(T, sqrt(n))", max(rounds, math.sqrt(n))), ("1", 1.0), 1 / 84
     most = min(m / n ** (2 / 3), 1) / 72 if corrected else 1 / 32
@@ -82,10 +87,10 @@ def _bounds(corrected: bool, n: int, m: int, rounds: int) -> tuple[tuple[str, fl
 
 
 def warn_of_step_sizes(algorithm: Algorithm, num_clients: int, rounds: int, smoothness: float) -> None:
-    """Warn of step sizes outside the assumptions of the theorems, with both numbers."""
+    """Warn of step sizes that do not satisfy the assumptions of the theorems, with both numbers."""
     if unmet := unmet_conditions(algorithm, num_clients, rounds, smoothness):
         warnings.warn(
-            f"the theorems on {algorithm.name} say nothing of these step sizes (L = {smoothness:.4g}): {'; '.join(unmet)}",
+            f"the theorems on {algorithm.name} do not cover these step sizes (L = {smoothness:.4g}): {'; '.join(unmet)}",
             StepSizeWarning,
             stacklevel=2,
         )

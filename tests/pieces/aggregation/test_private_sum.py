@@ -334,15 +334,15 @@ def test_examples_count_up_to_a_bound():
 
 
 REFUSED = {
-    "what it keeps of a client goes into every later step": {
+    "what it stores of a client enters every later step": {
         *("fedvarp", "mifa", "fedlaavg", "fedstale", "ca2fl", "ace", "aced", "area"),
     },
-    "is what it is by KeptModels": {"fedawe"},
-    "is what it is by FedDyn": {"feddyn"},
-    "is what it is by TrackedSum": {"focus"},
-    "is what it is by (Fed|Flora|Flex|Het|RaF)": LOW_RANK,
-    "is what it is by WeightedModels": {"fedasync"},
-    "is what it is by RecentModels": {"fedfa"},
+    "is defined by KeptModels": {"fedawe"},
+    "is defined by FedDyn": {"feddyn"},
+    "is defined by TrackedSum": {"focus"},
+    "is defined by (Fed|Flora|Flex|Het|RaF)": LOW_RANK,
+    "is defined by WeightedModels": {"fedasync"},
+    "is defined by RecentModels": {"fedfa"},
     "the server adds up without noise": {"scaffold", "scaffold_p", "amplified_scaffold"},
     "makes a client's weight of what other clients hold": {
         *("folb", "folb_heterogeneous", "fednova", "mw_fed"),

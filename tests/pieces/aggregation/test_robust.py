@@ -188,8 +188,8 @@ def test_centred_clipping_starts_from_its_last_direction():
         (lambda: folb(also=(Krum(),)), "Alignment weights every client by the mean of all gradients"),
         (lambda: folb_two_set(also=(Krum(),)), "Alignment weights every client"),
         (lambda: qffl(also=(Median(),)), "DivideByCurvature divides by a sum of losses and norms"),
-        (lambda: fedvarp(also=(Median(),)), "fedvarp is what it is by FedVarp, and Median would go in its place"),
-        (lambda: fedasync(also=(Krum(),)), "fedasync is what it is by WeightedModels"),
+        (lambda: fedvarp(also=(Median(),)), "fedvarp is defined by FedVarp, which Median would replace"),
+        (lambda: fedasync(also=(Krum(),)), "fedasync is defined by WeightedModels"),
         (lambda: compose(Krum(), Median()), "Krum and Median are both for the slot 'aggregation'"),
     ],
 )  # fmt: skip
