@@ -25,7 +25,7 @@ def fedbabu(
     """Average the bodies of the clients' models, around a head that keeps its initial values (FedBABU).
 
     Bodies are averaged with weights proportional to the number of examples. The head is neither trained nor sent;
-    clients fine-tune it after training.
+    clients fine-tune the model after training.
 
     Args:
         local: Local training; None is `Sgd` with its defaults.
