@@ -19,10 +19,10 @@ from turnout.pieces.weighting.examples import ByExamples
 class Alignment(Weighting, name="alignment"):
     """Weight each report by the inner product of its gradient with the cohort's mean gradient (FOLB, eq. 9, 13 and 18).
 
-    ``w_b <- w_b I_b``, where ``I_b = <grad_1 f, grad F_b> - psi gamma_b ||grad_1 f||^2``. Here ``grad F_b`` is the
-    gradient of the client's loss over all of its examples at the received model, gamma_b is the inexactness of its
-    local solution (see `Inexactness`), and ``grad_1 f = sum_b w_b grad F_b / sum_b w_b`` estimates the global gradient
-    from the cohort.
+    ``w_b <- w_b I_b``, where ``I_b = <grad_1 f, grad F_b> - psi gamma_b ||grad_1 f||^2``. Here w_b is the weight of
+    report b, ``grad F_b`` is the gradient of the client's loss over all of its examples at the received model, gamma_b
+    is the inexactness of its local solution (see `Inexactness`), and ``grad_1 f = sum_b w_b grad F_b / sum_b w_b``
+    estimates the global gradient from the cohort.
 
     A client whose gradient opposes the mean gets a negative weight, so its update is subtracted. Use
     `DivideByAbsoluteSum` (eq. 13 and 18) or `DivideBySecondCohort` (eq. 9) as the normaliser.
@@ -73,10 +73,10 @@ class Alignment(Weighting, name="alignment"):
 class SignOfAlignment(Weighting, name="sign_of_alignment"):
     """Multiply each report by the sign of its gradient's inner product with the global gradient (FOLB, eq. 5).
 
-    ``w_b <- w_b sign(<grad f, grad F_b>)``. Here ``grad F_b`` is the gradient of the client's loss at the received
-    model, and ``grad f`` is the mean gradient of the clients that measured theirs before the round, so the algorithm
-    needs a selection with such a measurement (`ByAlignment`). Updates that point uphill are subtracted. The sign of 0
-    is 0.
+    ``w_b <- w_b sign(<grad f, grad F_b>)``. Here w_b is the weight of report b, ``grad F_b`` is the gradient of the
+    client's loss at the received model, and ``grad f`` is the mean gradient of the clients that measured theirs before
+    the round, so the algorithm needs a selection with such a measurement (`ByAlignment`). Updates that point uphill are
+    subtracted. The sign of 0 is 0.
 
     Args:
         by_examples: Whether ``grad f`` weights clients by their number of examples. It must equal the option of the
@@ -122,10 +122,10 @@ class SignOfAlignment(Weighting, name="sign_of_alignment"):
 class DivideBySecondCohort(Normaliser, name="divide_by_second_cohort"):
     """Divide weights by the alignment of a second cohort with its own mean gradient (FOLB, eq. 9 and 10).
 
-    ``w_b <- w_b / sum_{k in S_2} <grad F_k, grad_2 f>``, where S_2 is a second cohort that only sends gradients
-    (`TwoCohorts`) and ``grad_2 f`` is its mean gradient. The divisor equals ``K ||grad_2 f||^2``, where K is the number
-    of reports of the first cohort S_1. Because S_1 provides K, dropped reports of either cohort do not change the size
-    of the step.
+    ``w_b <- w_b / sum_{k in S_2} <grad F_k, grad_2 f>``, where w_b is the weight of report b, S_2 is a second cohort
+    that only sends gradients (`TwoCohorts`) and ``grad_2 f`` is its mean gradient. The divisor equals
+    ``K ||grad_2 f||^2``, where K is the number of reports of the first cohort S_1. Because S_1 provides K, dropped
+    reports of either cohort do not change the size of the step.
 
     The divisor has no absolute values, unlike eq. 13. After `Alignment` the weights sum to
     ``||grad_1 f||^2 / ||grad_2 f||^2``, so a small gradient of S_2 makes a large step. A divisor of zero makes all

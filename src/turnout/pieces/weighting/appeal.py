@@ -18,9 +18,9 @@ QS = ("derivative", "sigmoid")
 class Appeal(Weighting, name="appeal"):
     """Weight each report by how close the client's loss is to its requirement (MaxFL, eq. 4).
 
-    ``w_b <- w_b q_b``, where ``q_b = s_b (1 - s_b)`` and ``s_b = sigmoid(F_b(w^t) - rho_b)``. Here ``F_b(w^t)`` is the
-    loss of the received model over the client's training examples, and rho_b is the loss that the client requires.
-    Clients report the gap ``F_b(w^t) - rho_b`` (`AppealGap`).
+    ``w_b <- w_b q_b``, where ``q_b = s_b (1 - s_b)`` and ``s_b = sigmoid(F_b(w^t) - rho_b)``. Here w_b is the weight of
+    report b, ``F_b(w^t)`` is the loss of the received model over the client's training examples, and rho_b is the loss
+    that the client requires. Clients report the gap ``F_b(w^t) - rho_b`` (`AppealGap`).
 
     MaxFL minimises ``mean_k sigmoid(F_k - rho_k)``, a smooth approximation of the share of clients whose requirement is
     not met. In the gradient of this objective q_k multiplies the gradient of client k. It is 1/4 at the threshold and
@@ -73,9 +73,9 @@ class Appeal(Weighting, name="appeal"):
 class DivideBySumPlus(ByOneNumber, name="divide_by_sum_plus"):
     """Divide weights by their sum plus a constant (MaxFL, adaptive server step of section 3, below eq. 6).
 
-    ``w_b <- w_b / (sum_b w_b + epsilon)``. Weights far above epsilon sum to nearly 1, so the step keeps its size where
-    the objective is flat. In a round in which all weights are far below epsilon, the model moves correspondingly
-    little. Weights that are all zero stay zero, which leaves the model unchanged.
+    ``w_b <- w_b / (sum_b w_b + epsilon)``, where w_b is the weight of report b. Weights far above epsilon sum to nearly
+    1, so the step keeps its size where the objective is flat. In a round in which all weights are far below epsilon,
+    the model moves correspondingly little. Weights that are all zero stay zero, which leaves the model unchanged.
 
     Args:
         epsilon: Constant added to the sum, >= 0. The paper leaves its value open: its theory uses ``N L_c / (4 L_s)``,

@@ -23,8 +23,8 @@ _LARGEST = 600.0  # bound of the exponent, so that sums of exp(exponent) over a 
 class ByStaleness(Weighting, name="by_staleness"):
     """Weight each report by a function of its staleness (FedAsync, section 5.2; FedBuff, section 5).
 
-    ``w_b <- w_b s(tau_b)``. The staleness tau_b is the number of server steps since the version that the client trained
-    from. `rule` chooses s::
+    ``w_b <- w_b s(tau_b)``, where w_b is the weight of report b. Its staleness tau_b is the number of server steps
+    since the version that the client trained from. `rule` chooses s::
 
         constant     s = 1
         polynomial   s = (1 + tau)^-exponent                                       FedBuff with exponent 1/2; FedAsync

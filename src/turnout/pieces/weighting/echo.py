@@ -15,9 +15,9 @@ from turnout.pieces.base import Weighting, Weights
 class Echo(Weighting, name="echo"):
     """Multiply each update by the number of rounds since its client's last participation (FedAWE, innovation echoing).
 
-    ``w_b <- w_b lr (t - tau_b)``. Here t is the present round, tau_b is the round of the client's last participation
-    (-1 if there was none), and lr is the global step size. So an update stands for the rounds that its client missed,
-    too.
+    ``w_b <- w_b lr (t - tau_b)``. Here w_b is the weight of report b, t is the present round, tau_b is the round of the
+    client's last participation (-1 if there was none), and lr is the global step size. So an update stands for the
+    rounds that its client missed, too.
 
     In FedAWE clients continue from the model of the step after their last participation (`KeptModels`). Then
     ``t - tau_b`` is the number of server steps since that model, plus one, which is how it is computed.

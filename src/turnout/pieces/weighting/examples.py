@@ -15,8 +15,8 @@ from turnout.pieces.base import Weighting, Weights
 class ByExamples(Weighting, name="by_examples"):
     """Weight each report by its client's number of training examples (FedAvg).
 
-    ``w_b <- w_b n_b``, where n_b is the number of training examples. With `DivideBySum` the weights are
-    ``n_b / sum_b n_b``, as in FedAvg.
+    ``w_b <- w_b n_b``, where w_b is the weight of report b, and n_b is its client's number of training examples. With
+    `DivideBySum` the weights are ``n_b / sum_b n_b``, as in FedAvg.
 
     Example:
         >>> import turnout as to
@@ -39,8 +39,9 @@ class ByExamples(Weighting, name="by_examples"):
 class ExamplesUpTo(Weighting, name="examples_up_to"):
     """Weight each report by its client's number of examples, capped at a bound (DP-FedAvg, Algorithm 1).
 
-    ``w_b <- w_b min(n_b / most, 1)``, where n_b is the number of training examples. Differential privacy needs weights
-    that are bounded, and a normaliser that reveals nothing of the data, such as `DivideByParticipants`.
+    ``w_b <- w_b min(n_b / most, 1)``, where w_b is the weight of report b, and n_b is its client's number of training
+    examples. Differential privacy needs weights that are bounded, and a normaliser that reveals nothing of the data,
+    such as `DivideByParticipants`.
 
     Args:
         most: Number of examples from which on a client has the weight 1, > 0 (w-hat in the paper). Choose it without

@@ -19,14 +19,14 @@ _LEAST = 1e-10  # added to losses, because a negative power of 0 is infinite
 class DivideByCurvature(Normaliser, name="divide_by_curvature"):
     """Weight each report by a power of its client's loss, and divide by a bound of the curvature (q-FedAvg, Algorithm 2).
 
-    ``w_b <- w_b F_b^q / sum_b w_b (q F_b^(q-1) ||Delta_b||^2 / gamma + F_b^q)``. Here F_b is the loss of the received
-    model over the client's training examples, Delta_b is its update, gamma is the clients' step size, and q sets the
-    degree of fairness. Losses below 0 count as 0, and 1e-10 is added to each.
+    ``w_b <- w_b F_b^q / sum_b w_b (q F_b^(q-1) ||Delta_b||^2 / gamma + F_b^q)``. Here w_b is the weight of report b,
+    F_b is the loss of the received model over the client's training examples, Delta_b is its update, gamma is the
+    clients' step size, and q sets the degree of fairness. Losses below 0 count as 0, and 1e-10 is added to each.
 
     In the paper's terms, with ``L = 1/gamma`` and ``Dw_b = -L Delta_b``, the model moves by
-    ``Dw = -sum_b F_b^q Dw_b / sum_b h_b``, where ``h_b = q F_b^(q-1) ||Dw_b||^2 + L F_b^q``. If L bounds the curvature of
-    F_b, then h_b bounds that of ``F_b^(q+1) / (q+1)``, so a step size that is tuned for q = 0 suits every q. For q = 0
-    the result is the mean.
+    ``Dw = -sum_b F_b^q Dw_b / sum_b h_b``, where ``h_b = q F_b^(q-1) ||Dw_b||^2 + L F_b^q``. If L bounds the curvature
+    of F_b, then h_b bounds that of ``F_b^(q+1) / (q+1)``, so a step size that is tuned for ``q = 0`` suits every q.
+    With ``q = 0`` the result is the mean.
 
     Args:
         q: Fairness exponent, >= 0. Larger values give more weight to clients with a high loss; 0 gives none, and very

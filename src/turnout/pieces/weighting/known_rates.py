@@ -16,8 +16,8 @@ from turnout.pieces.base import KnownInAdvance, Weighting, Weights
 class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
     """Divide each report's weight by its client's true participation rate (FedAU, baseline "known participation statistics").
 
-    ``w_b <- w_b / p_b``, where p_b is the probability that the client takes part in a round. With `DivideByClients` the
-    average is unbiased.
+    ``w_b <- w_b / p_b``, where w_b is the weight of report b, and p_b is the probability that the client takes part in
+    a round. With `DivideByClients` the average is unbiased.
 
     Args:
         rates: Participation rate p of each of the N clients, in (0, 1]. None takes the rates of the population, if

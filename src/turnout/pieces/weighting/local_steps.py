@@ -16,8 +16,8 @@ from turnout.pieces.base import Normaliser, Slots, Weights, WithState
 class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
     """Divide each update by its number of local steps, and multiply by the mean number of steps (FedNova, eq. 6).
 
-    ``w_b <- p_b tau_eff / tau_b``, where ``p_b = w_b / sum_b w_b`` is the share of report b, tau_b is its number of
-    local steps, and ``tau_eff = sum_b p_b tau_b`` is their mean.
+    ``w_b <- p_b tau_eff / tau_b``, where ``p_b = w_b / sum_b w_b`` is the share of report b in the weights w, tau_b is
+    its number of local steps, and ``tau_eff = sum_b p_b tau_b`` is their mean.
 
     Without the division, clients with more local steps pull the fixed point towards their own objective. With it, the
     fixed point is that of the true objective, and the step has the size of an average client's. Weights that are all

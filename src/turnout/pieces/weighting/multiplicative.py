@@ -18,9 +18,10 @@ from turnout.pieces.base import InformsClients, KnownInAdvance, Weighting, Weigh
 class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="multiplicative_weights"):
     """Weight reports by weights that grow whenever a client's requirement is not met (multiplicative weights, MW-Fed).
 
-    ``w_b <- w_b v_b``. All weights v start as 1/N. After each round, v_b is multiplied by `factor` for each participant with
-    ``F_b(w^t) >= rho_b``, and v is divided by its sum over all N clients. Here ``F_b(w^t)`` is the loss of the received
-    model over the client's training examples, and rho_b is the loss that the client requires.
+    ``w_b <- w_b v_b``, where w_b is the weight of report b, and v_b is kept by the server for its client. All v start
+    as 1/N. After each round, v_b is multiplied by `factor` for each participant with ``F_b(w^t) >= rho_b``, and v is
+    divided by its sum over all N clients. Here ``F_b(w^t)`` is the loss of the received model over the client's
+    training examples, and rho_b is the loss that the client requires.
 
     With its task each client receives ``N v_b``, its ``share`` of the local work (`ShareOfWork`).
 

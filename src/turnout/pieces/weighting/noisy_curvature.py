@@ -22,8 +22,9 @@ class DivideByNoisyCurvature(NoisyDivisor, name="divide_by_noisy_curvature"):
         s_b = min(1, most / h_b)
         w_b <- s_b w_b F_b^q / max(sum_b s_b h_b + most z y, least)
 
-    Here F_b is the loss of the received model over the client's training examples, Delta_b is its update, gamma is the
-    clients' step size, z is the noise multiplier, and y is a standard normal number, drawn anew for each step.
+    Here w_b is the weight of report b, F_b is the loss of the received model over the client's training examples,
+    Delta_b is its update, gamma is the clients' step size, z is the noise multiplier, and y is a standard normal
+    number, drawn anew for each step.
 
     Losses and norms of updates have no bound. So a client whose curvature h_b exceeds `most` is scaled down, in the sum
     and in the divisor alike: it adds at most `most` to the divisor, and `PrivateSum` bounds its part of the direction.

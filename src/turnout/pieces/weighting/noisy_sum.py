@@ -70,8 +70,9 @@ class NoisyDivisor(ByOneNumber):
 class DivideByNoisySum(NoisyDivisor, name="divide_by_noisy_sum"):
     """Divide weights by their noised sum, each weight bounded, for MaxFL under differential privacy.
 
-    ``w_b <- min(w_b, most) / max(sum_b min(w_b, most) + most z y, least)``, where z is the noise multiplier and y is a
-    standard normal number, drawn anew for each step. Negative weights are bounded by -most.
+    ``w_b <- min(w_b, most) / max(sum_b min(w_b, most) + most z y, least)``, where w_b is the weight of report b, z is
+    the noise multiplier, and y is a standard normal number, drawn anew for each step. Negative weights are bounded by
+    -most.
 
     It replaces the divisor of MaxFL (`DivideBySumPlus`), which is a sum over the losses of clients. One client adds at
     most `most` to it.

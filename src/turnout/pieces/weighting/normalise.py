@@ -28,8 +28,8 @@ class ByOneNumber(Normaliser):
 class DivideByClients(ByOneNumber, name="divide_by_clients"):
     """Divide weights by the number of all clients, absent ones included (FedAU, last line of Algorithm 1; "average all").
 
-    ``w_b <- w_b / N``, where N is the number of clients of the federation. With unit weights the step is small in
-    rounds with few participants.
+    ``w_b <- w_b / N``, where w_b is the weight of report b, and N is the number of clients of the federation. With unit
+    weights the step is small in rounds with few participants.
 
     Example:
         >>> from turnout.pieces.base.trial import report, weigh
@@ -52,7 +52,8 @@ class DivideByClients(ByOneNumber, name="divide_by_clients"):
 class DivideByParticipants(ByOneNumber, name="divide_by_participants"):
     """Divide weights by the number of reports in the step (FedAU, baseline "average participating").
 
-    ``w_b <- w_b / B``, where B is the number of reports. With unit weights this is the plain mean of the updates.
+    ``w_b <- w_b / B``, where w_b is the weight of report b, and B is the number of reports. With unit weights this is
+    the plain mean of the updates.
 
     Example:
         >>> from turnout.pieces.base.trial import report, weigh
@@ -71,7 +72,8 @@ class DivideByParticipants(ByOneNumber, name="divide_by_participants"):
 class DivideBySum(ByOneNumber, name="divide_by_sum"):
     """Divide weights by their sum, so that they sum to one (FedAvg, after `ByExamples`).
 
-    ``w_b <- w_b / sum_b w_b``. Weights that sum to zero are not divided, so weights that are all zero stay zero.
+    ``w_b <- w_b / sum_b w_b``, where w_b is the weight of report b. Weights that sum to zero are not divided, so
+    weights that are all zero stay zero.
 
     Example:
         >>> from turnout.pieces.base.trial import report, weigh
@@ -89,8 +91,9 @@ class DivideBySum(ByOneNumber, name="divide_by_sum"):
 class DivideByAbsoluteSum(ByOneNumber, name="divide_by_absolute_sum"):
     """Divide weights by the sum of their absolute values (FOLB, eq. 13 and 18).
 
-    ``w_b <- w_b / sum_b |w_b|``. Negative weights subtract their updates, and the absolute weights sum to one, so the
-    step has the size of a mean. Weights that are all zero stay zero, which leaves the model unchanged.
+    ``w_b <- w_b / sum_b |w_b|``, where w_b is the weight of report b. Negative weights subtract their updates, and the
+    absolute weights sum to one, so the step has the size of a mean. Weights that are all zero stay zero, which leaves
+    the model unchanged.
 
     Example:
         >>> from turnout.pieces.base.trial import report, weigh

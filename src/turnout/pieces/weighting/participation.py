@@ -19,10 +19,11 @@ from turnout.pieces.base.per_client import check_lengths
 class Participation(Weighting, KnownInAdvance, name="participation"):
     """Weight each report by the mean of its client's participation intervals, cut off at K (FedAU, Algorithm 2).
 
-    ``w_b <- w_b omega_t^b``, where omega_t^b estimates the inverse of the participation rate of the client. A
-    participation ends an interval, and so do K rounds without one. omega_t is the mean length, in rounds, of all
-    intervals that ended before round t, and 1 before the first. Each client has the number of intervals M, the length S
-    of the present one, and omega. In round t, with ``I_{t-1} = 1`` if the client took part in the round before::
+    ``w_b <- w_b omega_t^b``, where w_b is the weight of report b, and omega_t^b estimates the inverse of the
+    participation rate of the client. A participation ends an interval, and so do K rounds without one. omega_t is the
+    mean length, in rounds, of all intervals that ended before round t, and 1 before the first. Each client has the
+    number of intervals M, the length S of the present one, and omega. In round t, with ``I_{t-1} = 1`` if the client
+    took part in the round before::
 
         S <- S + 1
         where I_{t-1} = 1 or S = K:  omega <- (M omega + S) / (M + 1),  M <- M + 1,  S <- 0

@@ -14,9 +14,10 @@ from turnout.pieces.base import SmoothedRates, Weighting, Weights, WithState
 class BySmoothedRate(SmoothedRates, Weighting, name="by_smoothed_rate"):
     """Weight each report by its client's share of the objective divided by its smoothed participation rate (F3AST).
 
-    ``w_b <- w_b p_b / r_b``. Here p_b is the client's share of the objective, and r_b is an exponential average of its
-    participation, the present round included: ``r_b <- (1 - beta) r_b + beta 1_b`` in each round, where 1_b is 1 if the
-    client takes part, and 0 otherwise, from ``r_b = 1 / N``. Dividing by the rate makes the sum of updates unbiased.
+    ``w_b <- w_b p_b / r_b``. Here w_b is the weight of report b, p_b is the client's share of the objective, and r_b is
+    an exponential average of its participation, the present round included: ``r_b <- (1 - beta) r_b + beta 1_b`` in
+    each round, where 1_b is 1 if the client takes part, and 0 otherwise, from ``r_b = 1 / N``. Dividing by the rate
+    makes the sum of updates unbiased.
 
     Args:
         beta: Smoothing factor, in (0, 1]. Larger values follow recent rounds more closely.

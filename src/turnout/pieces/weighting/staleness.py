@@ -23,9 +23,9 @@ AVERAGES: tuple[Average, ...] = ("window", "cumulative", "exponential", "authors
 class ExpectedStaleness(Weighting, name="expected_staleness"):
     """Weight each report by the mean staleness of its client's reports (FedStaleWeight, eq. 8).
 
-    ``w_b <- w_b (E[tau_b] B + 1) / N``. The staleness tau of a report is the number of server steps since the version
-    that the client trained from. ``E[tau_b]`` is its mean over the client's reports so far, the present one included; B
-    is the number of reports in a step, and N the number of clients.
+    ``w_b <- w_b (E[tau_b] B + 1) / N``, where w_b is the weight of report b. The staleness tau of a report is the
+    number of server steps since the version that the client trained from. ``E[tau_b]`` is its mean over the client's
+    reports so far, the present one included; B is the number of reports in a step, and N the number of clients.
 
     Slow clients report rarely. If a client sends the share p of all reports, then ``E[tau] B + 1 = 1 / p`` (eq. 7). So
     its share times its weight is 1 / N, and all clients have equal influence. Use it with `Buffered` and `DivideBySum`.
