@@ -207,6 +207,11 @@ def test_finished_run_is_not_repeated(turnout: Turnout, small: Sequence[str]) ->
         (("--data", "mnist", "data.directory=nowhere"), "turnout data fetch mnist"),
         (("--rounds", "many"), "Invalid value for '--rounds'"),
         (("--roundz", "3"), "No such option: --roundz"),
+        (("--batch-size", "3"), "No such option: --batch-size: did you mean local.batch_size=3?"),
+        (("--metrics=f1",), "No such option: --metrics: did you mean metrics=f1?"),
+        (("--epochs",), "No such option: --epochs: did you mean local.epochs=VALUE?"),
+        (("folder=runs/a",), "unknown setting 'folder': did you mean --folder runs/a?"),
+        (("quiet=true",), "unknown setting 'quiet': did you mean --quiet?"),
     ],
 )
 def test_invalid_usage_prints_one_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:
@@ -292,7 +297,7 @@ LONG, DECLARATIONS = "x" * 300, str(Path(__file__).parents[2] / "reproductions")
         ("data", "show", "digits", "--output", f"{LONG}.png"),
         (
             "reproduce",
-            "fedau/figure-1",
+            "fedau/digits",
             "--folder",
             LONG,
             "--rounds",

@@ -8,6 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from turnout.cli.errors import guarded
 
@@ -63,6 +64,37 @@ def examples(commands: str, *notes: str) -> str:
     return "\n\n".join(["[bold]Examples[/bold]", *commands.strip().splitlines(), *notes])
 
 
+SETTINGS = "KEY=VALUE"
+"""What the placeholder of an argument for settings contains."""
+
+
+class _WithSuggestions(TyperCommand):
+    """A command that suggests the setting for an unknown option: ``local.lr=0.1`` for ``--lr 0.1``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # the class of this error has no public name in typer
+            option = getattr(error, "option_name", None)
+            if option is not None and any(SETTINGS in (each.metavar or "") for each in self.params):
+                from turnout.cli.sections import meant_by  # it imports PyTorch
+
+                if settings := meant_by(option.lstrip("-").replace("-", "_"), _value_of(option, given)):
+                    error.message = f"No such option: {option}: did you mean {settings}?"  # type: ignore[attr-defined]
+                    error.possibilities = None  # type: ignore[attr-defined]
+            raise
+
+
+def _value_of(option: str, arguments: list[str]) -> str:
+    """Return the value that follows an unknown option, or the text ``VALUE``."""
+    for argument, following in zip(arguments, [*arguments[1:], "-"], strict=True):
+        name, assigned, value = argument.partition("=")
+        if name == option:
+            return value if assigned else "VALUE" if following.startswith("-") else following
+    return "VALUE"
+
+
 @dataclass(frozen=True)
 class Command:
     """A command for typer.
@@ -77,7 +109,7 @@ class Command:
 
     def add_to(self, app: typer.Typer, name: str | None = None) -> None:
         """Add the command to an application, by default under the name of its function."""
-        app.command(name, epilog=self.epilog)(self.function)
+        app.command(name, cls=_WithSuggestions, epilog=self.epilog)(self.function)
 
 
 def command(kind: type[Options], epilog: str) -> Callable[[Callable[[Options], None]], Command]:

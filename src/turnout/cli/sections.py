@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from turnout.cli import names, user_code
@@ -86,8 +87,22 @@ def tidy(layer: Mapping[str, Any], data_set: str) -> Table:
 
 def _meant(key: str, value: Any) -> str:
     """Suggest a replacement for an unknown setting: the same option with its section, or the nearest key."""
-    places = [f"{section}.{key}={written(value)}" for section, options in _options().items() if key in options]
-    return f"did you mean {' or '.join(places)}?" if places else nearest(key, KEYS)
+    places = meant_by(key, written(value))
+    return f"did you mean {places}?" if places else nearest(key, KEYS)
+
+
+def meant_by(key: str, value: str) -> str:
+    """Return the settings and flags that a name can mean, with a value: ``"local.lr=0.1"``; empty if there are none."""
+    from turnout.cli.commands.run import RunOptions
+    from turnout.cli.runs_options import SweepOptions
+
+    sections = [f"{section}.{key}={value}" for section, options in _options().items() if key in options]
+    options = {field.name: field.type for kind in (RunOptions, SweepOptions) for field in fields(kind)}  # type: ignore[arg-type]
+    if key in KEYS:
+        return f"{key}={value}"
+    if key in options:
+        sections.append(f"--{key.replace('_', '-')}" + ("" if options[key] == "bool" else f" {value}"))
+    return " or ".join(sections)
 
 
 def flag_of(name: str) -> str | None:
