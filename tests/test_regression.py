@@ -92,6 +92,7 @@ def test_accuracy_is_not_shown(tmp_path):
     assert final(history).startswith("test RMSE 0.")
     assert Notes()({"test_rmse": 0.02125}) == "test RMSE 0.0213"
     assert Notes()({"train_loss": 0.5}) == "train loss 0.5"
+    assert Notes()({"test_rmse": 0.5, "validation_rmse": 0.25}) == "validation RMSE 0.25"
 
 
 def test_outputs_of_another_shape_have_only_a_loss():

@@ -27,7 +27,10 @@ Bar = tuple[str, int, int, str]
 """A description, the completed work, the total work (0 if unknown), and a note."""
 
 BY_IMPORTANCE = tuple(f"{split}_{figure}" for figure in (*METRICS, "loss") for split in ("test", "train"))
-"""Columns for short notes on a run, which use the first recorded one."""
+"""Columns for the result of a run, which uses the first recorded one."""
+
+_DURING_A_RUN = tuple(f"{split}_{figure}" for figure in (*METRICS, "loss") for split in ("validation", "test", "train"))
+"""Columns for notes during a run: with validation examples, the test examples are for the result alone."""
 
 
 class Display(Protocol):
@@ -152,7 +155,7 @@ class Notes:
     def __call__(self, row: Mapping[str, Any]) -> str:
         """Process a row of the table of rounds, and return the note."""
         self._accuracy = next(
-            (quality(name.replace("_", " "), row[name], 1) for name in BY_IMPORTANCE if row.get(name) is not None),
+            (quality(name.replace("_", " "), row[name], 1) for name in _DURING_A_RUN if row.get(name) is not None),
             self._accuracy,
         )
         now = row.get("num_dropped") or 0
