@@ -210,8 +210,6 @@ def test_finished_run_is_not_repeated(turnout: Turnout, small: Sequence[str]) ->
         (("--batch-size", "3"), "No such option: --batch-size: did you mean local.batch_size=3?"),
         (("--metrics=f1",), "No such option: --metrics: did you mean metrics=f1?"),
         (("--epochs",), "No such option: --epochs: did you mean local.epochs=VALUE?"),
-        (("folder=runs/a",), "unknown setting 'folder': did you mean --folder runs/a?"),
-        (("quiet=true",), "unknown setting 'quiet': did you mean --quiet?"),
     ],
 )
 def test_invalid_usage_prints_one_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:

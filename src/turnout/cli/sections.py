@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from turnout.cli import names, user_code
@@ -92,17 +91,10 @@ def _meant(key: str, value: Any) -> str:
 
 
 def meant_by(key: str, value: str) -> str:
-    """Return the settings and flags that a name can mean, with a value: ``"local.lr=0.1"``; empty if there are none."""
-    from turnout.cli.commands.run import RunOptions
-    from turnout.cli.runs_options import SweepOptions
-
-    sections = [f"{section}.{key}={value}" for section, options in _options().items() if key in options]
-    options = {field.name: field.type for kind in (RunOptions, SweepOptions) for field in fields(kind)}  # type: ignore[arg-type]
+    """Return the settings that a name can mean, with a value: ``"local.lr=0.1"``; empty if there are none."""
     if key in KEYS:
         return f"{key}={value}"
-    if key in options:
-        sections.append(f"--{key.replace('_', '-')}" + ("" if options[key] == "bool" else f" {value}"))
-    return " or ".join(sections)
+    return " or ".join(f"{section}.{key}={value}" for section, options in _options().items() if key in options)
 
 
 def flag_of(name: str) -> str | None:
