@@ -28,7 +28,7 @@ class ByLoss(Weighting):
 
     power: float = 1.0
 
-    def factors(self, report, version, state, federation):  # noqa: ARG002, D102 - as little as it takes
+    def factors(self, report, version, state, federation):  # noqa: D102 - as little as it takes
         return report.seen["loss"].double() ** self.power
 
 

@@ -18,7 +18,7 @@ class Patience(Weighting):
 
     power: float = 1.0
 
-    def factors(self, report, version, state, federation):  # noqa: ARG002, D102 - as little as it takes
+    def factors(self, report, version, state, federation):  # noqa: D102 - as little as it takes
         staleness = torch.from_numpy(version - report.version).double()
         return (1 + torch.log1p(staleness)) ** self.power
 

@@ -160,7 +160,6 @@ class EarlyStopping(Callback):
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
         """Forget the run before."""
-        del config, folder
         self._best, self._waited = -math.inf, 0
 
     def on_earlier(self, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -33,7 +33,7 @@ def texts(html):
     found, open_tags = [], []
 
     class Parser(HTMLParser):
-        def handle_starttag(self, tag, attrs):  # noqa: ARG002
+        def handle_starttag(self, tag, attrs):
             open_tags.append(tag)
 
         def handle_endtag(self, tag):

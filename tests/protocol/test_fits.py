@@ -1,4 +1,3 @@
-# ruff: noqa: ARG002  # pieces as users write them
 """Requirements of pieces on drivers are declared by the piece and checked in one place."""
 
 from dataclasses import dataclass

@@ -36,7 +36,7 @@ class Notes:
     def timer(self, timer):
         self.notes.append(timer)
 
-    def reports_of(self, coordinator, batch) -> Any:  # noqa: ARG002
+    def reports_of(self, coordinator, batch) -> Any:
         for task in batch.tasks:
             if task in self.bad:
                 raise KeyError(task)

@@ -77,13 +77,11 @@ class _Saver(Callback):
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
         """Save the settings."""
-        del config
         if folder is not None:
             save(self._settings, folder)
 
     def on_round(self, row: Mapping[str, Any]) -> None:
         """Note that a round has ended."""
-        del row
         self._has_begun = True
 
     @contextmanager

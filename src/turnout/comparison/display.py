@@ -84,7 +84,7 @@ class _Bars(_Runs):
         self.drawing = drawing
         self.draw()
 
-    def _show(self, update: Update, over: bool) -> None:  # noqa: ARG002 - bars show both alike
+    def _show(self, update: Update, over: bool) -> None:
         if update.status == "failed":
             self.drawing.say(ended(update))
         self.draw()

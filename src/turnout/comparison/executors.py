@@ -148,7 +148,6 @@ class _Submitit(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Cancel all jobs that have not ended, and stop the thread."""
-        del wait, cancel_futures
         self._over.set()
         self._thread.join()
         for job, _ in self._jobs:

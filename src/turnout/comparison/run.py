@@ -144,7 +144,6 @@ class _Watch(Callback):
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
         """Store the number of rounds."""
-        del folder
         self.last = replace(self.last, rounds=config["rounds"])
 
     def on_round(self, row: Mapping[str, Any]) -> None:

@@ -174,7 +174,6 @@ class Updates(ABC):
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function of torch on all rows in one tensor."""
-        del types
         return function(*_gathered(args), **{name: _gathered(value) for name, value in (kwargs or {}).items()})
 
 

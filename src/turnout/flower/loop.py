@@ -59,7 +59,6 @@ class LoopSteps(Local):
 
     def alone(self, steps: int) -> Local:
         """Return the rule itself, because the loop determines the number of steps."""
-        del steps
         return self
 
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:

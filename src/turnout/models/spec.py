@@ -87,11 +87,9 @@ class ModelSpec(Registered, ABC):
 
     def fits(self, data: FederatedData) -> None:
         """Refuse data that the model cannot be trained on, beyond what `build` finds in their sizes."""
-        del data
 
     def smoothness(self, shards: Shards) -> float | None:
         """L, a Lipschitz constant of the gradients of all clients' losses, where it is known; None where it is not."""
-        del shards
         return None
 
     @abstractmethod

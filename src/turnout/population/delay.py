@@ -84,7 +84,6 @@ class Constant(Delay, name="constant"):
 
     def draw(self, key: int, clients: np.ndarray, tasks: np.ndarray) -> np.ndarray:
         """Return ``seconds``, ``[B]``."""
-        del key
         return np.full(np.broadcast_shapes(np.shape(clients), np.shape(tasks)), float(self.seconds))
 
     def _quantile(self, q: np.ndarray) -> np.ndarray:

@@ -118,7 +118,6 @@ class WarmUp(Requirement, name="warm_up"):
 
     def bind(self, num_clients: int, solo: Solo | None, unseen: bool = False) -> BoundRequirement:
         """Return the figures of the local models."""
-        del num_clients, unseen
         assert solo is not None
         test = solo.get(f"test_{self.measure}")
         return BoundRequirement(self.measure, solo[f"train_{self.measure}"], test, solo.get("test_accuracy"))
@@ -167,11 +166,9 @@ class GivenRequirement(Requirement, name="given"):
 
     def solo(self, local: Local) -> None:
         """Return None: no local models are needed."""
-        del local
 
     def bind(self, num_clients: int, solo: Solo | None, unseen: bool = False) -> BoundRequirement | None:
         """Return the listed requirements."""
-        del solo
         table = self.unseen if unseen else self.table
         if table is None:
             return None

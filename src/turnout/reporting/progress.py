@@ -188,7 +188,6 @@ class Progress(Callback):
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
         """Open the display."""
-        del folder
         self._bar = ("rounds", 0, config["rounds"], "")
         kind = Terminal if self._console.is_terminal else Lines
         self._display = cell() or kind(self._console)
@@ -204,7 +203,6 @@ class Progress(Callback):
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
         """Close the display."""
-        del summary
         self._draw(self._bar, last=True)
 
     def _draw(self, bar: Bar, last: bool = False) -> None:

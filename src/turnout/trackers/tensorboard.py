@@ -31,7 +31,6 @@ class TensorBoard(Tracker, name="tensorboard"):
 
     def begin(self, config: dict[str, Any], known: str | None, name: str) -> None:
         """Keep the settings until the first round, whose number is needed to open the file."""
-        del known, name
         if self._events is None and self._folder is None:
             raise ConfigurationError(
                 "TensorBoard writes files, and this run has no folder: give it one, experiment.run('runs/mine')"
@@ -50,7 +49,6 @@ class TensorBoard(Tracker, name="tensorboard"):
 
     def end(self, status: str, figures: dict[str, float]) -> None:
         """Close the file."""
-        del figures
         if self._writer is not None:
             self._writer.add_text("status", status)
             self._writer.close()

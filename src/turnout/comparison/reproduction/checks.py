@@ -46,7 +46,6 @@ class Check(ABC):
 
     def detail(self, panels: Sequence[Figures]) -> str:
         """Return a note beside the verdict; empty by default."""
-        del panels
         return ""
 
     @abstractmethod
@@ -148,7 +147,6 @@ class Ratio(Check):
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
         """Check the ratio; None where both are infinite or the divisor is 0."""
-        del measure
         one, other = (figures[0][name] for name in self.algorithms)
         if (math.isinf(one) and math.isinf(other)) or other == 0:
             return None
@@ -164,7 +162,6 @@ class Bound(Check):
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
         """Check the figure."""
-        del measure
         return self.limits.include(figures[0][self.algorithms[0]])
 
 
@@ -230,7 +227,6 @@ class Slope(Check):
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
         """Fit the exponent, and check that it is within the limits."""
-        del measure
         exponent = self.exponent([panel[self.algorithms[0]] for panel in figures])
         return None if math.isnan(exponent) else self.limits.include(exponent)
 

@@ -49,7 +49,6 @@ class Artificial(Partition):
         self, labels: np.ndarray, num_clients: int | None, seed: int, client_ids: np.ndarray | None = None
     ) -> list[np.ndarray]:
         """See `Partition.assign`; natural ids are ignored."""
-        del client_ids
         if len(labels) == 0:
             raise DataError("there are no examples to partition")
         if self.by_class:

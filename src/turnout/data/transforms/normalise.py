@@ -38,7 +38,6 @@ class Normalise(Transform):
 
     def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
         """See `Transform.apply`; with a single number inputs may have any shape ``[n, ...]``."""
-        del keys
         if x.dtype == torch.uint8:
             x = x.to(torch.float32) / 255.0
         return (x - self._like(x, self.mean)) / self._like(x, self.std)

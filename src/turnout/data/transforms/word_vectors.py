@@ -38,7 +38,6 @@ class WordVectors(Transform):
 
     def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
         """See `Transform.apply`; inputs are ``[n, T]`` and become ``[n, T, D]``."""
-        del keys
         if x.ndim != 2 or x.is_floating_point():
             raise DataError(
                 f"WordVectors needs row numbers of its table [n, T], got inputs of {x.dtype} {list(x.shape)}"

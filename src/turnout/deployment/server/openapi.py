@@ -21,7 +21,6 @@ class _Untitled(GenerateJsonSchema):
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         """Return False."""
-        del schema
         return False
 
 

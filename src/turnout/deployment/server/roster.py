@@ -52,7 +52,6 @@ class Roster:
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
         """Return which of these clients are present, at any round: a network has no rounds of availability."""
-        del round
         return self._present[clients]
 
     def change(self, client: int, kind: str, text: str) -> None:

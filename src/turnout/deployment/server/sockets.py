@@ -172,7 +172,6 @@ class BoundedHttp(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer a malformed request, and close the connection."""
-        del msg
         self._refuse(*self._fault)
 
     def _refuse(self, status: int, reason: str) -> None:

@@ -105,7 +105,6 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run and record an operation."""
-        del types
         kwargs = kwargs or {}
         if torch.Tag.data_dependent_output in func.tags:
             raise RuntimeError(f"{func} reads a number, and what is done next may depend on it")

@@ -17,7 +17,6 @@ class Everyone(Availability, name="everyone"):
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundEveryone:
         """Fit the pattern to N clients; labels and seed are not used."""
-        del label_counts, seed
         count("num_clients", num_clients)
         return BoundEveryone(num_clients, everyone_at(1.0, num_clients))
 
@@ -30,5 +29,4 @@ class BoundEveryone(BoundAvailability):
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
         """Return True for each of `clients`, bool ``[B]``."""
-        del round
         return np.ones(len(clients), dtype=bool)

@@ -64,7 +64,6 @@ class Trace(Availability, name="trace"):
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundTrace:
         """Read the trace for N clients; labels and seed are not used."""
-        del label_counts, seed
         count("num_clients", num_clients)
         client, start, end = self._intervals()
         _refuse_rows(client >= num_clients, client, f"no such client among {num_clients} (numbers start at 0)")

@@ -46,7 +46,6 @@ class Attack(Registered):
 
     def poisoned(self, labels: torch.Tensor, num_classes: int | None) -> torch.Tensor:
         """Return the labels on which attackers train, from their true labels."""
-        del num_classes
         return labels
 
     def corrupted(self, report: Report, rows: np.ndarray, key: int) -> Report:
@@ -57,7 +56,6 @@ class Attack(Registered):
             rows: the attackers' rows, int64, at least one.
             key: of the attackers' random numbers.
         """
-        del rows, key
         return report
 
     def forged(self, honest: Honest) -> torch.Tensor:

@@ -116,7 +116,6 @@ class BoundRecordedSpeed(BoundSpeed):
         bytes_down: int = 0,
     ) -> Durations:
         """Return the durations of B tasks; see `BoundSpeed`."""
-        del bytes_up, bytes_down
         down, compute, up = self.rows[self.start[clients] + (self.first[clients] + tasks) % self.length[clients]].T
         return Durations(down, compute * num_steps if self.per == "step" else compute, up)
 
@@ -132,7 +131,6 @@ class BoundRecordedSpeed(BoundSpeed):
 
     def communication_quantile(self, q: float, bytes_up: int = 0, bytes_down: int = 0) -> Seconds:
         """Return the q-quantile of the recorded time of download and upload together, ``[N]``."""
-        del bytes_up, bytes_down
         probability("q", q)
         total = self.rows[:, 0] + self.rows[:, 2]
         ascending = total[np.lexsort((total, self.owner))]
