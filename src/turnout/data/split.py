@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 
@@ -84,10 +85,7 @@ def split_source(
     holders = list(filter(len, assigned)) if empty == "drop" else assigned
     natural = _natural(source, partition, holders)
     clients = Clients.cast(holders, natural, others, flip_labels, seed)
-    recipe = {
-        "source": source.name,
-        "source_recipe": dict(source.recipe),
-        "partition": {"name": type(partition).__name__} | asdict(partition),
+    options = {
         "num_clients": num_clients,
         "seed": seed,
         "test_fraction": test_fraction,
@@ -96,16 +94,12 @@ def split_source(
         "flip_labels": flip_labels,
         "empty": empty,
         "dropped_clients": len(assigned) - len(holders),
-        "flipped_clients": np.flatnonzero(np.isin(clients.training, clients.flipped)).tolist(),
-        "flipped_unseen_clients": np.flatnonzero(np.isin(clients.unseen, clients.flipped)).tolist(),
     }
-    # Left out if 0, so that runs of versions without these options can be resumed.
-    further = {
+    later = {
         "validation_fraction": validation_fraction,
         "validation_clients": validation_clients,
         "test_clients": test_clients,
     }
-    recipe |= {name: value for name, value in further.items() if value}
     shards = own_examples(source, clients, test_rows, client_test_fraction, validation_fraction, seed)
     shards |= official_tests(source, clients, client_test_fraction)
     if raw.prepare is not None:
@@ -116,9 +110,28 @@ def split_source(
         num_classes=source.num_classes,
         transforms=tuple(source.transforms),
         client_names=_names(source, natural, clients.training),
-        recipe=recipe,
+        recipe=_recipe(source, partition, options, clients, later),
         **shards,
     )
+
+
+def _recipe(
+    source: Examples,
+    partition: Partition,
+    options: Mapping[str, Any],
+    clients: Clients,
+    later: Mapping[str, float],
+) -> dict[str, Any]:
+    """Return the options of a split and what was drawn; `later` options are left out if 0, as in runs before them."""
+    return {
+        "source": source.name,
+        "source_recipe": dict(source.recipe),
+        "partition": {"name": type(partition).__name__} | asdict(partition),
+        **options,
+        "flipped_clients": np.flatnonzero(np.isin(clients.training, clients.flipped)).tolist(),
+        "flipped_unseen_clients": np.flatnonzero(np.isin(clients.unseen, clients.flipped)).tolist(),
+        **{name: value for name, value in later.items() if value},
+    }
 
 
 def _check_options(

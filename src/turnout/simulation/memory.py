@@ -131,6 +131,16 @@ class ClientMemory:
         """
         if not self._tables:
             return
+        clients = self._checked(state)
+        self._row[:] = -1
+        self._row[clients] = np.arange(len(clients))
+        self._used = len(clients)
+        self._reserve(self._used)
+        for name, table in self._tables.items():
+            table[: self._used] = state[f"table.{name}"]
+
+    def _checked(self, state: State) -> np.ndarray:
+        """Return the clients of a saved state whose tables fit; see `restore` for the errors."""
         clients = state["clients"].numpy()
         if clients.dtype != np.int64 or clients.ndim != 1 or len(np.unique(clients)) < len(clients):
             raise ValueError(f"clients: needed different whole numbers [R], got {clients.dtype} {list(clients.shape)}")
@@ -144,16 +154,10 @@ class ClientMemory:
                 raise ValueError(
                     f"table.{name}: needed {row.dtype} {list(shape)}, got {table.dtype} {list(table.shape)}"
                 )
-            if (
-                row.isfinite().all() and not table.isfinite().all()
-            ):  # a step that leads to such numbers changes no memory
+            # A step that leads to such numbers changes no memory.
+            if row.isfinite().all() and not table.isfinite().all():
                 raise ValueError(f"table.{name}: got NaN or infinity, needed finite numbers")
-        self._row[:] = -1
-        self._row[clients] = np.arange(len(clients))
-        self._used = len(clients)
-        self._reserve(self._used)
-        for name, table in self._tables.items():
-            table[: self._used] = state[f"table.{name}"]
+        return clients
 
     def __del__(self) -> None:
         for file in getattr(self, "_files", {}).values():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from turnout.core.checks import ConfigurationError, count, positive, refuse
@@ -12,24 +14,30 @@ from turnout.privacy.correlation import Correlation, Independent
 _CORRELATIONS = "Independent(), BandedSquareRoot() or BufferedToeplitz()"
 
 
+def _inside(name: str, value: float) -> None:
+    """Refuse numbers that are not strictly between 0 and 1."""
+    if not 0 < value < 1:
+        raise refuse(name, given=value, needed="a number between 0 and 1")
+
+
+_CHECKS: dict[str, Callable[[str, Any], object]] = {
+    "norm": positive,
+    "noise_multiplier": partial(check_deviation, zero=True),
+    "quantile_rate": positive,
+    **dict.fromkeys(("cohort", "rounds", "most", "sampled_from", "noise_shares", "separation"), count),
+    "dropouts": partial(count, least=0),
+    "count_deviation": check_deviation,
+    **dict.fromkeys(("budget", "control_norm"), positive),
+    **dict.fromkeys(("delta", "quantile", "sampling_rate"), _inside),
+}
+"""The check of each option that is a number; None is not checked."""
+
+
 def check_options(piece: Any) -> None:
     """Refuse options of a `PrivateSum` that are out of range, or mean nothing together."""
-    positive("norm", piece.norm)
-    check_deviation("noise_multiplier", piece.noise_multiplier, zero=True)
-    positive("quantile_rate", piece.quantile_rate)
-    for name in ("cohort", "rounds", "most", "sampled_from", "noise_shares"):
-        if getattr(piece, name) is not None:
-            count(name, getattr(piece, name))
-    count("separation", piece.separation)
-    count("dropouts", piece.dropouts, least=0)
-    if piece.count_deviation is not None:
-        check_deviation("count_deviation", piece.count_deviation)
-    for name in ("budget", "control_norm"):
-        if getattr(piece, name) is not None:
-            positive(name, getattr(piece, name))
-    for name in ("delta", "quantile", "sampling_rate"):
-        if (given := getattr(piece, name)) is not None and not 0 < given < 1:
-            raise refuse(name, given=given, needed="a number between 0 and 1")
+    for name, check in _CHECKS.items():
+        if (value := getattr(piece, name)) is not None:
+            check(name, value)
     if not isinstance(piece.correlation, Correlation):
         raise refuse("correlation", given=piece.correlation, needed=_CORRELATIONS)
     if piece.answers is not None and not isinstance(piece.answers, Answers):
