@@ -66,7 +66,7 @@ def test_results_do_not_depend_on_the_number_of_jobs(tmp_path: Path) -> None:
             assert all(torch.equal(one[key], two[key]) for key in one.keys() | two.keys())
 
 
-def test_records_are_those_of_the_folder_in_the_order_of_the_comparison(tmp_path: Path) -> None:
+def test_records_are_in_the_order_of_the_comparison(tmp_path: Path) -> None:
     records = compare({"mifa": make("mifa"), "fedau": make("fedau")}, [3, 1], tmp_path, jobs=1)
     again = load_records([tmp_path])
     assert [what_was_computed(record) for record in again] == [what_was_computed(record) for record in records]
@@ -85,7 +85,7 @@ def test_any_function_of_the_seed_can_be_compared_in_this_process(tmp_path: Path
     assert [record.seed for record in records] == [0, 1]
 
 
-def test_the_number_of_threads_is_put_back(tmp_path: Path) -> None:
+def test_number_of_threads_is_restored(tmp_path: Path) -> None:
     before, seen = torch.get_num_threads(), []
     compare({"a": make()}, 1, tmp_path, jobs=1, threads=2, progress=lambda _: seen.append(torch.get_num_threads()))
     assert set(seen) == {2}
@@ -93,7 +93,7 @@ def test_the_number_of_threads_is_put_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("threads", "processes"), [(1, 5), (2, 2), (3, 1), (9, 1)])
-def test_as_many_runs_at_a_time_as_there_are_processors_for_their_threads(
+def test_parallel_runs_times_threads_fit_the_processors(
     threads: int, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = import_module("turnout.comparison.compare")  # the package has a function of this name
@@ -108,7 +108,7 @@ def test_as_many_runs_at_a_time_as_there_are_processors_for_their_threads(
     assert seen == [(processes, threads)]
 
 
-def test_updates_tell_how_far_runs_are(tmp_path: Path) -> None:
+def test_updates_report_progress_of_runs(tmp_path: Path) -> None:
     updates: list[Update] = []
     compare({"a": make()}, 1, tmp_path, jobs=1, progress=updates.append)
     assert [update.status for update in updates][:2] == ["started", "running"]
@@ -125,7 +125,7 @@ def late(ends: Callable[..., Any]) -> Callable[[int], Experiment]:
     return names["make"]
 
 
-def test_one_run_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_failed_run_does_not_stop_the_others(tmp_path: Path) -> None:
     # os._exit(1) is what a process does that is killed: it says nothing any more. divmod(0, 0) raises.
     ends = {"dies": os._exit, "raises": partial(divmod, 0, 0), "wrong": int}
     with pytest.raises(RunsFailed) as caught:
@@ -140,7 +140,7 @@ def test_one_run_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     assert "Traceback" in raised.trace
 
 
-def test_what_cannot_run_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+def test_invalid_runs_are_refused_before_training(tmp_path: Path) -> None:
     too_many = make("folb", selection={"name": "uniform", "cohort_size": 99})
     for experiments, options, message in (
         ({"good": make(), "bad": too_many}, {}, r"bad: cohort_size: got 99"),
@@ -166,15 +166,13 @@ def test_what_cannot_run_is_refused_before_anything_is_trained(tmp_path: Path) -
         ({"metric": "simulated_seconds", "to_accuracy": 0.5}, "simulated_seconds will not be recorded"),
     ],
 )
-def test_columns_that_nobody_will_record_are_refused_at_once(
-    options: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_unrecorded_columns_are_refused_before_training(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=message):
         sweep(lambda seed, lr: make(local={"lr": lr})(seed), {"lr": [0.1]}, 1, tmp_path, jobs=1, **options)
     assert not list(tmp_path.iterdir())
 
 
-def test_an_accuracy_to_reach_has_to_be_recorded_by_all() -> None:
+def test_to_accuracy_without_recorded_accuracy_is_refused() -> None:
     tested = make()
     untested = make(data={"num_clients": 10, "alpha": 1.0, "test_fraction": 0.0})
     message = "to_accuracy: one will record test_accuracy, and other will not"
@@ -183,7 +181,7 @@ def test_an_accuracy_to_reach_has_to_be_recorded_by_all() -> None:
     check_experiments({"one": untested.experiment}, target=True)
 
 
-def test_a_run_records_the_columns_that_were_foretold() -> None:
+def test_runs_record_the_predicted_columns() -> None:
     made = make("fedbuff", gradients={}, rounds=1).experiment()
     recorded = made.run().history.column_names
     assert set(recorded) <= columns_of(made) | {"train_loss", "test_loss", "train_accuracy", "test_accuracy"}
@@ -227,7 +225,7 @@ def test_a_script_without_a_guard_runs_in_several_processes(tmp_path: Path) -> N
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "2\n", "")
 
 
-def test_processes_have_the_environment_that_this_one_has_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_inherit_the_present_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = late(partial(os.getenv, "TURNOUT_TOLD"))  # of a seed: what the environment says, or the seed
     for value in ("one", "two"):
         monkeypatch.setenv("TURNOUT_TOLD", value)
@@ -239,7 +237,7 @@ def test_processes_have_the_environment_that_this_one_has_now(tmp_path: Path, mo
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are not forked")
-def test_where_a_server_has_no_room_to_listen_processes_are_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_are_spawned_if_the_fork_server_cannot_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     method = processes._context.__wrapped__
     assert method().get_start_method() == "forkserver"
     monkeypatch.setattr(tempfile, "tempdir", "/tmp/" + 80 * "x")
@@ -252,7 +250,9 @@ def test_an_experiment_that_ignores_its_seed_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("jobs", "number"), [(1, signal.SIGINT), (2, signal.SIGINT), (2, signal.SIGHUP)])
-def test_a_signal_saves_all_runs_and_the_same_call_goes_on(jobs: int, number: signal.Signals, tmp_path: Path) -> None:
+def test_signal_saves_all_runs_and_repeating_the_call_resumes(
+    jobs: int, number: signal.Signals, tmp_path: Path
+) -> None:
     def stop_once(update: Update, stopped: list[bool] = [False]) -> None:  # noqa: B006 - the list remembers
         if update.status == "running" and update.done > 1 and not stopped[0]:
             stopped[0] = True
@@ -270,7 +270,7 @@ def test_a_signal_saves_all_runs_and_the_same_call_goes_on(jobs: int, number: si
     assert [record.history.last_round for record in records] == [rounds] * 3
 
 
-def test_a_finished_run_is_told_from_others(tmp_path: Path) -> None:
+def test_finished_runs_are_recognised(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "seed-0"
     assert not is_finished(folder, make().experiment())
     compare({"fedau": make()}, 1, tmp_path, jobs=1)
@@ -285,7 +285,7 @@ def test_a_finished_run_is_told_from_others(tmp_path: Path) -> None:
         is_finished(folder, make(local={"lr": 0.2}).experiment())
 
 
-def test_runs_that_cannot_be_loaded_are_refused(tmp_path: Path) -> None:
+def test_damaged_runs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds no run: give the folder of a run or of a comparison"):
         load_records([tmp_path])
     with pytest.raises(CheckpointError, match=r"holds no config.json: give the folder of a run"):
@@ -316,7 +316,7 @@ def test_runs_that_cannot_be_loaded_are_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_arguments_are_refused(
+def test_invalid_arguments_are_refused(
     experiments: dict[str, Any], options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
@@ -329,7 +329,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         compare({"a": make()}, 1, tmp_path / "file", jobs=1)
 
 
-def test_bars_show_what_is_under_way_and_what_failed() -> None:
+def test_bars_show_running_and_failed_runs() -> None:
     console = Console(width=120, record=True, force_terminal=True)
     with display(2, True, console) as tell:
         tell(Update("a", 0, "started"))
@@ -345,7 +345,7 @@ def test_bars_show_what_is_under_way_and_what_failed() -> None:
     assert "2/2" in shown
 
 
-def test_where_there_is_no_terminal_a_line_tells_of_each_run() -> None:
+def test_each_run_prints_a_line_without_a_terminal() -> None:
     console = Console(width=120, record=True, force_terminal=False)
     with display(1, True, console) as tell:
         tell(Update("a", 0, "done", done=9, rounds=9, note="test accuracy 50.0%"))
@@ -397,7 +397,7 @@ def test_processes_share_gpus(
     assert devices == {2: ["cuda:0", "cuda:1"], 5: ["cuda:0", "cuda:1"] * 2 + ["cuda:0"], 1: ["cuda"]}[processes]
 
 
-def test_gpus_that_are_not_there_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gpus_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(ConfigurationError, match="devices: got 'cuda:2', needed one of cuda:0, cuda:1"):
         compare({"a": make()}, 8, tmp_path, devices=("cuda:0", "cuda:2"))

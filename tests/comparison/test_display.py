@@ -59,7 +59,7 @@ def test_pieces_show_the_options_that_were_changed():
     assert short(1) == "1"
 
 
-def test_short_holds_arrays_as_defaults_that_cannot_be_compared():
+def test_short_describes_pieces_with_array_defaults():
     @dataclasses.dataclass
     class Holder:
         value: object = dataclasses.field(default_factory=lambda: torch.ones(2))
@@ -67,7 +67,7 @@ def test_short_holds_arrays_as_defaults_that_cannot_be_compared():
     assert short(Holder(torch.ones(2))) == "Holder(value=tensor([1., 1.]))"
 
 
-def test_every_object_is_one_short_line(experiment, result, tiny):
+def test_every_repr_is_one_short_line(experiment, result, tiny):
     record = RunRecord("fedau", 3, result.history)
     sweep = Sweep({"lr": (1, 2)}, {"lr-1": {"lr": 1}, "lr-2": {"lr": 2}}, {"lr-1": [record]}, Measure("rounds"), 0.5)
     for thing in (experiment, experiment.algorithm, tiny, result, record, sweep):
@@ -96,7 +96,7 @@ def test_notebooks_show_tables(experiment, result, tiny):
     assert html_table("<a>", {"<b>": "&"}).count("&lt;") == 2
 
 
-def test_plots_are_figures_of_what_is_asked_for(result, tiny):
+def test_plots_draw_the_requested_columns(result, tiny):
     assert result.plot().axes[0].get_ylabel() == "test accuracy (%)"
     assert result.plot("train_loss").axes[0].get_ylabel() == "training loss"
     assert result.plot("participation").axes[0].get_xlabel() == "round"
@@ -111,13 +111,13 @@ def test_notebooks_draw_figures_without_pyplot(result):
     assert result.plot()._repr_png_().startswith(b"\x89PNG")
 
 
-def test_data_without_classes_show_how_much_each_client_holds(tiny):
+def test_data_without_classes_show_client_sizes(tiny):
     numbers = FederatedData("numbers", Shards(tiny.train.x, tiny.train.x[:, 0], tiny.train.offsets))
     assert numbers.plot().axes[0].get_xlabel() == "examples of a client"
     assert "1 number" in repr(numbers)
 
 
-def test_what_cannot_be_drawn_is_refused(result):
+def test_invalid_plots_are_refused(result):
     with pytest.raises(ConfigurationError, match=r"plot.*'test_los'.*test_loss"):
         result.plot("test_los")
     with pytest.raises(ConfigurationError, match="takes results by name"):

@@ -57,7 +57,7 @@ def told(study, num_trials, most=1000):
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_a_study_that_is_killed_anywhere_goes_on_to_the_same_trials(tmp_path: Path, sampler: str) -> None:
+def test_killed_study_resumes_to_the_same_trials(tmp_path: Path, sampler: str) -> None:
     make = partial(Study, space=SPACE, measure=ACCURACY, seeds=[0], sampler=sampler)
     whole = told(make(tmp_path / "whole"), 11).points
     assert len(whole) == 11
@@ -69,7 +69,7 @@ def test_a_study_that_is_killed_anywhere_goes_on_to_the_same_trials(tmp_path: Pa
     assert told(make(tmp_path / "whole"), 12).points.keys() == {f"trial-{i}" for i in range(12)}
 
 
-def test_trials_are_of_the_space_and_have_few_digits(tmp_path: Path) -> None:
+def test_trials_are_within_the_space_and_rounded(tmp_path: Path) -> None:
     points = told(Study(tmp_path, SPACE, ACCURACY, [0], sampler="random"), 20).points.values()
     rates = [point["lr"] for point in points]
     assert all(1e-4 <= lr <= 1.0 and float(f"{lr:.4g}") == lr for lr in rates)
@@ -81,13 +81,13 @@ def test_trials_are_of_the_space_and_have_few_digits(tmp_path: Path) -> None:
     assert {point["rule"] for point in points} == {"a", None, (4, 2)}
 
 
-def test_what_was_tried_is_learnt_from(tmp_path: Path) -> None:
+def test_proposals_learn_from_earlier_trials(tmp_path: Path) -> None:
     """At random the mean is -1.25 + 0.05: the logarithm of lr is uniform from -4 to 0, and 2.5 / 2 from -1 on average."""
     points = list(told(Study(tmp_path, SPACE, ACCURACY, [0], sampler="tpe"), 24).points.values())
     assert sum(map(quality, points[12:])) / 12 > -1.2 + 0.4
 
 
-def test_less_may_be_better_and_failures_are_the_worst(tmp_path: Path) -> None:
+def test_minimised_objectives_and_failed_trials_rank_correctly(tmp_path: Path) -> None:
     study = Study(tmp_path, {"x": Range(0.0, 1.0)}, Measure("final", "train_loss"), [0])
     for name, figure in zip(study.next(4), (0.5, math.nan, None, 0.2), strict=True):
         study.tell(name, figure, "it fell" if figure is None else "")
@@ -101,7 +101,7 @@ def dropping(seed: int, lr: float, hidden: tuple[int, ...]) -> to.Experiment:
     return replace(experiment(seed, lr), model=to.models.Mlp(hidden=hidden, dropout=0.5))
 
 
-def test_trials_are_run_and_the_same_call_adds_to_them(tmp_path: Path) -> None:
+def test_repeating_a_search_adds_trials(tmp_path: Path) -> None:
     grid = {"lr": Range(1e-4, 1.0, log=True), "hidden": [(4,), (8,)]}
     first = search(experiment, grid, 2, tmp_path, trials=3, trials_at_once=2, sampler="random")
     assert isinstance(first, Search)
@@ -126,7 +126,7 @@ def test_trials_are_run_and_the_same_call_adds_to_them(tmp_path: Path) -> None:
     assert page.count("<svg") >= 1
 
 
-def test_a_trial_that_fails_counts_as_the_worst_and_all_of_a_batch_end_the_search(tmp_path: Path) -> None:
+def test_failed_trial_counts_as_the_worst_and_a_failed_batch_ends_the_search(tmp_path: Path) -> None:
     def fragile(seed: int, lr: float, below: float) -> to.Experiment:
         if below < lr < 1.0 and lr != 0.001:
             raise ConfigurationError("it fell")
@@ -143,7 +143,7 @@ def test_a_trial_that_fails_counts_as_the_worst_and_all_of_a_batch_end_the_searc
         search(partial(fragile, below=0.0), grid, 1, tmp_path / "all", trials=6)
 
 
-def test_the_edge_of_a_range_is_told(tmp_path: Path) -> None:
+def test_best_point_at_the_edge_of_a_range_is_noted(tmp_path: Path) -> None:
     found = search(experiment, {"lr": Range(0.0001, 0.3, log=True)}, 1, tmp_path, trials=6, sampler="random")
     assert isinstance(found, Search)
     at_the_edge = not 0.05 <= Range(0.0001, 0.3, log=True).position(found.best["lr"]) <= 0.95
@@ -151,7 +151,7 @@ def test_the_edge_of_a_range_is_told(tmp_path: Path) -> None:
     assert ("edge of the range" in edge_note(found)) is at_the_edge
 
 
-def test_every_value_and_both_ends_are_tried_before_anything_runs() -> None:
+def test_corners_cover_every_value_and_both_ends_of_ranges() -> None:
     assert corners(SPACE) == [
         {"lr": 1e-4, "steps": 1, "rule": "a"},
         {"lr": 1.0, "steps": 9, "rule": None},
@@ -172,7 +172,7 @@ def test_every_value_and_both_ends_are_tried_before_anything_runs() -> None:
         ([0.1], None),
     ],
 )
-def test_ranges_are_read_as_they_are_written(text, found) -> None:
+def test_ranges_are_parsed(text, found) -> None:
     read = Range.read(text)
     assert read == found
     if read is not None:
@@ -202,14 +202,14 @@ def test_ranges_are_read_as_they_are_written(text, found) -> None:
         (lambda: Study(Path("x"), SPACE, ACCURACY, [0], sampler_seed=-1), "sampler_seed: got -1"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(make, message, tmp_path, monkeypatch) -> None:
+def test_invalid_searches_are_refused(make, message, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError, match=message):
         make()
     assert not list(tmp_path.rglob(FILE))
 
 
-def test_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
     with pytest.raises(
         ConfigurationError, match=r"needs optuna, which is not installed: pip install 'turnout\[search\]'"
@@ -218,7 +218,7 @@ def test_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("content", ["garbage", "half of a trial", "other values", "a full disk"])
-def test_a_file_of_trials_that_is_damaged_or_cannot_be_written_is_named(
+def test_damaged_or_read_only_study_file_is_named(
     tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)  # before Optuna tries again, for seconds

@@ -56,7 +56,7 @@ def trained(*children: Child) -> Counter[str]:
     return Counter(name for name, status, note in updates if status == "done" and note not in seen)
 
 
-def test_two_workers_do_each_run_once_and_both_see_all(tmp_path: Path) -> None:
+def test_two_workers_perform_each_run_once(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     two = [Child(tmp_path / name, worker, str(tmp_path / "shared"), 40) for name in ("a", "b")]
     assert [child.ended()[0] for child in two] == [0, 0]
@@ -68,7 +68,7 @@ def test_two_workers_do_each_run_once_and_both_see_all(tmp_path: Path) -> None:
     assert not (tmp_path / "shared" / WORKERS).exists()
 
 
-def test_workers_that_are_killed_lose_nothing(tmp_path: Path) -> None:
+def test_runs_of_killed_workers_are_resumed(tmp_path: Path) -> None:
     chance, rounds = random.Random(KILLS), 20 * KILLS
     shared = tmp_path / "shared"
     children = [Child(tmp_path / f"0-{number}", worker, str(shared), rounds) for number in range(2)]
@@ -86,7 +86,7 @@ def test_workers_that_are_killed_lose_nothing(tmp_path: Path) -> None:
     assert list(map(what_was_computed, records)) == list(map(what_was_computed, alone))
 
 
-def test_a_worker_waits_for_a_run_of_another_and_goes_on_with_it(tmp_path: Path) -> None:
+def test_worker_waits_for_a_run_of_another_and_resumes_it(tmp_path: Path) -> None:
     """Whoever holds the lock has the run; when that process dies, the run is free."""
     held = tmp_path / "fedau" / "seed-0"
     held.mkdir(parents=True)
@@ -191,12 +191,12 @@ def test_stopping_ends_jobs_after_their_runs_were_saved(tmp_path: Path) -> None:
         ("submitit-local:4", r"--on submitit-local: got '4', needed no options"),
     ],
 )
-def test_what_is_no_executor_is_refused(text: str, message: str, tmp_path: Path) -> None:
+def test_invalid_executors_are_refused(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=message), executor_on(text, tmp_path):
         pass
 
 
-def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_of_an_executor_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package, extra, text in (
         ("distributed", "dask", "dask"),
         ("ray", "ray", "ray:auto"),
@@ -229,9 +229,7 @@ def test_clusters_give_the_same_records(text: str, package: str, tmp_path: Path)
     assert list(map(what_was_computed, records)) == list(map(what_was_computed, alone))
 
 
-def test_results_of_jobs_are_in_a_folder_that_nobody_has_filled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_of_jobs_go_to_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The attack: a folder that was sent holds results under the numbers of jobs to come, and results are pickles."""
     folders: list[Path] = []
 
@@ -252,7 +250,7 @@ def test_results_of_jobs_are_in_a_folder_that_nobody_has_filled(
     assert not any(folder.exists() for folder in folders)
 
 
-def test_standings_say_how_far_runs_are(tmp_path: Path) -> None:
+def test_standings_report_progress_of_runs(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no run"):
         standings(tmp_path)
     seen: list[Any] = []
@@ -279,7 +277,7 @@ def held_elsewhere(folder: Path, place: Path) -> Iterator[Child]:
     holder.process.kill()
 
 
-def test_a_worker_that_is_silent_is_no_longer_shown(tmp_path: Path) -> None:
+def test_silent_workers_are_not_shown(tmp_path: Path) -> None:
     (tmp_path / WORKERS).mkdir()
     update = {"name": "fedau", "seed": 0, "status": "running", "done": 3, "rounds": 6, "note": "", "trace": ""}
     path = tmp_path / WORKERS / "one.json"

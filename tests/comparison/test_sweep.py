@@ -40,7 +40,7 @@ def test_every_combination_is_run_with_every_seed_and_the_best_is_found(tmp_path
     assert (tmp_path / "lr-0.3_hidden-8" / "seed-1" / "rounds.parquet").exists()
 
 
-def test_what_is_finished_is_not_computed_twice(tmp_path: Path) -> None:
+def test_finished_runs_of_a_sweep_are_not_repeated(tmp_path: Path) -> None:
     first = sweep(experiment, {"lr": [0.01, 0.1]}, 1, tmp_path, jobs=1)
     notes: list[str] = []
     again = sweep(
@@ -50,7 +50,7 @@ def test_what_is_finished_is_not_computed_twice(tmp_path: Path) -> None:
     assert notes.count("was finished") == 2
 
 
-def test_rounds_until_an_accuracy_decide_where_one_is_given(tmp_path: Path) -> None:
+def test_to_accuracy_ranks_by_rounds(tmp_path: Path) -> None:
     found = sweep(partial(experiment, rounds=6), {"lr": [0.0001, 0.5]}, 2, tmp_path, to_accuracy=0.5, jobs=1)
     reached = [record.history.reached("test_accuracy", 0.5) for record in found.records["lr-0.5"]]
     assert None not in reached
@@ -58,7 +58,7 @@ def test_rounds_until_an_accuracy_decide_where_one_is_given(tmp_path: Path) -> N
     assert found.scores["lr-0.0001"].text == "not reached, 0/2"
 
 
-def test_another_metric_decides_where_one_is_given(tmp_path: Path) -> None:
+def test_metric_determines_the_ranking(tmp_path: Path) -> None:
     found = sweep(experiment, {"lr": [0.0001, 0.1]}, 1, tmp_path, metric="train_loss", jobs=1)
     assert found.measure == Measure("final", "train_loss")
     assert found.scores["lr-0.1"].value < found.scores["lr-0.0001"].value
@@ -75,7 +75,7 @@ def test_another_metric_decides_where_one_is_given(tmp_path: Path) -> None:
         ({"lr": [{"kind": "halving", "start": 2}]}, ["lr--kind-halving-start-2-"]),
     ],
 )
-def test_points_have_names_for_folders(grid: dict[str, Any], names: list[str]) -> None:
+def test_points_have_valid_folder_names(grid: dict[str, Any], names: list[str]) -> None:
     if len(names) < len(next(iter(grid.values()))):
         with pytest.raises(ConfigurationError, match="grid: two points are called a-none: give each value once"):
             points(grid)
@@ -83,7 +83,7 @@ def test_points_have_names_for_folders(grid: dict[str, Any], names: list[str]) -
     assert list(points(grid)) == names
 
 
-def test_the_last_axis_is_the_fastest() -> None:
+def test_last_axis_varies_fastest() -> None:
     assert list(points({"a": [1, 2], "b": [3, 4]}).values()) == [
         {"a": 1, "b": 3}, {"a": 1, "b": 4}, {"a": 2, "b": 3}, {"a": 2, "b": 4},
     ]  # fmt: skip
@@ -99,12 +99,12 @@ def test_the_last_axis_is_the_fastest() -> None:
         ({"lr": [0.1, 0.1]}, r"grid: two points are called lr-0.1: give each value once"),
     ],
 )
-def test_bad_grids_are_refused(grid: Any, message: str) -> None:
+def test_invalid_grids_are_refused(grid: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         points(grid)
 
 
-def test_what_decides_is_written_shortly() -> None:
+def test_measure_of_a_sweep_has_a_short_name() -> None:
     assert measure_of(None, None) == Measure("final", "test_accuracy")
     assert measure_of(None, 0.7) == Measure("rounds")
     assert measure_of("bytes", 0.7) == Measure("bytes")
@@ -121,15 +121,15 @@ def test_what_decides_is_written_shortly() -> None:
         (None, 70, r"to_accuracy: got 70, needed a share .*Write 0\.7 for 70 %"),
     ],
 )
-def test_what_cannot_decide_is_refused(metric: Any, to_accuracy: Any, message: str) -> None:
+def test_invalid_metrics_are_refused(metric: Any, to_accuracy: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         measure_of(metric, to_accuracy)
 
 
-def test_a_column_that_was_not_recorded_is_refused(tmp_path: Path) -> None:
+def test_unrecorded_metric_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="unknown column 'appeal'"):
         sweep(experiment, {"lr": [0.1]}, 1, tmp_path, metric="appeal", jobs=1)
 
 
-def test_it_is_part_of_the_package() -> None:
+def test_sweep_is_exported() -> None:
     assert to.sweep is sweep

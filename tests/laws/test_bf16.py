@@ -46,7 +46,7 @@ GRADIENTS = {
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", GRADIENTS)
-def test_gradients_are_near_those_in_float32_and_of_its_type(name, engine):
+def test_gradients_are_float32_and_close_to_those_in_float32(name, engine):
     """A number is rounded by at most 2**-9 of itself; products of layers, and where ReLU turns, add to it."""
     module, shape, tolerance = GRADIENTS[name]
     torch.manual_seed(0)
@@ -62,14 +62,14 @@ def test_gradients_are_near_those_in_float32_and_of_its_type(name, engine):
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedau", "scaffold", "folb", "fedprox", "ditto", "fedadam"])
-def test_a_run_is_near_the_one_in_float32(name):
+def test_results_in_bfloat16_are_close_to_float32(name):
     full, low = (trained(standard(name, precision=precision)) for precision in ("full", "bf16"))
     moved = full.state.params - full.objective.initial[: len(full.state.params)]
     assert low.state.params.dtype == torch.float32
     assert 0 < float((low.state.params - full.state.params).norm() / moved.norm()) < 0.1
 
 
-def test_what_is_learnt_in_bfloat16_is_as_good():
+def test_accuracy_in_bfloat16_matches_float32():
     run = Experiment(digits().split(Iid(), num_clients=20), models.Logistic(), fedavg(Sgd(lr=0.3, steps=10)), rounds=20)
     full, low = (replace(run, precision=precision).run().summary()["test_accuracy"] for precision in ("full", "bf16"))
     assert full > 0.85
@@ -78,7 +78,7 @@ def test_what_is_learnt_in_bfloat16_is_as_good():
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_lanes_change_no_bit(engine, lanes):
+def test_number_of_lanes_changes_no_bit(engine, lanes):
     run = experiment("fedau", precision="bf16", engine=engine, rounds=3)
     assert_same_bits(trained(run, lanes=lanes), trained(run))
 
@@ -94,7 +94,7 @@ def test_replayed_steps_have_the_same_bits(engine, by_python, monkeypatch):
     assert torchscript.lacking() is not None or "torchscript" in always.objective.backends
 
 
-def test_a_run_in_float32_does_not_take_its_traces(monkeypatch):
+def test_traces_in_bfloat16_are_not_used_in_float32(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     before = trained(experiment("fedau", rounds=3, engine="vectorised"))
     trained(experiment("fedau", rounds=3, engine="vectorised", precision="bf16"))
@@ -109,14 +109,14 @@ def test_a_resumed_run_has_the_same_bits(tmp_path):
     assert all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_a_run_does_not_go_on_in_another_precision(tmp_path):
+def test_resuming_in_another_precision_is_refused(tmp_path):
     run = experiment("fedau", rounds=2)
     run.run(tmp_path)
     with pytest.raises(Exception, match="precision: 'full' and 'bf16'"):
         replace(run, rounds=4, precision="bf16").run(tmp_path, resume=True)
 
 
-def test_running_statistics_are_averages_in_float32():
+def test_running_statistics_are_accumulated_in_float32():
     """A difference of a hundredth of a statistic has no digit in bfloat16."""
     run = Experiment(DATA, models.Mlp(hidden=(8,), batch_norm=True), fedbn(LOCAL), rounds=3)
     full, low = (Simulation(replace(run, precision=precision)) for precision in ("full", "bf16"))
@@ -128,7 +128,7 @@ def test_running_statistics_are_averages_in_float32():
     assert relative(other, one) < 0.01
 
 
-def test_it_is_refused_where_it_means_nothing():
+def test_bfloat16_is_refused_where_it_has_no_effect():
     with pytest.raises(ConfigurationError, match="which bfloat16 rounds to the same: leave precision out"):
         Experiment(DATA, models.Logistic(), perfedavg(LOCAL, hessian="difference"), precision="bf16")
     Experiment(DATA, models.Logistic(), perfedavg(LOCAL, hessian="none"), precision="bf16")

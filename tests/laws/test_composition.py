@@ -93,7 +93,7 @@ def composed(name, piece):
 
 @pytest.mark.parametrize("slot", ["aggregation", "server"])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_what_runs_does_not_depend_on_the_order_of_reports(name, slot):
+def test_composed_steps_do_not_depend_on_the_order_of_reports(name, slot):
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     shuffled = [reordered(one, rng) for one in REPORTS]
     kinds = AGGREGATIONS if slot == "aggregation" else SERVER_OPTIMIZERS
@@ -113,7 +113,7 @@ def test_what_runs_does_not_depend_on_the_order_of_reports(name, slot):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_what_is_sent_does_not_depend_on_chunks(name):
+def test_reports_do_not_depend_on_chunks(name):
     """One guard for each recipe, in turn: all guards are tried, and every recipe has one."""
     guard = list(GUARDS.values())[zlib.crc32(name.encode()) % len(GUARDS)]()
     run = experiment(name, rounds=2)
@@ -129,6 +129,6 @@ def test_what_is_sent_does_not_depend_on_chunks(name):
     assert one.finite().all()
 
 
-def test_every_guard_is_tried():
+def test_every_guard_is_in_a_composition():
     tried = {zlib.crc32(name.encode()) % len(GUARDS) for name in ALGORITHMS}
     assert len(tried) == len(GUARDS)

@@ -56,14 +56,14 @@ def test_vectorised_equals_one_by_one_for_every_local_rule(local):
 
 
 @pytest.mark.parametrize("name", LANES)
-def test_lanes_change_no_bit(name):
+def test_number_of_lanes_changes_no_bit(name):
     """Three at a time, or, of recipes that between them have everything, each client alone."""
     assert_same_bits(trained(standard(name), lanes=1 if name in SOME else 3), baseline(name))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS)
-def test_company_changes_no_bit(local, engine):
+def test_clients_trained_together_change_no_bit(local, engine):
     """Short minibatches beside full ones, clients who finish early beside those who go on: each as if alone."""
     run = experiment("fedavg", local=local, engine=engine, model=models.Mlp(hidden=(16,), dropout=0.3))
     together, ids = Simulation(run), torch.arange(8).numpy()
@@ -83,7 +83,7 @@ def awkward(activation):
 
 
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU, nn.Sigmoid, nn.Softplus])
-def test_lanes_change_at_most_the_last_digit_for_any_model(activation):
+def test_number_of_lanes_changes_at_most_the_last_digit_of_any_model(activation):
     """torch computes what is left over of a tensor, after full vectors, by another formula of some functions."""
     module, local = awkward(activation), Sgd(lr=0.3, steps=3, batch_size=11)
     everyone, ones, threes = (
@@ -120,7 +120,7 @@ def test_steps_of_every_recipe_are_traced_once_and_give_the_same_bits(name, by_p
 
 
 @pytest.mark.skipif(torchscript.lacking() is not None, reason="elsewhere traces go through Python")
-def test_steps_of_adamw_are_repeated_without_python(monkeypatch):
+def test_steps_of_adamw_are_replayed_without_python(monkeypatch):
     """TorchScript leaves out operations on lists that change the tensors in them, which is found out by comparing bits."""
     monkeypatch.setattr(replay, "_CALLS", 0)
     run = trained(experiment("fedavg", local=AdamW(lr=0.01, steps=3), rounds=2, engine="vectorised", device="cpu"))
@@ -131,7 +131,7 @@ def test_steps_of_adamw_are_repeated_without_python(monkeypatch):
 
 @pytest.mark.skipif(torchscript.lacking() is not None, reason="only traces of TorchScript are shared")
 @pytest.mark.parametrize("name", ["fedau", "scaffold", "ditto"])
-def test_what_an_earlier_run_has_traced_changes_no_bit(name, by_python, monkeypatch):
+def test_traces_of_an_earlier_run_change_no_bit(name, by_python, monkeypatch):
     run = experiment(name, rounds=3, engine="vectorised")
     never = by_python(trained, run)
     monkeypatch.setattr(replay, "_CALLS", 0)
@@ -142,7 +142,7 @@ def test_what_an_earlier_run_has_traced_changes_no_bit(name, by_python, monkeypa
     assert_same_bits(after, never)
 
 
-def test_memory_budget_decides_the_lanes_and_no_bit():
+def test_memory_budget_determines_the_number_of_lanes_and_changes_no_bit():
     model, local = models.Mlp(hidden=(2048,)), Sgd(lr=0.1, steps=2)
     small = trained(experiment("fedau", model=model, local=local, rounds=2, memory_budget=1 << 21))
     large = trained(experiment("fedau", model=model, local=local, rounds=2))

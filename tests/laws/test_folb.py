@@ -74,7 +74,7 @@ def stepped(algorithm, reports):
 # --- reductions to known methods
 
 
-def test_without_psi_it_is_eq_13_bit_for_bit():
+def test_folb_with_psi_0_is_equation_13_bit_for_bit():
     one = trained(run_of(folb(LOCAL, cohort_size=3)))
     other = trained(run_of(folb_heterogeneous(LOCAL, psi=0.0, cohort_size=3)))
     assert torch.equal(one.state.params, other.state.params)
@@ -82,14 +82,14 @@ def test_without_psi_it_is_eq_13_bit_for_bit():
     assert not torch.equal(one.state.params, psi.state.params)
 
 
-def test_fedprox_without_mu_is_federated_averaging_of_as_many():
+def test_fedprox_with_mu_0_is_federated_averaging():
     for weighted, plain in ((True, fedavg), (False, average_participating)):
         one = trained(run_of(fedprox(LOCAL, mu=0.0, weighted=weighted, cohort_size=3)))
         other = trained(run_of(plain(LOCAL, also=(Uniform(3),))))
         assert torch.equal(one.state.params, other.state.params)
 
 
-def test_fednova_of_equal_work_is_federated_averaging():
+def test_fednova_with_equal_numbers_of_steps_is_federated_averaging():
     one = trained(run_of(fednova(LOCAL, cohort_size=3)))
     other = trained(run_of(fedavg(LOCAL, also=(Uniform(3),))))
     torch.testing.assert_close(one.state.params, other.state.params, rtol=1e-5, atol=1e-6)
@@ -101,7 +101,7 @@ def test_fednova_of_equal_work_is_federated_averaging():
 @pytest.mark.parametrize(
     "make", [folb, folb_two_set, folb_heterogeneous, lambda **options: fednu(signs=True, **options)], ids=range(4)
 )
-def test_of_clients_who_agree_it_is_the_mean(make):
+def test_update_of_identical_clients_is_their_mean(make):
     """Equal gradients and equal inexactness leave nothing to prefer."""
     rng = np.random.default_rng(0)
     gradient = np.tile(rng.normal(size=P), (5, 1))
@@ -112,7 +112,7 @@ def test_of_clients_who_agree_it_is_the_mean(make):
     torch.testing.assert_close(weights, torch.full((5,), 0.2, dtype=torch.float64), rtol=0, atol=1e-15)
 
 
-def test_of_one_client_it_is_the_whole_update():
+def test_update_of_a_single_client_is_taken_whole():
     """Whatever its gradient and its gamma, as long as the weight is not zero; psi gamma > 1 turns it around."""
     for gamma, sign in ((0.0, 1.0), (0.9, 1.0), (3.0, -1.0)):
         reports = reports_of([[0.2, -3.0, 1e-9, 4.0]], inexactness=[gamma])
@@ -120,7 +120,7 @@ def test_of_one_client_it_is_the_whole_update():
         assert stepped(folb_heterogeneous(cohort_size=1), reports)[1].tolist() == [sign]
 
 
-def test_one_full_batch_step_is_a_step_down_the_start_gradient():
+def test_one_full_batch_step_descends_the_start_gradient():
     """mu = 0 and one step: FOLB's updates are FedAvg's, ``-lr grad F_k``, and so its ingredients are one and the same."""
     local = Sgd(lr=0.25, steps=1, batch_size=64)
     simulation = Simulation(run_of(folb(local, cohort_size=3, also=(Prox(0.0),))))
@@ -130,7 +130,7 @@ def test_one_full_batch_step_is_a_step_down_the_start_gradient():
     torch.testing.assert_close(found.delta, plain.delta, rtol=1e-4, atol=1e-6)
 
 
-def test_data_weights_of_equal_sizes_are_none():
+def test_weights_by_examples_change_nothing_for_clients_of_equal_size():
     rng = np.random.default_rng(1)
     gradient, second = rng.normal(size=(5, P)) + 0.5, rng.normal(size=(4, P)) + 0.5
     reports = reports_of(
@@ -142,7 +142,7 @@ def test_data_weights_of_equal_sizes_are_none():
         torch.testing.assert_close(one, other, rtol=1e-12, atol=0)
 
 
-def test_data_weights_count_a_client_as_often_as_it_has_examples():
+def test_weights_by_examples_equal_repeating_a_client_once_per_example():
     rng = np.random.default_rng(2)
     gradient, delta = rng.normal(size=(3, P)) + 0.5, rng.normal(size=(3, P))
     sizes, often = [1, 3, 2], [0, 1, 1, 1, 2, 2]
@@ -186,7 +186,7 @@ def test_gradients_that_cancel_leave_the_model_unchanged(some):
         assert (step == 0).all()
 
 
-def test_so_does_a_second_cohort_whose_gradients_cancel_or_are_not_there():
+def test_second_cohort_without_gradients_or_with_cancelling_ones_leaves_the_model_unchanged():
     first = [[1.0, 0.0], [0.0, 1.0]]
     for second in ([[3.0, 1.0], [-1.0, 2.0], [-2.0, -3.0]], [[0.0, 0.0]], np.zeros((0, 2))):
         step, weights = stepped(folb_two_set(cohort_size=2), reports_of(first, second=second))
@@ -194,7 +194,7 @@ def test_so_does_a_second_cohort_whose_gradients_cancel_or_are_not_there():
         assert (step == 0).all()
 
 
-def test_updates_that_point_uphill_are_subtracted():
+def test_updates_against_the_mean_gradient_are_subtracted():
     """By hand: the mean gradient is (1, 0), the inner products 3, -1 and 1."""
     gradient = [[3.0, 1.0], [-1.0, 1.0], [1.0, -2.0]]
     delta = torch.tensor([[1.0, 0.0], [0.0, 10.0], [100.0, 0.0]]).double()
@@ -211,7 +211,7 @@ def test_updates_that_point_uphill_are_subtracted():
     assert weights.tolist() == pytest.approx([1 / 3, -1 / 3, 0.0])
 
 
-def test_the_first_cohorts_weights_sum_to_the_ratio_of_squared_norms():
+def test_weights_of_the_first_cohort_sum_to_the_ratio_of_squared_gradient_norms():
     rng = np.random.default_rng(5)
     sizes = rng.integers(1, 99, 6)
     for weighted in (False, True):
@@ -223,7 +223,7 @@ def test_the_first_cohorts_weights_sum_to_the_ratio_of_squared_norms():
         assert float(weights.sum()) == pytest.approx(one @ one / (two @ two))
 
 
-def test_so_they_do_where_reports_of_either_cohort_were_dropped():
+def test_weights_of_the_first_cohort_sum_to_that_ratio_after_dropped_reports():
     """Two of three of the first and one of three of the second: a bad client must not make the step larger."""
     good = np.tile([1.0, 2.0], (3, 1))
     for first, second in ((good[:2], good), (good, good[:1]), (good, good)):
@@ -242,7 +242,7 @@ def draws(num_clients, size):
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_the_expected_denominator_over_all_second_cohorts(size):
+def test_expected_denominator_over_second_cohorts_matches_the_closed_form(size):
     """``K ||grad f||^2 + mean_k ||grad F_k - grad f||^2``; lemma 1 has no second term.
 
     Its proof takes two draws as independent also where they are one and the same, as happens for K of the K^2 pairs.
@@ -257,7 +257,7 @@ def test_the_expected_denominator_over_all_second_cohorts(size):
     assert np.mean(denominators) == pytest.approx(size * mean @ mean + spread)
 
 
-def test_the_expected_update_over_both_cohorts_is_that_of_independent_draws():
+def test_expected_update_over_both_cohorts_matches_independent_draws():
     """Rounds of `TwoCohorts` against all pairs of multisets: how often each is drawn, and the mean of the updates."""
     num_clients, size, rounds = 3, 2, 4000
     rng = np.random.default_rng(9)
@@ -345,7 +345,7 @@ def test_inexactness_can_be_clipped():
 
 
 @pytest.mark.parametrize("batch_size", [2, 3], ids=["minibatches", "the gradient is shared"])
-def test_who_does_no_step_is_as_inexact_as_can_be_and_moves_nothing(batch_size):
+def test_clients_without_steps_have_inexactness_1_and_do_not_change_the_model(batch_size):
     """Inexactness 1 and a zero update; the others are as if alone."""
     local = Sgd(lr=0.2, steps=NoWork(), batch_size=batch_size, sampling="fresh")
     found = inexactness(local)
@@ -359,7 +359,7 @@ def test_who_does_no_step_is_as_inexact_as_can_be_and_moves_nothing(batch_size):
     assert torch.equal(alone.delta[0], together.delta[2])
 
 
-def test_a_client_that_is_where_it_wants_to_be_is_exact():
+def test_client_at_its_optimum_has_inexactness_0():
     run = Experiment(
         replace(NUMBERS, train=replace(NUMBERS.train, y=torch.full((12,), 0.5).double())), Mean(),
         compose(Sgd(batch_size=3), Inexactness()), EVERYONE, rounds=1, loss=half_square,
@@ -370,7 +370,7 @@ def test_a_client_that_is_where_it_wants_to_be_is_exact():
 # --- unequal work
 
 
-def test_fednova_ends_at_the_mean_where_fedavg_ends_at_those_who_work_most():
+def test_fednova_removes_the_bias_of_fedavg_to_clients_with_more_steps():
     """Client k holds k - 1 and always does 1 + 9 [k = 3] steps: the fixed points, in closed form."""
 
     @dataclass(frozen=True)

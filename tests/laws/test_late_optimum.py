@@ -59,7 +59,7 @@ def end(algorithm, size, steps=700):
     ],
     ids=lambda value: getattr(value, "name", str(value)),
 )
-def test_every_client_counts_once_however_fast_it_is(algorithm, size):
+def test_optimum_weighs_clients_equally_whatever_their_speed(algorithm, size):
     assert (end(algorithm, size) - UNIFORM).norm() < 1e-6
 
 
@@ -74,7 +74,7 @@ def test_every_client_counts_once_however_fast_it_is(algorithm, size):
     ],
     ids=lambda value: getattr(value, "name", str(value)),
 )
-def test_the_fast_count_more_with_these(algorithm, size):
+def test_optimum_is_biased_to_fast_clients(algorithm, size):
     found = end(algorithm, size)
     assert (found - UNIFORM).norm() > 0.5
     assert algorithm.name != "fedbuff" or (found - BY_SPEED).norm() < 0.25

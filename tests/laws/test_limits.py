@@ -65,7 +65,7 @@ def test_with_everyone_present_every_method_is_the_plain_mean(name):
         assert all((w == 1 / N).all() for w in weights)
 
 
-def test_so_also_end_to_end():
+def test_runs_with_everyone_present_are_the_plain_mean():
     everyone = Population(Everyone())
     mean = trained(experiment("average_participating", population=everyone, rounds=4)).state.params
     for name in ("average_all", "fedau", "fedau without cutoff", "fedvarp", "mifa"):
@@ -83,7 +83,7 @@ def test_fedau_with_cutoff_1_is_average_all():
     assert all((w == 1 / N).all() for w in weights)
 
 
-def test_fedau_weighs_who_comes_every_kth_round_by_k():
+def test_fedau_weighs_clients_present_every_kth_round_by_k():
     there = np.zeros((60, N), dtype=bool)
     for k in range(1, N + 1):
         there[k - 1 :: k, k - 1] = True
@@ -92,7 +92,7 @@ def test_fedau_weighs_who_comes_every_kth_round_by_k():
     np.testing.assert_array_equal(weights[59].numpy() * N, present + 1)
 
 
-def test_fedvarp_and_mifa_are_the_mean_of_stored_updates_for_the_absent():
+def test_fedvarp_and_mifa_use_stored_updates_of_absent_clients():
     """After everyone has sent its update once, those who repeat it change nothing in the direction."""
     updates = torch.from_numpy(np.random.default_rng(5).normal(size=(N, P)))
     reports = [report(c, updates[c]) for c in ([0, 1, 2, 3, 4, 5, 6, 7], [2, 5], [7], [0, 1, 2])]
@@ -103,7 +103,7 @@ def test_fedvarp_and_mifa_are_the_mean_of_stored_updates_for_the_absent():
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_prox_without_force_changes_no_bit(engine):
+def test_prox_with_mu_0_changes_no_bit(engine):
     plain = trained(experiment("fedau", engine=engine, rounds=4))
     run = experiment("fedau", engine=engine, rounds=4)
     prox = trained(type(run)(**{**vars(run), "algorithm": fedau(LOCAL, cutoff=3, also=(Prox(mu=0.0),))}))
@@ -122,7 +122,7 @@ def test_one_full_batch_step_of_everyone_is_gradient_descent():
     torch.testing.assert_close(simulation.state.params, torch.cat([p.reshape(-1) for p in moved]), rtol=1e-5, atol=1e-6)
 
 
-def test_averages_differ_only_by_the_cohorts_share():
+def test_average_all_is_average_participating_times_the_share_of_the_cohort():
     """``(B / N)`` times the mean of the participants is the mean of all, absent ones counting zero."""
     reports = random_reports(presence(20, N, seed=2))
     shares = torch.tensor([len(one) / N for one in reports], dtype=torch.float64)

@@ -32,7 +32,7 @@ def lively(name="maxfl", opting=ALL["come and go"], **options):
 
 
 @pytest.mark.parametrize("opting", ALL)
-def test_power_cuts_leave_no_trace_of_who_left(opting, tmp_path):
+def test_resumed_runs_have_the_same_clients_opted_in(opting, tmp_path):
     run = lively(opting=ALL[opting])
 
     def cut(row):
@@ -57,13 +57,13 @@ def test_power_cuts_leave_no_trace_of_who_left(opting, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["maxfl", "mw_fed", "perfedavg, hessian", "scaffold", "fednu"])
-def test_lanes_change_no_bit(name):
+def test_number_of_lanes_changes_no_bit(name):
     everyone, threes = (trained(lively(name, rounds=6), lanes) for lanes in (100, 3))
     assert_same_bits(threes, everyone)
 
 
 @pytest.mark.parametrize("name", ["maxfl", "qffl", "perfedavg"])
-def test_engines_agree_on_who_is_content(name):
+def test_engines_agree_on_the_clients_that_opt_in(name):
     one, other = (trained(lively(name, engine=engine, rounds=6)) for engine in ("vectorised", "one_by_one"))
     assert (one.state.params - other.state.params).norm() < 1e-4 * other.state.params.norm()
     for column in ("pool", "appeal_test", "unseen_preferred_accuracy", "tuned_appeal_train"):
@@ -73,7 +73,7 @@ def test_engines_agree_on_who_is_content(name):
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedau", "mifa", "fedvarp", "scaffold", "qffl", "folb"])
-def test_who_opts_out_leaves_no_trace_in_the_training_of_others(name):
+def test_clients_that_opt_out_do_not_affect_the_training_of_others(name):
     """As if those who are never content had been away from then on, for whatever reason."""
     leavers = (1, 4, 6)
     table = tuple(0.0 if k in leavers else 1e9 for k in range(N))
@@ -88,7 +88,7 @@ def test_who_opts_out_leaves_no_trace_in_the_training_of_others(name):
     assert left.history.rounds["pool"].to_pylist() == [8.0] * 4 + [5.0] * 3
 
 
-def test_a_pool_of_content_clients_is_no_restriction_and_an_empty_one_stops_the_training():
+def test_full_pool_restricts_nothing_and_empty_pool_stops_training():
     for required, moves in ((1e9, True), (0.0, False)):
         given = GivenRequirement((required,) * N)
         population = Population(Bernoulli(rates=RATES), requirement=given, opting=Opting(0))
@@ -104,7 +104,7 @@ def test_algorithms_with_the_same_step_size_share_their_requirements():
     assert tables[0].equals(tables[2])
 
 
-def test_whoever_claims_a_huge_loss_is_not_heard():
+def test_clients_that_report_a_huge_loss_have_no_weight():
     """Their q is zero to the last bit, so what they send, or how they enlarge it, changes nothing."""
 
     def params(**attack):
@@ -117,7 +117,7 @@ def test_whoever_claims_a_huge_loss_is_not_heard():
     assert torch.equal(params(scale=-20.0), reference)
 
 
-def test_a_plain_mean_hears_attackers():
+def test_attackers_change_a_plain_mean():
     def params(behaviour):
         return trained(experiment("fedavg", population=Population(Everyone(), behaviour=behaviour))).state.params
 
@@ -139,7 +139,7 @@ def test_attackers_do_not_clip_themselves():
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0])
-def test_identical_gaps_are_federated_averaging_with_the_adaptive_step(epsilon):
+def test_maxfl_with_identical_gaps_is_federated_averaging_with_the_adaptive_step(epsilon):
     """End to end: clients who hold the same data and require the same."""
     x, y = DATA.train.client(4)
     twins = replace(DATA, train=type(DATA.train)(x.repeat(4, 1), y.repeat(4), np.arange(5) * len(x)), test=None)

@@ -28,7 +28,7 @@ def simulation_of(algorithm, population=None, **options):
     return Simulation(Experiment(DATA, models.Logistic(), algorithm, population, rounds=5, seed=4, **options))
 
 
-def test_rows_of_a_repeat_are_alike_and_in_the_cohorts_order():
+def test_rows_of_a_repeated_client_are_equal_and_in_the_order_of_the_cohort():
     simulation = simulation_of(folb(LOCAL, cohort_size=3))
     cohort = np.array([1, 1, 3, 6, 6, 6])
     found = simulation.train(cohort)
@@ -42,7 +42,7 @@ def test_rows_of_a_repeat_are_alike_and_in_the_cohorts_order():
         assert found.num_steps[row] == once.num_steps[of]
 
 
-def test_a_repeat_trains_once_and_its_pass_goes_on_once():
+def test_repeated_client_trains_once_and_advances_its_pass_once():
     simulation = simulation_of(fednu(LOCAL, by="uniform"))
     simulation.train(np.array([2, 2, 2, 5]))
     memory = simulation.memory.state()
@@ -51,7 +51,7 @@ def test_a_repeat_trains_once_and_its_pass_goes_on_once():
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 100])
-def test_so_it_does_where_lanes_are_few(lanes):
+def test_repeated_client_trains_once_with_few_lanes(lanes):
     cohort, simulation = np.array([0, 2, 2, 5, 5]), simulation_of(fednu(LOCAL, by="uniform"))
     expected = simulation_of(fednu(LOCAL, by="uniform")).train(cohort)
     simulation.workspace.lanes = lanes
@@ -60,7 +60,7 @@ def test_so_it_does_where_lanes_are_few(lanes):
     assert simulation.memory.state()["table.steps_done"].tolist() == [LOCAL.steps] * 3
 
 
-def test_measuring_leaves_no_trace_with_the_client():
+def test_measuring_does_not_change_client_memory():
     """Not even where what is measured is how training goes."""
     simulation = simulation_of(fednu(LOCAL, by="alignment_and_inexactness", cohort_size=2))
     measured = simulation.measure()
@@ -73,7 +73,7 @@ def test_measuring_leaves_no_trace_with_the_client():
     assert simulation.memory.state()["table.steps_done"].tolist() == [LOCAL.steps] * N
 
 
-def test_what_is_measured_before_is_what_training_would_have_come_to():
+def test_measurements_before_selection_equal_those_during_training():
     simulation = simulation_of(fednu(LOCAL, by="alignment_and_inexactness", cohort_size=2, also=(Inexactness(),)))
     simulation.train(np.array([1, 4]))  # in the middle of a pass by now
     measured = simulation.measure()
@@ -83,7 +83,7 @@ def test_what_is_measured_before_is_what_training_would_have_come_to():
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name.startswith(("folb", "fednu"))])
-def test_repeats_weigh_as_often_as_they_are_there(name):
+def test_repeated_clients_weigh_once_per_row(name):
     """A multiset of reports gives the step of the same reports under other names, one for each draw."""
     rng, known = np.random.default_rng(3), federation(N, 5)
     gradient = torch.from_numpy(rng.normal(size=(N, 5)))
@@ -129,7 +129,7 @@ def test_tables_of_updates_hold_a_repeat_once(aggregation):
 
 @pytest.mark.parametrize("aggregation", [FedVarp(), Mifa()], ids=["fedvarp", "mifa"])
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]])
-def test_of_several_versions_the_latest_stays_whatever_the_order(aggregation, order):
+def test_tables_keep_the_update_of_the_latest_version_in_any_order_of_reports(aggregation, order):
     """As a buffer may hold them: client 2 twice, trained from versions 4 and 6."""
     known = federation(N, 5)
     updates = torch.arange(4).double()[:, None].expand(4, 5)
@@ -160,7 +160,7 @@ MODEL, SENT = FLOAT * P, 24 + FLOAT  # a report: two whole numbers and a version
     ],
     ids=["uniform", "folb", "two sets", "alignment", "norm", "inexactness"],
 )  # fmt: skip
-def test_bytes_are_those_of_clients_and_not_of_draws(algorithm, draws, down, up, measured):
+def test_bytes_are_counted_per_client_not_per_draw(algorithm, draws, down, up, measured):
     """Who has measured holds the model already and is told to train; an update and a gradient are a model's size each."""
     simulation = simulation_of(algorithm, Population(Trace(((2, 0, 9), (5, 0, 9)))))
     assert len(simulation.cohort(simulation.measure())) == draws
@@ -173,7 +173,7 @@ def test_bytes_are_those_of_clients_and_not_of_draws(algorithm, draws, down, up,
     assert row.get("bytes_measured") == measured
 
 
-def test_bytes_where_the_two_cohorts_are_different_clients():
+def test_bytes_of_two_disjoint_cohorts_are_added():
     """Who is in both gets the model once."""
     simulation = simulation_of(folb_two_set(LOCAL, cohort_size=3))
     for _ in range(5):
@@ -188,7 +188,7 @@ def test_bytes_where_the_two_cohorts_are_different_clients():
         assert 0 < len(asked) <= 3
 
 
-def test_measuring_nobody_costs_nothing_and_moves_nothing():
+def test_round_without_measuring_clients_costs_no_bytes_and_changes_no_parameter():
     for name in ("folb_two_set", "fednu", "fednu with signs", "fednu by norm"):
         simulation = Simulation(experiment(name, population=Population(Trace(((0, 4, 5),)))))
         start = simulation.state.params.clone()
@@ -198,7 +198,7 @@ def test_measuring_nobody_costs_nothing_and_moves_nothing():
         assert row["bytes_measured"] == row["bytes_up"] == row["bytes_down"] == row["num_participants"] == 0
 
 
-def test_nobody_differentiates_more_than_once_for_a_repeat(monkeypatch):
+def test_repeated_client_computes_its_gradient_once(monkeypatch):
     counted = []
     gradient = Objective.gradient
 

@@ -89,7 +89,7 @@ def long_run_mean(algorithm, there, contraction=0.05):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_ends_where_its_weights_say(name):
+def test_training_converges_to_the_optimum_of_the_weights(name):
     algorithm, optimum = METHODS[name]
     there = np.random.default_rng(0).random((1600 if "forgets" in name else 1000, N)) < RATES
     found = long_run_mean(algorithm, there)
@@ -99,7 +99,7 @@ def test_ends_where_its_weights_say(name):
     assert ((found - UNIFORM).norm() > 0.3) == biased
 
 
-def test_fedau_needs_only_the_mean_of_the_intervals_not_independence():
+def test_fedau_is_unbiased_for_dependent_participation():
     """Clients who stay and stay away for long end at the same optimum (Markovian, and in fixed cycles)."""
     bound = Markov(rates=tuple(RATES), join=0.2).bind(N, seed=4)
     markov = np.array([bound.available(np.arange(N), t) for t in range(2000)])

@@ -57,7 +57,7 @@ def memory_of(simulation, name):
 # limits
 
 
-def test_with_nothing_personal_scaffold_p_is_scaffold_to_the_bit():
+def test_scaffold_p_without_personal_part_is_scaffold_bit_for_bit():
     for initial in ("zeros", "gradients"):
         one = trained(run_of(scaffold_p(LOCAL, personal="none", initial=initial, cohort_size=3)))
         other = trained(run_of(scaffold(LOCAL, initial=initial, cohort_size=3)))
@@ -66,7 +66,7 @@ def test_with_nothing_personal_scaffold_p_is_scaffold_to_the_bit():
         assert torch.equal(memory_of(one, "control"), memory_of(other, "control"))
 
 
-def test_with_nothing_personal_fedavg_p_is_the_plain_mean_to_the_bit():
+def test_fedavg_p_without_personal_part_is_fedavg_bit_for_bit():
     one = trained(run_of(fedavg_p(LOCAL, personal="none", cohort_size=3, outer_lr=3.0, lr_factor=2.0)))
     other = trained(run_of(average_participating(LOCAL, also=(Uniform(3),))))
     assert torch.equal(one.state.params, other.state.params)
@@ -86,7 +86,7 @@ def test_fedsim_is_fedavg_p_with_outer_steps_of_one_and_fedalt_without_turns():
         assert torch.equal(memory_of(ends[0], "personal"), memory_of(other, "personal"))
 
 
-def test_of_clients_with_as_many_examples_fedper_is_fedsim():
+def test_fedper_is_fedsim_for_clients_of_equal_size():
     shards = Shards(DATA.train.x[:232], DATA.train.y[:232], np.arange(0, 233, 29))
     data = replace(DATA, train=shards)
     one, other = (trained(replace(run_of(make(LOCAL, cohort_size=3)), data=data)) for make in (fedper, fedsim))
@@ -122,7 +122,7 @@ def test_one_exact_step_of_everyone_is_gradient_descent_with_and_without_control
     assert memory_of(one, "control").norm() > 0.1
 
 
-def test_with_one_exact_step_both_options_are_the_same():
+def test_options_of_scaffold_agree_for_one_full_batch_step():
     """The gradient of the only minibatch is the one of all examples at the model received."""
     local = Sgd(lr=0.3, steps=1, batch_size=64)
     one, other = (trained(run_of(scaffold(local, option=option, cohort_size=3))) for option in ("I", "II"))
@@ -147,7 +147,7 @@ COMBINED = {
 
 @pytest.mark.parametrize("population", [Population(Bernoulli(rates=RATES)), Population(Markov(rates=RATES, join=0.2))])
 @pytest.mark.parametrize("name", COMBINED)
-def test_c_is_the_mean_of_all_c_k_whatever_the_rest_of_the_algorithm(name, population):
+def test_control_variate_of_the_server_is_the_mean_of_those_of_clients(name, population):
     simulation = Simulation(run_of(COMBINED[name], rounds=5, population=population))
     for _ in range(5):
         simulation.round()
@@ -157,7 +157,7 @@ def test_c_is_the_mean_of_all_c_k_whatever_the_rest_of_the_algorithm(name, popul
 
 
 @pytest.mark.parametrize("name", COMBINED)
-def test_a_client_that_does_not_take_part_does_not_change(name):
+def test_memory_of_absent_clients_does_not_change(name):
     simulation = Simulation(run_of(COMBINED[name]))
     simulation.round()  # before which everyone may have been asked
     for _ in range(4):
@@ -241,7 +241,7 @@ def test_unequal_work_biases_federated_averaging_and_control_variates_still_canc
     assert final_gradient(scaffold_p(local, personal="v", cohort_size=2)) < 1e-6
 
 
-def test_everything_combines_with_fedaus_weights_under_bursty_participation():
+def test_personal_methods_combine_with_weights_of_fedau_under_bursty_participation():
     """Scaffold-P's pieces with weights learnt from intervals, clients who stay and stay away, and a clipped update."""
     population = Population(Markov(rates=(0.9, 0.7, 0.5, 0.4, 0.3, 0.2), join=0.3))
     pieces = (EXACT, Scaffold(), Personal("v"), Participation(), DivideByClients())
@@ -254,7 +254,7 @@ def test_everything_combines_with_fedaus_weights_under_bursty_participation():
 
 
 @pytest.mark.parametrize("name", ["scaffold_p", "with fedau's weights"])
-def test_rows_in_a_file_change_no_bit_also_when_a_run_is_continued(name, tmp_path, monkeypatch):
+def test_memory_in_a_file_changes_no_bit_of_resumed_runs(name, tmp_path, monkeypatch):
     run = run_of(COMBINED[name], rounds=8)
     expected = trained(run)
     monkeypatch.setattr("turnout.simulation.simulation.ClientMemory", lambda n, first, _: ClientMemory(n, first, 0))
@@ -277,7 +277,7 @@ def test_rows_in_a_file_change_no_bit_also_when_a_run_is_continued(name, tmp_pat
 CLOCK = Population(speed=Speed(compute=delay.Uniform(1, 2), spread=1.0, per="task"))
 
 
-def test_a_buffer_of_everyone_at_once_is_a_round_also_for_what_is_personal():
+def test_buffer_of_all_clients_equals_a_round_with_personal_parts():
     alike = Population(speed=Speed())
     algorithm = compose(LOCAL, Personal())
     buffered = trained(run_of(algorithm, population=alike, pace=Buffered(N, waits="always")))
@@ -287,7 +287,7 @@ def test_a_buffer_of_everyone_at_once_is_a_round_also_for_what_is_personal():
 
 
 @pytest.mark.parametrize("make", [fedstaleweight, fedbuff])
-def test_in_a_buffer_a_personal_part_goes_on_from_where_its_client_left_it(make):
+def test_personal_parts_continue_from_their_last_value_in_a_buffer(make):
     """However old the shared part is that it trains with; who is not in a step keeps what it had."""
     run = run_of(make(LOCAL, also=(Personal(),)), population=CLOCK, pace=Buffered(4), rounds=12)
     simulation, stale = Simulation(run), 0.0
@@ -302,7 +302,7 @@ def test_in_a_buffer_a_personal_part_goes_on_from_where_its_client_left_it(make)
     assert stale > 0
 
 
-def test_two_tasks_of_a_client_in_one_buffer_are_one_after_the_other():
+def test_tasks_of_one_client_in_a_buffer_run_one_after_the_other():
     """With exact gradients of a model that is all its own, whose task it was in which step makes no difference."""
     local = Sgd(lr=0.3, steps=2, batch_size=64)
     run = run_of(compose(local, Personal("all")), population=CLOCK, pace=Buffered(6, waits="never"), rounds=12)

@@ -44,7 +44,7 @@ def assert_alike(one, other, name=""):
 
 
 @pytest.mark.parametrize("name", SHARDED)
-def test_two_processes_are_one(name, together):
+def test_two_processes_give_the_result_of_one(name, together):
     alone, (first, second) = outcome(baseline(name)), (every[name] for every in together)
     assert_alike(first, alone)
     assert str(first["tables"]) == str(second["tables"])
@@ -55,13 +55,13 @@ def test_two_processes_are_one(name, together):
 
 
 @pytest.mark.parametrize("name", RESUMED)
-def test_two_processes_go_on_as_if_nothing_had_happened(name, folder):
+def test_two_processes_resume_to_the_same_result(name, folder):
     whole, cut = (load(folder / name / run)[0] for run in ("whole", "cut"))
     assert_same_tensors(whole, cut)
 
 
 @pytest.mark.parametrize("name", RESUMED)
-def test_one_process_goes_on_where_two_have_stopped(name, folder):
+def test_one_process_resumes_a_run_of_two(name, folder):
     experiment(name, rounds=8).run(folder / name / "half", resume=True)
     whole, half = (load(folder / name / run)[0] for run in ("whole", "half"))
     assert_alike(whole, half)

@@ -21,14 +21,14 @@ DROPOUT = models.Mlp(hidden=(16,), dropout=0.5)
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_same_seed_same_bits_and_another_seed_another_result(name):
+def test_equal_seeds_give_equal_bits_and_different_seeds_differ(name):
     one, other = baseline(name), trained(standard(name, seed=1))
     assert_same_bits(one, trained(standard(name)))
     assert not torch.equal(one.state.params, other.state.params)
     assert not tables(one)["participation"].equals(tables(other)["participation"])
 
 
-def test_torchs_own_random_numbers_are_neither_used_nor_advanced():
+def test_generator_of_torch_is_neither_used_nor_advanced():
     torch.manual_seed(1)
     one = trained(experiment("fedau", rounds=3, model=DROPOUT))
     torch.manual_seed(2)
@@ -39,7 +39,7 @@ def test_torchs_own_random_numbers_are_neither_used_nor_advanced():
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-def test_dropout_is_a_clients_own_whatever_the_lanes(engine):
+def test_dropout_of_a_client_does_not_depend_on_lanes(engine):
     run = experiment("fedau", rounds=3, model=DROPOUT, engine=engine)
     everyone, ones, threes = (trained(run, lanes) for lanes in (N, 1, 3))
     assert_same_bits(ones, everyone)
@@ -67,7 +67,7 @@ def test_clients_and_rounds_have_their_own_minibatches_and_masks():
     assert (first - second).norm(dim=1).min() > 0.1 * first[0].norm()
 
 
-def test_a_client_depends_on_the_rounds_number_not_on_who_came_before():
+def test_update_depends_on_the_round_not_on_earlier_cohorts():
     """Rounds in which others trained leave no trace in a client's own randomness."""
 
     def last(rows):
@@ -97,7 +97,7 @@ def test_server_lr_scales_the_step(name):
     torch.testing.assert_close(4 * steps[0], steps[1], rtol=1e-4, atol=1e-6)
 
 
-def test_a_schedule_is_the_step_size_of_its_round():
+def test_schedule_gives_the_step_size_of_its_round():
     """Halving in round 2: rounds 0 and 1 are those of the first step size, and round 2 is one at half of it."""
     halving = experiment("fedau", local=Sgd(lr=Halving(0.4, start=2, every=1, most=1), steps=2), rounds=2)
     fixed = experiment("fedau", local=Sgd(lr=0.4, steps=2), rounds=2)

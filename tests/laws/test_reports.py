@@ -119,7 +119,7 @@ def test_names_of_clients_are_irrelevant(name):
 
 
 @pytest.mark.parametrize("name", SERVER)
-def test_empty_round_changes_nothing_but_the_count(name):
+def test_empty_round_changes_only_the_version(name):
     """With differential privacy it also adds noise to the model and to control variates."""
     algorithm = RECIPES[name](LOCAL)
     noised = ("aggregation", "controls") if algorithm.privacy is not None else ()
@@ -175,7 +175,7 @@ def finite(one: Report | None) -> Report:
     [(name, "delta", np.nan) for name in SERVER]
     + [(name, *bad) for name in SOME for bad in (("delta", -np.inf), ("loss", np.nan), ("start_gradient", np.inf))],
 )
-def test_reports_with_nan_or_infinity_are_as_if_never_sent(name, place, value):
+def test_reports_with_nan_or_infinity_change_nothing(name, place, value):
     """With differential privacy as if they had been zeros.
 
     Reports are left out before any piece of the recipe reads them, by all numbers in them: what the bad number is and where
@@ -262,7 +262,7 @@ def _mirrors(algorithm):
         and _mirrors(RECIPES[n](LOCAL)) & {*RECIPES[n](LOCAL).init(torch.zeros(P), KNOWN).slots}
     ],
 )
-def test_sums_of_what_clients_remember_do_not_depend_on_whether_the_step_overflows(name):
+def test_sums_of_client_memory_do_not_depend_on_an_overflow_of_the_step(name):
     """Clients have moved what they remember by then: with the old sums they would never agree again."""
     summed, known = [], replace(KNOWN, dtype=torch.float32)
     for lr, num_dropped in ((1e-3, 0), (3e38, N)):
@@ -311,7 +311,7 @@ def test_a_client_whose_training_diverges_is_dropped_counted_and_harmless(name, 
     assert not torch.equal(simulation.state.params, Simulation(run).state.params)
 
 
-def test_the_dropped_are_absent_for_fedau():
+def test_dropped_reports_are_absences_for_fedau():
     """A client that only ever sends NaN is, for its weight, a client that never came."""
     piece = Participation(cutoff=3)
     algorithm = RECIPES["fedau"](LOCAL)

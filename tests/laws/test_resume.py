@@ -43,7 +43,7 @@ def final_state(run, folder):
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_power_cuts_leave_no_trace(name, tmp_path):
+def test_resumed_run_equals_an_uninterrupted_one(name, tmp_path):
     run, rounds = standard(name), standard(name).rounds
     run_until(1, run, tmp_path, resume=False)  # before anything was saved
     run_until(4, run, tmp_path, resume=True)
@@ -54,7 +54,7 @@ def test_power_cuts_leave_no_trace(name, tmp_path):
     assert History.load(tmp_path).summary()["rounds"] == rounds
 
 
-def test_tables_that_are_ahead_of_the_checkpoint_are_taken_back(tmp_path):
+def test_rows_after_the_checkpoint_are_removed_on_resuming(tmp_path):
     """They are saved first, so a power cut in between leaves them ahead."""
     run = experiment("fedau", local=LOCAL, rounds=9)
     run.run(tmp_path / "whole")
@@ -68,7 +68,7 @@ def test_tables_that_are_ahead_of_the_checkpoint_are_taken_back(tmp_path):
     assert_same_bits(final_state(run, tmp_path / "cut"), final_state(run, tmp_path / "whole"))
 
 
-def test_more_rounds_later_are_the_same_rounds(tmp_path):
+def test_run_continued_with_more_rounds_equals_a_run_of_as_many(tmp_path):
     """A run of 5 rounds that is prolonged to 9 equals one of 9; evaluated once more, at its first end."""
     experiment("fedau", local=LOCAL, rounds=5).run(tmp_path / "short")
     longer = experiment("fedau", local=LOCAL, rounds=9)
@@ -77,7 +77,7 @@ def test_more_rounds_later_are_the_same_rounds(tmp_path):
     assert_same_bits(final_state(longer, tmp_path / "short"), final_state(longer, tmp_path / "long"))
 
 
-def test_a_finished_run_can_be_resumed_and_stays_what_it_is(tmp_path):
+def test_resuming_a_finished_run_changes_nothing(tmp_path):
     run = experiment("mifa", local=LOCAL, rounds=3)
     run.run(tmp_path)
     before = final_state(run, tmp_path)
@@ -105,7 +105,7 @@ def forget(folder, *places):
     (folder / DIGESTS).unlink()
 
 
-def test_a_run_of_a_version_that_had_fewer_fields_is_the_same_run_where_these_have_their_defaults(tmp_path):
+def test_run_of_an_earlier_version_is_resumed_if_new_fields_have_their_defaults(tmp_path):
     fields = ("gradients", "engine", "population/dropout", "algorithm/local/momentum")
     run = experiment("fedau", local=replace(LOCAL, momentum=0.0), rounds=5)
     run.run(tmp_path / "old")
@@ -117,7 +117,7 @@ def test_a_run_of_a_version_that_had_fewer_fields_is_the_same_run_where_these_ha
     assert_same_bits(final_state(longer, tmp_path / "old"), final_state(longer, tmp_path / "new"))
 
 
-def test_a_run_of_a_version_that_had_fewer_fields_is_another_run_where_these_are_not_their_defaults(tmp_path):
+def test_run_of_an_earlier_version_is_refused_if_new_fields_do_not_have_their_defaults(tmp_path):
     fields = ("evaluation_examples", "algorithm/local/momentum")
     run = replace(experiment("fedau", local=LOCAL, rounds=5), evaluation_examples=20)
     run.run(tmp_path)

@@ -117,7 +117,7 @@ def test_accumulated_minibatches_are_one_minibatch(engine) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_weight_of_two_is_an_example_held_twice(engine) -> None:
+def test_weight_of_two_equals_holding_an_example_twice(engine) -> None:
     data = classification((6, 9), dtype=torch.float64)
     number = torch.from_numpy(np.random.default_rng(0).integers(1, 4, 15))
     owners = data.train.owners().repeat_interleave(number).numpy()
@@ -210,7 +210,7 @@ def test_weights_stay_with_their_examples_through_a_split() -> None:
     assert weights.tolist() == [*range(1, 41), *[1.0] * 20]
 
 
-def test_a_column_of_a_table_is_a_weight() -> None:
+def test_column_of_a_table_gives_example_weights() -> None:
     table = {"a": [1.0, 2.0, 3.0], "y": [0, 1, 0], "w": [1, 2, 4]}
     source = to.data.from_table(table, label="y", weight="w")
     assert source.weights is not None
@@ -222,7 +222,7 @@ def test_a_column_of_a_table_is_a_weight() -> None:
     assert len(dropped.x) == 2
 
 
-def test_they_are_set_on_the_command_line() -> None:
+def test_class_weights_are_set_on_the_command_line() -> None:
     table = {"data": {"name": "digits"}, "class_weights": "balanced"}
     assert Settings.of(table).numbers()["class_weights"] == "balanced"
     assert Settings.of({**table, "class_weights": "1,2.5"}).numbers()["class_weights"] == (1.0, 2.5)
@@ -232,7 +232,7 @@ def test_they_are_set_on_the_command_line() -> None:
         Settings.of({**table, "class_weights": "heavy"})
 
 
-def test_what_has_no_meaning_is_refused() -> None:
+def test_invalid_class_weights_are_refused() -> None:
     data = classification()
     with pytest.raises(ConfigurationError, match=r"class_weights: got .*, needed 'balanced', or 4 finite numbers > 0"):
         experiment(data, class_weights=(1.0, 2.0))
@@ -251,7 +251,7 @@ def test_what_has_no_meaning_is_refused() -> None:
         to.data.from_arrays([[0.0], [1.0]], [0, 1], test_x=[[1.0]], test_y=[0], test_weights=[1.0])
 
 
-def test_a_server_refuses_them() -> None:
+def test_server_refuses_example_weights() -> None:
     from turnout.deployment.server.deployable import check
 
     for run in (experiment(classification(), class_weights="balanced"), experiment(weighted_data())):
@@ -259,7 +259,7 @@ def test_a_server_refuses_them() -> None:
             check(run)
 
 
-def test_weights_whose_mean_no_number_holds_are_refused() -> None:
+def test_weights_with_an_overflowing_mean_are_refused() -> None:
     """They were divided by infinity, and nothing was learnt."""
     data = classification(dtype=torch.float64)
     with pytest.raises(DataError, match=r"weights: the mean over examples.* divide them by the largest"):

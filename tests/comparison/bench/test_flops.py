@@ -48,7 +48,7 @@ def test_torchs_recurrent_layers_are_counted():
     assert counted.convolution == 0
 
 
-def test_a_character_lstm_counts_as_much_whichever_way_it_is_written():
+def test_both_implementations_of_a_character_lstm_count_the_same():
     counted = of_gradient(experiment(to.models.CharLstm(hidden=100), (80,), classes=80, integers=True))
     assert counted.total * 100 == pytest.approx(5.9e9, rel=0.02)  # 10 steps of 10 examples
 

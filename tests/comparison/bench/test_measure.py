@@ -43,7 +43,7 @@ def found():
     return measure(experiment(), name="tiny", rates=False)
 
 
-def test_all_fields_are_there_and_plain(found):
+def test_figures_are_complete_and_plain(found):
     assert found.keys() >= PEERS
     assert json.loads(json.dumps(found)) == found
     assert found["engine"] == "vectorised"
@@ -84,7 +84,7 @@ def test_losses_are_those_of_the_first_and_of_the_last_model(found):
     assert found["loss_fell"] is True
 
 
-def test_what_is_not_to_be_counted_is_left_out():
+def test_excluded_seconds_are_not_in_startup_and_total():
     there = measure(experiment(), rates=False)
     without = measure(experiment(), apart=1000.0, rates=False)
     assert without["startup_s"] < there["startup_s"] - 900
@@ -103,7 +103,7 @@ def test_the_share_of_the_machine_is_the_time_that_the_operations_would_take(mon
     assert speeds["one_by_one"] > 0
 
 
-def test_an_engine_that_cannot_compute_the_model_has_no_speed(monkeypatch):
+def test_engine_that_cannot_compute_the_model_has_no_speed(monkeypatch):
     monkeypatch.setattr(machine, "matrix_rate", lambda _: 2e8)
     monkeypatch.setattr(machine, "convolution_rate", lambda _: 1e8)
     module = nn.Sequential(nn.Unflatten(1, (4, 4)), nn.RNN(4, 4, batch_first=True), Last())
@@ -150,7 +150,7 @@ def test_timing_changes_no_result():
     assert timed.workers.num_trained == 9
 
 
-def test_an_outer_stage_stands_still_while_an_inner_one_lasts(monkeypatch):
+def test_outer_stage_is_paused_during_an_inner_one(monkeypatch):
     now = iter([0.0, 1.0, 3.0, 7.0])
     monkeypatch.setattr(time, "perf_counter", lambda: next(now))
     watch = Stopwatch()
@@ -167,12 +167,12 @@ def test_rates_are_measured_and_leave_threads_as_they_were():
     assert torch.get_num_threads() == before
 
 
-def test_peak_memory_is_that_of_what_was_held():
+def test_peak_memory_covers_held_arrays():
     before, held = process.peak(), np.ones(64 << 17)
     assert process.peak() >= max(before, held.nbytes / 2**20)
 
 
-def test_processor_time_and_age_go_on():
+def test_processor_time_and_age_increase():
     usage, age = process.Usage.now(), process.age()
     while process.Usage.now().process < usage.process + 0.02:
         sum(range(10**5))

@@ -24,7 +24,7 @@ SMALL = {name: replace(workload, num_clients=12, cohort_size=4) for name, worklo
         ("W4", 133_520, (100, 100, 10, 10, 10, 0.5)),
     ],
 )
-def test_sizes_are_those_that_others_were_timed_on(name, parameters, work):
+def test_workloads_have_the_sizes_of_published_timings(name, parameters, work):
     workload = WORKLOADS[name]
     spec = model(workload.model["name"], **{k: v for k, v in workload.model.items() if k != "name"})
     assert Layout.of(spec.build(workload.shape, workload.num_classes)).num_params == parameters
@@ -56,7 +56,7 @@ def test_inputs_lie_around_a_centre_of_their_class(name):
     assert means.std() == pytest.approx(1.0, abs=0.3)
 
 
-def test_a_texts_last_character_says_the_label_mostly():
+def test_last_character_of_a_text_predicts_the_label():
     shards = WORKLOADS["W4"].data().train
     assert 0 <= shards.x.min() <= shards.x.max() < 80
     table = torch.zeros(80, 80).index_put_((shards.x[:, -1], shards.y), torch.ones(()), accumulate=True)
@@ -71,6 +71,6 @@ def test_settings_of_a_workload_are_an_experiment_that_learns():
     assert history.rounds["num_participants"].to_pylist() == [4] * 5
 
 
-def test_workloads_refuse_what_is_no_number():
+def test_invalid_numbers_are_refused():
     with pytest.raises(ConfigurationError, match="cohort_size: got 0, needed a whole number >= 1"):
         replace(WORKLOADS["W1"], cohort_size=0)

@@ -24,7 +24,7 @@ def truths(table: dict[str, Any], measure: Measure, *panels):
     return check_of(table).truths(panels, measure)
 
 
-def test_order_asks_every_seed_by_itself():
+def test_order_is_checked_per_seed():
     panel = seeds(a=[1, 5, 3, INF, INF], b=[2, 4, 3, 9, INF])
     assert truths({"order": ["a", "b"]}, ROUNDS, panel) == [True, False, False, False, None]
     assert truths({"order": ["b", "a"]}, ROUNDS, panel) == [False, True, False, True, None]
@@ -43,7 +43,7 @@ def test_all_of_a_group_are_better_than_all_of_the_next():
     assert truths({"order": ["a", ["b", "c"]]}, ROUNDS, panel) == [True, True, False, True]
 
 
-def test_what_cannot_tell_is_unknown_unless_something_else_is_false():
+def test_missing_figures_make_a_claim_unknown_unless_another_pair_is_false():
     panel = seeds(a=[INF, INF], b=[INF, INF], c=[INF, 3])
     assert truths({"order": ["a", "b", "c"]}, ROUNDS, panel) == [None, False]
 
@@ -112,12 +112,12 @@ def test_seeds_that_lack_a_figure_are_left_out():
         ({"gains": {"of": "a"}}, r"gains: got .*, needed {of = \"NAME\", over = \"NAME\"}"),
     ],
 )
-def test_bad_checks_are_refused(table, message):
+def test_invalid_checks_are_refused(table, message):
     with pytest.raises(ConfigurationError, match=message):
         check_of(table)
 
 
-def test_which_checks_compare_panels():
+def test_checks_declare_whether_they_compare_panels():
     assert {name for name, check in CHECKS.items() if check.across} == {"improves", "gains", "slope"}
 
 
@@ -141,6 +141,6 @@ def test_slope_is_the_exponent_over_the_panels():
         3,
     ],
 )
-def test_a_slope_needs_places_and_limits(slope):
+def test_slope_without_positions_or_limits_is_refused(slope):
     with pytest.raises(ConfigurationError, match=r"slope: got .* needed"):
         check_of({"slope": slope})

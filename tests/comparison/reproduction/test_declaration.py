@@ -12,7 +12,7 @@ from turnout.reporting.measure import Measure
 FOLDER = Path(__file__).parents[3] / "reproductions"
 
 
-def test_everything_is_in_its_place(declared):
+def test_declaration_is_read_completely(declared):
     made = declared()
     assert (made.name, made.title, made.reference) == ("paper/made", "Fast against slow", "Somebody, Table 7")
     assert made.measures == (Measure("rounds"), Measure("final", "test_accuracy"))
@@ -32,7 +32,7 @@ def test_everything_is_in_its_place(declared):
     assert (made.claims[0].measure, made.claims[1].measure) == (None, Measure("final", "test_accuracy"))
 
 
-def test_optional_panels_run_when_they_are_asked_for(declared):
+def test_optional_panels_run_on_request(declared):
     made = declared()
     assert [panel.name for panel in made.chosen(None)] == ["easy", "hard"]
     assert [panel.name for panel in made.chosen(["rare", "easy", "rare"])] == ["rare", "easy"]
@@ -40,7 +40,7 @@ def test_optional_panels_run_when_they_are_asked_for(declared):
         made.chosen(["eazy"])
 
 
-def test_an_accuracy_to_reach_may_be_that_of_all_panels(declared):
+def test_to_accuracy_applies_to_all_panels(declared):
     made = declared(("seeds = 4", "seeds = 4\nto_accuracy = 0.25"), ("to_accuracy = 0.9\n", ""))
     assert [panel.to_accuracy for panel in made.panels.values()] == [0.5, 0.25, 0.5]
 
@@ -75,7 +75,7 @@ def test_an_accuracy_to_reach_may_be_that_of_all_panels(declared):
         ('title = "Fast', 'title = Fast"', "made.toml: cannot be read as a TOML file"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(declared, old, new, message):
+def test_errors_name_their_location(declared, old, new, message):
     with pytest.raises(ConfigurationError, match=message):
         declared((old, new))
 
@@ -105,12 +105,12 @@ def test_a_panel_is_a_table(tmp_path):
         ("seeds = 4", "seeds = " + "[" * 5000 + "]" * 5000, "cannot be read"),
     ],
 )
-def test_values_of_another_type_are_told_with_their_key(declared, old, new, field):
+def test_values_of_the_wrong_type_are_refused_with_their_key(declared, old, new, field):
     with pytest.raises(ConfigurationError, match=rf"made\.toml: .*{field}"):
         declared((old, new))
 
 
-def test_names_are_told_and_a_file_of_ones_own_is_read(declared, tmp_path):
+def test_unknown_names_are_refused_and_user_files_are_read(declared, tmp_path):
     assert "folb/table-1" in names(FOLDER)
     with pytest.raises(ConfigurationError, match="unknown reproduction 'folb/table-2': did you mean 'folb/table-1'"):
         load("folb/table-2", FOLDER)
@@ -120,7 +120,7 @@ def test_names_are_told_and_a_file_of_ones_own_is_read(declared, tmp_path):
         load(str(Path(tmp_path) / "none.toml"))
 
 
-def test_a_figure_that_other_runs_show_is_another_name_of_them():
+def test_figure_of_other_runs_is_an_alias_of_them():
     assert load("maxfl/figure-4", FOLDER).name == "maxfl/figure-3"
     assert load("maxfl/table-5", FOLDER).name != "maxfl/table-5"
     assert "maxfl/figure-4" not in names(FOLDER), "listed once"

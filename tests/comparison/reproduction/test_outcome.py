@@ -18,7 +18,7 @@ def text_of(table):
     return [" ".join(line.split()) for line in console.export_text().splitlines()]
 
 
-def test_our_figures_stand_beside_the_papers(outcome):
+def test_table_has_our_figures_beside_those_of_the_paper(outcome):
     lines = text_of(rich_table(outcome))
     assert (
         lines[1]
@@ -45,13 +45,13 @@ def test_every_claim_has_a_finding_for_every_panel_or_one_between_them(outcome):
     assert "Fast is faster easy data holds true of 4 of 4 seeds" in lines
 
 
-def test_panels_that_were_not_run_decide_nothing(outcome):
+def test_panels_without_runs_leave_claims_unknown(outcome):
     alone = replace(outcome, records={"easy": outcome.records["easy"]})
     assert [f.panels for f in alone.findings()] == [("easy data",), ("easy data", "hard data")]
     assert (alone.findings()[1].verdict, alone.findings()[1].reason) == ("undecided", "not run: hard data")
 
 
-def test_a_claim_is_not_asked_of_panels_without_its_algorithms(outcome):
+def test_claims_skip_panels_without_their_algorithms(outcome):
     with_rare = replace(outcome, records={"rare": outcome.records["easy"][:4]})
     assert [f.claim for f in with_rare.findings()] == ["Hard data make more of a difference"]
     assert [(line.algorithm, line.seeds) for line in with_rare.lines()] == [("fast", 4)]
@@ -79,11 +79,11 @@ def test_an_algorithm_without_a_finished_run_has_no_figures(outcome):
         ([True] * 3, ("holds", "true of 3 of 3 seeds")),
     ],
 )
-def test_three_quarters_of_the_seeds_decide(truths, expected):
+def test_claim_holds_for_three_quarters_of_the_seeds(truths, expected):
     assert verdict(truths) == expected
 
 
-def test_the_files_tell_everything(outcome):
+def test_files_contain_figures_findings_and_runs(outcome):
     rows = list(csv_format.DictReader(csv(outcome).splitlines()))
     assert len(rows) == 8
     first = rows[0]
@@ -105,7 +105,7 @@ def test_the_files_tell_everything(outcome):
     assert not any(isinstance(value, float) and math.isinf(value) for value in str(plain))
 
 
-def test_without_figures_of_the_paper_there_is_no_column_for_them(declared, outcome):
+def test_column_of_paper_figures_is_omitted_without_them(declared, outcome):
     bare = declared(('paper = { fast = [2, "80 ± 1"], slow = 1000 }\n', ""))
     lines = text_of(rich_table(Outcome(bare, outcome.records)))
     assert lines[1] == "panel algorithm rounds test accuracy (%) reached by"
@@ -115,6 +115,6 @@ def test_without_figures_of_the_paper_there_is_no_column_for_them(declared, outc
     )
 
 
-def test_algorithms_that_were_not_run_decide_nothing(outcome):
+def test_algorithms_without_runs_leave_claims_unknown(outcome):
     alone = replace(outcome, reproduction=outcome.reproduction.narrowed(["slow"]))
     assert [(f.panels, f.reason) for f in alone.findings()] == [(("easy data", "hard data"), "not run: fast")]

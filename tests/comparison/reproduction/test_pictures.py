@@ -69,7 +69,7 @@ LONG = "(d) MNIST, different K, m = n, gamma = 0.0005"
         (lambda o: measure_figure(o, Measure("final", "test_accuracy")), "short"),
     ],
 )
-def test_what_is_written_around_panels_keeps_apart(outcome, draw, title):
+def test_labels_around_panels_do_not_overlap(outcome, draw, title):
     """Neither names of axes, ticks nor titles overlap, nor are they cut at the edges of the figure."""
     figure = draw(many(outcome, [title] * 5))
     FigureCanvasAgg(figure)
@@ -86,7 +86,7 @@ def test_what_is_written_around_panels_keeps_apart(outcome, draw, title):
         assert box.y1 <= figure.bbox.height
 
 
-def test_names_of_axes_stand_at_the_left_and_below_and_rounds_are_whole(outcome):
+def test_axis_labels_are_at_the_left_and_bottom_and_rounds_are_integers(outcome):
     grid = axes_of(curve_figure(many(outcome, ["one", "two", "three", "four"]), Curve("test_accuracy")))
     assert [bool(axes.get_ylabel()) for axes in grid] == [True, False, False, True]
     assert [axes.get_xlabel() for axes in grid] == ["", "round", "round", "round"]
@@ -108,7 +108,7 @@ def test_long_titles_have_several_lines_of_about_the_same_length(title, most, li
     assert evenly_wrapped(title, most) == lines
 
 
-def test_without_a_band_the_first_seed_is_drawn_as_it_is(outcome):
+def test_first_seed_is_drawn_without_a_band(outcome):
     easy, _ = axes_of(curve_figure(outcome, Curve("test_accuracy", band=False)))
     np.testing.assert_allclose(easy.lines[1].get_ydata(), [10, 20, 40])
     assert not easy.collections
@@ -125,7 +125,7 @@ def test_dots_are_medians_and_diamonds_the_papers(outcome):
     assert [line.get_marker() for line in hard.lines] == ["None", ">", "None", ">"]
 
 
-def test_what_there_is_not_is_said(outcome):
+def test_missing_columns_are_refused(outcome):
     with pytest.raises(DataError, match="no run recorded both appeal and rounds"):
         curve_figure(outcome, Curve("appeal"))
     with pytest.raises(DataError, match="no run recorded both test_accuracy and simulated_seconds"):
@@ -139,11 +139,11 @@ def test_what_there_is_not_is_said(outcome):
     ("written", "number"),
     [(50, 50.0), (0.5, 0.5), ("77.3 ± 0.3", 77.3), ("-1", -1.0), ("not within 40", None), (None, None)],
 )
-def test_the_number_in_a_figure_of_the_paper(written, number):
+def test_figure_numbers_are_parsed(written, number):
     assert paper_number(written) == number
 
 
-def test_the_page_tells_claims_figures_and_changes(outcome, tmp_path, monkeypatch):
+def test_page_lists_claims_figures_and_changes(outcome, tmp_path, monkeypatch):
     html = write_outcome(outcome, tmp_path / "new" / "r.html").read_text(encoding="utf-8")
     for text in (
         "Fast against slow", "Somebody, Table 7", "Not the declared setting: 2 seeds instead of 4.", "Fast is faster",
@@ -160,7 +160,7 @@ def test_the_page_tells_claims_figures_and_changes(outcome, tmp_path, monkeypatc
         write_outcome(outcome, tmp_path / "r.html")
 
 
-def test_a_long_name_of_the_vertical_axis_fits_beside_it():
+def test_long_label_of_the_vertical_axis_fits():
     whole = new_figure(5.2, 2.9)
     axes = whole.add_subplot()
     dress(axes, "round", "test accuracy of labels 0, 1, 2, 3, 4 (%)")

@@ -42,7 +42,7 @@ def numbers(seed):
 """
 
 
-def test_what_runs_show_is_read_back_from_their_record(outcome, tmp_path):
+def test_computed_outcome_is_read_back_from_its_record(outcome, tmp_path):
     path = tmp_path / "findings.json"
     path.write_text(json.dumps(outcome.as_plain()), encoding="utf-8")
     again = Tabulated.read(outcome.reproduction, path)
@@ -50,7 +50,7 @@ def test_what_runs_show_is_read_back_from_their_record(outcome, tmp_path):
     assert csv(again) == csv(outcome)
 
 
-def test_other_files_are_refused(outcome, tmp_path):
+def test_malformed_records_are_refused(outcome, tmp_path):
     path = tmp_path / "findings.json"
     huge = {**outcome.as_plain(), "values": {"easy": {"rounds": {"fast": {"0": 10**400}}}}}
     for text in ("{", "[]", '{"values": {}}', '{"a":' * 5000, json.dumps(huge)):
@@ -94,6 +94,6 @@ def test_measures_of_computed_figures_have_names(tmp_path):
         Quantity.read({"name": "error", "better": "fewer"})
 
 
-def test_a_command_is_recorded_without_what_changes_no_figure():
+def test_recorded_command_omits_options_without_effect_on_figures():
     given = ["reproduce", "folb/figure-2", "-j", "2", "--seeds", "3", "--folder=x", "-q", "--threads", "1", "a.b=c d"]
     assert command(given) == "turnout reproduce folb/figure-2 --seeds 3 'a.b=c d'"
