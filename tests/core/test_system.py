@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.device import check_device
 from turnout.data.federated import FederatedData
 from turnout.engine.hardware import num_processors
-from turnout.record import storage
+from turnout.record import lock, storage
 from turnout.simulation.memory import ClientMemory
 
 from ..deployment.world import World
@@ -101,6 +102,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals, "HANGUP", None)
     monkeypatch.setattr(process, "_PROC", Path("/nowhere"))
     monkeypatch.setitem(sys.modules, "resource", None)
+    monkeypatch.setitem(sys.modules, "fcntl", None)
     monkeypatch.setattr(system, "WINDOWS", True)
     monkeypatch.setattr(system, "_PATIENCE", 0.1)
 
@@ -183,6 +185,42 @@ def test_open_file_is_replaced_when_it_is_closed(tmp_path: Path, monkeypatch: py
     (tmp_path / "part").write_text("new")
     with pytest.raises(PermissionError):
         system.move(tmp_path / "part", tmp_path / "file")
+
+
+_HOLDER = """
+import sys
+from pathlib import Path
+from turnout.record import lock
+with lock.locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.usefixtures("windows")
+def test_lock_of_another_process_is_seen_and_nothing_is_changed(tmp_path: Path) -> None:
+    """The attack: a lock that is asked for where it cannot be shared, in a folder with files of a killed process."""
+    (tmp_path / ".tmp-left").touch()
+    assert not lock.in_use(tmp_path)
+    (tmp_path / ".lock").touch()
+    assert not lock.in_use(tmp_path)
+    assert (tmp_path / ".tmp-left").exists()
+    with subprocess.Popen(  # it ends with its input
+        [sys.executable, "-c", _HOLDER, tmp_path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"locked\n"
+        assert lock.in_use(tmp_path)
+        with pytest.raises(lock.InUse), lock.locked(tmp_path):
+            pass
+    assert not lock.in_use(tmp_path)
+    with lock.locked(tmp_path):
+        assert not lock.in_use(tmp_path)  # by another process
+    (tmp_path / ".lock").unlink()
+    (tmp_path / ".lock").symlink_to("/dev/zero")
+    assert not lock.in_use(tmp_path)
 
 
 def test_unknown_limits_are_unlimited(monkeypatch: pytest.MonkeyPatch) -> None:

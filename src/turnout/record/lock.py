@@ -20,8 +20,8 @@ from typing import BinaryIO
 
 from filelock import BaseFileLock, FileLock, Timeout
 
+from turnout.core import system
 from turnout.core.checks import CheckpointError
-from turnout.core.system import BINARY
 from turnout.record import outer
 from turnout.record.outer import FolderGone, is_same
 
@@ -88,7 +88,7 @@ def open_file(path: Path) -> BinaryIO:
     """
     folder = path.parent
     create(folder)
-    flags = os.O_RDWR | os.O_CREAT | BINARY | getattr(os, "O_NOFOLLOW", 0)
+    flags = os.O_RDWR | os.O_CREAT | system.BINARY | getattr(os, "O_NOFOLLOW", 0)
     if os.open not in os.supports_dir_fd:
         number = os.open(path, flags, 0o666)
     else:
@@ -192,16 +192,12 @@ if sys.platform != "win32":
 
 
 def in_use(folder: Path) -> bool:
-    """Return True if another process has locked a folder. Reads alone, except on Windows."""
+    """Return True if another process has locked a folder. Reads alone."""
     file = folder / _LOCK
     if folder.resolve() in _files or not file.exists():
         return False
-    if sys.platform == "win32":
-        try:
-            with locked(folder):
-                return False
-        except InUse:
-            return True
+    if system.WINDOWS:
+        return _in_use_on_windows(file)
     import fcntl
 
     try:
@@ -219,12 +215,25 @@ def in_use(folder: Path) -> bool:
     return False
 
 
+def _in_use_on_windows(file: Path) -> bool:
+    """Return `in_use` by taking the lock for a moment, because Windows has no shared ones."""
+    lock = FileLock(file)
+    try:
+        lock.acquire(timeout=_MOMENT, poll_interval=0.02)
+    except Timeout:
+        return True
+    except OSError:  # removed meanwhile, or no lock of ours
+        return False
+    lock.release()
+    return False
+
+
 def _has_locks(file: Path) -> bool:
     """Return False on a file system without locks, where each version of filelock does something else.
 
     Its newer versions fall back to the existence of a file, which a killed process leaves behind.
     """
-    if sys.platform == "win32":
+    if system.WINDOWS:
         return True
     import fcntl
 
