@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from functools import partial
@@ -21,7 +22,7 @@ import torch
 import turnout as to
 from turnout.comparison.bench import process
 from turnout.core import signals, system
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.core.device import check_device
 from turnout.data.federated import FederatedData
 from turnout.engine.hardware import num_processors
@@ -221,6 +222,27 @@ def test_lock_of_another_process_is_seen_and_nothing_is_changed(tmp_path: Path) 
     (tmp_path / ".lock").unlink()
     (tmp_path / ".lock").symlink_to("/dev/zero")
     assert not lock.in_use(tmp_path)
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP, errno.EIO])
+def test_file_system_that_cannot_flush_folders_is_used(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attack: a share of a virtual machine's host, on which no run could be saved. Other errors are reported."""
+    fsync = os.fsync
+
+    def flushed(number: int) -> None:
+        if stat.S_ISDIR(os.fstat(number).st_mode):
+            raise OSError(code, os.strerror(code))
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    if code == errno.EIO:
+        with pytest.raises(CheckpointError, match=r"cannot write .*Input/output error"):
+            experiment().run(tmp_path)
+        return
+    result = experiment().run(tmp_path, checkpoint_every=1)
+    assert to.load(tmp_path).rounds.equals(result.rounds)
 
 
 def test_unknown_limits_are_unlimited(monkeypatch: pytest.MonkeyPatch) -> None:

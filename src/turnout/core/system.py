@@ -6,6 +6,7 @@ Windows cannot flush a file that was opened for reading, cannot open a folder, a
 from __future__ import annotations
 
 import atexit
+import errno
 import math
 import os
 import sys
@@ -21,6 +22,9 @@ BINARY: int = getattr(os, "O_BINARY", 0)
 """The flag of `os.open` without which Windows converts line ends."""
 
 _PATIENCE, _PAUSE = 2.0, 0.02  # seconds
+
+_NO_FOLDERS = {errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP}
+"""Errors of file systems that flush files and no folders, such as shares of a virtual machine's host."""
 
 
 def flush(file: int) -> None:
@@ -45,6 +49,9 @@ def sync(path: Path) -> None:
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
+    except OSError as error:
+        if error.errno not in _NO_FOLDERS:
+            raise
     finally:
         os.close(number)
 
