@@ -296,6 +296,17 @@ def test_a_report_with_nan_stays_in_the_step(world):
         assert b"local_loss" not in deployed.host.send("GET", path).body
 
 
+def test_reports_with_nan_end_no_private_run(world):
+    """The attack: whether a run ends would tell that the updates of its only participants hold NaN."""
+    sizes = [len(DATA.train.client(row)[1]) for row in range(DATA.num_clients)]
+    huge = Shards(torch.full_like(DATA.train.x, 1e30), DATA.train.y * 0, np.cumsum([0, *sizes]))
+    run = private(PrivateSum(noise_multiplier=2.0, cohort=8), recipe=average_participating)
+    deployed = world(replace(run, data=replace(DATA, train=huge)), max_empty_steps=2)
+    while not all(home.over for home in deployed.homes):
+        deployed.round()
+    assert deployed.host.driver.version == ROUNDS
+
+
 def neighbour(data, kind):
     """The same clients, of whom the first has other examples, and other numbers of them."""
     x, y = data.train.client(0)

@@ -194,7 +194,10 @@ class ServedRun:
             return
         self.noise = self._next_noise
         self.extra.clear(but=set(self.scheduler.pace.busy()))
-        usable = len(stepped.reports) - stepped.info.get("num_dropped", 0)
+        # How many were dropped tells of clients' data: with differential privacy, no run may end by it.
+        plan = self.setting.algorithm.privacy
+        private = plan is not None and plan.is_noised
+        usable = len(stepped.reports) - (0 if private else stepped.info.get("num_dropped", 0))
         self.empty_steps = 0 if usable > 0 else self.empty_steps + 1
         if self._ledger is not None:
             self._ledger.step(self.server, stepped, self.tasks.time)
