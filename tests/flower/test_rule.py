@@ -334,6 +334,7 @@ def test_private_sums_use_a_secret_and_respect_the_budget(tmp_path):
     two = rule(tmp_path / "two", algorithm).start(OneProcess(NODES, app()), first(), num_rounds=2)
     assert not torch.equal(vector(one.arrays), vector(two.arrays))
     assert to.load(tmp_path / "one" / "run").rounds["epsilon"].to_pylist()[-1] > 0
+    assert not one.train_metrics_clientapp  # means of clients' losses, without noise
     small = to.average_participating(
         also=(to.aggregation.PrivateSum(norm=1.0, noise_multiplier=1.0, cohort=4, budget=0.1),)
     )

@@ -29,6 +29,7 @@ from turnout.flower.arrays import Arrays
 from turnout.flower.loop import ORDER, SHARED, client_part
 from turnout.flower.options import Options
 from turnout.flower.replies import body_of, mean, metrics_of
+from turnout.protocol.published import Published
 
 log = logging.getLogger("turnout.flower")
 
@@ -59,7 +60,8 @@ class GridServer:
         configs: the configuration that is sent with each type of message.
 
     Attributes:
-        metrics: the means of clients' metrics of training, by version.
+        metrics: the means of clients' metrics of training, by version; empty with differential privacy, because these
+            have no noise.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class GridServer:
         # Numbers of examples and metrics, of reports that are not yet written, and of reports since the last step.
         self._unused, self._used = dict[int, tuple[int, MetricRecord]](), list[tuple[int, MetricRecord]]()
         self.metrics: dict[int, MetricRecord] = {}
+        self._publishes_metrics = Published(rule.algorithm).data
 
     def run_in_this_thread(self) -> None:
         """Serve until the run is over; raise the error that ends it early."""
@@ -235,6 +238,7 @@ class GridServer:
                 self._taken[outcome.client] = outcome.task
                 self._used += [metrics] if metrics else []
         if self.driver.version > self._version:
-            self.metrics[self.driver.version] = mean(self._used, self._rule.examples)
+            if self._publishes_metrics:
+                self.metrics[self.driver.version] = mean(self._used, self._rule.examples)
             self._version, self._used = self.driver.version, []
         return outcomes, ready

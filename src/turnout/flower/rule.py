@@ -79,7 +79,8 @@ class Rule(Options):
             evaluate_fn: evaluates a model, ``(round, ArrayRecord) -> MetricRecord``; also called before the first round.
 
         Returns:
-            A ``Result`` of Flower with the last model, and metrics by round.
+            A ``Result`` of Flower with the last model, and metrics by round; with differential privacy without those of
+            clients, which have no noise.
 
         Raises:
             CheckpointError: if the folder holds another run, or cannot be written.
