@@ -371,6 +371,9 @@ def test_arrays_of_another_model_are_refused(tmp_path):
         rule(tmp_path / "other", to.fedau()).start(
             OneProcess(NODES, app()), ArrayRecord({"count": Array(np.array(1))}), num_rounds=1
         )
+    waves = ArrayRecord({"waves": Array(np.zeros(3, dtype=np.complex64)), **first()})
+    with pytest.raises(ConfigurationError, match="initial_arrays: waves holds complex numbers, which would never"):
+        rule(tmp_path / "waves", to.fedau()).start(OneProcess(NODES, app()), waves)
 
 
 def test_folder_of_another_algorithm_is_refused(tmp_path):

@@ -38,6 +38,11 @@ class Arrays:
             raise ConfigurationError(
                 f"initial_arrays: got {names}, needed floating-point numbers, as those of model.state_dict()"
             )
+        if wrong := [name for name, value in self.first.items() if value.is_complex()]:
+            raise ConfigurationError(
+                f"initial_arrays: {wrong[0]} holds complex numbers, which would never be trained: send its real view, as "
+                "torch.view_as_real gives it"
+            )
 
     @classmethod
     def of(cls, algorithm: Algorithm, record: Any) -> Arrays:
