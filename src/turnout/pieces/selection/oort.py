@@ -12,6 +12,8 @@ from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.selection.exploring import Exploring
 
+_MOST = 1e200  # utility; sums of these are finite
+
 
 @dataclass(frozen=True)
 class Oort(Exploring, name="oort"):
@@ -102,6 +104,8 @@ class Oort(Exploring, name="oort"):
         """Return the record with the utilities of participants, and the preferred duration of the next round."""
         device = state["utility"].device
         utility = to_device(report.num_examples, device) * report.seen["start_loss_rms"].double()
+        # Whatever a client says: a score of infinity over infinity would leave nobody to choose in all later rounds.
+        utility = utility.clamp(0.0, _MOST)
         state["utility"][to_device(report.client, device)] = utility
         return super().apply(report, version, state) | self._pace(utility.sum(), state)
 
