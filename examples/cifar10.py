@@ -24,7 +24,7 @@ from turnout.pieces.base import Weighting
 
 @dataclass(frozen=True)
 class ByLoss(Weighting):
-    """``w_b <- w_b loss_b^power``: clients that the model serves badly count more."""
+    """Weight each report by a power of its client's loss: ``w_b <- w_b loss_b^power``."""
 
     power: float = 1.0
 

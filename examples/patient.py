@@ -14,7 +14,11 @@ from turnout.pieces.base import Piece, Weighting
 
 @dataclass(frozen=True)
 class Patience(Weighting):
-    """``w_b <- w_b (1 + ln(1 + tau_b))^power``, tau = server steps since the version that the report started from."""
+    """Weight each report by a power of the logarithm of its staleness.
+
+    ``w_b <- w_b (1 + log(1 + tau_b))^power``, where tau_b is the number of server steps since the version that the client
+    trained from.
+    """
 
     power: float = 1.0
 
@@ -24,5 +28,5 @@ class Patience(Weighting):
 
 
 def patient(local: to.Sgd | None = None, power: float = 1.0, also: tuple[Piece, ...] = ()) -> to.Algorithm:
-    """Weights by `Patience`, divided by their sum."""
+    """Average updates with the weights of `Patience`."""
     return to.compose(local or to.Sgd(), Patience(power), to.weighting.DivideBySum(), *also)

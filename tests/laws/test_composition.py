@@ -52,10 +52,10 @@ REFUSED = {
             *("feddyn", "focus", "fedfa"),
             *LOW_RANK,
         },
-        "the server also adds up control variates": {"scaffold", "scaffold_p", "amplified_scaffold"},
-        "weighs every client by the mean of all gradients": {"folb", "folb_heterogeneous", "folb_two_set"},
+        "the server also sums control variates": {"scaffold", "scaffold_p", "amplified_scaffold"},
+        "weights every client by the mean of all gradients": {"folb", "folb_heterogeneous", "folb_two_set"},
         "chooses the cohort by": {"fednu", "power_of_choice", "oort"},
-        "divides by the sum of losses and lengths": {"qffl"},
+        "divides by a sum of losses and norms": {"qffl"},
         "has another direction than their mean": {"fedexp"},
     },
     "server": {
