@@ -47,7 +47,7 @@ GRADIENTS = {
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_are_float32_and_close_to_those_in_float32(name, engine):
-    """A number is rounded by at most 2**-9 of itself; products of layers, and where ReLU turns, add to it."""
+    """bfloat16 rounds by at most 2**-9 relative; products of layers and the kink of ReLU add to it."""
     module, shape, tolerance = GRADIENTS[name]
     torch.manual_seed(0)
     x, y, keys = torch.randn(5, 16, *shape), torch.randint(3, (5, 16)), torch.arange(5)
@@ -85,7 +85,7 @@ def test_number_of_lanes_changes_no_bit(engine, lanes):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_replayed_steps_have_the_same_bits(engine, by_python, monkeypatch):
-    """A trace holds each cast as an operation: were one kept from tracing, weights would stay what they were then."""
+    """A trace records each cast as an operation; a cast outside the trace would freeze the weights of that moment."""
     run = experiment("fedau", precision="bf16", engine=engine, rounds=4)
     never = by_python(trained, run)
     monkeypatch.setattr(replay, "_CALLS", 0)
@@ -117,7 +117,7 @@ def test_resuming_in_another_precision_is_refused(tmp_path):
 
 
 def test_running_statistics_are_accumulated_in_float32():
-    """A difference of a hundredth of a statistic has no digit in bfloat16."""
+    """bfloat16 cannot represent a change of one percent of a statistic."""
     run = Experiment(DATA, models.Mlp(hidden=(8,), batch_norm=True), fedbn(LOCAL), rounds=3)
     full, low = (Simulation(replace(run, precision=precision)) for precision in ("full", "bf16"))
     everyone = np.arange(DATA.num_clients)

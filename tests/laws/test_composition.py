@@ -71,11 +71,11 @@ REFUSED = {
         },
     },
 }
-"""Who is refused, by a part of the reason."""
+"""Refused combinations, by a part of the reason."""
 
 
 def reason(name, slot, piece):
-    """Why a recipe is refused a piece, as far as the table says; None if it is not."""
+    """Return the reason in the table for which a recipe refuses a piece; None if there is none."""
     if name in ("area", "fedfa", *LOW_RANK) and piece == "sgd":
         return None
     tables = [REFUSED[slot], REFUSED["fedexp"] if piece == "fedexp" else {}]
@@ -114,7 +114,7 @@ def test_composed_steps_do_not_depend_on_the_order_of_reports(name, slot):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_reports_do_not_depend_on_chunks(name):
-    """One guard for each recipe, in turn: all guards are tried, and every recipe has one."""
+    """Guards are assigned to recipes in turn, so that all guards are tried."""
     guard = list(GUARDS.values())[zlib.crc32(name.encode()) % len(GUARDS)]()
     run = experiment(name, rounds=2)
     run = replace(run, algorithm=replace(run.algorithm, guard=(guard,)))

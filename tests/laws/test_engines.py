@@ -57,14 +57,14 @@ def test_vectorised_equals_one_by_one_for_every_local_rule(local):
 
 @pytest.mark.parametrize("name", LANES)
 def test_number_of_lanes_changes_no_bit(name):
-    """Three at a time, or, of recipes that between them have everything, each client alone."""
+    """Lanes of three clients or, for recipes that together have every piece, of one client."""
     assert_same_bits(trained(standard(name), lanes=1 if name in SOME else 3), baseline(name))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS)
 def test_clients_trained_together_change_no_bit(local, engine):
-    """Short minibatches beside full ones, clients who finish early beside those who go on: each as if alone."""
+    """Clients with short minibatches and few steps train beside others as they do alone."""
     run = experiment("fedavg", local=local, engine=engine, model=models.Mlp(hidden=(16,), dropout=0.3))
     together, ids = Simulation(run), torch.arange(8).numpy()
     reports = [together.train(ids), together.train(ids)]  # the second goes on in the middle of a pass
@@ -78,7 +78,7 @@ def test_clients_trained_together_change_no_bit(local, engine):
 
 
 def awkward(activation):
-    """Sizes that no vector unit likes."""
+    """Layers whose sizes are no multiples of vector registers."""
     return nn.Sequential(nn.Linear(16, 13), activation(), nn.Dropout(0.4), nn.Linear(13, 16))
 
 
@@ -96,7 +96,7 @@ def test_number_of_lanes_changes_at_most_the_last_digit_of_any_model(activation)
 @pytest.mark.parametrize("model", [models.Mlp(hidden=(16,), dropout=0.3), awkward(nn.GELU), models.Logistic()])
 @pytest.mark.parametrize("local", [LOCALS["steps"], LOCALS["epochs"]], ids=["steps", "epochs"])
 def test_replayed_operations_give_the_same_bits(model, local, by_python, monkeypatch):
-    """The moment at which tracing takes over depends on the clock; a result must not."""
+    """The number of calls before tracing depends on timing; the result must not."""
     run = experiment("fedau", local=local, model=model, rounds=3)
     never = by_python(trained, run)
     monkeypatch.setattr(replay, "_CALLS", 0)
@@ -121,7 +121,7 @@ def test_steps_of_every_recipe_are_traced_once_and_give_the_same_bits(name, by_p
 
 @pytest.mark.skipif(torchscript.lacking() is not None, reason="elsewhere traces go through Python")
 def test_steps_of_adamw_are_replayed_without_python(monkeypatch):
-    """TorchScript leaves out operations on lists that change the tensors in them, which is found out by comparing bits."""
+    """TorchScript omits in-place operations on lists of tensors; the comparison of bits detects it."""
     monkeypatch.setattr(replay, "_CALLS", 0)
     run = trained(experiment("fedavg", local=AdamW(lr=0.01, steps=3), rounds=2, engine="vectorised", device="cpu"))
     used = [backend for compiled in run.objective._compiled.values() for backend in compiled.backends.values()]

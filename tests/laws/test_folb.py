@@ -102,7 +102,7 @@ def test_fednova_with_equal_numbers_of_steps_is_federated_averaging():
     "make", [folb, folb_two_set, folb_heterogeneous, lambda **options: fednu(signs=True, **options)], ids=range(4)
 )
 def test_update_of_identical_clients_is_their_mean(make):
-    """Equal gradients and equal inexactness leave nothing to prefer."""
+    """Equal gradients and equal inexactness give equal weights."""
     rng = np.random.default_rng(0)
     gradient = np.tile(rng.normal(size=P), (5, 1))
     delta = torch.from_numpy(rng.normal(size=(5, P)))
@@ -113,7 +113,7 @@ def test_update_of_identical_clients_is_their_mean(make):
 
 
 def test_update_of_a_single_client_is_taken_whole():
-    """Whatever its gradient and its gamma, as long as the weight is not zero; psi gamma > 1 turns it around."""
+    """The weight is 1 for any gradient and gamma, and -1 if psi gamma > 1."""
     for gamma, sign in ((0.0, 1.0), (0.9, 1.0), (3.0, -1.0)):
         reports = reports_of([[0.2, -3.0, 1e-9, 4.0]], inexactness=[gamma])
         assert stepped(folb(cohort_size=1), reports)[1].tolist() == [1.0]
@@ -177,7 +177,7 @@ def test_absolute_weights_sum_to_one_whatever_the_scale(gradient, psi, seed, sca
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.lists(st.integers(-9, 9), min_size=3, max_size=3), min_size=1, max_size=6))
 def test_gradients_that_cancel_leave_the_model_unchanged(some):
-    """Exactly: dividing by a rest of rounding would take a whole step in no direction at all."""
+    """The step is exactly 0: division by a rounding error would make a step of arbitrary direction."""
     gradient = np.array([*some, (-np.sum(some, axis=0)).tolist()], dtype=float)
     reports = reports_of(gradient, inexactness=[0.5] * len(gradient), second=gradient)
     for algorithm in (folb(cohort_size=3), folb_heterogeneous(cohort_size=3), folb_two_set(cohort_size=3)):
@@ -224,7 +224,7 @@ def test_weights_of_the_first_cohort_sum_to_the_ratio_of_squared_gradient_norms(
 
 
 def test_weights_of_the_first_cohort_sum_to_that_ratio_after_dropped_reports():
-    """Two of three of the first and one of three of the second: a bad client must not make the step larger."""
+    """Two of three reports of the first cohort and one of the second are dropped; the step does not grow."""
     good = np.tile([1.0, 2.0], (3, 1))
     for first, second in ((good[:2], good), (good, good[:1]), (good, good)):
         for weighted in (False, True):
@@ -237,7 +237,7 @@ def test_weights_of_the_first_cohort_sum_to_that_ratio_after_dropped_reports():
 
 
 def draws(num_clients, size):
-    """All N^K outcomes of K draws, each as likely."""
+    """All N^K equally likely outcomes of K draws."""
     return [list(outcome) for outcome in product(range(num_clients), repeat=size)]
 
 
@@ -308,7 +308,7 @@ class Mean(nn.Module):
 
 @dataclass(frozen=True)
 class NoWork(Work):
-    """Odd clients have no time."""
+    """Odd clients do no steps."""
 
     def amount(self, task, clients):
         del task
@@ -346,7 +346,7 @@ def test_inexactness_can_be_clipped():
 
 @pytest.mark.parametrize("batch_size", [2, 3], ids=["minibatches", "the gradient is shared"])
 def test_clients_without_steps_have_inexactness_1_and_do_not_change_the_model(batch_size):
-    """Inexactness 1 and a zero update; the others are as if alone."""
+    """Their updates are zero, and those of the others are as without them."""
     local = Sgd(lr=0.2, steps=NoWork(), batch_size=batch_size, sampling="fresh")
     found = inexactness(local)
     assert (found[1::2] == 1.0).all()

@@ -93,7 +93,7 @@ def test_fedau_weighs_clients_present_every_kth_round_by_k():
 
 
 def test_fedvarp_and_mifa_use_stored_updates_of_absent_clients():
-    """After everyone has sent its update once, those who repeat it change nothing in the direction."""
+    """Once every client has sent its update, sending it again does not change the direction."""
     updates = torch.from_numpy(np.random.default_rng(5).normal(size=(N, P)))
     reports = [report(c, updates[c]) for c in ([0, 1, 2, 3, 4, 5, 6, 7], [2, 5], [7], [0, 1, 2])]
     for algorithm in (fedvarp(), mifa()):

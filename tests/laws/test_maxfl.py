@@ -25,7 +25,7 @@ METRICS = AppealMetrics(tuning_steps=2)
 
 
 def lively(name="maxfl", opting=ALL["come and go"], **options):
-    """Clients who opt in and out, are attacked, and are judged."""
+    """A run with opting in, attackers and evaluation of appeal."""
     population = Population(Bernoulli(rates=RATES), requirement=WarmUp(5), opting=opting, behaviour=Byzantine(0.25))
     run = experiment(name, population=population, appeal=METRICS, **options)
     return replace(run, data=JUDGED)
@@ -74,7 +74,7 @@ def test_engines_agree_on_the_clients_that_opt_in(name):
 
 @pytest.mark.parametrize("name", ["fedavg", "fedau", "mifa", "fedvarp", "scaffold", "qffl", "folb"])
 def test_clients_that_opt_out_do_not_affect_the_training_of_others(name):
-    """As if those who are never content had been away from then on, for whatever reason."""
+    """The result is that of a run in which the clients that opt out are unavailable from then on."""
     leavers = (1, 4, 6)
     table = tuple(0.0 if k in leavers else 1e9 for k in range(N))
     opting = Population(Everyone(), requirement=GivenRequirement(table), opting=Opting(4))
@@ -105,7 +105,7 @@ def test_algorithms_with_the_same_step_size_share_their_requirements():
 
 
 def test_clients_that_report_a_huge_loss_have_no_weight():
-    """Their q is zero to the last bit, so what they send, or how they enlarge it, changes nothing."""
+    """Their weight q is exactly 0, so their updates, whatever their scale, change no bit."""
 
     def params(**attack):
         given = GivenRequirement((1.0,) * N)
@@ -140,7 +140,7 @@ def test_attackers_do_not_clip_themselves():
 
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0])
 def test_maxfl_with_identical_gaps_is_federated_averaging_with_the_adaptive_step(epsilon):
-    """End to end: clients who hold the same data and require the same."""
+    """A whole run of clients with the same data and the same requirement."""
     x, y = DATA.train.client(4)
     twins = replace(DATA, train=type(DATA.train)(x.repeat(4, 1), y.repeat(4), np.arange(5) * len(x)), test=None)
     given = Population(requirement=GivenRequirement((1.3,) * 4))

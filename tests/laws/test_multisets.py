@@ -61,7 +61,7 @@ def test_repeated_client_trains_once_with_few_lanes(lanes):
 
 
 def test_measuring_does_not_change_client_memory():
-    """Not even where what is measured is how training goes."""
+    """Also for measurements of training, which train a copy."""
     simulation = simulation_of(fednu(LOCAL, by="alignment_and_inexactness", cohort_size=2))
     measured = simulation.measure()
     assert measured is not None
@@ -84,7 +84,7 @@ def test_measurements_before_selection_equal_those_during_training():
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name.startswith(("folb", "fednu"))])
 def test_repeated_clients_weigh_once_per_row(name):
-    """A multiset of reports gives the step of the same reports under other names, one for each draw."""
+    """A repeated report has the effect of the same report of as many different clients."""
     rng, known = np.random.default_rng(3), federation(N, 5)
     gradient = torch.from_numpy(rng.normal(size=(N, 5)))
     seen = {"start_gradient": gradient, "inexactness": torch.from_numpy(rng.random(N))}
@@ -130,7 +130,7 @@ def test_tables_of_updates_hold_a_repeat_once(aggregation):
 @pytest.mark.parametrize("aggregation", [FedVarp(), Mifa()], ids=["fedvarp", "mifa"])
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]])
 def test_tables_keep_the_update_of_the_latest_version_in_any_order_of_reports(aggregation, order):
-    """As a buffer may hold them: client 2 twice, trained from versions 4 and 6."""
+    """A buffer holds two reports of client 2, trained from versions 4 and 6."""
     known = federation(N, 5)
     updates = torch.arange(4).double()[:, None].expand(4, 5)
     both = replace(report([2, 2, 1, 7], updates), version=np.array([6, 4, 5, 5]))
@@ -161,7 +161,7 @@ MODEL, SENT = FLOAT * P, 24 + FLOAT  # a report: two whole numbers and a version
     ids=["uniform", "folb", "two sets", "alignment", "norm", "inexactness"],
 )  # fmt: skip
 def test_bytes_are_counted_per_client_not_per_draw(algorithm, draws, down, up, measured):
-    """Who has measured holds the model already and is told to train; an update and a gradient are a model's size each."""
+    """Clients that measured have the model already; an update and a gradient have the size of a model."""
     simulation = simulation_of(algorithm, Population(Trace(((2, 0, 9), (5, 0, 9)))))
     assert len(simulation.cohort(simulation.measure())) == draws
     simulation.round()
@@ -174,7 +174,7 @@ def test_bytes_are_counted_per_client_not_per_draw(algorithm, draws, down, up, m
 
 
 def test_bytes_of_two_disjoint_cohorts_are_added():
-    """Who is in both gets the model once."""
+    """A client in both cohorts receives the model once."""
     simulation = simulation_of(folb_two_set(LOCAL, cohort_size=3))
     for _ in range(5):
         measured, trained = simulation.measure(), np.unique(simulation.cohort())

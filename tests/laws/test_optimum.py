@@ -44,7 +44,7 @@ def under(weights):
 
 
 def share_of_mean():
-    """E[1{n there} / number there] of independent clients, by going through all 2^N cohorts."""
+    """Return E[1{n available} / number available] of independent clients, by enumerating all 2^N cohorts."""
     share = np.zeros(N)
     for cohort in product([0, 1], repeat=N):
         there = np.array(cohort)
@@ -100,7 +100,7 @@ def test_training_converges_to_the_optimum_of_the_weights(name):
 
 
 def test_fedau_is_unbiased_for_dependent_participation():
-    """Clients who stay and stay away for long end at the same optimum (Markovian, and in fixed cycles)."""
+    """Markovian and cyclic participation lead to the same optimum."""
     bound = Markov(rates=tuple(RATES), join=0.2).bind(N, seed=4)
     markov = np.array([bound.available(np.arange(N), t) for t in range(2000)])
     cycles = (np.arange(800)[:, None] + np.array([0, 3, 5, 7])) % 10 < np.rint(10 * RATES)

@@ -95,7 +95,7 @@ def test_fedper_is_fedsim_for_clients_of_equal_size():
 
 @pytest.mark.parametrize("make", [fedavg_p, scaffold_p])
 def test_one_step_of_everyone_with_nothing_shared_is_parallel_sgd(make):
-    """Everyone descends its own loss, by itself (K = 1, m = n)."""
+    """Each client descends its own loss (K = 1, m = n)."""
     local = Sgd(lr=0.3, steps=1, batch_size=64)
     simulation = trained(run_of(make(local, personal="all", cohort_size=N), population=Population(Everyone())))
     own = memory_of(simulation, "personal")
@@ -114,7 +114,7 @@ def test_one_step_of_everyone_with_nothing_shared_is_parallel_sgd(make):
 
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_one_exact_step_of_everyone_is_gradient_descent_with_and_without_control_variates(option):
-    """They sum to zero over all clients, so with K = 1 and everyone there they cancel."""
+    """Control variates sum to zero over all clients, so they cancel with K = 1 and full participation."""
     local, everyone = Sgd(lr=0.3, steps=1, batch_size=64), Population(Everyone())
     one = trained(run_of(scaffold(local, option=option, cohort_size=N), population=everyone))
     other = trained(run_of(average_participating(local), population=everyone))
@@ -123,7 +123,7 @@ def test_one_exact_step_of_everyone_is_gradient_descent_with_and_without_control
 
 
 def test_options_of_scaffold_agree_for_one_full_batch_step():
-    """The gradient of the only minibatch is the one of all examples at the model received."""
+    """The gradient of the single full minibatch is the full gradient at the received model."""
     local = Sgd(lr=0.3, steps=1, batch_size=64)
     one, other = (trained(run_of(scaffold(local, option=option, cohort_size=3))) for option in ("I", "II"))
     torch.testing.assert_close(one.state.params, other.state.params, rtol=1e-4, atol=1e-5)
@@ -213,7 +213,7 @@ EXACT = Sgd(lr=0.1, steps=5, batch_size=8)
 
 
 def test_scaffold_p_converges_where_fedavg_p_stalls():
-    """Exact gradients, two of six clients a round: heterogeneity is all that is left, and control variates remove it."""
+    """With exact gradients and two of six clients a round, only heterogeneity remains, which control variates remove."""
     personal = {"personal": "v", "cohort_size": 2}
     assert final_gradient(scaffold_p(EXACT, **personal)) < 1e-8
     assert final_gradient(scaffold_p(EXACT, initial="zeros", **personal)) < 1e-8
@@ -227,7 +227,7 @@ def test_scaffold_converges_where_federated_averaging_stalls():
 
 
 def test_with_fewer_local_steps_fedavg_p_stalls_closer_to_the_optimum():
-    """The floor rises with K where clients are sampled."""
+    """The error floor rises with K if clients are sampled."""
     floors = [
         final_gradient(fedavg_p(Sgd(lr=0.1, steps=steps, batch_size=8), personal="v", cohort_size=2))
         for steps in (1, 4, 16)
@@ -242,7 +242,7 @@ def test_unequal_work_biases_federated_averaging_and_control_variates_still_canc
 
 
 def test_personal_methods_combine_with_weights_of_fedau_under_bursty_participation():
-    """Scaffold-P's pieces with weights learnt from intervals, clients who stay and stay away, and a clipped update."""
+    """Scaffold-P with weights of FedAU, bursty availability and clipped updates."""
     population = Population(Markov(rates=(0.9, 0.7, 0.5, 0.4, 0.3, 0.2), join=0.3))
     pieces = (EXACT, Scaffold(), Personal("v"), Participation(), DivideByClients())
     assert final_gradient(compose(*pieces), population=population) < 1e-6
@@ -288,7 +288,7 @@ def test_buffer_of_all_clients_equals_a_round_with_personal_parts():
 
 @pytest.mark.parametrize("make", [fedstaleweight, fedbuff])
 def test_personal_parts_continue_from_their_last_value_in_a_buffer(make):
-    """However old the shared part is that it trains with; who is not in a step keeps what it had."""
+    """The personal part does not depend on the staleness of the shared part; clients outside a step keep theirs."""
     run = run_of(make(LOCAL, also=(Personal(),)), population=CLOCK, pace=Buffered(4), rounds=12)
     simulation, stale = Simulation(run), 0.0
     for _ in range(12):
@@ -303,7 +303,7 @@ def test_personal_parts_continue_from_their_last_value_in_a_buffer(make):
 
 
 def test_tasks_of_one_client_in_a_buffer_run_one_after_the_other():
-    """With exact gradients of a model that is all its own, whose task it was in which step makes no difference."""
+    """With exact gradients and no shared part, the assignment of tasks to steps makes no difference."""
     local = Sgd(lr=0.3, steps=2, batch_size=64)
     run = run_of(compose(local, Personal("all")), population=CLOCK, pace=Buffered(6, waits="never"), rounds=12)
     simulation = trained(run)

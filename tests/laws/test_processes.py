@@ -12,7 +12,7 @@ from .workers import RESUMED, SHARDED, main, outcome
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """What two processes have left behind."""
+    """The folder of the results of two processes."""
     folder = tmp_path_factory.mktemp("processes")
     pair = [Child(folder, main, rank, 2, folder) for rank in range(2)]
     assert [child.ended(240.0)[::2] for child in pair] == [(0, ""), (0, "")]
@@ -21,12 +21,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def together(folder):
-    """What each of two processes has after every recipe."""
+    """The results of each of two processes by recipe."""
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
 def assert_alike(one, other, name=""):
-    """The same names and texts, and numbers that are as near as two orders of summation."""
+    """Compare results: equal names and texts, and numbers up to the order of summation."""
     if isinstance(one, torch.Tensor):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5, equal_nan=True, msg=lambda text: f"{name}: {text}")
     elif isinstance(one, dict):

@@ -54,7 +54,7 @@ def test_engines_drop_the_same_units():
 
 
 def test_clients_and_rounds_have_their_own_minibatches_and_masks():
-    """Clients with the same data differ only by what is random."""
+    """Clients hold the same data, so that only randomness distinguishes them."""
     data = classification(sizes=(40,))
     both = Shards(data.train.x.repeat(2, 1), data.train.y.repeat(2), np.array([0, 40, 80]))
     twins = FederatedData("twins", both, data.num_classes)
@@ -68,7 +68,7 @@ def test_clients_and_rounds_have_their_own_minibatches_and_masks():
 
 
 def test_update_depends_on_the_round_not_on_earlier_cohorts():
-    """Rounds in which others trained leave no trace in a client's own randomness."""
+    """Earlier rounds of other clients do not change a client's random draws."""
 
     def last(rows):
         population = Population(Trace(rows))
@@ -98,7 +98,7 @@ def test_server_lr_scales_the_step(name):
 
 
 def test_schedule_gives_the_step_size_of_its_round():
-    """Halving in round 2: rounds 0 and 1 are those of the first step size, and round 2 is one at half of it."""
+    """A schedule halves the step size in round 2; rounds 0 and 1 have the first step size."""
     halving = experiment("fedau", local=Sgd(lr=Halving(0.4, start=2, every=1, most=1), steps=2), rounds=2)
     fixed = experiment("fedau", local=Sgd(lr=0.4, steps=2), rounds=2)
     one, other = trained(halving), trained(fixed)

@@ -99,7 +99,7 @@ def test_order_of_reports_is_irrelevant(name):
 
 @pytest.mark.parametrize("name", [name for name in SERVER if "groups" not in name])
 def test_names_of_clients_are_irrelevant(name):
-    """Not so within a group: its members share one state in the order of their numbers."""
+    """Except within a group, whose members share one state in the order of their numbers."""
     rename, reports = np.random.default_rng(2).permutation(N), batches()
     renamed = [replace(one, client=rename[one.client]) for one in reports]
     algorithm = RECIPES[name](LOCAL)
@@ -176,10 +176,9 @@ def finite(one: Report | None) -> Report:
     + [(name, *bad) for name in SOME for bad in (("delta", -np.inf), ("loss", np.nan), ("start_gradient", np.inf))],
 )
 def test_reports_with_nan_or_infinity_change_nothing(name, place, value):
-    """With differential privacy as if they had been zeros.
+    """They count as absent, or as zeros with differential privacy.
 
-    Reports are left out before any piece of the recipe reads them, by all numbers in them: what the bad number is and where
-    it stands is tried with few recipes, and every piece of a server's step with one bad number.
+    Reports are dropped before any piece reads them, so that few recipes try other values and places than NaN in the update.
     """
     algorithm = RECIPES[name](LOCAL)
     rng, reports = np.random.default_rng(3), batches(rounds=7)
@@ -212,7 +211,7 @@ SUMS = ("focus", "focus of a cohort, compressed")  # in which the largest update
 
 @pytest.mark.parametrize("name", [name for name in SERVER if name not in (*BOUNDED, *SUMS, *PLAIN)])
 def test_a_step_that_overflows_is_empty_and_the_next_one_is_taken(name):
-    """It changes what an empty step changes, and beside it what the server sums of what clients remember, but no more."""
+    """It changes what an empty step changes, and the sums of client memory."""
     algorithm = replace(RECIPES[name](LOCAL), server=ServerSgd(100.0))
     largest = torch.finfo(torch.float32).max
     known = replace(KNOWN, dtype=torch.float32)
@@ -263,7 +262,7 @@ def _mirrors(algorithm):
     ],
 )
 def test_sums_of_client_memory_do_not_depend_on_an_overflow_of_the_step(name):
-    """Clients have moved what they remember by then: with the old sums they would never agree again."""
+    """Client memory has changed by then, and sums without the change would stay wrong."""
     summed, known = [], replace(KNOWN, dtype=torch.float32)
     for lr, num_dropped in ((1e-3, 0), (3e38, N)):
         algorithm = replace(RECIPES[name](LOCAL), server=ServerSgd(lr))
@@ -312,7 +311,7 @@ def test_a_client_whose_training_diverges_is_dropped_counted_and_harmless(name, 
 
 
 def test_dropped_reports_are_absences_for_fedau():
-    """A client that only ever sends NaN is, for its weight, a client that never came."""
+    """A client that always sends NaN has the weight of a client that never took part."""
     piece = Participation(cutoff=3)
     algorithm = RECIPES["fedau"](LOCAL)
     bad = report([0, 1], torch.full((2, P), torch.nan, dtype=torch.float64))

@@ -20,7 +20,7 @@ LOCAL = Sgd(lr=0.3, steps=3, batch_size=16, momentum=0.5)
 
 
 class PowerCutError(Exception):
-    """Stands for whatever ends a process."""
+    """Stands for the end of the process."""
 
 
 def run_until(round, run, folder, resume):
@@ -55,7 +55,7 @@ def test_resumed_run_equals_an_uninterrupted_one(name, tmp_path):
 
 
 def test_rows_after_the_checkpoint_are_removed_on_resuming(tmp_path):
-    """They are saved first, so a power cut in between leaves them ahead."""
+    """Tables are saved before the checkpoint, so an interruption in between leaves them ahead."""
     run = experiment("fedau", local=LOCAL, rounds=9)
     run.run(tmp_path / "whole")
     run_until(5, run, tmp_path / "cut", resume=False)

@@ -45,7 +45,7 @@ ROUNDS |= dict.fromkeys(("flexlora", "raflora"), _FACTORS) | {"hetlora": "frozen
 
 
 class NoCopyThatWaits(TorchDispatchMode):
-    """Refuses copies onto a device for which the host waits until all work before them is done."""
+    """Refuse copies to a device that block the host until the device is idle."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -59,7 +59,7 @@ class NoCopyThatWaits(TorchDispatchMode):
 
 @pytest.fixture
 def reads(monkeypatch):
-    """How many reports there were each time that the server read; it is told that all is well."""
+    """Return the number of reports at each read of the server; all reads say that reports are finite."""
     found: list[int] = []
 
     def read(after, info, sums):

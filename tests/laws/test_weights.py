@@ -260,7 +260,7 @@ def test_server_refuses_example_weights() -> None:
 
 
 def test_weights_with_an_overflowing_mean_are_refused() -> None:
-    """They were divided by infinity, and nothing was learnt."""
+    """Division by an infinite mean would make all weights 0."""
     data = classification(dtype=torch.float64)
     with pytest.raises(DataError, match=r"weights: the mean over examples.* divide them by the largest"):
         Simulation(experiment(data, class_weights=(1e308,) * 4))

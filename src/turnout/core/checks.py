@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +135,14 @@ def known_name(kind: str, name: str, known: Iterable[str]) -> str:
     if name not in names:
         raise ConfigurationError(f"unknown {kind} {name!r}: {nearest(name, names)}")
     return name
+
+
+def read_number(text: str) -> int | float | None:
+    """Parse an int or a float; None for other texts."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return None
 
 
 def is_finite(value: Any) -> bool:

@@ -28,7 +28,7 @@ class Scores:
         offsets: the first example of each client, ``[N + 1]``.
         metric: ``"accuracy"``, or ``"rmse"`` for numbers.
         weights: the weight of each example in weighted means; None if there are none.
-        outputs, targets: outputs and targets of all examples, if they were requested.
+        judged: outputs and targets of all examples, if they were requested.
     """
 
     loss: np.ndarray
@@ -36,16 +36,14 @@ class Scores:
     offsets: np.ndarray
     metric: str = "accuracy"
     weights: np.ndarray | None = None
-    outputs: torch.Tensor | None = None
-    targets: torch.Tensor | None = None
+    judged: tuple[torch.Tensor, torch.Tensor] | None = None
 
     @property
     def pairs(self) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
         """Outputs and targets by client, of clients with examples."""
-        assert self.outputs is not None
-        assert self.targets is not None
+        assert self.judged is not None
         sizes = np.diff(self.offsets)
-        parts = zip(self.outputs.split(sizes.tolist()), self.targets.split(sizes.tolist()), strict=True)
+        parts = zip(*(values.split(sizes.tolist()) for values in self.judged), strict=True)
         return {k: pair for k, pair in enumerate(parts) if sizes[k]}
 
     def mean(self) -> dict[str, float]:
@@ -120,7 +118,7 @@ def evaluate(
     if outputs:
         *scores, values, targets = objective.judged(params, _batches(shards, slice(None), transforms))
         loss, score = (column.cpu().numpy() for column in scores)
-        return Scores(loss, score, shards.offsets, metric_of(shards.y), weights, values, targets)
+        return Scores(loss, score, shards.offsets, metric_of(shards.y), weights, (values, targets))
     share = collectives.share(-(-number // _BATCH))
     rows = slice(share.start * _BATCH, min(share.stop * _BATCH, number))
     scores = torch.zeros((0, 2), dtype=torch.float64, device=params.device)

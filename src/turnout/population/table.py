@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from turnout.core.checks import ConfigurationError, DataError, is_finite, shown
+from turnout.core.checks import ConfigurationError, DataError, is_finite, read_number, shown
 from turnout.data.reading import read_table_file
 
 ENDINGS = (".csv", ".parquet")
@@ -91,7 +91,7 @@ def numbers(column: Column, name: str, what: str, *, whole: bool = False) -> np.
     if isinstance(column, pa.ChunkedArray) and _is_counted(column):
         return column.to_numpy().astype(kind)
     texts = cells(column)
-    values = list(map(_number, texts))
+    values = [read_number(cell) if isinstance(cell, str) else cell for cell in texts]
     for row, value in enumerate(values):
         if not _is_valid(value, whole):
             needed = "a whole number >= 0 and < 2**62" if whole else "a finite number >= 0"
@@ -110,14 +110,3 @@ def _is_counted(column: pa.ChunkedArray) -> bool:
 def _is_valid(value: Any, whole: bool) -> bool:
     """Return whether a value is a finite number >= 0, with `whole` a whole number below `LARGEST`."""
     return is_finite(value) and value >= 0 and (not whole or value == int(value) < LARGEST)
-
-
-def _number(cell: Any) -> Any:
-    """Parse a text as a number if possible; return other cells unchanged."""
-    if isinstance(cell, str):
-        for kind in (int, float):
-            try:
-                return kind(cell)
-            except ValueError:
-                continue
-    return cell

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from turnout.core.checks import is_finite, refuse
+from turnout.core.checks import is_finite, read_number, refuse
 
 __all__ = ["Range"]
 
@@ -65,7 +65,7 @@ class Range:
         if not isinstance(text, str) or ".." not in text:
             return None
         match = re.fullmatch(r"([^.].*?|\.\d.*?)\.\.([^:]+)(:log)?", text.strip())
-        ends = [_number(end) for end in match.groups()[:2]] if match else [None]
+        ends = [read_number(end) for end in match.groups()[:2]] if match else [None]
         if match is None or None in ends:
             raise refuse("range", given=text, needed="two numbers, as in 1..20, 0.0..0.5 or 0.001..1:log")
         low, high = (end for end in ends if end is not None)
@@ -81,13 +81,3 @@ class Range:
         """Return the relative position of a number, 0 at `low` and 1 at `high`."""
         low, high, x = (math.log(x) if self.log else x for x in (self.low, self.high, value))
         return (x - low) / (high - low)
-
-
-def _number(text: str) -> float | None:
-    """Parse an int or a float; None for other texts."""
-    for kind in (int, float):
-        try:
-            return kind(text.strip())
-        except ValueError:
-            continue
-    return None

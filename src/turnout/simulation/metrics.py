@@ -114,8 +114,8 @@ class Judge:
         """Return the metrics over all examples."""
         if not self._metrics:
             return {}
-        if isinstance(scores, Scores) and scores.outputs is not None and scores.targets is not None:
-            return measured(self._metrics, scores.outputs, scores.targets)
+        if isinstance(scores, Scores) and scores.judged is not None:
+            return measured(self._metrics, *scores.judged)
         return measured(self._metrics, *map(torch.cat, zip(*scores.pairs.values(), strict=True)))
 
     def _measured_by_client(self, scores: Scores | PersonalScores, num_clients: int) -> dict[str, np.ndarray]:
