@@ -15,9 +15,8 @@ from turnout.pieces.weighting import ByStaleness, DivideByParticipants, DivideBy
 from turnout.pieces.weighting.discount import Rule as Discount
 
 
-@Defaults(
-    pace={"name": "buffered"}, lr={"digits": 0.2}
-)  # step size of the best test accuracy after 600 steps over two seeds, in reproductions/fedstaleweight
+# Step size of the best test accuracy after 600 steps over two seeds, in reproductions/fedstaleweight.
+@Defaults(pace={"name": "buffered"}, lr={"digits": 0.2})
 @ALGORITHMS.register
 def fedbuff(
     local: Solver | None = None,

@@ -15,9 +15,8 @@ from turnout.pieces.weighting import DivideBySum, ExpectedStaleness
 from turnout.pieces.weighting.staleness import Average, Rule
 
 
-@Defaults(
-    pace={"name": "buffered"}, lr={"digits": 0.1}
-)  # step size of the best test accuracy after 600 steps over two seeds, in reproductions/fedstaleweight
+# Step size of the best test accuracy after 600 steps over two seeds, in reproductions/fedstaleweight.
+@Defaults(pace={"name": "buffered"}, lr={"digits": 0.1})
 @ALGORITHMS.register
 def fedstaleweight(
     local: Solver | None = None,

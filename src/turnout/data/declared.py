@@ -67,9 +67,8 @@ def declared(
     else:
         assert classes is not None
         count("classes", classes)
-        labels = (
-            classes - 1 - torch.arange(n)
-        ) % classes  # includes the largest, so that a model with too few outputs fails
+        # The largest label is among them, so that a model with too few outputs fails.
+        labels = (classes - 1 - torch.arange(n)) % classes
         y = labels.reshape(n, *(1 for _ in target_shape)).expand(n, *target_shape).contiguous()
     x = torch.zeros(n, *shape, dtype=_TYPES[input_type])
     offsets = np.linspace(0, n, num_clients + 1).astype(np.int64)

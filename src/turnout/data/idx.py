@@ -17,9 +17,8 @@ from turnout.data.source import SOURCES, Source
 from turnout.data.standardise import standardised
 from turnout.data.transforms import Normalise
 
-_FILES = tuple(
-    f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
-)  # train images, train labels, test images, test labels
+# Train images, train labels, test images, test labels.
+_FILES = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 
 MNIST = Place("mnist", _FILES, ("MNIST/raw", "MNIST", "mnist"), bare=("raw", "."))
 FASHION_MNIST = Place(

@@ -54,9 +54,8 @@ class ClientThreads:
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.num_threads, "clients", initializer=partial(_start, self._local))
-            torch.set_num_threads(
-                torch.get_num_threads()
-            )  # restores the default of new threads, which `_start` changes
+            # Restores the default of new threads, which `_start` changes.
+            torch.set_num_threads(torch.get_num_threads())
         rest = iter(items)
         coming = [self._pool.submit(function, item) for item in islice(rest, 2 * self.num_threads)]
         while coming:

@@ -114,9 +114,8 @@ class GridServer:
                 self._service.enrol(f"node {node}", name=str(node))
             elif self._retry_at.get(client, 0.0) <= self._service.clock():
                 self._nodes[client] = node
-                self._service.work_of(
-                    client, wait=math.inf
-                )  # an endless lease: the grid knows which nodes are connected
+                # An endless lease, because the grid knows which nodes are connected.
+                self._service.work_of(client, wait=math.inf)
         for client in sorted(before - self._nodes.keys()):
             self._service.leave(client)
 

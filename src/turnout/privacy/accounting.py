@@ -128,9 +128,8 @@ def at_most(
         beside: see `epsilon`.
     """
     if release.sampling_rate is not None:
-        more = sum(
-            last - first for first, last in lost
-        )  # releases are independent, so lost ones count as further rounds
+        # Releases are independent, so lost ones count as further rounds.
+        more = sum(last - first for first, last in lost)
         return _bound_of_samples(release, rounds + more, delta, None if total is None else total + more, beside)
     if not lost:
         return epsilon(release, rounds, delta, beside=beside)
@@ -224,9 +223,8 @@ def _of_samples(
 ) -> float:
     """Return the epsilon of sampled rounds with this multiplier in place of the release's, and of releases beside them."""
     assert release.sampling_rate is not None
-    ratio = (
-        1.0 if release.sampling == "poisson" else 2.0
-    )  # the change of a sum between neighbours, in norms of an update
+    # The change of a sum between neighbours, in norms of an update.
+    ratio = 1.0 if release.sampling == "poisson" else 2.0
     beside *= ratio**2
     unsampled = multiplier / ratio / math.sqrt(rounds) if rounds else math.inf
     plain = gaussian(joined(unsampled, beside), delta)  # a bound for the same neighbours

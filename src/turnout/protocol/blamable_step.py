@@ -39,9 +39,8 @@ class BlamableStep:
         if (error := self._selection_error(after, after.version)) is None:
             return after, info
         undo()
-        if (
-            self._selection_error(state, after.version) is not None
-        ):  # whatever the reports are: the next selection raises
+        # The next selection raises this error whatever the reports are.
+        if self._selection_error(state, after.version) is not None:
             return step()
         raise error
 

@@ -107,14 +107,12 @@ class Scheduler:
                     try:
                         self._answer(time, action)
                     except Exception:
-                        self._queue.appendleft(
-                            action
-                        )  # repeated with other measurements, or after the selection is repaired
+                        # Repeated with other measurements, or after the selection is repaired.
+                        self._queue.appendleft(action)
                         raise
                     continue
-                case Step(
-                    clients=clients
-                ):  # clients that waited are idle now, and may have become unavailable meanwhile
+                case Step(clients=clients):
+                    # Clients that waited are idle now, and may have become unavailable meanwhile.
                     self._add_idle(clients, are_available=False)
                 case Gather(clients=clients):
                     self._add_idle(clients)

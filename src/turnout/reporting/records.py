@@ -35,9 +35,8 @@ class RunRecord:
     rates: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        if not (
-            self.algorithm[:1].isalnum() and self.algorithm.isprintable()
-        ):  # figures cannot contain control characters
+        # Figures cannot contain control characters.
+        if not (self.algorithm[:1].isalnum() and self.algorithm.isprintable()):
             needed = "a name of printable characters that starts with a letter or a digit"
             raise refuse("algorithm", given=self.algorithm, needed=needed)
         clients = len(self.history.clients)

@@ -63,12 +63,12 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
     simulation = TimedSimulation(experiment)
     synchronise(device)
     startup, watch = process.age() - apart, simulation.watch
-    began, usage = time.perf_counter(), None
-    for _ in range(experiment.rounds):
+    began = time.perf_counter()
+    _round(simulation, device, seconds, updates)
+    usage = time.perf_counter(), process.Usage.now()
+    for _ in range(experiment.rounds - 1):
         _round(simulation, device, seconds, updates)
-        usage = usage or (time.perf_counter(), process.Usage.now())
     total = startup + time.perf_counter() - began - watch.seconds["evaluation"]
-    assert usage is not None
     figures = {"peer": "turnout", "workload": name, "rounds": experiment.rounds}
     figures |= _speed(seconds, updates, startup, total)
     figures |= _load(usage, experiment.rounds - 1)

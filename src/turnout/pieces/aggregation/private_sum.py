@@ -232,10 +232,9 @@ class PrivateSum(MaskableSum, name="private_sum"):
         """
         check_clients(self.sampled_from, self.delta, federation.num_clients)
         update_multiplier(self, self._divisor(federation))
-        if self.secure is not None:
-            assert self.secure_sum is not None
-            self.secure_sum.init(federation)
-            grid_norm(self.norm, self.secure.fraction_bits, federation.num_params)
+        if (secure := self.secure_sum) is not None:
+            secure.init(federation)
+            grid_norm(self.norm, secure.fraction_bits, federation.num_params)
         first = torch.tensor(self.norm, dtype=torch.float64)
         remembered = {
             prefix + name: value.to(federation.device, federation.dtype) if name == "correlated" else value

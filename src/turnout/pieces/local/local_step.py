@@ -168,9 +168,7 @@ class LocalStep:
             for layer, gradient in layers:
                 descend(layer, gradient, lr[0, 0])
             return params
-        if (
-            self.direction is steepest and self.accumulate == 1
-        ):  # the gradient itself, without the detour by `gradient_at`
+        if self.direction is steepest and self.accumulate == 1:  # the gradient, without `gradient_at`
             loss, direction = self.objective.gradient(params, *data(0), replay=replay)
         else:
             loss, direction = self.direction(params, gradient_at)
