@@ -285,6 +285,11 @@ class Candidates:
         """Return all available clients, ascending, int64. Looks up all N."""
         return np.flatnonzero(self.available(np.arange(self.num_clients)))
 
+    def screened(self) -> Report:
+        """Return the measured reports without NaN and infinity, for a selection that measures."""
+        assert self.measured is not None  # it is asked after its measurements
+        return self.measured.screened()[0]
+
 
 @dataclass(frozen=True, eq=False)
 class Federation:

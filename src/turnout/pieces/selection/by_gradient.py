@@ -45,8 +45,7 @@ class _ByScore(Selection):
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the selected clients, ascending, int64 ``[K]``; none if no client is available."""
-        assert candidates.measured is not None
-        measured, _ = candidates.measured.screened()
+        measured = candidates.screened()
         if not len(measured):
             return measured.client
         scores = self.scores(measured)

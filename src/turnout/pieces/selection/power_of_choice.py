@@ -83,8 +83,7 @@ class PowerOfChoice(_OfCandidates, name="power_of_choice"):
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the cohort, ascending, int64 ``[B]``; clients whose loss is not finite are left out."""
-        assert candidates.measured is not None
-        measured, _ = candidates.measured.screened()
+        measured = candidates.screened()
         if not len(measured):
             return measured.client
         return self.highest(candidates, measured.client, measured.seen["start_loss"])
