@@ -31,7 +31,7 @@ class Exploring(FixedSize, RecordingSelection):
 
     Args:
         cohort_size: Number of clients in a round (K), >= 1.
-        exploration: Initial epsilon, in [0, 1].
+        exploration: Initial epsilon, in [0, 1]; in round r, counted from 1, epsilon is ``exploration decay^r``.
         decay: Factor on epsilon in every round, in [0, 1].
         least: Smallest epsilon, in [0, 1].
         cutoff: Smallest score as a fraction of the score of rank ``(1 - epsilon) K``, in [0, 1].

@@ -12,7 +12,7 @@ from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.selection.exploring import Exploring
 
-_MOST = 1e200  # utility; sums of these are finite
+_MOST = 1e200  # largest utility, so that sums are finite
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Oort(Exploring, name="oort"):
         score_k = (min(U_k, U^95) - U_min) / (U_max - U_min) + sqrt(0.1 log R / L_k)
         score_k <- score_k (T / d_k)^alpha                      where d_k > T
 
-    U^95 is the quantile `clip` of utilities, U_max the largest, and U_min 0.999 times the smallest. T is the preferred
+    U^95 is the quantile `clip` of utilities, which are at most 1e200, U_max the largest, and U_min 0.999 times the smallest. T is the preferred
     duration of a round, and d_k that of client k, in seconds.
 
     Known clients are drawn in proportion to these scores, and new clients in proportion to ``1 / d_k``; `Exploring`
@@ -42,7 +42,7 @@ class Oort(Exploring, name="oort"):
 
     Args:
         cohort_size: Number of clients in a round (K), from 1 to the number of clients.
-        exploration: Initial share of new clients in the cohort, in [0, 1].
+        exploration: Initial share of new clients in the cohort, in [0, 1]; `decay` applies from the first round on.
         decay: Factor on this share in every round, in [0, 1].
         least: Smallest share, in [0, 1].
         cutoff: Smallest score of a known client as a fraction of the score of the last rank that fits, in [0, 1]; see
@@ -104,7 +104,7 @@ class Oort(Exploring, name="oort"):
         """Return the record with the utilities of participants, and the preferred duration of the next round."""
         device = state["utility"].device
         utility = to_device(report.num_examples, device) * report.seen["start_loss_rms"].double()
-        # Whatever a client says: a score of infinity over infinity would leave nobody to choose in all later rounds.
+        # A client may report any number. Without the bound, scores of infinity over infinity would empty all later cohorts.
         utility = utility.clamp(0.0, _MOST)
         state["utility"][to_device(report.client, device)] = utility
         return super().apply(report, version, state) | self._pace(utility.sum(), state)
