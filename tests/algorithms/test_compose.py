@@ -112,8 +112,8 @@ def test_recipes_accept_additional_pieces_and_a_name():
         ((FedVarp(), Participation(), DivideByParticipants()), "weighting is Participation -> DivideByParticipants"),
         ((Mifa(),), r"weighting is DivideByParticipants, but MIFA averages .*use DivideByClients\(\) alone"),
         ((Mifa(), ByExamples(), DivideByClients()), "weighting is ByExamples -> DivideByClients"),
-        ((Mute(),), r"Mute says nothing of gradients: write its correct\(\), or .* its begin\(\)"),
-        ((Silent(), DivideBySum()), r"Silent says nothing of weights: write its factors\(\), .* or .* its apply\(\)"),
+        ((Mute(),), r"Mute does not change gradients: write its correct\(\), or its begin\(\)"),
+        ((Silent(), DivideBySum()), r"Silent does not change weights: write its factors\(\), .* or its apply\(\)"),
     ],
 )
 def test_incompatible_pieces_are_refused(pieces, message):

@@ -75,7 +75,7 @@ def test_statistics_have_no_gradient_in_evaluation():
         (
             {},
             to.perfedavg(cohort_size=2, also=(to.personalization.Personal("norms"),)),
-            "a meta-gradient is of several models",
+            "a meta-gradient is computed at several temporary models",
         ),
     ],
 )

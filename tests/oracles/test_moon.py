@@ -114,11 +114,11 @@ def test_model_without_hidden_layer_is_refused():
     [
         (lambda: Contrastive(mu=-1.0), "mu: got -1.0"),
         (lambda: Contrastive(temperature=0.0), "temperature: got 0.0"),
-        (lambda: moon(AdamW(accumulate=2)), "is not of one: use Sgd or AdamW with accumulate=1"),
-        (lambda: compose(*perfedavg().pieces().values(), also=(Contrastive(),)), "is not of one: use Sgd"),
+        (lambda: moon(AdamW(accumulate=2)), "does not use a single one: use Sgd or AdamW with accumulate=1"),
+        (lambda: compose(*perfedavg().pieces().values(), also=(Contrastive(),)), "does not use a single one: use Sgd"),
         (
             lambda: moon(also=(Inexactness(),)),
-            "measures what training did, by gradients that lack the term of Contrastive",
+            "measures the result of training, by gradients that lack the term of Contrastive",
         ),
     ],
 )

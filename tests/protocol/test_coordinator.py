@@ -253,12 +253,15 @@ def test_clients_enrol_during_a_run():
             ALGORITHMS["known_statistics"](rates=(0.5,) * N),
             "was given the rates of 6 clients, and the rate of a client",
         ),
-        (fedau(groups=(0, 1) * 3), "groups has a number for each of 6 clients, and more have come: write groups=None"),
+        (
+            fedau(groups=(0, 1) * 3),
+            "groups has a number for each of 6 clients, and more have enrolled: write groups=None",
+        ),
         (
             compose(DivideByClients(), FedStale(shares=SHARES)),
-            "shares has a number for each of 6 clients, and more have come",
+            "shares has a number for each of 6 clients, and more have enrolled",
         ),
-        (ALGORITHMS["f3ast"](cohort_size=1, shares=SHARES), "write shares=None where clients may enrol at any time"),
+        (ALGORITHMS["f3ast"](cohort_size=1, shares=SHARES), "write shares=None if clients may enrol at any time"),
         (compose(PowerOfChoice(1, 1, SHARES)), "write shares=None"),
         (compose(RecentLoss(1, 1, SHARES)), "write shares=None"),
         (compose(Oort(1, durations=(1.0,) * N), LossRms()), "write durations=None"),

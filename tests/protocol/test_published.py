@@ -153,7 +153,9 @@ def test_settings_of_a_private_run_reveal_no_data(tmp_path):
 
 def test_opting_by_the_model_is_refused():
     population = to.Population(requirement=to.requirement.WarmUp(2), opting=to.behaviour.Opting())
-    with pytest.raises(ConfigurationError, match="opting: whether a client opts in follows from what the model does"):
+    with pytest.raises(
+        ConfigurationError, match="opting: whether a client opts in depends on the model's loss on its data"
+    ):
         to.Experiment(classification(), to.models.Logistic(), PRIVATE, population, rounds=2)
 
 

@@ -307,7 +307,10 @@ BUFFER = Buffered(3)
             {"algorithm": fedavg(also=(WithReplacement(3),)), "pace": Rounds(over_selection=1.3)},
             "over_selection: WithReplacement cannot be enlarged",
         ),
-        ({"algorithm": compose(Scaffold())}, r"of what they keep \(control\) minus their own; these cancel over all"),
+        (
+            {"algorithm": compose(Scaffold())},
+            r"of a vector \(control\) minus the client's own; these corrections cancel",
+        ),
         (
             {"algorithm": mw_fed(also=(AllAvailable(),))},
             "MultiplicativeWeights tells clients what depends on all reports so far",

@@ -18,7 +18,7 @@ def check_device(name: str) -> None:
     """
     if str(name).partition(":")[0] == "mps":
         raise ConfigurationError(
-            f"device {name!r} cannot be used here: it lacks float64, in which sums are. Write device='cpu'"
+            f"device {name!r} cannot be used here: it lacks float64, in which sums are computed. Write device='cpu'"
         )
     try:
         torch.zeros(1, device=name).item()

@@ -89,4 +89,4 @@ def chosen(first: Choice, products: int) -> Choice:
     """
     if products >= _SMALL:
         return replace(first, settled=True)
-    return Choice("vectorised", f"{products:,} multiplications of a client take less time than handing them over does")
+    return Choice("vectorised", f"{products:,} multiplications of a client take less time than the overhead of a call")

@@ -1,1 +1,1 @@
-"""Run a server's side of federated learning without I/O, clock or data, for a simulation and a deployment alike."""
+"""The server's side of federated learning without I/O, clock or data, for simulations and deployments alike."""

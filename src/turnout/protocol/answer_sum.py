@@ -1,4 +1,4 @@
-"""Sum clients' answers to evaluations and queries, under masks, with noise, or both."""
+"""Sum the answers of clients to evaluations and queries, under masks, with noise, or both."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class AnswerSum:
     """The options of sums of answers.
 
     Attributes:
-        masking: the options of the secure sum; None if the server receives single answers.
+        masking: options of the secure sum; None if the server receives single answers.
         noise: bounds and noise of answers; None if sums are exact.
-        shares: the number of clients that add the noise under their masks; None has the server add it.
+        shares: number of clients that add the noise under their masks; None if the server adds it.
     """
 
     masking: Masking | None
@@ -56,7 +56,7 @@ class AnswerSum:
 
     @classmethod
     def of(cls, algorithm: Algorithm) -> AnswerSum | None:
-        """Return the options for an algorithm; None if the server sees single answers, or if answers are not allowed."""
+        """Return the options for an algorithm; None if the server receives single answers, or answers are forbidden."""
         masking: Masking | None = getattr(algorithm.aggregation, "masking", None)
         plan = algorithm.privacy
         if plan is None or not plan.is_noised:
@@ -67,11 +67,11 @@ class AnswerSum:
         return cls(masking, plan.answers, None if shares is None else shares - algorithm.aggregation.dropouts)  # type: ignore[attr-defined]
 
     def layout(self, shapes: Mapping[str, tuple[int, ...]], *, labelled: bool = True) -> AnswerLayout:
-        """Return the layout of the sums of an evaluation, with these shapes, as a vector."""
+        """Return the layout of an evaluation's sums, with these shapes, as a vector."""
         return AnswerLayout(self, dict(shapes), labelled=labelled)
 
     def of_query(self, question: BoundQuestion, widths: Mapping[str, int]) -> AnswerLayout:
-        """Return the layout of the sums of a query as a vector; see `Question.shapes` for `widths`.
+        """Return the layout of a query's sums as a vector; see `Question.shapes` for `widths`.
 
         Raises:
             ConfigurationError: if there is noise and the values have no bound, or if the data lack a column.
@@ -96,9 +96,9 @@ class AnswerLayout:
     """The layout of a client's sums as a vector.
 
     Attributes:
-        sums: the options of sums.
-        shapes: the shape of each sum.
-        bound: the bound to which values of features are clipped.
+        sums: options of the sums.
+        shapes: shape of each sum.
+        bound: bound to which values of features are clipped; None without a bound.
         labelled: True if scores are numbers of correct predictions; False if they are squared errors.
     """
 
@@ -150,7 +150,7 @@ class AnswerLayout:
 
     @property
     def least_examples(self) -> float:
-        """Lower bound of the number of examples by which a mean is divided: that of one client, if there is noise."""
+        """Smallest number of examples by which a mean is divided: that of one client with noise, else 1."""
         return 1.0 if self.sums.noise is None else float(self.sums.noise.examples)
 
     @property
@@ -173,7 +173,7 @@ class AnswerLayout:
         for name, shape in self.shapes.items():
             part = np.asarray(answer[name], dtype=np.float64).reshape(math.prod(shape)) / self.scales[name]
             if noise is not None:
-                # A client may send anything: NaN counts as 0, and squares must not overflow.
+                # Clients may send any numbers: NaN counts as 0, and squares must not overflow.
                 part = np.nan_to_num(part, nan=0.0, posinf=_HUGE, neginf=-_HUGE).clip(-_HUGE, _HUGE)
                 part = part if name in _ONES else share * part
                 length = float(np.linalg.norm(part))
@@ -224,7 +224,7 @@ class AnswerLayout:
         """Return the codes of a client's vector with its noise, before masking.
 
         Raises:
-            ConfigurationError: for a number that is too large for a sum without noise.
+            ConfigurationError: if a number is too large for a sum without noise.
         """
         code, vector = self.masking.code, self.vector(answer)
         if self.sums.noise is not None:

@@ -1,4 +1,4 @@
-"""Record who takes part in the phases after training, such as those of a secure sum."""
+"""Record the clients in the phases after training, such as those of a secure sum."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from turnout.protocol.pace.actions import select
 
 
 class Attendances:
-    """Hold the attendance of the present round, or of each group of clients with a round of its own.
+    """The attendance of the present round, or of each group of clients with its own round.
 
     Args:
-        aggregation: the aggregation that declares the phases after training.
-        seed: the seed of the run.
-        participations: tells which clients may take part in a step.
+        aggregation: aggregation that declares the phases after training.
+        seed: seed of the run.
+        participations: records of participation, which limit the clients of a step.
 
     Attributes:
         of: attendance by group; 0 is the round of all clients.
-        barred: clients that broke the protocol and take part in no further sum.
+        barred: clients that violated the protocol and are excluded from all further sums.
     """
 
     def __init__(self, aggregation: Aggregation, seed: int, participations: Participations) -> None:
@@ -49,14 +49,14 @@ class Attendances:
         self.of[batch.groups[0]].gathered(batch.phase, batch.clients.tolist())
 
     def summed(self, step: Step) -> Step:
-        """Return a step with the tasks whose updates are in its sums; with none if no sum can be opened."""
+        """Return a step with the tasks whose updates are in its sums; without tasks if no sum can be opened."""
         if not self.of:
             return step
         summed = {client for group in step.groups for client in self.of[group].used()}
         return select(step, [client in summed for client in step.clients])
 
     def group_of(self, groups: Sequence[int], clients: np.ndarray) -> np.ndarray | None:
-        """Return the group of each client, int64 ``[B]``; None if there is one sum at most."""
+        """Return the group of each client, int64 ``[B]``; None if there is at most one sum."""
         if not self.of or tuple(groups) == (0,):
             return None
         group_of = {client: group for group in groups for client in self.of[group].used()}

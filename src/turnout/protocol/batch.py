@@ -1,4 +1,4 @@
-"""Define the records that a coordinator and its driver exchange: batches of tasks, orders of clients, outcomes of steps."""
+"""Records that a coordinator and its driver exchange: batches of tasks, orders of clients, and outcomes of steps."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from turnout.protocol.pace import Phase
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """The tasks whose reports a step or a phase uses, sorted by client; those of one client in the order of arrival.
+    """The tasks whose reports a step or a phase uses, sorted by client and, for one client, by arrival.
 
     Attributes:
-        phase: the phase of the tasks.
-        version: the present version of the model.
+        phase: phase of the tasks.
+        version: present version of the model.
         tasks: task numbers, int64 ``[B]``.
-        clients: the client of each task, int64 ``[B]``.
-        versions: the version that each task was sent with, int64 ``[B]``.
+        clients: client of each task, int64 ``[B]``.
+        versions: version that each task was sent with, int64 ``[B]``.
         turn: 0 for the first report of a client, 1 for its second, ...; int64 ``[B]``.
-        repeat_index: how often the client had trained from the same version before, int64 ``[B]``; None is never.
+        repeat_index: number of times that the client had trained from the same version before, int64 ``[B]``; None is
+            zero.
         is_streamable: True if updates may be summed on arrival.
-        groups: the groups of clients whose tasks these are; 0 is the round of all clients.
-        group_of: the group of each client, int64 ``[B]``, if groups have sums of their own; None if there is one sum at most.
+        groups: groups of clients to which the tasks belong; 0 is the round of all clients.
+        group_of: group of each client, int64 ``[B]``, if groups have their own sums; None if there is at most one sum.
     """
 
     phase: Phase
@@ -48,11 +49,11 @@ class Order(NamedTuple):
     """The part of a task that differs between clients.
 
     Attributes:
-        task: the task number.
-        client: the client.
-        version: the version that it trains from; -1 is the model of version 0, with minibatches of no round.
-        phase: the phase of the task.
-        repeat_index: how often the client had trained from the same version before.
+        task: task number.
+        client: client number.
+        version: version that the client trains from; -1 is the model of version 0, with minibatches outside all rounds.
+        phase: phase of the task.
+        repeat_index: number of times that the client had trained from the same version before.
         inputs: inputs for this client alone, ``[1]`` by name.
     """
 
@@ -68,10 +69,10 @@ class Stepped(NamedTuple):
     """The outcome of a server step.
 
     Attributes:
-        reports: the reports that it used; those of clients that were drawn twice occur twice.
+        reports: reports that the step used; those of clients that were drawn twice occur twice.
         info: figures for logging.
-        version: the version before the step.
-        prepared: the reports of the phase ``"prepare"``, at the first step; otherwise None.
+        version: version before the step.
+        prepared: reports of the phase ``"prepare"``, at the first step; otherwise None.
     """
 
     reports: Report
@@ -83,11 +84,11 @@ class Stepped(NamedTuple):
 def with_repeats(reports: Report, cohort: np.ndarray) -> Report:
     """Repeat the rows of clients that occur twice in a cohort.
 
-    Clients of the cohort that have not reported are left out. Vectors that the server only sums stay in the first row of a
-    client, because they were sent once.
+    Clients of the cohort that have not reported are left out. Vectors that the server only sums stay in the first row
+    of a client, because they were sent once.
 
     Args:
-        reports: of different clients.
+        reports: reports of different clients.
         cohort: client numbers, ascending, with repeats.
     """
     cohort = cohort[np.isin(cohort, reports.client)]

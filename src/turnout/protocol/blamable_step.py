@@ -1,4 +1,4 @@
-"""Take server steps that raise while the reports at fault are still known."""
+"""Take server steps that raise errors while the reports at fault are still known."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from turnout.protocol.cohorts import Cohorts
 
 
 class BlamableStep:
-    """The server step of an algorithm, which leaves the state unchanged if a piece raises.
+    """Take the server step of an algorithm, and leave the state unchanged if a piece raises an error.
 
     Args:
         algorithm: the algorithm.
-        cohorts: selects the cohort of the next round.
-        blames: raise if a step overflows, and if the next selection raises because of the reports that it recorded in the
-            step: it selects when they are no longer known. Has no effect if reports change what clients remember and the
-            server sums, or if leaving out a report would reveal something about its data.
+        cohorts: selection of the next round's cohort.
+        blames: whether to raise an error if a step overflows, or if the next selection would raise one because of the
+            reports that it recorded in the step, since they are no longer known when it selects. It has no effect if
+            reports change sums over the memories of clients, or if leaving out a report would reveal something about
+            its data.
     """
 
     def __init__(self, algorithm: Algorithm, cohorts: Cohorts, blames: bool) -> None:
@@ -30,7 +31,7 @@ class BlamableStep:
         self._tries_selection = self._blames and isinstance(algorithm.selection, RecordingSelection)
 
     def __call__(self, state: ServerState, reports: Report, federation: Federation) -> tuple[ServerState, Info]:
-        """Return the state after a step and its info."""
+        """Return the state after a step, and its figures for logging."""
         step = partial(server_step, self._algorithm, state, reports, federation, refuses_overflow=self._blames)
         if not self._tries_selection:
             return step()

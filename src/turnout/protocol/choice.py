@@ -24,28 +24,28 @@ class Presence(Protocol):
         ...
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return which clients are available in a round of availability, bool ``[n]`` from int64 ``[n]``."""
+        """Return whether clients, int64 ``[n]``, are available in a round of availability, bool ``[n]``."""
         ...
 
 
 class Choice:
     """Draw clients uniformly at random, without replacement, among those that are available and idle.
 
-    Clients are drawn from all N and rejected until enough are found, at a cost that does not depend on N. If most clients are
-    unavailable or working, rejection would take long: then all available, idle clients are listed once. The list is reused
-    until `begin`, and `add` appends clients that become idle. The i-th random number of a run depends on the seed and i
-    alone.
+    Clients are drawn from all N and rejected until enough are found, at a cost that does not depend on N. If most
+    clients are unavailable or working, rejection would take long: then all available, idle clients are listed once. The
+    list is reused until `begin`, and `add` appends clients that become idle. The i-th random number of a run depends on
+    the seed and i alone.
 
     Args:
-        availability: the availability of clients.
-        pace: tells which clients are idle.
-        seed: the seed of the run.
-        always: all clients are available at all times.
+        availability: availability of the clients.
+        pace: pace, which knows the idle clients.
+        seed: seed of the run.
+        always: True if all clients are available at all times.
 
     Attributes:
-        availability: the availability of clients.
+        availability: availability of the clients.
         always: True if all clients are available at all times.
-        round: the round of availability.
+        round: round of availability.
     """
 
     def __init__(self, availability: Presence, pace: BoundPace, seed: int, *, always: bool = False) -> None:
@@ -87,15 +87,15 @@ class Choice:
         return list(filter(self._pace.idle, clients))
 
     def selectable(self, clients: np.ndarray) -> np.ndarray:
-        """Return which clients are available and idle, bool ``[n]``."""
+        """Return whether clients are available and idle, bool ``[n]``."""
         return self.available(clients) & np.array([self._pace.idle(client) for client in clients.tolist()], dtype=bool)
 
     def available(self, clients: np.ndarray) -> np.ndarray:
-        """Return which clients are available, idle or not, bool ``[n]``."""
+        """Return whether clients, idle or not, are available, bool ``[n]``."""
         return self.availability.available(clients, self.round)
 
     def choose(self, count: int, but: Iterable[int] = ()) -> list[int]:
-        """Return `count` available, idle clients, ascending, without those in `but`; fewer if there are no more."""
+        """Return `count` available, idle clients, ascending, except those in `but`; fewer if there are no more."""
         num_clients = self.availability.num_clients
         chosen = dict.fromkeys(but)
         count += len(chosen)
@@ -106,7 +106,7 @@ class Choice:
         return sorted(chosen.keys() - but) if but else sorted(chosen)
 
     def next_candidates(self) -> list[int]:
-        """Return the clients that `choose` tries next, as far as their random numbers are drawn."""
+        """Return the clients that `choose` tries next, as far as their random numbers have been drawn."""
         if self._pool is not None or not (index := self._used % _BLOCK):
             return []
         return [int(number * self.availability.num_clients) for number in self._numbers[index:]]
@@ -139,11 +139,11 @@ class Choice:
             client, pool[index] = pool[index], pool[-1]
             pool.pop()
             self._pooled.discard(client)
-            if idle(client):  # the list may hold clients that got a task without being drawn
+            if idle(client):  # the list may contain clients that received a task without being drawn
                 chosen[client] = None
 
     def _all_available(self) -> np.ndarray:
-        """Return which clients are available, bool ``[N]``."""
+        """Return whether each of the N clients is available, bool ``[N]``."""
         clients = np.arange(self.availability.num_clients)
         return np.ones(len(clients), dtype=bool) if self.always else self.availability.available(clients, self.round)
 

@@ -10,11 +10,11 @@ from turnout.protocol.tensors import check_form
 
 
 class ClientArrays:
-    """Arrays ``[N]`` by name, with a row for each client.
+    """Arrays ``[N]`` by name, with one row for each client.
 
     Args:
         num_clients: N.
-        **initial: the initial value of each array.
+        **initial: initial value of each array.
 
     Attributes:
         arrays: the arrays, which may be written to.

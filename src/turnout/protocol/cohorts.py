@@ -1,4 +1,4 @@
-"""Select the cohort of a round, or of one of its phases."""
+"""Select the cohort of a round, or the clients of one of its phases."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from turnout.protocol.pace import Choose
 
 
 class Cohorts:
-    """Select the cohort of a round. Subclasses override the methods for what their selection depends on."""
+    """Select the cohort of a round. Subclasses override the methods for the information that their selection needs."""
 
     def __call__(self, choose: Choose, version: int) -> np.ndarray | list[int]:
         """Return client numbers, ascending. A client that occurs twice participates once and counts twice."""
         raise NotImplementedError
 
     def measured(self, reports: Report) -> None:
-        """Use measurements of clients for the next cohort."""
+        """Use measurements of clients in the next selection."""
 
     def allow(self, may: Callable[[np.ndarray, int], np.ndarray]) -> None:
         """Select only clients that may participate in the step from a version."""
 
     def recall(self, record: Callable[[], State]) -> None:
-        """Use the selection's record of past rounds."""
+        """Use the selection's record of past rounds, which the function returns."""
 
     def check(self, record: State, version: int) -> None:
-        """Raise the error of a selection with this record of past rounds, if there is one; no cohort is selected."""
+        """Raise the error that the selection would raise with this record of past rounds; select no cohort."""
 
 
 class SelectedCohorts(Cohorts):
     """Select cohorts by an algorithm's selection.
 
     Args:
-        selection: the selection of the algorithm.
-        candidates: returns the candidates for the step from a version.
-        everyone: returns the clients of the phase ``"prepare"``.
+        selection: selection of the algorithm.
+        candidates: function that returns the candidates for the step from a version.
+        everyone: function that returns the clients of the phase ``"prepare"``.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class SelectedCohorts(Cohorts):
 def check_cohort(selection: Selection, cohort: np.ndarray, candidates: Candidates, method: str) -> np.ndarray:
     """Validate the clients that a selection returned, and return them as int64.
 
-    Selections of this package are not checked: the check costs as much as the selection.
+    Selections of this package are not checked, because the check costs as much as the selection.
 
     Raises:
-        ConfigurationError: if they are not ascending numbers of available clients, or contain repeats that the selection does
-            not declare.
+        ConfigurationError: if they are not ascending numbers of available clients, or contain repeats that the
+            selection does not declare.
     """
     if getattr(type(selection), method).__module__.partition(".")[0] == "turnout":
         return cohort
@@ -122,10 +122,10 @@ class AvailableCohorts(SelectedCohorts):
     """Select cohorts by an algorithm's selection among the available clients.
 
     Args:
-        selection: the selection of the algorithm.
-        choice: knows the available clients and the round of availability.
-        seed: the seed of the selection.
-        by_version: every server step starts a round of availability.
+        selection: selection of the algorithm.
+        choice: source of the available clients and of the round of availability.
+        seed: seed of the selection.
+        by_version: True if every server step starts a round of availability.
     """
 
     def __init__(self, selection: Selection, choice: Choice, seed: int, by_version: bool) -> None:
@@ -137,7 +137,7 @@ class AvailableCohorts(SelectedCohorts):
         if self._by_version:
             self._choice.begin(version)
         cohort = super().__call__(choose, version)
-        # By the clock, clients that measured before the selection may have become unavailable since.
+        # In virtual time, clients that measured before the selection may have become unavailable since.
         return cohort if self._by_version else cohort[self._choice.available(cohort)]
 
     def _candidates(self, version: int) -> Candidates:
@@ -153,10 +153,10 @@ class RandomCohorts(Cohorts):
     A limit on participation does not affect the selection: the report of a client that may not participate is rejected.
 
     Args:
-        choice: draws the clients.
-        size: the number of clients; None is all of them. Or a function that returns the cohort, of a function that returns
-            which of the client numbers ``[n]`` are available (bool ``[n]``), the version, and the factor of enlargement.
-        by_version: every server step starts a round of availability.
+        choice: source of the random clients.
+        size: number of clients; None is all of them. A function returns the cohort from a function that returns whether
+            clients ``[n]`` are available (bool ``[n]``), the version, and the factor of enlargement.
+        by_version: True if every server step starts a round of availability.
     """
 
     def __init__(self, choice: Choice, size: Callable[..., np.ndarray] | int | None, by_version: bool) -> None:

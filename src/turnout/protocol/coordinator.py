@@ -25,14 +25,14 @@ class Coordinator:
     """Turn the actions of a scheduler into tasks, and pass the reports of clients to the server.
 
     Args:
-        server: holds the model and takes server steps.
-        scheduler: schedules tasks and steps.
-        sums_early: allow updates to be summed on arrival, if the algorithm allows it.
+        server: federated server, which holds the model and takes server steps.
+        scheduler: scheduler of tasks and steps.
+        sums_early: whether updates may be summed on arrival, if the algorithm allows it.
 
     Attributes:
-        server: holds the model and takes server steps.
-        scheduler: schedules tasks and steps.
-        attendances: the clients in the phases after training.
+        server: federated server.
+        scheduler: scheduler of tasks and steps.
+        attendances: clients in the phases after training.
     """
 
     def __init__(self, server: FederatedServer, scheduler: Scheduler, *, sums_early: bool = True) -> None:
@@ -57,11 +57,11 @@ class Coordinator:
         return not self._mixes and len(cohort) > 1 and bool((cohort[1:] == cohort[:-1]).any())
 
     def next(self, time: float) -> DriverAction | None:
-        """Return the next action, as `Scheduler.next`."""
+        """Return the next action, as `Scheduler.next` does."""
         return self.scheduler.next(time)
 
     def batch(self, action: Step | Gather) -> Batch:
-        """Return the tasks of a step or of a completed phase, in the order in which their reports are to be passed."""
+        """Return the tasks of a step or of a completed phase, in the order in which `take` expects their reports."""
         self._grow()
         if isinstance(action, Step):
             action = self.attendances.summed(action)
@@ -80,12 +80,15 @@ class Coordinator:
         return Batch(phase, version, tasks, clients, versions, turn, repeat_index, streams, groups, group_of)
 
     def present_batch(self, clients: np.ndarray, phase: Phase) -> Batch:
-        """Return a batch of tasks from the present model that the pace did not send, for different clients, ascending."""
+        """Return a batch of tasks from the present model that the pace did not send.
+
+        The clients are distinct and ascending.
+        """
         version, zero = self.server.state.version, np.zeros_like(clients)
         return Batch(phase, version, zero - 1, clients, np.full(len(clients), version), zero, None, False)
 
     def task(self, batch: Batch, rows: np.ndarray | slice) -> Task:
-        """Return the task of the clients in these rows of a batch, for a simulation that trains them together."""
+        """Return the task of the clients in some rows of a batch, for a simulation that trains them together."""
         server = self.server
         state, seed = server.state, server.federation.seed
         inputs = server.algorithm.per_client_inputs(batch.clients[rows], state, server.federation)
@@ -117,7 +120,7 @@ class Coordinator:
         ]  # fmt: skip
 
     def take(self, batch: Batch, reports: Report) -> Stepped | None:
-        """Process the reports of a batch, in its order: take a step after training, and gather them otherwise."""
+        """Process the reports of a batch, in its order: take a step after training, and gather them in other phases."""
         if batch.phase == "train":
             return self.step(batch, reports)
         self.gathered(batch, reports)
@@ -145,7 +148,7 @@ class Coordinator:
         return stepped
 
     def check(self, batch: Batch, reports: Report) -> None:
-        """Try a batch without changing any state: raise the error that its step would raise."""
+        """Try a batch without changing any state, and raise the error that its step would raise."""
         self.server.check(batch.phase, self._counted(reports) if batch.phase == "train" else reports)
 
     def _counted(self, reports: Report) -> Report:
@@ -171,7 +174,7 @@ class Coordinator:
 
     def state_groups(self) -> dict[str, State]:
         """Return the whole state in groups of tensors. Call it when `next` returns None, or after `step`."""
-        # Clients that have enrolled since the arrays last grew have no rows in them yet.
+        # Clients that have enrolled since the arrays last grew have no rows yet.
         facts = self.server.arrays() | {"enrolled": np.array(self._enrolled)}
         facts |= self._trained.state() | self.attendances.state()
         schedule = {f"schedule.{name}": as_tensors(arrays) for name, arrays in self.scheduler.state().items()}
@@ -181,7 +184,7 @@ class Coordinator:
         """Restore the state that `state_groups` returned, group by group, in place of starting the scheduler.
 
         Raises:
-            ValueError: for a model or a slot of the server with another shape or type.
+            ValueError: if the model or a slot of the server has another shape or type.
         """
         arrays = as_arrays(group("coordinator"))
         self._enrolled = int(arrays.get("clients", arrays["enrolled"]))
@@ -197,7 +200,7 @@ class Coordinator:
         """Check that the clients and versions of a restored schedule exist.
 
         Raises:
-            ValueError: for the first of them.
+            ValueError: if one is missing; the message names the first.
         """
         pace = self.scheduler.pace
         clients = {*pace.busy(), *(client for _, client, _ in pace.pending()), *self.scheduler.cohort.tolist()}

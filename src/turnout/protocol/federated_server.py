@@ -30,23 +30,24 @@ class FederatedServer:
 
     Args:
         algorithm: the algorithm.
-        params: the initial model, ``[P]``.
-        federation: what the server knows about its clients.
-        cohorts: selects the cohort of a round, which may depend on measurements and on the state.
-        rounds: the planned number of server steps; None is unlimited.
-        records_influence: record the contributions of each client.
-        blames: raise if a step overflows, so that the driver can determine the reports that cause it (see `BlamableStep`).
+        params: initial model, ``[P]``.
+        federation: known properties of the federation.
+        cohorts: selection of the cohort of a round, which may depend on measurements and on the state.
+        rounds: planned number of server steps; None is unlimited.
+        records_influence: whether to record the contributions of each client.
+        blames: whether to raise an error if a step overflows, so that the driver can find the reports that cause it
+            (see `BlamableStep`).
         attack: in a simulation, the change that colluding attackers, who know all reports of a step, make to them.
 
     Attributes:
         algorithm: the algorithm.
-        state: the server's state; ``state.version`` counts the steps.
-        federation: what the server knows about its clients.
-        rounds: the planned number of server steps.
-        models: the model ``[P]`` of each version that a report may still refer to.
-        influence: the contributions of each client; None if they are not recorded.
-        measured: the measurements before the cohort of the present round was selected; None if there were none.
-        participations: tells which clients may take part in a step.
+        state: state of the server; ``state.version`` counts the steps.
+        federation: known properties of the federation.
+        rounds: planned number of server steps.
+        models: model ``[P]`` of each version that a report may still refer to.
+        influence: contributions of each client; None if they are not recorded.
+        measured: measurements before the selection of the present round's cohort; None if there were none.
+        participations: records of participation, which limit the clients of a step.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class FederatedServer:
         return self._exhausted()
 
     def _exhausted(self) -> str | None:
-        """Return why the next step would exceed the privacy budget; None if it would not."""
+        """Return the reason why the next step would exceed the privacy budget; None if it would not."""
         plan = self.algorithm.privacy
         if plan is None or plan.budget is None:
             return None
@@ -120,7 +121,7 @@ class FederatedServer:
         return self._shared[1]
 
     def prepare(self, reports: Report) -> None:
-        """Process the reports of the phase before the first step."""
+        """Process the reports of the phase ``"prepare"``, before the first step."""
         self.state = server_prepares(self.algorithm, self.state, reports, self.federation)
         self.models[self.state.version] = self.state.params
         self._prepared = reports
@@ -134,8 +135,8 @@ class FederatedServer:
         """Take a server step.
 
         Args:
-            reports: the reports of the step, ordered by client.
-            needed: the versions of the model that clients still work from.
+            reports: reports of the step, ordered by client.
+            needed: versions of the model from which clients still train.
 
         Raises:
             BudgetSpent: if the step would exceed the privacy budget.
@@ -158,7 +159,7 @@ class FederatedServer:
         return Stepped(reports, info, before.version, prepared)
 
     def check(self, phase: Phase, reports: Report) -> None:
-        """Try the reports of a phase without changing any state: raise the error that they would raise."""
+        """Try the reports of a phase without changing any state, and raise the error that they would raise."""
         undo = Rollback.of(self.algorithm, self.state, reports)
         try:
             if phase == "train":
@@ -170,7 +171,7 @@ class FederatedServer:
             undo()
 
     def _complete(self, reports: Report) -> Report:
-        """Return the reports with the measurements of the round, and with the offsets of the models that were trained."""
+        """Return the reports with the measurements of the round, and with the offsets of stale models."""
         if self.measured is not None:
             reports = replace(reports, measured=self.measured)
         stale = reports.version != self.state.version
@@ -200,7 +201,7 @@ class FederatedServer:
         """Restore what `arrays` and `groups` returned, for the same number of clients.
 
         Raises:
-            ValueError: for a model or a slot with another shape or type, or with NaN or infinity.
+            ValueError: if the model or a slot has another shape or type, or holds NaN or infinity.
         """
         device = self.federation.device
         slots = {}
@@ -222,9 +223,10 @@ class FederatedServer:
 
 
 def _like(fresh: torch.Tensor, saved: torch.Tensor, name: str) -> torch.Tensor:
-    """Return a saved tensor on the device of that before the first step, whose shape and type it must have.
+    """Return a saved tensor on the device of the initial one, whose shape and type it must have.
 
-    It must be finite if the fresh tensor is: a server step leads to no NaN or infinity. Some pieces start with infinity.
+    It must be finite if the initial tensor is, because a server step never leads to NaN or infinity. Some pieces start
+    with infinity.
     """
     check_form(saved, fresh, name)
     if not saved.isfinite().all() and fresh.isfinite().all():

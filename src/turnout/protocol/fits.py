@@ -19,8 +19,8 @@ from turnout.protocol.pace import Pace, Rounds
 
 _MEASURES = "{piece} measures before it chooses, for which the server would have to wait for everyone"
 _KEEPS = (
-    "clients correct their steps by the server's mean of what they keep ({keeps}) minus their own; these cancel over all "
-    "clients where the mean is of one version, and {pace} may mix several (leave {piece} out)"
+    "{piece} corrects local steps by the server's mean of a vector ({keeps}) minus the client's own; these corrections "
+    "cancel over all clients only if the mean has a single version, and {pace} may mix several (leave {piece} out)"
 )
 
 
@@ -28,7 +28,7 @@ def check_pace(pace: Pace, algorithm: Algorithm) -> None:
     """Reject pieces that need synchronous rounds if the pace has none, and cohorts that cannot be enlarged.
 
     Raises:
-        ConfigurationError: with the reason that the piece states.
+        ConfigurationError: with the reason that the piece declares.
     """
     if pace.forms_groups and algorithm.aggregation.phases:
         _check_groups(algorithm)
@@ -57,7 +57,7 @@ def _check_groups(algorithm: Algorithm) -> None:
 
 
 def check_clock(pace: Pace, population: Population) -> None:
-    """Reject a simulation in virtual time of clients without a speed, or of clients that judge the model of every round.
+    """Reject simulations in virtual time whose clients have no speed, or judge the model of every round.
 
     Raises:
         ConfigurationError: with the reason.
@@ -80,7 +80,7 @@ def check_machines(algorithm: Algorithm) -> None:
     """Reject algorithms that cannot run between real machines.
 
     Raises:
-        ConfigurationError: with the reason that the piece states.
+        ConfigurationError: with the reason that the piece declares.
     """
     if algorithm.local.deadline is not None:
         raise ConfigurationError(
@@ -100,14 +100,15 @@ def check_machines(algorithm: Algorithm) -> None:
 def check_privacy(
     algorithm: Algorithm, population: Population, pace: Pace, rounds: int, weights: str | None = None
 ) -> None:
-    """Reject runs that would exceed their privacy budget, or whose privacy would not be what is counted.
+    """Reject runs that would exceed their privacy budget, or that would violate the assumptions of its accounting.
 
     Args:
         algorithm: the algorithm.
         population: the clients.
         pace: the pace.
-        rounds: server steps of the run.
-        weights: what weighs examples by the data of all clients, in messages; None if nothing does.
+        rounds: number of server steps of the run.
+        weights: name, in messages, of the weights of examples that depend on the data of all clients; None without such
+            weights.
 
     Raises:
         ConfigurationError: with the reason.
@@ -124,44 +125,44 @@ def check_privacy(
 
 
 def _check_noised(algorithm: Algorithm, population: Population, pace: Pace, weights: str | None) -> None:
-    """Reject options by which the data of one client change what others send, or tell who takes part."""
+    """Reject options by which the data of one client change the updates of others, or reveal participation."""
     if weights is not None:
         raise ConfigurationError(
             f"{weights}: they are divided by their mean over the examples of all clients, so that the data of one client "
-            "change the updates of all others, which PrivateSum takes not to: leave them out, or give a loss that weighs "
-            "classes by fixed numbers"
+            "change the updates of all others, and PrivateSum assumes that they do not: leave them out, or give a loss that "
+            "weights classes by fixed numbers"
         )
     if population.opting is not None:
         raise ConfigurationError(
-            "opting: whether a client opts in follows from what the model does on its data, so that who takes part, "
-            "which PrivateSum takes to be public, tells of them: leave opting out, or write an availability that does "
-            "not ask the model"
+            "opting: whether a client opts in depends on the model's loss on its data, so that participation, which "
+            "PrivateSum assumes to be public, reveals something about them: leave opting out, or write an availability that "
+            "does not depend on the model"
         )
     if algorithm.local.steps_by_examples and by_the_clock(pace, population):
         raise ConfigurationError(
-            "epochs: a client with more examples works longer, so that its data decide in which steps clients take part, "
-            "which PrivateSum takes to be public: write steps=10 in place of epochs, or Rounds() without deadline and "
+            "epochs: a client with more examples works longer, so that its data affect in which steps clients take part, "
+            "which PrivateSum assumes to be public: write steps=10 in place of epochs, or Rounds() without deadline and "
             "dropout"
         )
 
 
 def _check_sampling(population: Population, pace: Pace, name: str) -> None:
-    """Reject counting sampling as privacy unless the server alone decides who takes part."""
-    # Dropout lets fewer clients report, by whose number a round clips, or opens.
+    """Reject amplification by sampling unless the server alone decides which clients take part."""
+    # Dropout reduces the number of reports, on which clipping and the opening of a sum depend.
     if not isinstance(population.availability, Everyone) or pace != Rounds() or population.dropout is not None:
         raise ConfigurationError(
-            f"{name}: sampling hides a client only where the server alone decides who takes part, and here clients "
-            f"come when they like: leave {name} out, or write availability='everyone', no dropout and synchronous rounds"
+            f"{name}: sampling hides a client only if the server alone decides which clients take part, and here that also "
+            f"depends on the clients: leave {name} out, or write availability='everyone', no dropout and synchronous rounds"
         )
 
 
 def by_the_clock(pace: Pace, population: Population) -> bool:
-    """Return True if a run needs virtual time, in place of one whole cohort after another."""
+    """Return True if a run needs virtual time instead of one complete cohort after another."""
     return pace != Rounds() or population.dropout is not None
 
 
 def _needs_rounds(algorithm: Algorithm) -> Iterator[tuple[Any, str]]:
-    """Yield the pieces that need rounds, with the reason."""
+    """Yield the pieces that need rounds, with their reasons."""
     for piece in algorithm.pieces().values():
         if isinstance(piece, Selection) and piece.measurements:
             yield piece, _MEASURES

@@ -8,7 +8,7 @@ from turnout.protocol.client_arrays import ClientArrays
 
 
 class Influence(ClientArrays):
-    """Sums over server steps, by client.
+    """The contributions of each client, summed over server steps.
 
     The influence of a client is its share of the weights, averaged over steps. With equal shares it is 1 / N.
 

@@ -24,7 +24,10 @@ class Participations(ClientArrays):
         super().__init__(num_clients, **({} if limit is None else {"took_part_last": _NEVER, "took_part": 0}))
 
     def may(self, clients: np.ndarray, version: int) -> np.ndarray:
-        """Return which clients may participate in the step from a version, bool ``[n]``; of repeats, only the first may."""
+        """Return whether clients may participate in the step from a version, bool ``[n]``.
+
+        If a client is repeated, only the first may.
+        """
         if self.limit is None:
             return np.ones(len(clients), dtype=bool)
         first = np.zeros(len(clients), dtype=bool)

@@ -53,8 +53,8 @@ class Clients(Protocol):
         """Return the tasks of an action whose reports cause an error, so that the action is repeated without them.
 
         Returns:
-            The tasks; none if the action is to be repeated as it is, because the cause, something else that clients sent, has
-            been removed. None if the error ends the run.
+            The tasks; empty if the action is to be repeated unchanged, because the cause, something else that clients
+            sent, has been removed. None if the error ends the run.
         """
         ...
 
@@ -89,10 +89,10 @@ def use(
     """Pass the reports of an action to the coordinator.
 
     Args:
-        coordinator: takes the step, or processes the reports of the phase.
-        clients: collects the reports.
-        action: the action that `carry_out` returned.
-        timing: ends tasks whose reports cannot be used; if None, such a report ends the run.
+        coordinator: coordinator, which takes the step or processes the reports of the phase.
+        clients: driver that collects the reports.
+        action: action that `carry_out` returned.
+        timing: driver that ends tasks whose reports cannot be used; if None, such a report ends the run.
 
     Returns:
         The outcome of the server step; None if the action is not a step.

@@ -42,14 +42,14 @@ def published_settings(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Published:
-    """Filters of the tables of a run, which also feed consoles, trackers, status and metrics.
+    """Filter the tables of a run, which also feed consoles, trackers, status and metrics.
 
-    Without differential privacy everything is published. With it, participation is published unless its randomness amplifies
-    privacy, durations are published with it unless clients with more examples take more local steps, weights are published if
-    they depend on participation alone, and no other figure of clients' data is published.
+    Without differential privacy, everything is published. With it, participation is published unless its randomness
+    amplifies privacy; durations are published with it unless clients with more examples take more local steps; weights
+    are published if they depend on participation alone; and no other figure of clients' data is published.
 
     Args:
-        algorithm: the algorithm of the run.
+        algorithm: algorithm of the run.
 
     Attributes:
         data: True if figures of clients' data are published.
@@ -67,7 +67,7 @@ class Published:
         self.weights = self.data or (self.participation and public)
 
     def row(self, figures: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the published columns of a round. Test examples are public data."""
+        """Return the published columns of a round; those of test examples are always public."""
         published = self._published(_OF_MODELS, _OF_PARTICIPATION, _OF_WEIGHTS) | (_OF_TIME if self.time else set())
         return {
             name: value for name, value in figures.items() if self.data or name in published or name.startswith("test_")

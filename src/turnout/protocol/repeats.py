@@ -1,4 +1,4 @@
-"""Count how often each client has trained from the same version."""
+"""Count how many times each client has trained from the same version."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from turnout.protocol.client_arrays import ClientArrays
 
 
 class Repeats(ClientArrays):
-    """Track the version that each client last trained from, and how often it had trained from it before.
+    """Track the version that each client last trained from, and the number of times before that it had trained from it.
 
-    With ``Buffered(waits="never")`` a client can train from the same version several times. The count distinguishes its
-    streams of random numbers.
+    With ``Buffered(waits="never")``, a client can train from the same version several times. The count distinguishes
+    its streams of random numbers.
 
     Args:
         num_clients: N.
@@ -23,11 +23,11 @@ class Repeats(ClientArrays):
         super().__init__(num_clients, last=-1, again=0)
 
     def of_batch(self, batch_clients: np.ndarray, versions: np.ndarray, turn: np.ndarray) -> np.ndarray:
-        """Return how often each client had trained from its version before, int64 ``[B]``.
+        """Return the number of times that each client had trained from its version before, int64 ``[B]``.
 
         Args:
-            batch_clients: the client of each task, int64 ``[B]``.
-            versions: the version of each task, int64 ``[B]``.
+            batch_clients: client of each task, int64 ``[B]``.
+            versions: version of each task, int64 ``[B]``.
             turn: 0 for the first task of a client in the batch, 1 for its second, ...; int64 ``[B]``.
         """
         clients, positions = np.unique(batch_clients, return_inverse=True)
@@ -41,10 +41,10 @@ class Repeats(ClientArrays):
         return counts
 
     def so_far(self, client: int, version: int, pending: Iterable[tuple[int, int, int]]) -> int:
-        """Return how often a client has trained from a version that it is sent again.
+        """Return the number of times that a client has trained from a version that it is sent again.
 
         Args:
-            client: the client.
+            client: client number.
             version: the version.
             pending: reports that wait for a step, (task, client, version).
         """
@@ -53,5 +53,5 @@ class Repeats(ClientArrays):
         return waiting + repeats
 
     def note(self, clients: np.ndarray, versions: np.ndarray, repeat_index: np.ndarray) -> None:
-        """Record a batch that was used. Rows of one client are in order, so that its last one persists."""
+        """Record a batch that was used. Rows of one client are in order, so that the last one persists."""
         self.arrays["last"][clients], self.arrays["again"][clients] = versions, repeat_index

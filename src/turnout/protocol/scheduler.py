@@ -30,21 +30,22 @@ DriverAction = Ask | Gather | Step | Drop | Ignore | SetTimer
 class Scheduler:
     """Drive a pace: select the clients that it asks for, and queue its other actions.
 
-    A driver reports an event by the method that is named as that of the pace, and then takes actions from `next`, one after
-    the other, until there is none. It carries out a `Gather` or a `Step` before it takes the next action, because the next
-    selection may depend on it.
+    A driver reports an event by the method that is named as that of the pace, and then takes actions from `next`, one
+    after the other, until there is none. It carries out a `Gather` or a `Step` before it takes the next action, because
+    the next selection may depend on it.
 
     Args:
-        pace: the state machine.
-        cohorts: selects the cohort of a round.
-        choice: selects single clients; None for a pace that selects cohorts alone.
+        pace: state machine of the pace.
+        cohorts: selection of the cohort of a round.
+        choice: selection of single clients; None for a pace that selects only cohorts.
         patient: if True, an empty cohort is selected again when a client joins; if False, it is passed to the pace.
 
     Attributes:
-        pace: the state machine.
-        cohorts: selects the cohort of a round.
-        cohort: the last cohort, ascending, int64 ``[B]``; a client that counts twice is in it twice.
-        ask_phase: returns the clients to ask for a phase after training, at a version; none if too few are left.
+        pace: state machine of the pace.
+        cohorts: selection of the cohort of a round.
+        cohort: last cohort, ascending, int64 ``[B]``; a client that counts twice is in it twice.
+        ask_phase: function that returns the clients to ask for a phase after training, at a version; empty if too few
+            are left.
     """
 
     def __init__(self, pace: BoundPace, cohorts: Cohorts, choice: Choice | None, *, patient: bool) -> None:
@@ -90,7 +91,7 @@ class Scheduler:
         self._queue.extend(self.pace.expired(time, timer))
 
     def enqueue(self, actions: Iterable[Action]) -> None:
-        """Add actions that the pace returned for an event that this class has no method for."""
+        """Add actions that the pace returned for events without a method of this class."""
         self._queue.extend(actions)
 
     def next(self, time: float) -> DriverAction | None:
@@ -121,7 +122,7 @@ class Scheduler:
             return action
 
     def check_choice(self) -> None:
-        """Try the next selection of a cohort: raise the error that it would raise; no task is sent."""
+        """Try the next selection of a cohort, and raise the error that it would raise; no task is sent."""
         if (
             self._queue
             and isinstance(choose := self._queue[0], Choose)

@@ -35,16 +35,16 @@ class ReportBuffer:
 class StreamingSum(ReportBuffer):
     """Collect the reports of a step in parts, and add their vectors to a sum on arrival.
 
-    Weights are known up to a scalar that depends on all reports (`Weighting.factors`): updates are summed with these factors,
-    and the server multiplies the sum by the scalar. Vectors in ``extra`` have the factor 1.
+    Weights are known up to a scalar that depends on all reports (`Weighting.factors`): updates are summed with these
+    factors, and the server multiplies the sum by the scalar. Vectors in ``extra`` have the factor 1.
 
     Args:
-        algorithm: an algorithm with `sums_early`.
+        algorithm: algorithm whose `sums_early` is true.
         state: the server's state before the step.
-        federation: what the server knows about its clients.
-        deferred: compute the sums on access in place of on arrival, with the same bits. Suitable if all reports arrive at
-            once, or if vectors are memory-mapped files.
-        version: the version of the factors, if clients apply them before it is known which step uses their sum; None is the
+        federation: known properties of the federation.
+        deferred: whether to compute the sums on access instead of on arrival, with the same bits. Use it if all reports
+            arrive at once, or if vectors are memory-mapped files.
+        version: version of the factors, if clients apply them before it is known which step uses their sum; None is the
             present version.
     """
 
@@ -63,7 +63,7 @@ class StreamingSum(ReportBuffer):
         self._sums: dict[str, RunningSum] = {}
 
     def add(self, report: Report) -> None:
-        """Add reports; a client may be in one part only."""
+        """Add reports; each client may be in only one part."""
         if self._deferred:
             factors = self._of(report)
             extra = {
@@ -124,13 +124,13 @@ def product_of_factors(
 ) -> torch.Tensor:
     """Return the product of the factors of a chain of weightings, float64 ``[b]``; 0 for reports that are dropped.
 
-    Reads scalars of the reports alone.
+    It reads only scalars of the reports.
 
     Args:
         chain: the weightings.
         state, federation, report: as for `Weighting.apply`.
-        version: the version that a group trained from. Factors of staleness are left out, because they depend on the step
-            that uses the sum of the group. None returns the factors of the step from the present version.
+        version: version that a group trained from. Factors of staleness are left out, because they depend on the step
+            that uses the group's sum. None returns the factors of the step from the present version.
     """
     grouped, version = version is not None, state.version if version is None else version
     good = np.ones(len(report), dtype=bool) if report.good is None else report.good

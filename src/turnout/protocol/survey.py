@@ -20,8 +20,10 @@ SURVEYS: tuple[SurveyPhase, ...] = ("evaluate", "query")
 """The phases of tasks that belong to no round."""
 
 DECLINES = ("no test examples", "refused", "unknown")
-"""The reasons for which a client declines a survey: it has no test examples, its policy does not allow an answer, or it does
-not know the requested figures."""
+"""The reasons for which a client declines a survey.
+
+It has no test examples, its policy does not allow an answer, or it does not know the requested figures.
+"""
 
 FIRST_TASK = 10**14
 """The number of the first task of a survey; training tasks have smaller numbers."""
@@ -32,14 +34,14 @@ class SurveyRequest:
     """The request of a survey.
 
     Attributes:
-        number: the number of the survey, from 0.
+        number: number of the survey, from 0.
         phase: ``"evaluate"`` or ``"query"``.
-        version: the version of the model.
-        share: the probability with which a client is asked, drawn from (seed, number, client).
-        ends: the latest end, in seconds of the server.
-        stays: if True, the survey stays open for clients that join until it ends; if False, it ends with the last answer.
+        version: version of the model.
+        share: probability with which a client is asked, drawn from (seed, number, client).
+        ends: latest end, in seconds of the server.
+        stays: True if the survey stays open for clients that join until it ends; False if it ends with the last answer.
         every: True for a survey that is repeated at an interval of steps.
-        question: the question of a query, as plain values.
+        question: question of a query, as plain values.
     """
 
     number: int
@@ -57,12 +59,12 @@ class Survey:
 
     Args:
         request: the request.
-        seed: the seed of the run.
+        seed: seed of the run.
 
     Attributes:
         request: the request.
-        answers: answers by client. Of a secure sum: empty answers of the clients that completed the present phase.
-        lost: the reason why a client has not answered, by client.
+        answers: answers by client; for a secure sum, empty answers of the clients that completed the present phase.
+        lost: reason why a client has not answered, by client.
         open: clients with a task.
         in_phases: True if a secure sum is past its first phase, so that no other client can join it.
     """
@@ -73,7 +75,7 @@ class Survey:
         self.lost: dict[int, str] = {}
         self.open: set[int] = set()
         self.in_phases = False
-        self._sole = -1  # the client that is asked because none was drawn
+        self._sole = -1  # the client that is asked if none is drawn
 
     def begin(self, available: Sequence[int]) -> list[int]:
         """Return the clients to ask, at least one of the available ones."""
@@ -106,7 +108,7 @@ class Survey:
         """Start the next phase of a secure sum.
 
         Args:
-            clients: those of the clients that completed the last phase that take part in the next one.
+            clients: clients that take part in the next phase, among those that completed the last one.
         """
         before, self.answers = self.answers, {}
         self.lost |= {client: "unsummed" for client in before if client not in set(clients)}
@@ -193,9 +195,9 @@ class ClosedSurvey:
     """The outcome of a survey.
 
     Attributes:
-        survey: the answers, and the reasons why clients have not answered.
-        seen: which of `clients` had contributed to the model, bool ``[n]``.
-        opened: the sum of the answers; None if the server sees each answer.
+        survey: answers, and the reasons why clients have not answered.
+        seen: whether each of `clients` had contributed to the model, bool ``[n]``.
+        opened: sum of the answers; None if the server receives single answers.
     """
 
     survey: Survey

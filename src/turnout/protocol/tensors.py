@@ -21,10 +21,10 @@ def as_arrays(state: State) -> dict[str, np.ndarray]:
 
 
 def check_form(saved: torch.Tensor | np.ndarray, fresh: torch.Tensor | np.ndarray, name: str) -> None:
-    """Check that a saved tensor or array has the shape and the type of that before the first step.
+    """Check that a saved tensor or array has the shape and type of the initial one.
 
     Raises:
-        ValueError: if it has another.
+        ValueError: if it has another shape or type.
     """
     if (saved.shape, saved.dtype) != (fresh.shape, fresh.dtype):
         got, needed = (f"{it.dtype} {list(it.shape)}" for it in (saved, fresh))

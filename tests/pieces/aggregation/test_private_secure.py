@@ -223,7 +223,7 @@ def test_algorithms_that_need_single_updates_or_unknown_divisors_are_refused():
 def test_sampling_is_refused_with_drop_outs():
     """A sum that is not opened for lack of one client reveals that it was sampled."""
     pieces = PrivateSum(cohort=4, sampled_from=8, secure=FINE), to.selection.Uniform(4)
-    with pytest.raises(ConfigurationError, match=r"sampled_from: sampling hides a client only where .* no dropout"):
+    with pytest.raises(ConfigurationError, match=r"sampled_from: sampling hides a client only if .* no dropout"):
         run(
             to.average_participating(to.Sgd(lr=0.1, sampling="fresh"), also=pieces),
             population=to.Population(

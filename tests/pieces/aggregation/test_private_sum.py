@@ -199,7 +199,7 @@ def test_sampling_is_counted_only_if_the_server_determines_participation():
     run = to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=3)
     spent = run.run().rounds["epsilon"].to_pylist()
     assert spent[-1] < to.privacy.epsilon(to.privacy.Release(1.0), 3, 1e-5)
-    with pytest.raises(ConfigurationError, match="sampling hides a client only where the server alone decides"):
+    with pytest.raises(ConfigurationError, match="sampling hides a client only if the server alone decides"):
         to.Experiment(
             classification(),
             to.models.Logistic(),
@@ -226,7 +226,7 @@ def test_fixed_size_sampling_is_counted_and_named_in_rows():
     assert result.summary()["epsilon"] == result.rounds["epsilon"][-1].as_py()
     assert result.summary()["fixed_size_rate"] == 0.25
     assert "one client is replaced by another" in str(planned(run)["epsilon at delta 1e-05"])
-    with pytest.raises(ConfigurationError, match="sampled_from: sampling hides a client only where"):
+    with pytest.raises(ConfigurationError, match="sampled_from: sampling hides a client only if"):
         replace(run, population=to.Population(to.availability.Bernoulli(mean=0.5)))
     with pytest.raises(ConfigurationError, match="there are 8 clients to draw from: write sampled_from=8"):
         replace(run, algorithm=make(fresh, also=(replace(piece, sampled_from=9), to.selection.Uniform(2)))).run()

@@ -179,7 +179,7 @@ def test_user_module_with_residual_and_frozen_layer_trains(tiny):
         ({"steps": None}, r"got steps=None and epochs=None, .* write Sgd\(steps=None, epochs=1\)"),
         ({"epochs": 2}, r"steps and epochs: got steps=5 and epochs=2, needed one of them"),
         ({"steps": None, "epochs": 0.5}, "epochs: got 0.5, needed a whole number"),
-        ({"steps": None, "epochs": TimeBudget(30)}, "epochs: got TimeBudget.* how many local steps fit into a time"),
+        ({"steps": None, "epochs": TimeBudget(30)}, "epochs: got TimeBudget.* a number of local steps"),
         ({"steps": None, "epochs": ShareOfWork(TimeBudget(30))}, r"epochs: got Share.* Write steps=TimeBudget\(...\)"),
         ({"batch_size": 0}, "batch_size: got 0"),
         ({"momentum": 1.0}, "momentum: got 1.0, needed a number >= 0 and < 1"),

@@ -1,6 +1,6 @@
-"""Base classes of what fills the slots of an algorithm, the algorithm itself, and the two steps that see all slots.
+"""Base classes of pieces, the algorithm as a record of their slots, and the steps of client and server.
 
-Slots in the order data flows: selection -> local -> guard -> weighting -> aggregation -> server.
+Slots in the order of the data flow: selection -> local -> guard -> weighting -> aggregation -> server.
 """
 
 from turnout.pieces.base.aggregation import Aggregation, ParticipationLimit

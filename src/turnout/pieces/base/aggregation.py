@@ -190,7 +190,7 @@ class Aggregation(Stateful):
     """
 
     def base_offset(self, state: State) -> torch.Tensor:
-        """Return the sum of what was added to the frozen weights below adapters, concatenated, ``[sum m n]``.
+        """Return the total offset of the frozen weights below adapters, concatenated, ``[sum m n]``.
 
         It is called only if `moves_base` is true; m and n are the sizes of each adapted matrix.
         """

@@ -1,4 +1,4 @@
-"""Algorithms: records of slots, filled with pieces."""
+"""Algorithms as records of slots that are filled with pieces."""
 
 from __future__ import annotations
 
@@ -27,10 +27,24 @@ from turnout.privacy.plan import Plan, plan_of
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A federated algorithm as a record of slots. Made by `compose`, or by a recipe such as `turnout.fedau`.
+    """Combine pieces into a federated algorithm, as a record of slots.
+
+    Algorithms are made by `compose`, or by a recipe such as `turnout.fedau`.
+
+    Attributes:
+        name: name of the algorithm in records and tables.
+        selection: selection of cohorts.
+        local: local rule of clients.
+        corrections: corrections of local gradients, in the order in which they apply.
+        measurements: measurements that clients report beside their update.
+        guard: guards, which change reports before they are sent, in order.
+        weighting: chain of weightings, which ends in one normaliser.
+        aggregation: aggregation of weighted updates into a direction.
+        server: server optimizer.
+        personal: personalization; None if all parameters are shared.
 
     Raises:
-        ConfigurationError: where pieces do not fit together.
+        ConfigurationError: if pieces do not fit together.
     """
 
     name: str
@@ -53,34 +67,34 @@ class Algorithm:
         return f"Algorithm({self.name!r}: {' -> '.join(short(piece) for piece in self.pieces().values())})"
 
     def _repr_html_(self) -> str:
-        """Return the slots in the order data flows, for notebooks."""
+        """Return the slots in the order of the data flow, for notebooks."""
         return html_table(f"Algorithm {self.name}", {name: repr(piece) for name, piece in self.pieces().items()})
 
     @property
     def privacy(self) -> Plan | None:
-        """What a run of it spends of its clients' privacy; None where nothing is noised."""
+        """The privacy accounting of a run; None if no piece adds noise."""
         return plan_of(self.pieces().values())
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """Names of vectors that every client remembers and whose mean over all clients the server knows."""
+        """Names of vectors in the memory of every client whose mean over all clients the server maintains."""
         return tuple(name for correction in self.corrections for name in correction.keeps)
 
     @property
     def remembers(self) -> tuple[str, ...]:
-        """Names of client memory that changes only with reports that count, and is not sent."""
+        """Names of client memory that changes only if the server uses the report, and that is not sent."""
         names = (name for piece in self.corrections for name in piece.memory(1, torch.float32))
         return (*self.local.remembers, *names)
 
     @property
     def renews(self) -> dict[str, int]:
-        """The number of server steps for which each of these means is broadcast unchanged, where that is more than one."""
+        """Number of server steps for which a broadcast mean stays the same, by name, if that is more than one."""
         return {
             name: piece.renews_every for piece in self.corrections for name in piece.keeps if piece.renews_every > 1
         }
 
     def pieces(self) -> dict[str, Any]:
-        """All pieces by their place, e.g. ``{"selection": ..., "weighting.0": ..., "server": ...}``."""
+        """Return all pieces by slot, e.g. ``{"selection": ..., "weighting.0": ..., "server": ...}``."""
         result: dict[str, Any] = {"selection": self.selection, "local": self.local}
         chains = {
             "correction": self.corrections,
@@ -101,28 +115,36 @@ class Algorithm:
         return ServerState(params, 0, slots | controls.zeros(self.keeps, federation, self.renews))
 
     def shared(self, state: ServerState) -> State:
-        """Return what is broadcast beside the model, in its type: means of what clients keep, what is added to the base."""
+        """Return the tensors that are broadcast beside the model, in its type, by name.
+
+        They are the means of the clients' vectors, and the offset of the frozen weights below adapters.
+        """
         result = controls.broadcast(state.slots, state.params.dtype)
         if self.aggregation.moves_base:
             result[BASE_OFFSET] = self.aggregation.base_offset(state.slots["aggregation"]).to(state.params.dtype)
         return result
 
     def broadcast_bytes(self, state: ServerState, alone: bool = False) -> int:
-        """Return the bytes that a client receives of the model ``[P]`` and, unless it is sent alone, of what goes with it."""
+        """Return the bytes of a client's download: the model ``[P]`` and the tensors that are broadcast with it.
+
+        Args:
+            state: state of the server.
+            alone: whether the model is sent without these tensors.
+        """
         numbers = state.params.numel() * (1 if alone else 1 + len(self.keeps))
         if self.aggregation.moves_base and not alone:
             numbers += self.aggregation.base_offset(state.slots["aggregation"]).numel()
         return numbers * self.broadcast_dtype(state.params.dtype).itemsize
 
     def broadcast_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """Return the type in which the model goes to clients."""
+        """Return the type in which the model is sent to clients."""
         for guard in self.guard:
             dtype = guard.broadcast_dtype(dtype)
         return dtype
 
     @property
     def phases(self) -> tuple[str, ...]:
-        """What a round asks clients for, in this order; ``"prepare"`` before the first round only."""
+        """The phases of a round in order; ``"prepare"`` precedes the first round only."""
         prepares = any(correction.asks_everyone for correction in self.corrections)
         measures = bool(self.selection.measurements)
         before = (*(("prepare",) if prepares else ()), *(("measure",) if measures else ()))
@@ -130,27 +152,27 @@ class Algorithm:
 
     @property
     def sends_in(self) -> str:
-        """The phase in which updates leave their clients."""
+        """The phase in which clients send their updates."""
         return self.aggregation.sends_in
 
     @property
     def continues(self) -> bool:
-        """True if clients train from the model that they kept when they last took part."""
+        """True if clients train from the model of the last step in which they participated."""
         return self.aggregation.continues
 
     @property
     def sums_early(self) -> bool:
-        """True if the updates of a step can be summed as they arrive, before all have."""
+        """True if the updates of a step can be summed as they arrive."""
         sums = self.aggregation.only_sums and not self.server.of_reports
         return sums and all(piece.has_factors for piece in self.weighting)
 
     @property
     def steps(self) -> tuple[Correction, ...]:
-        """All that changes the gradient of a local step, in order."""
+        """All corrections of a local gradient, including those of the personalization, in order."""
         return self.corrections if self.personal is None else self.corrections + self.personal.columns
 
     def per_client_inputs(self, clients: np.ndarray, state: ServerState, federation: Federation) -> State:
-        """Return what each of `clients` (int64 ``[B]``) alone receives with its task: ``[B]`` by name."""
+        """Return the inputs that each of `clients` (int64 ``[B]``) alone receives with its task, ``[B]`` by name."""
         result: State = {}
         for i, piece in enumerate(self.weighting):
             if isinstance(piece, InformsClients):
@@ -158,7 +180,7 @@ class Algorithm:
         return result
 
     def first_inputs(self, federation: Federation) -> State:
-        """Return what client 0 alone receives with its first task: ``[1]`` by name."""
+        """Return the inputs that client 0 alone receives with its first task, ``[1]`` by name."""
         result: State = {}
         for piece in self.weighting:
             if isinstance(piece, InformsClients):
@@ -168,11 +190,12 @@ class Algorithm:
     def memory(
         self, federation: Federation, personal: torch.Tensor, parameters: tuple[tuple[int, ...], ...] = ()
     ) -> State:
-        """Return what each client remembers before it first takes part: a row by name.
+        """Return the memory of a client that has not taken part yet: tensors by name.
 
         Args:
-            personal: the first personal row of each, if there is one, ``[P_v]``.
-            parameters: the shapes of the shared parameters.
+            federation: known properties of the federation.
+            personal: initial personal row of a client, ``[P_v]``; read only with a personalization.
+            parameters: shapes of the shared parameters.
         """
         trained = torch.zeros(1, federation.num_params)
         if self.personal is not None:
@@ -187,9 +210,9 @@ class Algorithm:
         return first if self.personal is None else first | {"personal": personal.cpu()}
 
     def named(self, name: str) -> Algorithm:
-        """Return the same algorithm under another name."""
+        """Return the same algorithm with another name."""
         return replace(self, name=name)
 
 
 ALGORITHMS = Family("algorithm", "algorithms", ("turnout.algorithms",), returns=Algorithm)
-"""All recipes by name: functions that return an algorithm."""
+"""Registry of recipes by name: functions that return an algorithm."""

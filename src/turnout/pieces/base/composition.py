@@ -1,4 +1,4 @@
-"""Refuse pieces that do not fit into one algorithm."""
+"""Check that pieces fit together in one algorithm."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _GIVEN_BY = {
     "start_gradient_norm": "GradientNorm",
     "inexactness": "Inexactness",
 }
-"""The measurement behind each name that weightings and selections read."""
+"""The measurement that reports each name that weightings and selections read."""
 
 
 def check_composition(algorithm: Slots) -> None:
-    """Refuse slots that contradict each other, or in which one piece reads what no other provides.
+    """Raise an error if pieces contradict each other, or if a piece reads what no other piece provides.
 
     Raises:
         ConfigurationError: with the reason, and what to write instead.
@@ -34,7 +34,7 @@ def check_composition(algorithm: Slots) -> None:
 
 
 def _check_weighting(algorithm: Slots) -> None:
-    """Refuse a chain of weightings without its end."""
+    """Raise an error unless the chain of weightings ends in its only normaliser."""
     normalisers = [w for w in algorithm.weighting if isinstance(w, Normaliser)]
     if len(normalisers) != 1 or normalisers[0] is not algorithm.weighting[-1]:
         written = " -> ".join(type(w).__name__ for w in algorithm.weighting) or "nothing"
@@ -45,33 +45,33 @@ def _check_weighting(algorithm: Slots) -> None:
 
 
 def _check_terms(algorithm: Slots) -> None:
-    """Refuse terms of the loss on a minibatch beside steps whose direction is not the gradient of one."""
+    """Raise an error for terms of the loss on a minibatch if a local step does not use a single minibatch."""
     terms = [type(correction).__name__ for correction in algorithm.corrections if correction.of_minibatch]
     if terms and not algorithm.local.of_one_minibatch:
         raise ConfigurationError(
-            f"{terms[0]} is a term of the loss on the minibatch of a local step, and a step of {algorithm.local} is not of "
-            "one: use Sgd or AdamW with accumulate=1"
+            f"{terms[0]} adds a term to the loss on the minibatch of a local step, and a step of {algorithm.local} does not "
+            "use a single one: use Sgd or AdamW with accumulate=1"
         )
 
 
 def _check_links(algorithm: Slots) -> None:
-    """Refuse weightings and corrections that define none of their hooks."""
+    """Raise an error for weightings and corrections that define none of their hooks."""
     for piece in algorithm.corrections:
         if all(getattr(type(piece), name) is getattr(Correction, name) for name in ("correct", "begin", "slope")):
             raise ConfigurationError(
-                f"{type(piece).__name__} says nothing of gradients: write its correct(), or where that differs by client "
-                "its begin()"
+                f"{type(piece).__name__} does not change gradients: write its correct(), or its begin() if the change "
+                "differs by client"
             )
     idle = [piece for piece in algorithm.weighting if not piece.has_factors and type(piece).apply is Weighting.apply]
     if idle:
         raise ConfigurationError(
-            f"{type(idle[0]).__name__} says nothing of weights: write its factors(), which weights are multiplied by, or "
-            "where these need the other reports of a step, its apply()"
+            f"{type(idle[0]).__name__} does not change weights: write its factors(), by which weights are multiplied, or "
+            "its apply() if a weight depends on the other reports of a step"
         )
 
 
 def _check_estimates(algorithm: Slots) -> None:
-    """Refuse two estimates of the same participation rates."""
+    """Raise an error for two weightings by inverse participation rates."""
     estimates = [type(w).__name__ for w in algorithm.weighting if w.undoes_participation]
     if len(estimates) > 1:
         raise ConfigurationError(
@@ -81,7 +81,7 @@ def _check_estimates(algorithm: Slots) -> None:
 
 
 def _check_measurements(algorithm: Slots) -> None:
-    """Refuse measurements of training beside corrections that they do not see."""
+    """Raise an error for measurements of training if a correction makes them meaningless."""
     about_training = [
         piece for piece in (*algorithm.measurements, *algorithm.selection.measurements) if piece.of_training
     ]
@@ -91,12 +91,12 @@ def _check_measurements(algorithm: Slots) -> None:
             why = f"by gradients that lack the term of {type(correction).__name__}"
         if about_training and why:
             raise ConfigurationError(
-                f"{type(about_training[0]).__name__} measures what training did, {why}: leave one out"
+                f"{type(about_training[0]).__name__} measures the result of training, {why}: leave one out"
             )
 
 
 def _check_needs(algorithm: Slots) -> None:
-    """Refuse weights, and a selection, that read what no client sends."""
+    """Raise an error if a weighting or the selection reads a name that no client reports."""
     sent = {name for piece in (algorithm.local, *algorithm.measurements) for name in piece.gives}
     for piece in (*algorithm.weighting, algorithm.selection):
         if missing := [name for name in piece.needs if name not in sent]:
@@ -108,7 +108,7 @@ def _check_needs(algorithm: Slots) -> None:
 
 
 def _check_keeps(algorithm: Slots) -> None:
-    """Refuse two corrections that keep a vector of the same name."""
+    """Raise an error for two corrections that keep a vector of the same name."""
     if len(set(algorithm.keeps)) < len(algorithm.keeps):
         names = " and ".join(type(correction).__name__ for correction in algorithm.corrections if correction.keeps)
         raise ConfigurationError(

@@ -23,14 +23,17 @@ from turnout.pieces.base.piece import MemoryShapes, Slots
 class Compression(Guard):
     """Send a code in place of every vector, with error feedback.
 
-    With the update Delta_b of client b and the error e_b of its earlier reports, initially 0, the client sends
-    ``code(Delta_b + e_b)``; then ``e_b <- Delta_b + e_b - what was sent``. The error waits until the client's next
-    report, however late that is. Vectors that the server only sums, such as changes of control variates, are coded
-    likewise; a client changes its own vector by what was sent, so nothing is lost there either. Measurements are not
-    coded.
+    With the update Delta_b of client b and the error e_b of its earlier reports, initially 0, the client sends the code
+    of ``Delta_b + e_b``, which the server decodes to s_b; then ``e_b <- Delta_b + e_b - s_b``. The error waits until
+    the client's next report, even if that is many rounds later. Vectors that the server only sums, such as changes of
+    control variates, are coded likewise; a client changes its own vector by the decoded code, so nothing is lost there
+    either. Measurements are not coded.
 
     Args:
-        error_feedback: whether clients store errors; False sends ``code(Delta_b)``.
+        error_feedback: whether clients store errors; False sends the code of Delta_b.
+
+    Raises:
+        ConfigurationError: if an option is invalid.
 
     Reference: Seide et al., "1-bit stochastic gradient descent", Interspeech 2014; Stich, Cordonnier and Jaggi,
     "Sparsified SGD with memory", NeurIPS 2018.

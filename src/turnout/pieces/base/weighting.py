@@ -76,7 +76,7 @@ class Weighting(Stateful):
 
     @property
     def has_factors(self) -> bool:
-        """True if it determines the weight of a report without the other reports, up to a common factor."""
+        """True if it defines `factors`, so that updates can be summed as they arrive."""
         return type(self).factors is not Weighting.factors
 
 

@@ -61,16 +61,16 @@ class Descent:
         per_step: int,
         first: tuple[torch.Tensor, torch.Tensor] | None,
     ) -> Descent:
-        """Return what the local steps of clients begin with.
+        """Return the inputs of the local steps of clients.
 
         Args:
-            planned: the minibatches, `per_step` for each step.
+            planned: minibatches of the clients, `per_step` for each step.
             task: the task.
-            order: of the rows, int64 ``[B]``, by falling numbers of steps.
+            order: order of the rows by descending number of steps, int64 ``[B]``.
             clients: the clients.
-            lr: the step size.
-            per_step: minibatches of a step.
-            first: loss and gradient of the first step, ``[B]`` and ``[B, P]``, where they are known.
+            lr: step size, or a schedule.
+            per_step: number of minibatches per step.
+            first: loss ``[B]`` and gradient ``[B, P]`` of the first step, if they are known in advance; else None.
         """
         examples, mask, keys = minibatches_of(planned, task, order, clients, "local step")
         numbers = (len(examples) // per_step, per_step)  # S, parts

@@ -207,13 +207,13 @@ class LocalStep:
 def take_steps(
     steps: Sequence[LocalStep], parts: Sequence[slice], descent: Descent, state: StepState, clients: Clients
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Take all local steps, the parts side by side; return the updates ``[B, P]`` and mean losses ``[B]``.
+    """Take all local steps, with the parts in parallel; return the updates ``[B, P]`` and mean losses ``[B]``.
 
     Args:
-        steps: the step of each part.
-        parts: the rows of each part.
-        descent: what the steps begin with.
-        state: what they change.
+        steps: local step of each part.
+        parts: rows of each part.
+        descent: inputs of the steps.
+        state: tensors that the steps change.
         clients: the clients.
     """
     objective, shards = clients.objective, clients.shards

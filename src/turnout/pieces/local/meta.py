@@ -52,7 +52,7 @@ class Meta(Sgd):
     """
 
     refuses_batch_norm = (
-        "a meta-gradient is of several models that nobody keeps, which running statistics could not follow"
+        "a meta-gradient is computed at several temporary models, which running statistics cannot follow"
     )
 
     alpha: float = 0.01

@@ -23,7 +23,7 @@ class PairSteps(Sgd):
     The parameters of a step are w followed by the personal parameters.
     """
 
-    refuses_batch_norm = "a step is of two models at once, and running statistics are of one"
+    refuses_batch_norm = "a step trains two models at once, and there are running statistics of only one"
 
     kept_by: ClassVar[str]
     """Name of the personalization that keeps the personal parameters between rounds."""
@@ -56,7 +56,7 @@ class PairSteps(Sgd):
     def fits(self, algorithm: Slots) -> None:
         """Raise an error if the algorithm lacks the personalization that keeps the pair."""
         if getattr(algorithm.personal, "steps", None) is not type(self):
-            raise ConfigurationError(f"{type(self).__name__} is of two models: add {self.kept_by}() to the pieces")
+            raise ConfigurationError(f"{type(self).__name__} trains two models: add {self.kept_by}() to the pieces")
 
     def alone(self, steps: int) -> Sgd:
         """Return plain SGD on a single model."""

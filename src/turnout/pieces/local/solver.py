@@ -1,4 +1,4 @@
-"""Base class of local solvers: minibatches, local steps, and the state that clients keep."""
+"""Base class of local solvers, which take local steps on minibatches and hold the options common to all of them."""
 
 from __future__ import annotations
 
@@ -26,24 +26,33 @@ from turnout.pieces.local.work import MOST, Work
 
 @dataclass(frozen=True)
 class Solver(Local, ABC):
-    """Local steps on minibatches, ``y <- y - lr d``, whose direction d an `Update` makes of the gradient.
+    """Train clients by local steps on minibatches.
 
-    Minibatches are by default those of FedAU's authors: shuffled passes over the client's data that go on from round to
-    round, without the incomplete last minibatch (a client that has less than one minibatch uses all it has).
+    A local step is ``y <- y - lr d``, where the update rule of the solver computes the direction d from the minibatch
+    gradient. By default, minibatches are those of FedAU's authors: shuffled passes over the client's data that continue
+    from round to round, without the incomplete last minibatch (a client with less than one minibatch uses all of its
+    examples).
 
     Args:
-        lr: the client's step size, or a `Schedule` of it, by round or by local step.
-        steps: local steps a round, or a `Work` that varies by client and round; None where `epochs` is given.
-        epochs: passes over the client's own data a round instead, so that large clients do more steps; or a `Work`.
-        batch_size: examples in a minibatch.
-        sampling: ``"pass"``, ``"fresh"`` (a new shuffle every round) or ``"replacement"``.
-        drop_last: leave out the incomplete last minibatch of a pass; None means yes with `steps`, no with `epochs`.
-        accumulate: minibatches of one step. Its gradient is the mean over all of their examples, and one minibatch is in
-            memory at a time.
-        max_norm: greatest norm of a step's gradient over all parameters, to which longer ones are scaled, before anything
-            is added to them, as ``torch.nn.utils.clip_grad_norm_`` does; None clips nothing.
-        keep_state: whether a client keeps the solver's state (momentum, moments) for its next round, by itself; it begins
-            anew in every round otherwise. A report that the server drops, for NaN or infinity, leaves it as it was.
+        lr: step size of the client, > 0, or a `Schedule` by round or by local step.
+        steps: local steps per round, >= 1, or a `Work` that varies by client and round; None if `epochs` is given.
+        epochs: passes over the client's data per round in place of `steps`, >= 1, or a `Work`; clients with more
+            examples then take more steps.
+        batch_size: number of examples in a minibatch, >= 1.
+        sampling: ``"pass"``: shuffled passes over the data that continue from round to round; ``"fresh"``: a new
+            shuffled pass in every round; ``"replacement"``: independent draws with replacement.
+        drop_last: whether to leave out the incomplete last minibatch of a pass; None does so with `steps` and not with
+            `epochs`.
+        accumulate: number of minibatches per step, >= 1. The gradient is the mean over all of their examples, and one
+            minibatch is in memory at a time.
+        max_norm: largest Euclidean norm of a step's gradient over all parameters, > 0; larger gradients are scaled down
+            before anything is added to them, as by ``torch.nn.utils.clip_grad_norm_``. None does not clip.
+        keep_state: whether a client keeps the solver's state (momentum, moments) for its next round; otherwise the
+            state starts anew in every round. If the server drops a report, because of NaN or infinity, the state does
+            not change.
+
+    Raises:
+        ConfigurationError: if an option is out of range, or if not exactly one of `steps` and `epochs` is given.
 
     Seen by the server: ``loss [B]``, the mean loss over the minibatches of the local steps.
     """
@@ -83,18 +92,18 @@ class Solver(Local, ABC):
             raise refuse(
                 "epochs",
                 given=work,
-                needed="an amount of epochs, and this is how many local steps fit into a time",
+                needed="an amount of epochs, and this is a number of local steps",
                 instead="Write steps=TimeBudget(...) in place of epochs",
             )
 
     @property
     @abstractmethod
     def update(self) -> Update:
-        """The rule of its steps."""
+        """The update rule of the local steps."""
 
     @property
     def adapts(self) -> bool:
-        """True if its rule has a state."""
+        """True if the update rule has a state."""
         return bool(self.update.init(torch.empty((1, 1), device="meta")))
 
     @property
@@ -104,16 +113,16 @@ class Solver(Local, ABC):
 
     @property
     def of_one_minibatch(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True if nothing is accumulated and the direction is the gradient."""
+        """True if each direction, before corrections, is the gradient on a single minibatch."""
         return self.accumulate == 1 and self._direction is steepest
 
     @property
     def per_step(self) -> int:
-        """Minibatches of one step."""
+        """Number of minibatches per step."""
         return self.accumulate
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
-        """Return the number of minibatches a client has used in its life, where its pass goes on, and the state it keeps."""
+        """Return the shapes of the number of minibatches used so far, where a pass continues, and of the kept state."""
         passes = {"steps_done": ((), torch.int64)} if self.sampling == "pass" else {}
         if not self.keep_state:
             return passes
@@ -122,11 +131,11 @@ class Solver(Local, ABC):
 
     @property
     def remembers(self) -> tuple[str, ...]:
-        """The state that a client keeps."""
+        """Names of the kept state in client memory."""
         return tuple(name for name in self.memory(1, torch.float32) if name.startswith(_PREFIX))
 
     def alone(self, steps: int) -> Self:
-        """Return the same steps, in passes and with a state that start anew."""
+        """Return the same steps without client memory: passes and state start anew."""
         sampling = "fresh" if self.sampling == "pass" else self.sampling
         return replace(self, steps=steps, epochs=None, sampling=sampling, keep_state=False)
 
@@ -140,17 +149,17 @@ class Solver(Local, ABC):
 
     @property
     def varies(self) -> bool:
-        """True if the number of a client's local steps depends on the version it is asked with."""
+        """True if a client's number of local steps depends on the version of its task."""
         return isinstance(self._work, Work)
 
     @property
     def steps_by_examples(self) -> bool:
-        """True if the number of local steps follows from how many examples a client has: true of epochs."""
+        """True if a client's number of local steps depends on its number of examples, as with `epochs`."""
         return self.epochs is not None
 
     @property
     def deadline(self) -> float | None:
-        """Seconds that a round lasts by the amount of steps, if it says so."""
+        """Duration of a round in seconds, if the amount of steps determines it; else None."""
         return self.steps.deadline if isinstance(self.steps, Work) else None
 
     def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
@@ -179,13 +188,16 @@ class Solver(Local, ABC):
         )
 
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
-        """Descend from the task's parameters; clients with more steps go on after the others have finished."""
+        """Train B clients from the task's parameters.
+
+        Clients with more steps continue after the others have finished.
+        """
         planned = self.plan(task, memory, clients)
         num_steps = planned.num_steps // self.per_step
-        # Longest first: the clients still at work are always the first rows, and a slice of a matrix costs nothing.
+        # By descending steps: the clients that still train are then a slice of the first rows, which needs no copy.
         in_order = bool((num_steps[1:] <= num_steps[:-1]).all())
         order = np.arange(len(num_steps)) if in_order else np.argsort(-num_steps, kind="stable")
-        # A gradient that was measured before lacks the terms that such corrections add to the loss.
+        # A gradient that was measured before training lacks the terms that such corrections add to the loss.
         known = None if any(correction.of_minibatch for correction in corrections) else self._known(clients)
         descent = Descent.of(planned, task, order, clients, self.lr, self.per_step, known)
         objective = clients.objective
@@ -204,7 +216,7 @@ class Solver(Local, ABC):
             memory["steps_done"] += torch.from_numpy(planned.num_steps)
 
         def back(rows: torch.Tensor) -> torch.Tensor:
-            """Return rows in the order of the clients; not a copy where they are in it."""
+            """Return rows in the order of the clients; without a copy if the lanes have that order."""
             return rows if in_order else rows[to_device(np.argsort(order), rows.device)]
 
         moved = [delta[part] for part in parts]
@@ -225,15 +237,16 @@ class Solver(Local, ABC):
 
     @property
     def _direction(self) -> Direction:
-        """The direction of a step."""
+        """The function that computes the direction of a step before corrections."""
         return steepest
 
     def _known(self, clients: Clients) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return loss and gradient of the first step where they are measured already: the first minibatches hold all data.
+        """Return the measured loss and gradient at the start, if the first minibatches hold all data; else None.
 
-        It depends on the data of all clients and not of the cohort, so that no result depends on who trains beside whom.
+        The condition depends on the data of all clients and not on the cohort, so that no result depends on the other
+        clients of a cohort.
         """
-        if clients.objective.layout.num_statistics:  # a minibatch is normalised by its own
+        if clients.objective.layout.num_statistics:  # in training, minibatches are normalised by their own statistics
             return None
         if clients.start is None or clients.objective.draws or clients.transforms or self.sampling == "replacement":
             return None
@@ -241,4 +254,4 @@ class Solver(Local, ABC):
 
 
 _PREFIX = "solver."
-"""Prefix of the names under which clients keep a solver's state."""
+"""Prefix of the names of a solver's state in client memory."""

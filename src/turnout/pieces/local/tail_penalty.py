@@ -46,7 +46,8 @@ class TailPenalty(Correction, name="tail_penalty"):
         """Raise an error if no guard of the algorithm prunes adapters."""
         if not any(guard.prunes for guard in algorithm.guard):
             raise ConfigurationError(
-                "TailPenalty pulls at what a guard prunes, and no guard does: add guard.PrunedRank((8, 4)) to the pieces"
+                "TailPenalty penalises ranks that a guard prunes, and no guard prunes: add guard.PrunedRank((8, 4)) to the "
+                "pieces"
             )
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:

@@ -75,8 +75,8 @@ class TimeBudget(Work, name="time_budget"):
         """
         if clients.speed is None:
             raise ConfigurationError(
-                "TimeBudget turns seconds into local steps, and nobody says how fast the clients are: give the population "
-                "a speed, such as Speed(compute=delay.Uniform(0.1, 0.5), upload=delay.Exponential(1))"
+                "TimeBudget turns seconds into local steps, and the speed of clients is unknown: give the population a "
+                "speed, such as Speed(compute=delay.Uniform(0.1, 0.5), upload=delay.Exponential(1))"
             )
         size = task.params.shape[-1] * task.params.element_size()
         up, down = clients.message_bytes or (size, size)

@@ -48,8 +48,8 @@ class GradientTracking(Correction, name="gradient_tracking"):
         """Raise an error if a piece of the algorithm reads updates, in whose place changes of gradients are sent."""
         if algorithm.personal is not None:
             raise ConfigurationError(
-                f"{type(algorithm.personal).__name__} is about updates, and with GradientTracking clients send the change of "
-                "a gradient: leave it out"
+                f"{type(algorithm.personal).__name__} needs updates, and with GradientTracking clients send changes of "
+                "gradients in their place: leave it out"
             )
         if not algorithm.aggregation.adds_up:
             raise ConfigurationError(

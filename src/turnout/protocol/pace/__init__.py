@@ -1,4 +1,4 @@
-"""Schedule tasks and server steps: state machines without I/O, clock or numerics."""
+"""Schedules of tasks and server steps: state machines without I/O, clock or numerics."""
 
 from turnout.protocol.pace.actions import (
     PHASES,

@@ -1,4 +1,4 @@
-"""Define the actions that a pace returns to its driver, and the reasons for which a task is dropped."""
+"""The actions that a pace returns to its driver, and the reasons for which a task is dropped."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from itertools import compress
 from typing import Literal, NamedTuple, Protocol, TypeVar, get_args
 
 Reason = Literal["stale", "late", "died", "left", "wrong version", "unsummed", "unusable"]
-"""The reason for which a task is dropped. ``"stale"``: its report exceeds the maximum staleness. ``"late"``: it missed a
-deadline. ``"died"``: its client gave it up. ``"left"``: its client disconnected. ``"wrong version"``: its report is of
-another version than the task. ``"unsummed"``: its update is not in the secure sum of its round. ``"unusable"``: its report
-cannot be read or used."""
+"""The reason for which a task is dropped.
+
+``"stale"``: its report exceeds the maximum staleness. ``"late"``: it missed a deadline. ``"died"``: its client gave it
+up. ``"left"``: its client disconnected. ``"wrong version"``: its report has another version than the task.
+``"unsummed"``: its update is not in the secure sum of its round. ``"unusable"``: its report cannot be read or used.
+"""
 
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
 Phase = str
-"""The phase of a round that a task belongs to. ``"prepare"`` initialises what clients remember, once, before the first round;
-``"measure"`` measures before a cohort is selected; ``"train"`` trains. The aggregation may declare phases after training."""
+"""The phase of a round that a task belongs to.
+
+``"prepare"`` initialises client memory, once, before the first round; ``"measure"`` measures before a cohort is
+selected; ``"train"`` trains. The aggregation may declare phases after training.
+"""
 
 PHASES: tuple[Phase, ...] = ("prepare", "measure", "train")
 """The phases up to training."""
@@ -75,10 +80,10 @@ class Ask(NamedTuple):
 
     Attributes:
         tasks: task numbers; ascending and unique within a run.
-        clients: the client of each task.
-        version: the version of the model, the present one. It is -1 in the phase ``"prepare"``: the model is that of version
-            0, and minibatches are those of no round.
-        phase: the phase of the tasks.
+        clients: client of each task.
+        version: version of the model, the present one; in the phase ``"prepare"`` it is -1, which stands for the model
+            of version 0 with minibatches outside all rounds.
+        phase: phase of the tasks.
     """
 
     tasks: Sequence[int]
@@ -169,7 +174,7 @@ class Ignore(NamedTuple):
 
 
 class SetTimer(NamedTuple):
-    """Call `expired` with `timer` at `time`; timers that no longer matter may expire, too."""
+    """Call `expired` with `timer` at `time`; timers that no longer have an effect may expire, too."""
 
     timer: int
     time: float
@@ -182,6 +187,6 @@ _Reported = TypeVar("_Reported", bound=Gather | Step)
 
 
 def select(action: _Reported, mask: Sequence[bool]) -> _Reported:
-    """Return an action with those of its tasks for which the mask is true."""
+    """Return an action with only those tasks for which the mask is true."""
     names = {"tasks", "clients", "versions"} & set(action._fields)
     return action._replace(**{name: tuple(compress(getattr(action, name), mask)) for name in names})

@@ -1,4 +1,4 @@
-"""Schedule buffered asynchronous training: the server steps whenever a buffer of reports is full."""
+"""Buffered asynchronous training: the server steps whenever a buffer of reports is full."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ Waits = Literal["never", "if_current", "always"]
 
 @dataclass(frozen=True)
 class Buffered(Pace, name="buffered"):
-    """Asynchronous training: the server steps with every b reports, in the order of arrival.
+    """Train asynchronously, with a server step whenever b reports have arrived (FedBuff).
 
-    A client trains from the version that is current when its task is sent, and reports when it is done, however many steps
-    the server takes meanwhile: the staleness of its report is ``version at the step - version of the task``. When a report
-    fills the buffer, the server steps before it sends the next task, so that its client continues from the new version. With
-    ``buffer_size=1`` training is fully asynchronous.
+    A client trains from the version that is current when its task is sent, and reports when it is done, even if the
+    server has taken steps meanwhile: the staleness of its report is ``version at the step - version of the task``. When
+    a report fills the buffer, the server steps before it sends the next task, so that its client continues from the new
+    version. With ``buffer_size=1`` training is fully asynchronous.
 
     Attributes:
-        buffer_size: b, the number of reports in a step.
+        buffer_size: b, the number of reports in a step, >= 1.
         concurrency: maximum number of clients that work at a time; None is all clients.
-        max_staleness: reports with a larger staleness are dropped; None uses all reports.
-        reselect: if False, a client whose task has ended gets the next one, as long as it is available. If True, the server
-            selects among all idle clients, uniformly at random.
-        waits: which clients wait for the next step after a report. ``"never"``: none, so that a buffer may have several
-            reports of a client. ``"if_current"``: those that trained from the present version, as in FedStaleWeight's
-            experiments. ``"always"``: all, so that a buffer has at most one report of a client, as the proofs of
-            FedStaleWeight and FedBuff assume. A waiting client counts towards `concurrency` unless `reselect` is set.
-        starts_with_all: if True, the first step uses one report of every client in place of b reports, as in ACE. Clients
-            that have reported wait. The server waits for clients that are unavailable; a simulation fails if one never
-            becomes available.
+        max_staleness: largest staleness of a report, >= 0; staler reports are dropped. None uses all reports.
+        reselect: if False, a client whose task has ended gets the next one, as long as it is available. If True, the
+            server selects among all idle clients, uniformly at random.
+        waits: the clients that wait for the next step after a report. ``"never"``: none, so that a buffer may have
+            several reports of a client. ``"if_current"``: those that trained from the present version, as in
+            FedStaleWeight's experiments. ``"always"``: all, so that a buffer has at most one report of a client, as the
+            proofs of FedStaleWeight and FedBuff assume. A waiting client counts towards `concurrency` unless `reselect`
+            is set.
+        starts_with_all: if True, the first step uses one report of every client in place of b reports, as in ACE.
+            Clients that have reported wait. The server waits for clients that are unavailable; a simulation fails if
+            one never becomes available.
 
     Raises:
-        ConfigurationError: for numbers out of range; if a step takes more than 1,000 reports of each working client; if so
-            many clients wait that the buffer never fills; or if `starts_with_all` is set and not all clients may work at a
-            time.
+        ConfigurationError: if a number is out of range, if a step needs more than 1,000 reports of each working client,
+            if so many clients wait that the buffer never fills, or if `starts_with_all` is set and not all clients may
+            work at a time.
 
     Example:
         >>> import turnout as to
@@ -70,7 +71,7 @@ class Buffered(Pace, name="buffered"):
         known_name("rule for waits", self.waits, ("never", "if_current", "always"))
 
     def bind(self, num_clients: int, course: Course = Training()) -> BoundBuffered:  # noqa: B008  # a constant
-        """Return the state machine for N clients. It supports no phase but training."""
+        """Return the state machine for N clients; training is the only phase that it supports."""
         count("num_clients", num_clients)
         if extra := [phase for phase in course.phases if phase != "train"] or ["continue"] * course.continues:
             raise ConfigurationError(
@@ -104,8 +105,10 @@ class Buffered(Pace, name="buffered"):
 
 
 _MOST_REPORTS = 1_000
-"""Maximum number of reports of a working client in one step. A larger buffer is a mistake that would show up late, because a
-run records nothing before its first step."""
+"""Maximum number of reports of a working client in one step.
+
+A larger buffer is a mistake that would be noticed late, because a run records nothing before its first step.
+"""
 
 
 class BoundBuffered(BoundPace):
@@ -131,7 +134,7 @@ class BoundBuffered(BoundPace):
 
     @property
     def waits_for(self) -> list[int]:
-        """The clients whose reports the first step lacks, if it needs one of every client."""
+        """The clients whose reports are still missing for a first step with all clients; else empty."""
         if not self._needs_everyone():
             return []
         return sorted(set(range(self.num_clients)) - {client for _, client, _ in self._buffer})
@@ -166,7 +169,7 @@ class BoundBuffered(BoundPace):
         return self._refill([client])
 
     def _rejection(self, version: int, trained: int) -> Reason | None:
-        """Return why a report of a version is dropped, for a task of the version `trained`; None if it is not."""
+        """Return the reason to drop a report of `version` for a task of the version `trained`; None if it is used."""
         if version != trained:
             return "wrong version"
         most = self.options.max_staleness
@@ -224,13 +227,13 @@ class BoundBuffered(BoundPace):
         return self.options.starts_with_all and self.version == 0
 
     def _full(self) -> bool:
-        """Return True if the buffer holds the reports of a step."""
+        """Return True if the buffer holds all reports of a step."""
         if self._needs_everyone():
             return len({client for _, client, _ in self._buffer}) == self.num_clients
         return len(self._buffer) == self.options.buffer_size
 
     def _step(self) -> Step:
-        """Empty the buffer into a step."""
+        """Move the buffer into a step."""
         tasks, clients, versions = zip(*self._buffer, strict=True)
         step = Step(self.version, tasks, clients, versions)
         self.version += 1

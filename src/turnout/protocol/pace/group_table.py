@@ -1,4 +1,4 @@
-"""Hold the groups of clients of asynchronous training, and which client is in which of them."""
+"""The groups of clients of asynchronous training, and the group of each client."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from turnout.protocol.pace.phases import Round
 
 
 class GroupTable:
-    """The groups that work or wait for their step. A client is in one of them at most.
+    """The groups that work or wait for their step. A client is in at most one of them.
 
     Args:
-        phases: the phases of a round, in order.
+        phases: phases of a round, in order.
 
     Attributes:
         active: working groups, by number.
         buffer: completed groups that wait for their step, in the order of completion.
-        started: the number of groups so far.
-        group_of: the group of each client, including clients that dropped out of their group.
+        started: number of groups so far.
+        group_of: group of each client, including clients that dropped out of their group.
     """
 
     def __init__(self, phases: tuple[Phase, ...]) -> None:
@@ -33,14 +33,14 @@ class GroupTable:
         self._newly_idle: list[int] = []
 
     def __iter__(self) -> Iterator[Round]:
-        """Yield working groups, then those that wait."""
+        """Yield the working groups, then the waiting ones."""
         yield from (*self.active.values(), *self.buffer)
 
     def start(self, clients: Sequence[int], version: int) -> Round:
         """Add a group of idle clients, which train from a version.
 
         Raises:
-            ConfigurationError: if a client is in a group.
+            ConfigurationError: if a client is already in a group.
         """
         if taken := self.group_of.keys() & clients:
             raise ConfigurationError(
@@ -58,7 +58,7 @@ class GroupTable:
             self.buffer.append(group)
 
     def complete(self, group: Round) -> None:
-        """Have a working group wait for its step."""
+        """Move a working group to the buffer, where it waits for its step."""
         self.buffer.append(self.active.pop(group.number))
 
     def remove(self, group: Round) -> None:

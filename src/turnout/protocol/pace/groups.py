@@ -1,4 +1,4 @@
-"""Schedule asynchronous training by groups: each group of clients has a round of its own, whose sum enters a buffer."""
+"""Asynchronous training by groups: each group of clients has its own round, whose sum enters a buffer."""
 
 from __future__ import annotations
 
@@ -20,23 +20,25 @@ _MAX_PHASES = 16
 
 @dataclass(frozen=True)
 class BufferedGroups(Pace, name="buffered_groups"):
-    """Asynchronous training by groups: the server steps with every b groups of g clients, in the order of their completion.
+    """Train asynchronously by groups, with a server step whenever b groups of g clients are complete.
 
-    As soon as g clients are available and idle, they form a group: all of them train from the present version, and complete
-    the phases that the aggregation declares among themselves. The updates of a group can therefore be masked (`SecureSum`),
-    so that the server learns their sum alone. A group enters the buffer as a whole, with one staleness, and its clients wait
-    for the step that uses it. Clients that drop out are not in the sum; a group with too few clients for a sum is dropped.
+    As soon as g clients are available and idle, they form a group: all of them train from the present version, and
+    complete the phases that the aggregation declares among themselves. The updates of a group can therefore be masked
+    (`SecureSum`), so that the server learns only their sum. A group enters the buffer as a whole, with one staleness,
+    and its clients wait for the step that uses it. Clients that drop out are not in the sum; a group with too few
+    clients for a sum is dropped.
 
     Attributes:
-        buffer_size: b, the number of groups in a step.
-        group_size: g, the number of clients in a group when it starts.
-        concurrency: maximum number of groups that work at a time; None is as many as there are clients for.
-        deadline: maximum duration of a group's phase in seconds, after which clients that have not answered drop out; None
-            waits for all.
-        max_staleness: groups with a larger staleness on completion are dropped; None uses all groups.
+        buffer_size: b, the number of groups in a step, >= 1.
+        group_size: g, the number of clients in a group when it starts, >= 1.
+        concurrency: maximum number of groups that work at a time; None is as many as the clients allow.
+        deadline: maximum duration of a group's phase in seconds, after which clients that have not answered drop out;
+            None waits for all.
+        max_staleness: largest staleness of a group on completion, >= 0; staler groups are dropped. None uses all
+            groups.
 
     Raises:
-        ConfigurationError: for numbers out of range, and if there are too few clients to fill the buffer.
+        ConfigurationError: if a number is out of range, or if there are too few clients to fill the buffer.
 
     Example:
         >>> import turnout as to
@@ -46,8 +48,9 @@ class BufferedGroups(Pace, name="buffered_groups"):
         >>> int(steps.contributions()["contributions"].sum())
         180
 
-    Reference: Nguyen et al., "Federated learning with buffered asynchronous aggregation", AISTATS 2022, for the buffer of
-    secure sums; Bell et al., CCS 2020, for the sums.
+    References: Nguyen et al., "Federated learning with buffered asynchronous aggregation", AISTATS 2022, for the buffer
+    of secure sums; Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020, for the
+    sums.
     """
 
     forms_groups: ClassVar[bool] = True
@@ -76,7 +79,7 @@ class BufferedGroups(Pace, name="buffered_groups"):
         """Return the state machine for N clients.
 
         Raises:
-            ConfigurationError: for phases before training, and if the buffer could never fill.
+            ConfigurationError: if there are phases before training, or if the buffer could never fill.
         """
         if course.phases[0] != "train" or course.continues:
             extra = "continue" if course.continues else course.phases[0]
@@ -107,7 +110,7 @@ class BoundGroups(PhasedPace):
         return self._refill()
 
     def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
-        """Start a group of these clients, or the next phase of a group with those of its clients that are available."""
+        """Start a group of these clients, or the next phase of a group with its clients that are still available."""
         if group:
             asked = self.groups.active[group]
             return self._ask(time, asked, clients) if clients else self._dissolve(asked, "unsummed")
@@ -142,7 +145,7 @@ class BoundGroups(PhasedPace):
         return {group.number for group in self.groups}
 
     def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
-        """Keep or drop the report; `poll` closes the phase of its group if that was the last one."""
+        """Store or drop the report; `poll` closes the phase of the group after its last report."""
         if (reason := self.open.why_closed(task, client)) is not None:
             return [Ignore(task, client, reason)]
         group = self.groups.active[self.group_of(client)]
@@ -165,7 +168,7 @@ class BoundGroups(PhasedPace):
         return client not in self.groups.group_of
 
     def ignores(self, client: int, joins: bool) -> bool:
-        """Return True if no group may start (a client joins), or if the client is in none (it leaves)."""
+        """Return True if no group may start (a client joins), or if the client is in no group (it leaves)."""
         return not self._may_begin if joins else self.idle(client)
 
     def busy(self) -> list[int]:

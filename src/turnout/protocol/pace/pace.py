@@ -1,8 +1,8 @@
-"""Define the base classes of a pace: its options, and the state machine that schedules tasks and server steps.
+"""The base classes of a pace: its options, and the state machine that schedules tasks and server steps.
 
 A pace is a protocol without I/O, numerics or a clock. A driver reports each event and its time by calling a method, and
-carries out the returned `Action` list, in order, before it reports the next event. A simulation in virtual time and a server
-on a network are two drivers of the same object.
+carries out the returned `Action` list, in order, before it reports the next event. A simulation in virtual time and a
+server on a network are two drivers of the same object.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from turnout.protocol.pace.tasks import OpenTasks
 
 @dataclass(frozen=True)
 class Pace(Registered, ABC):
-    """The options of a pace; `bind` makes the state machine of one run."""
+    """Schedule tasks and server steps. A pace holds the options; `bind` returns the state machine of one run."""
 
     family = Family("pace", "paces", ("turnout.protocol.pace",))
 
     steps_are_rounds: ClassVar[bool] = False
-    """True if every step has a cohort of its own, so that a round of availability can be a server step."""
+    """True if every step has its own cohort, so that a round of availability can be a server step."""
 
     forms_groups: ClassVar[bool] = False
-    """True if groups of clients have rounds of their own, each from one version, in which updates can be masked."""
+    """True if groups of clients have their own rounds, each from one version, in which updates can be masked."""
 
     def masks_together(self, num_clients: int) -> int:
         """Return the maximum number of clients in one sum, of N clients."""
@@ -104,11 +104,11 @@ class BoundPace(ABC):
         """Handle a timer that expired."""
 
     def poll(self) -> list[Action]:
-        """Return further actions, when all actions of the last event have been carried out."""
+        """Return further actions after all actions of the last event have been carried out."""
         return []
 
     def newly_idle(self) -> list[int]:
-        """Return, once, clients that became idle otherwise than by a report, a step or a drop of their own task."""
+        """Return, once, clients that became idle for another reason than a report, a step or a drop of their task."""
         return []
 
     def resume(self, time: float) -> list[Action]:

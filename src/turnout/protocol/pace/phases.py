@@ -1,4 +1,4 @@
-"""Schedule the phases of a round, for a whole cohort or for a group with a round of its own."""
+"""The phases of a round, for a whole cohort or for a group with its own round."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Round:
     """The state of a round.
 
     Attributes:
-        version: the version that its clients train from.
-        phase: the present phase, or the next one if none is running.
-        number: the number of the group, from 1; 0 is the round of all clients.
+        version: version that its clients train from.
+        phase: present phase, or the next one if none is running.
+        number: number of the group, from 1; 0 is the round of all clients.
         members: all clients of a group when it started; empty in the round of all clients.
         reports: (task, client) of the clients that completed the present phase.
         trained: (task, client) of the clients that trained and whose updates may still be in the step.

@@ -1,4 +1,4 @@
-"""Schedule synchronous rounds: a cohort trains, and the server steps when it has reported or at a deadline."""
+"""Synchronous rounds: a cohort trains, and the server steps when it has reported or at a deadline."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from turnout.protocol.pace.phases import PhasedPace, Round, dropped
 
 @dataclass(frozen=True)
 class Rounds(Pace, name="rounds"):
-    """Synchronous rounds: a cohort of m clients trains, and the server steps when ``m / over_selection`` have reported.
+    """Train in synchronous rounds, with a server step when the cohort has reported or at a deadline.
 
-    Clients that have not reported by then, or by the deadline, are asked to stop. A round also ends when no client is working
-    any more; it may end without a report, as an empty step. A report that arrives exactly at the deadline counts.
+    A cohort of m clients trains, and the server steps when ``m / over_selection`` of them have reported. Clients that
+    have not reported by then, or by the deadline, are asked to stop. A round also ends when no client is working any
+    more; it may end without a report, as an empty step. A report that arrives exactly at the deadline counts.
 
-    If an algorithm measures before it selects a cohort, or prepares before the first round, a round has more phases: each
-    selects clients, waits for all of them or for the deadline, and processes their reports. If the aggregation declares
-    phases after training, the clients that trained are asked for these, and those that send their update are in the step.
+    If an algorithm measures before it selects a cohort, or prepares before the first round, a round has more phases:
+    each selects clients, waits for all of them or for the deadline, and processes their reports. If the aggregation
+    declares phases after training, the clients that trained are asked for these, and those that send their update are
+    in the step.
 
     Attributes:
-        deadline: maximum duration of a phase in seconds; None waits for all clients.
+        deadline: maximum duration of a phase in seconds, > 0; None waits for all clients.
         over_selection: factor >= 1 by which the cohort is enlarged; 1.3 asks 13 clients and uses the first 10 reports.
 
     Raises:
@@ -110,7 +112,7 @@ class BoundRounds(PhasedPace):
         return {self._closed}
 
     def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
-        """Keep or drop the report; close the phase if enough clients have reported, or none is working any more."""
+        """Store or drop the report; close the phase if enough clients have reported, or none is working any more."""
         if (reason := self.open.why_closed(task, client)) is not None:
             return [Ignore(task, client, reason)]
         if version != self.open.end(task):
@@ -149,7 +151,7 @@ class BoundRounds(PhasedPace):
         return list(self.open.task_of)
 
     def versions(self) -> set[int]:
-        """Return the present version, and those that clients train from."""
+        """Return the present version and the versions that clients train from."""
         return {self.version, *(self.client_versions or ())}
 
     def pending(self) -> list[tuple[int, int, int]]:

@@ -1,4 +1,4 @@
-"""Track open tasks with their clients and versions."""
+"""Open tasks with their clients and versions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from turnout.protocol.pace.actions import Ask, Phase
 
 
 class OpenTasks:
-    """Tasks that were sent and have not ended; a client has at most one.
+    """The tasks that were sent and have not ended; a client has at most one.
 
     Attributes:
-        next_task: the number of the next task.
-        task_of: the open task of each client.
+        next_task: number of the next task.
+        task_of: open task of each client.
     """
 
     def __init__(self) -> None:
@@ -48,13 +48,13 @@ class OpenTasks:
         return Ask(tasks, clients, version, phase)
 
     def _at_work(self, clients: Sequence[int]) -> ConfigurationError:
-        """Return the error for a client that has an open task, or would have two."""
+        """Return the error for a client that has an open task, or that would receive two."""
         of, numbered = dict(self.task_of), enumerate(clients, self.next_task)
         client = next(client for task, client in numbered if of.setdefault(client, task) != task)
         return ConfigurationError(f"client {client} is at work on task {of[client]}: choose one that is idle")
 
     def why_closed(self, task: int, client: int) -> Literal["ended", "unknown"] | None:
-        """Return why a client has no such open task; None if it has."""
+        """Return the reason why a client has no such open task; None if it has one."""
         if task in self._open:
             return None if self._open[task][0] == client else "unknown"
         return "ended" if 0 <= task < self.next_task else "unknown"

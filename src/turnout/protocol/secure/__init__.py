@@ -1,4 +1,4 @@
-"""Secure aggregation (SecAgg+): the server learns the sum of what clients send, and no single one of it."""
+"""Secure aggregation (SecAgg+): the server learns the sum of the clients' vectors, and no single vector."""
 
 from turnout.protocol.secure.client import SecureClient
 from turnout.protocol.secure.fixed_point import FixedPoint

@@ -1,4 +1,4 @@
-"""Track the clients in a secure sum, phase by phase, and decide if enough are left: the protocol without its secrets."""
+"""Track the clients of a secure sum by phase, and decide whether enough are left: the protocol without its secrets."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def threshold_of(share: float, degree: int) -> int:
 def disputed(refused: Mapping[int, Collection[int]]) -> set[int]:
     """Return clients to exclude so that no remaining client refuses the shares of another one.
 
-    The clients in most disputes are excluded first: if a client cheats, none of its neighbours can read its shares. In a tie,
-    either client may have cheated, so both are excluded.
+    The clients in most disputes are excluded first: if a client cheats, none of its neighbours can read its shares. In
+    a tie, either client may have cheated, so both are excluded.
 
     Args:
-        refused: by client, the clients whose shares it could not read.
+        refused: clients whose shares a client could not read, by client.
     """
     pairs, excluded = _pairs(refused), set[int]()
     while pairs:
@@ -42,26 +42,26 @@ def _pairs(refused: Mapping[int, Collection[int]]) -> set[frozenset[int]]:
 
 
 class Attendance:
-    """Track one secure sum. Call `share`, `mask` and `open` in this order, each with the clients that completed the last
-    phase.
+    """Track the clients of one secure sum.
 
-    Each returns the clients to ask next, none if too few are left to remove the masks. That is the case exactly if
-    `SecureServer` and `SecureClient` would end the round with `TooFewClients`.
+    Call `share`, `mask` and `open` in this order, each with the clients that completed the last phase. Each returns the
+    clients to ask next; none if too few are left to remove the masks. That is the case exactly if `SecureServer` and
+    `SecureClient` would end the round with `TooFewClients`.
 
     Args:
         threshold: t as a fraction of a client's neighbours, in (0, 1].
-        degree: k; None makes all clients neighbours of each other.
-        min_clients: the least number of clients in a sum.
-        seed: the seed of the graph, with the version of the round.
-        most: the number of clients that the sum has room for. Of more clients, that many are drawn: the sum would overflow
-            unnoticed, because the server sees no summand.
+        degree: k, the number of neighbours of a client; None makes all clients neighbours of each other.
+        min_clients: smallest number of clients in a sum.
+        seed: seed of the graph, with the version of the round.
+        most: largest number of clients that the sum has room for; of more clients, that many are drawn. Otherwise the
+            sum would overflow unnoticed, because the server sees no summand.
 
     Attributes:
-        neighbours: the neighbours of each client.
-        threshold: t.
-        shared: the clients that completed the phase ``"share"``.
-        masked: the clients that completed the phase ``"mask"``, except those excluded because of a dispute.
-        refused: by client, the clients whose shares it could not read; set it before `open`.
+        neighbours: neighbours of each client.
+        threshold: t, the number of neighbours whose shares reconstruct a secret.
+        shared: clients that completed the phase ``"share"``.
+        masked: clients that completed the phase ``"mask"``, except those excluded because of a dispute.
+        refused: clients whose shares a client could not read, by client; set it before `open`.
         opens: True if the masks can be removed; known after `opened`.
     """
 
@@ -100,19 +100,20 @@ class Attendance:
         return self.masked if len(self.masked) >= self._least and self._enough(self.masked, self.masked) else []
 
     def cheats(self) -> list[int]:
-        """Return the clients whose neighbours without a dispute number fewer than t."""
+        """Return the clients that have fewer than t neighbours without a dispute."""
         number = Counter(client for pair in _pairs(self.refused) for client in pair)
         return sorted(c for c, disputes in number.items() if len(self.neighbours[c]) - disputes < self.threshold)
 
     def opened(self, clients: Sequence[int]) -> None:
         """Record the clients that helped to remove the masks: t neighbours of each client whose masks are in the sum."""
-        # A client that shared but sent nothing has left pairwise masks in the sum if a neighbour in the sum holds its shares.
+        # A client that shared but sent no masked update leaves pairwise masks in the sum if a neighbour in the sum holds its
+        # shares.
         left = set(self.shared) - set(self.masked)
         masked_in = [*self.masked, *(client for client in left if self._holders(client, self.masked))]
         self.opens = bool(self.masked) and self._enough(masked_in, clients)
 
     def _holders(self, client: int, helpers: Collection[int]) -> list[int]:
-        """Return the helpers that hold shares of a client: its neighbours that have not refused them."""
+        """Return the helpers that hold shares of a client: its neighbours, except those that refused its shares."""
         return [c for c in set(helpers).intersection(self.neighbours[client]) if client not in self.refused.get(c, ())]
 
     def _enough(self, clients: Sequence[int], helpers: Sequence[int]) -> bool:

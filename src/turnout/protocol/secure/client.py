@@ -35,19 +35,21 @@ from turnout.protocol.secure.messages import (
 class SecureClient:
     """Take one client through one round of SecAgg+: `advertise`, `share`, `mask`, `open`, each once and in this order.
 
-    Keys are new in every round. The class does no I/O: its methods take messages of the server and return messages for it.
+    Keys are new in every round. The class does no I/O: its methods take messages of the server and return messages for
+    it.
 
-    The client participates only if t is more than half of its neighbours. A server that tells some of them that the client
-    stayed, and others that it left, then gets t shares of at most one of its two secrets. Neighbours whose shares cannot be
-    read are ignored.
+    The client participates only if t is more than half of its neighbours. A server that tells some of them that the
+    client stayed, and others that it left, then gets t shares of at most one of its two secrets. Neighbours whose
+    shares cannot be read are ignored.
 
     Args:
-        number: the unique number of this client, >= 1.
-        threshold: t, the number of shares that reconstruct a secret of this client; with fewer neighbours it sends nothing.
+        number: unique number of this client, >= 1.
+        threshold: t, the number of shares that reconstruct a secret of this client; with fewer neighbours it sends
+            nothing.
         bits: number of bits of the modulus.
 
     Attributes:
-        refused: the neighbours whose shares it could not read; they are reported with its masked input.
+        refused: neighbours whose shares it could not read; they are reported with its masked input.
 
     Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020, Algorithm 2.
     """
@@ -65,7 +67,8 @@ class SecureClient:
         """Enter a phase.
 
         Raises:
-            ProtocolError: if another phase is next. No phase is entered twice, so that no server can compare two answers.
+            ProtocolError: if another phase is next. No phase is entered twice, so that a server cannot compare two
+                answers.
         """
         if self._next != phase:
             raise ProtocolError(f"client {self.number} was asked to {phase}, and {self._next} is next")
@@ -80,8 +83,8 @@ class SecureClient:
         """Return shares of the self mask and of the masking key for each neighbour, encrypted for it (AES-GCM).
 
         Raises:
-            ProtocolError: for a threshold of at most half of the neighbours, for public keys of low order, and for
-                neighbours with invalid numbers.
+            ProtocolError: if the threshold is at most half of the neighbours, if a public key has low order, or if a
+                neighbour has an invalid number.
         """
         self._enter("share", "mask")
         self._at_least(len(neighbours), "neighbours")
@@ -107,11 +110,13 @@ class SecureClient:
 
             y_u = x_u + PRG(b_u) + sum_{v > u} PRG(s_uv) - sum_{v < u} PRG(s_uv)   mod 2^bits
 
-        The other neighbours are in `refused` afterwards. The server excludes one client of each such pair.
+        u is this client and v its neighbours, x_u the values, b_u the seed of the self mask, s_uv the seed of the
+        pairwise mask, and PRG a pseudorandom generator. Afterwards, the other neighbours are in `refused`. The server
+        excludes one client of each such pair.
 
         Args:
             values: x_u, of type `word`, ``[P]``.
-            sealed: the encrypted shares for this client, by neighbour.
+            sealed: encrypted shares for this client, by neighbour.
         """
         self._enter("mask", "open")
         if values.dtype != word(self.bits) or not set(sealed) <= set(self._neighbours):
@@ -128,7 +133,7 @@ class SecureClient:
         return reduce(total, self.bits)
 
     def open(self, request: Request) -> Opening:
-        """Return the shares that remove the masks: of each neighbour, that of its self mask or of its key, never both."""
+        """Return the shares that remove masks: for each neighbour, that of its self mask or of its key, not both."""
         self._enter("open", "nothing")
         neighbours = request.there | request.gone
         if request.there & request.gone or not neighbours <= set(self._received):
@@ -143,7 +148,7 @@ class SecureClient:
         )
 
     def _at_least(self, number: int, what: str) -> None:
-        """Raise `TooFewClients` for fewer neighbours than the threshold."""
+        """Raise `TooFewClients` if there are fewer neighbours than the threshold."""
         if number < self.threshold:
             raise TooFewClients(f"client {self.number} has {number} {what}, and the threshold is {self.threshold}")
 

@@ -13,16 +13,19 @@ from turnout.protocol.secure.masks import reduce, word
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Encode x as ``round(x 2^f) mod 2^bits``, so that sums of codes are codes of sums.
+    """Encode real numbers x as integers ``round(x 2^f) mod 2^bits``, so that sums of codes are codes of sums.
 
-    The error of a sum of n numbers is at most ``n 2^(-f-1)``. The sum does not overflow if
-    ``n (largest 2^f) <= 2^(bits-1) - 1``, which `check` verifies.
+    The error of a sum of n numbers is at most ``n 2^(-f-1)``. The sum does not overflow if ``n (largest 2^f) <=
+    2^(bits-1) - 1``, which `check` verifies.
 
     Args:
         bits: number of bits of the modulus, 2 to 64.
-        fraction_bits: f, the number of fractional bits.
-        largest: maximum absolute value of a number.
+        fraction_bits: f, the number of fractional bits, >= 0.
+        largest: maximum absolute value of a number, > 0.
         too_large: ``"refuse"`` raises an error for larger numbers; ``"clip"`` clips them to `largest`.
+
+    Raises:
+        ConfigurationError: if an option is out of range, or if numbers would need more than the 53 digits of a float.
 
     Example:
         >>> code = FixedPoint(bits=16, fraction_bits=4)
@@ -65,7 +68,7 @@ class FixedPoint:
         """Check that a sum over `clients` clients cannot overflow.
 
         Raises:
-            ConfigurationError: with options that would fit.
+            ConfigurationError: if it can; the message names options that would fit.
         """
         if clients > self.capacity:
             raise ConfigurationError(
@@ -78,7 +81,7 @@ class FixedPoint:
         """Return the codes of real numbers, of any shape, as `word`.
 
         Raises:
-            ConfigurationError: for NaN, and for numbers beyond `largest` if `too_large` is ``"refuse"``.
+            ConfigurationError: if a number is NaN, or is beyond `largest` and `too_large` is ``"refuse"``.
         """
         values = np.asarray(values, dtype=np.float64)
         if not len(values.reshape(-1)):

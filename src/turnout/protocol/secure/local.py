@@ -19,14 +19,14 @@ def secure_sum(
     seed: Sequence[int] | int = 0,
     leave: Mapping[str, Collection[int]] | None = None,
 ) -> tuple[np.ndarray, list[int]]:
-    """Return the sum modulo ``2^bits`` of the values of clients, ``[P]``, and the clients in it, by all messages of SecAgg+.
+    """Return the sum of clients' values modulo ``2^bits``, ``[P]``, and the clients in it, by all messages of SecAgg+.
 
     Args:
-        values: the values of each client, ``[P]`` of type `turnout.protocol.secure.masks.word`; client numbers are >= 1.
+        values: values of each client, ``[P]`` of type `turnout.protocol.secure.masks.word`; client numbers are >= 1.
         bits: number of bits of the modulus.
-        threshold: t.
-        degree: k; None makes all clients neighbours of each other.
-        seed: the seed of the graph.
+        threshold: t, the number of neighbours whose shares reconstruct a secret.
+        degree: k, the number of neighbours of a client; None makes all clients neighbours of each other.
+        seed: seed of the graph.
         leave: clients that leave before the phase ``"share"``, ``"mask"`` or ``"open"``.
 
     Raises:

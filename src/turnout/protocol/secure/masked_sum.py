@@ -1,7 +1,7 @@
 """Run the server of a secure sum on stored messages, phase by phase.
 
-It has no secret and no state: everything follows from the messages received, so that a restarted server continues in the
-middle of a sum.
+It has no secret and no state: everything follows from the received messages, so that a restarted server continues in
+the middle of a sum.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class MaskedVectors:
     """Compute the sum of clients' vectors from their messages, phase by phase.
 
     Args:
-        masking: the options of the sum.
-        length: the length of a vector.
-        attendance: the clients in each phase.
-        messages: the messages of clients; those of the phase ``"train"`` hold their keys.
+        masking: options of the sum.
+        length: length of a vector.
+        attendance: clients in each phase.
+        messages: messages of the clients; those of the phase ``"train"`` hold their keys.
     """
 
     def __init__(self, masking: Masking, length: int, attendance: Attendance, messages: Messages) -> None:
@@ -86,7 +86,7 @@ class MaskedVectors:
         }
 
     def gathered(self, phase: str, clients: Sequence[int]) -> tuple[list[int], dict[int, str]]:
-        """Exclude clients in disputes: those of which one cannot read the shares of the other."""
+        """Exclude clients in disputes, i.e. pairs of which one cannot read the shares of the other."""
         if phase != "mask":
             return [], {}
         attendance = self._attendance
@@ -106,11 +106,11 @@ class MaskedVectors:
         """Open the sum, if enough clients have helped to remove the masks.
 
         Args:
-            clients: the clients that completed the last phase.
+            clients: clients that completed the last phase.
 
         Returns:
-            The sum, float64 ``[length]``, or None; the clients that broke the protocol, with the violation; and the reason if
-            there is no sum.
+            The sum, float64 ``[length]``, or None; the violation of each client that violated the protocol; and the
+            reason if there is no sum.
         """
         if not self._attendance.opens:
             return None, {}, "too few clients are left"
@@ -174,12 +174,12 @@ class MaskedSum(MaskedVectors):
     """Compute the sum of the weighted updates of one round.
 
     Args:
-        masking: the options of the sum.
-        weighting: the chain of weightings, whose factors multiply the updates.
+        masking: options of the sum.
+        weighting: chain of weightings, whose factors multiply the updates.
         state: the server's state before the step.
-        federation: what the server knows about its clients.
-        attendance: the clients in each phase.
-        messages: the messages of clients.
+        federation: known properties of the federation.
+        attendance: clients in each phase.
+        messages: messages of the clients.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class MaskedSum(MaskedVectors):
 
 
 def _culprits(server: SecureServer) -> dict[int, str]:
-    """Return the clients that provably broke the protocol, with the violation."""
+    """Return the violation of each client that provably violated the protocol."""
     return {number - 1: how for number, how in server.culprits.items()}
 
 

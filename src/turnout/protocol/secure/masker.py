@@ -1,4 +1,4 @@
-"""Run the client of a secure sum between machines: it holds its update until it has masked it."""
+"""Run the client of a secure sum between machines; it holds its update until it has masked it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ log = logging.getLogger("turnout.client")
 class VectorMasker:
     """Mask the vectors of a client, one sum after another.
 
-    The state is in memory only, on purpose: secrets on disk could be read, and a client that loses them drops out of one sum.
-    What the client remembers of its training takes effect when its masked update is sent.
+    The state is only in memory, on purpose: secrets on disk could be read, and a client that loses them drops out of
+    one sum. The client's new memory takes effect when its masked update is sent.
 
     Args:
-        masking: the options of the sum.
+        masking: options of the sum.
     """
 
     def __init__(self, masking: Masking) -> None:
         self._masking = masking
-        # Secrets, the codes of the vector with a weight, and what the client remembers once they are sent.
+        # The secrets, a function that returns the codes of the weighted vector, and the memory after they are sent.
         self._round: tuple[SecureClient, Callable[[float], np.ndarray], State] | None = None
         self._codes = np.zeros(0)
         self._version = -1
@@ -42,10 +42,10 @@ class VectorMasker:
         """Start a sum, and return the client's public keys, ``keys [1, 64]``.
 
         Args:
-            client: the number of the client.
-            version: the version of the round, or the number of another sum, which identifies its later phases.
-            encoded: returns the codes of the vector with a weight.
-            memory: what the client remembers once its masked vector is sent.
+            client: number of the client.
+            version: version of the round, or number of another sum, which identifies its later phases.
+            encoded: function that returns the codes of the vector multiplied by a weight.
+            memory: memory of the client after its masked vector is sent.
         """
         secret = SecureClient(client + 1, 1, self._masking.bits)
         keys = secret.advertise()
@@ -91,7 +91,7 @@ class VectorMasker:
         """Validate the neighbours and the weight from the server, and return the weight.
 
         Raises:
-            ProtocolError: if the number of neighbours or the weight is not what the settings of the run allow.
+            ProtocolError: if the number of neighbours or the weight violates the settings of the run.
         """
         masking, k = self._masking, len(neighbours)
         most = masking.even_degree
@@ -143,9 +143,9 @@ class Masker(VectorMasker):
     """Mask the updates of a client, one round after another.
 
     Args:
-        masking: the options of the sum.
-        summand: `Aggregation.summand`, which returns what is added to the sum for a weight and an update.
-        nulls: send an update with NaN or infinity as zeros, in place of dropping out.
+        masking: options of the sum.
+        summand: `Aggregation.summand`, which returns the summand for a weight and an update.
+        nulls: whether to send zeros for an update with NaN or infinity, instead of dropping out.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Masker(VectorMasker):
         self._summand, self._nulls = summand, nulls
 
     def announce(self, client: int, version: int, report: Report, memory: State) -> State | None:
-        """Return the message before the masked update: keys, and the counts from which weights are computed."""
+        """Return the message before the masked update: the keys, and the numbers from which weights are computed."""
         self._round = None
         if self._nulls:
             report = replace(report.nulled()[0], good=None)
@@ -171,7 +171,7 @@ class Masker(VectorMasker):
         return numbers | {f"seen.{name}": value for name, value in report.seen.items()} | keys
 
     def _encoded(self, weight: float, report: Report) -> np.ndarray:
-        """Return the codes of an update with its weight."""
+        """Return the codes of an update multiplied by its weight."""
         factors = torch.tensor([weight], dtype=torch.float64, device=report.delta.device)
         summand = self._summand(factors, report, None)
         assert summand is not None

@@ -1,4 +1,4 @@
-"""Describe how a secure sum masks vectors: the options that server and clients agree on."""
+"""The options of a secure sum, on which server and clients agree."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Masking:
     """The options of a secure sum, on which its server and its clients agree.
 
     Attributes:
-        code: the fixed-point code of numbers.
+        code: fixed-point code of numbers.
         threshold: fraction of a client's neighbours whose shares remove its masks, > 0.5 and at most 1.
-        min_clients: the least number of clients in a sum.
+        min_clients: smallest number of clients in a sum.
         degree: number of neighbours of a client; None makes all clients neighbours of each other.
-        weights: least and largest weight that a client accepts; None accepts all weights that are not negative.
+        weights: smallest and largest weight that a client accepts; None accepts all weights >= 0.
 
     Example:
         >>> Masking(FixedPoint(bits=32), threshold=0.6, min_clients=3, degree=5).num_neighbours(100)
@@ -36,7 +36,7 @@ class Masking:
 
     @property
     def even_degree(self) -> int | None:
-        """The largest number of neighbours: `degree`, rounded up to an even number; None is unbounded."""
+        """Largest number of neighbours: `degree`, rounded up to an even number; None is unbounded."""
         return None if self.degree is None else 2 * ((self.degree + 1) // 2)
 
     def num_neighbours(self, num_clients: int) -> int:

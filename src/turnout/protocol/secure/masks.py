@@ -29,7 +29,7 @@ def reduce(values: np.ndarray, bits: int) -> np.ndarray:
 def expand(seed: bytes, length: int, bits: int) -> np.ndarray:
     """Return a mask ``[length]`` of pseudorandom numbers modulo ``2^bits``: AES-256 in counter mode over zeros.
 
-    The counter starts at 0, so a seed must be used for one mask only.
+    The counter starts at 0, so that each seed must be used for only one mask.
     """
     _required()
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -67,12 +67,13 @@ def agree(key: bytes, other: bytes, purpose: bytes) -> bytes:
     """Return the 32 bytes that two clients agree on for a purpose: HKDF-SHA256 of their X25519 secret.
 
     Args:
-        key: the private key of one client.
-        other: the public key of the other.
+        key: private key of one client.
+        other: public key of the other client.
         purpose: the purpose; each purpose yields different bytes.
 
     Raises:
-        ProtocolError: if the public key has another length, or a low order, which would make the secret known to all.
+        ProtocolError: if the public key has another length, or a low order, with which the secret would be known to
+            all.
     """
     _required()
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -90,13 +91,13 @@ def check_public(*keys: bytes) -> None:
     """Validate public keys.
 
     Raises:
-        ProtocolError: for a key of low order, or of another length than 32 bytes.
+        ProtocolError: if a key has low order, or another length than 32 bytes.
     """
     for key in keys:
         _check_public(key)
 
 
-@lru_cache(maxsize=1 << 14)  # a server checks the keys of a sum in each of its phases
+@lru_cache(maxsize=1 << 14)  # a server checks the keys of a sum in every phase
 def _check_public(key: bytes) -> None:
     """Validate a public key, see `check_public`."""
     agree(new_key(), key, b"check")
@@ -112,7 +113,7 @@ def _required() -> None:
     """Check that the package cryptography is installed.
 
     Raises:
-        ConfigurationError: naming the extra.
+        ConfigurationError: if it is not; the message names the extra.
     """
     try:
         import cryptography  # noqa: F401

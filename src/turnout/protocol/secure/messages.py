@@ -1,4 +1,4 @@
-"""Define the messages between clients and server of a secure sum, and its errors."""
+"""The messages between clients and server of a secure sum, and its errors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from turnout.protocol.secure.shamir import SHARE_BYTES
 KEY_BYTES = 32
 """Bytes of a public key."""
 COMMITMENT_BYTES = 16
-"""Bytes of the commitment to a share, by which the server verifies the share when a neighbour opens it."""
+"""Bytes of the commitment to a share, by which the server verifies the share that a neighbour opens."""
 SEALED_BYTES = 2 * SHARE_BYTES + 28 + 2 * COMMITMENT_BYTES
-"""Bytes of two shares that are encrypted for a neighbour, with nonce (12), tag (16) and two commitments."""
+"""Bytes of two shares encrypted for a neighbour, with nonce (12), tag (16) and two commitments."""
 
 
 def commitment(share: bytes) -> bytes:
@@ -52,8 +52,8 @@ class Request:
     """The server's request for shares that remove the masks of a client's neighbours.
 
     Attributes:
-        there: neighbours that sent a masked input: the shares of their self masks are requested.
-        gone: neighbours that left after sharing their secrets: the shares of their masking keys are requested.
+        there: neighbours that sent a masked input; the shares of their self masks are requested.
+        gone: neighbours that left after sharing their secrets; the shares of their masking keys are requested.
     """
 
     there: frozenset[int] = frozenset()

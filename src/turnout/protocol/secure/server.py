@@ -1,4 +1,4 @@
-"""The server of a secure sum: it passes on encrypted shares, adds masked inputs, and removes the masks from the sum."""
+"""The server of a secure sum: it passes on encrypted shares, sums masked inputs, and removes the masks from the sum."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from turnout.protocol.secure.messages import (
 class SecureServer:
     """Take the server through one round of SecAgg+, in four phases.
 
-    In each phase, messages are passed one by one (`advertised`, `shared`, `masked`, `opened`), and the messages for the next
-    phase are requested once (`keys`, `sealed`, `requests`, `total`), which ends the phase. A masked input is added to the sum
-    and not stored.
+    In each phase, messages are passed one by one (`advertised`, `shared`, `masked`, `opened`), and the messages for the
+    next phase are requested once (`keys`, `sealed`, `requests`, `total`), which ends the phase. A masked input is added
+    to the sum and not stored.
 
-    Cheating is detected: public keys of low order are rejected on arrival, shares are verified against the commitments of
-    their dealer, and any t valid shares suffice. If the sum cannot be opened, `culprits` names the clients at fault.
+    Cheating is detected: public keys of low order are rejected on arrival, shares are verified against the commitments
+    of their dealer, and any t valid shares suffice. If the sum cannot be opened, `culprits` names the clients at fault.
 
-    Clients may leave after sharing their secrets as long as `threshold` neighbours of each client remain; in a graph of
-    degree k that holds for any ``k - threshold`` clients. Otherwise the round ends with `TooFewClients`.
+    Clients may leave after sharing their secrets as long as t neighbours of each client remain; in a graph of degree k,
+    that holds for any ``k - t`` clients. Otherwise the round ends with `TooFewClients`.
 
     Args:
         length: P, the length of the vectors.
         bits: number of bits of the modulus.
-        threshold: t.
-        degree: k; None makes all clients neighbours of each other.
-        seed: the seed of the graph.
+        threshold: t, the number of neighbours whose shares reconstruct a secret.
+        degree: k, the number of neighbours of a client; None makes all clients neighbours of each other.
+        seed: seed of the graph.
 
     Attributes:
-        culprits: clients that provably broke the protocol, with the violation.
+        culprits: violation of each client that provably violated the protocol.
 
     Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020, Algorithm 2.
     """
@@ -65,14 +65,14 @@ class SecureServer:
         """Add the public keys of a client.
 
         Raises:
-            ProtocolError: for keys of low order, with which secrets would be known to all.
+            ProtocolError: if a key has low order, with which secrets would be known to all.
         """
         self._take("advertise", client, fresh=client not in self._keys)
         check_public(keys.sealing, keys.masking)
         self._keys[client] = keys
 
     def keys(self) -> dict[int, dict[int, Keys]]:
-        """Build the graph, and return the keys of its neighbours for each client."""
+        """Build the graph, and return for each client the keys of its neighbours."""
         self._end("advertise", "share")
         if len(self._keys) <= self.threshold:
             raise TooFewClients(f"{len(self._keys)} clients came, and the threshold is {self.threshold} beside each")
@@ -80,7 +80,7 @@ class SecureServer:
         return {c: {other: self._keys[other] for other in others} for c, others in self._neighbours.items()}
 
     def shared(self, client: int, sealed: Mapping[int, bytes]) -> None:
-        """Take the encrypted shares of a client for its neighbours."""
+        """Store the encrypted shares of a client for its neighbours."""
         known = client in self._keys and set(sealed) == set(self._neighbours.get(client, ()))
         self._take("share", client, fresh=known and client not in self._sealed)
         self._sealed[client] = dict(sealed)
@@ -96,10 +96,10 @@ class SecureServer:
         """Add the masked input of a client to the sum.
 
         Args:
-            client: the client.
-            values: its masked input.
-            refused: neighbours whose shares it could not read, and with which it has no pairwise mask. Of two clients in the
-                sum, neither may refuse the other: see `turnout.protocol.secure.attendance.disputed`.
+            client: number of the client.
+            values: masked input, ``[P]``.
+            refused: neighbours whose shares the client could not read, and with which it has no pairwise mask. Of two
+                clients in the sum, neither may refuse the other: see `turnout.protocol.secure.attendance.disputed`.
         """
         fits = values.dtype == self._sum.dtype and values.shape == self._sum.shape
         fits = fits and not refused & self._summed and not any(client in self._refused[o] for o in self._summed)
@@ -120,7 +120,10 @@ class SecureServer:
         return requests
 
     def opened(self, client: int, opening: Opening) -> None:
-        """Add the shares with which a client answers its request; shares that differ from their commitment are dropped."""
+        """Store the shares with which a client answers its request.
+
+        Shares that violate their commitment are dropped.
+        """
         self._take("open", client, fresh=client in self._summed and client not in self._openings)
         valid = [
             {dealer: share for dealer, share in shares.items() if self._dealt(dealer, client, kind, share)}
@@ -142,15 +145,15 @@ class SecureServer:
         for client in self.clients:
             shares = {o: p.self_masks[client] for o, p in self._of(client) if client in p.self_masks}
             self._enough({client: len(shares)})
-            # Shares of different secrets reconstruct a mask that the client has not used. This changes its own input alone,
-            # which it may choose freely anyway.
+            # Shares of different secrets reconstruct a mask that the client has not used. This changes only its own input,
+            # which it could choose freely anyway.
             total -= expand(self._secret(shares), self.length, self.bits)
         for client in sorted(set(self._sealed) - self._summed):
             self._remove_masks_of(client, total)
         return reduce(total, self.bits)
 
     def _remove_masks_of(self, client: int, total: np.ndarray) -> None:
-        """Remove from the sum the pairwise masks with a client that left after it shared its secrets."""
+        """Remove the pairwise masks with a client that left after sharing its secrets from the sum."""
         masked = [o for o in self._neighbours[client] if o in self._summed and client not in self._refused[o]]
         if not masked:
             return
@@ -171,7 +174,7 @@ class SecureServer:
         return [(other, self._openings[other]) for other in self._neighbours[client] if other in self._openings]
 
     def _secret(self, shares: dict[int, bytes], first: int = 0) -> bytes:
-        """Return the secret of t consecutive shares; zeros if they are not shares of one secret."""
+        """Return the secret of t consecutive shares; zeros if they do not belong to one secret."""
         order = sorted(shares)
         points = (order[first:] + order[:first])[: self.threshold]
         try:
@@ -200,7 +203,7 @@ class SecureServer:
             raise TooFewClients(f"client {client} has {number} neighbours left, and the threshold is {self.threshold}")
 
     def _take(self, phase: str, client: int, *, fresh: bool) -> None:
-        """Reject a message of another phase, of a client that is not in the phase, a repeated or a malformed one."""
+        """Raise an error for a message of another phase or client, and for a repeated or malformed one."""
         if self._phase != phase or not fresh:
             raise ProtocolError(f"client {client}: this message does not belong to the phase {self._phase!r}")
 

@@ -51,8 +51,8 @@ def reconstruct(shares: Mapping[int, bytes]) -> bytes:
     """Reconstruct the secret from shares: f(0) by Lagrange's formula. All shares are used.
 
     Raises:
-        ConfigurationError: if the result is no secret, which shares of different secrets or too few of them make almost
-            certain.
+        ConfigurationError: if the result is not a secret, which is almost certain for shares of different secrets and
+            for too few shares.
     """
     total = 0
     for x, text in shares.items():

@@ -10,7 +10,7 @@ from turnout.core.checks import ConfigurationError, count, refuse
 
 
 class Sizes(NamedTuple):
-    """The size of a graph: k, the number of neighbours of a client, and t, the shares that reconstruct a secret."""
+    """The size of a graph: k neighbours per client, and t shares that reconstruct a secret."""
 
     degree: int
     threshold: int
@@ -81,7 +81,10 @@ def _above_half(degree: int, corrupt: int) -> int:
 
 
 def _surely_fewer(num_clients: int, bad: int, degree: int, security: int) -> int:
-    """Return the least m >= 1 with ``n P[H >= m] <= 2^-security`` for the corrupt among k neighbours."""
+    """Return the least m >= 1 with ``n P[H >= m] <= 2^-security``.
+
+    H is the number of corrupt clients among k neighbours.
+    """
     above = 0.0
     for t in range(min(bad, degree), -1, -1):
         above += _exactly(t, num_clients - 1, bad, degree)
