@@ -76,7 +76,7 @@ def test_converges_exactly_at_a_constant_step_size():
             "FOCUS sums the changes of all clients' gradients",
         ),
         (lambda: ALGORITHMS["focus"](also=(WithReplacement(4),)), "draws a client twice, whose gradient changes once"),
-        (lambda: ALGORITHMS["focus"](also=(Personal(),)), "Personal is about updates"),
+        (lambda: ALGORITHMS["focus"](also=(Personal(),)), "Personal needs updates"),
         (lambda: ALGORITHMS["focus"](also=(Inexactness(),)), "Inexactness measures the result of training, and"),
         (lambda: compose(GradientTracking()), r"which WeightedSum would take for updates: add TrackedSum\(\)"),
     ],
