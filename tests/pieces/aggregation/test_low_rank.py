@@ -242,7 +242,7 @@ NONE = "FedexLora averages products of low-rank factors, and the model has no ad
         (lambda: ALGORITHMS["hetlora"](penalty=0.1), r"penalty=0.1 prunes ranks: write hetlora\(ranks="),
         (lambda: ALGORITHMS["hetlora"](ranks=(2,), penalty=-1.0), "penalty: got -1.0"),
         (lambda: ALGORITHMS["hetlora"](ranks=(2,), penalty=0.1, decay=1.5), "decay: got 1.5"),
-        (lambda: compose(TailPenalty()), r"no guard does: add guard.PrunedRank\(\(8, 4\)\)"),
+        (lambda: compose(TailPenalty()), r"no guard prunes: add guard.PrunedRank\(\(8, 4\)\)"),
     ],
 )
 def test_invalid_arguments_raise(make, message):
