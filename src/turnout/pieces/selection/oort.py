@@ -26,8 +26,8 @@ class Oort(Exploring, name="oort"):
         score_k = (min(U_k, U^95) - U_min) / (U_max - U_min) + sqrt(0.1 log R / L_k)
         score_k <- score_k (T / d_k)^alpha                      where d_k > T
 
-    U^95 is the quantile `clip` of utilities, which are at most 1e200, U_max the largest, and U_min 0.999 times the smallest. T is the preferred
-    duration of a round, and d_k that of client k, in seconds.
+    U^95 is the quantile `clip` of utilities, which are at most 1e200, U_max the largest, and U_min 0.999 times the
+    smallest. T is the preferred duration of a round, and d_k that of client k, in seconds.
 
     Known clients are drawn in proportion to these scores, and new clients in proportion to ``1 / d_k``; `Exploring`
     describes their numbers. T grows by `pacer_step` whenever the sum of utilities over the last W steps is less than
