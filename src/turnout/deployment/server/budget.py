@@ -19,21 +19,25 @@ class PrivacyBudget:
         setting: what is run.
 
     Attributes:
-        run: the run; None before its first task.
         charged: noised answers that count against the budget, whether or not they were opened.
         on_charge: called when an answer is counted, before any client is asked for it.
     """
 
     def __init__(self, setting: RunSetting) -> None:
         self._setting, self._noise = setting, Noise()
-        self.run: ServedRun | None = None
+        self._run: ServedRun | None = None
         self.charged = 0
         self.on_charge: Callable[[], None] = lambda: None
+
+    def begin(self, run: ServedRun) -> None:
+        """Account for the releases of a run, which is about to take its first step."""
+        self._run = run
+        self.set_charged(self.charged)
 
     @property
     def noise(self) -> Noise:
         """Secret and history that the noise of the next release follows from."""
-        return self._noise if self.run is None else self.run.noise
+        return self._noise if self._run is None else self._run.noise
 
     def renew(self, entry: Entry) -> None:
         """Take over the secret of an entry for all later releases."""
@@ -42,8 +46,8 @@ class PrivacyBudget:
     def set_noise(self, noise: Noise) -> None:
         """Set what the noise of all later releases follows from."""
         self._noise = noise
-        if self.run is not None:
-            self.run.renew(noise)
+        if self._run is not None:
+            self._run.renew(noise)
 
     def refuses_answer(self) -> str | None:
         """Return why clients cannot be asked for another evaluation or query; None where they can."""
@@ -55,7 +59,7 @@ class PrivacyBudget:
         """Return the fields of `turnout.deployment.wire.status.Privacy`; None for a run without noise."""
         if (plan := self._plan) is None:
             return None
-        version = 0 if self.run is None else self.run.server.state.version
+        version = 0 if self._run is None else self._run.server.state.version
         epsilon = plan.spent(version, self._rounds, self.noise.lost, self.charged)
         answers = {} if plan.answers is None else {"answers": self.charged, "most_answers": plan.answers.most}
         return {"epsilon": epsilon, "delta": plan.delta, "budget": plan.budget, **answers}
@@ -68,12 +72,12 @@ class PrivacyBudget:
     def set_charged(self, answers: int) -> None:
         """Set the number of noised answers."""
         self.charged = answers
-        if self.run is not None:
-            self.run.server.count_answers(answers)
+        if self._run is not None:
+            self._run.server.count_answers(answers)
 
     @property
     def _rounds(self) -> int:
-        return self._setting.rounds if self.run is None else self.run.rounds
+        return self._setting.rounds if self._run is None else self._run.rounds
 
     @property
     def _plan(self) -> Plan | None:
@@ -81,4 +85,4 @@ class PrivacyBudget:
         plan = self._setting.algorithm.privacy
         if plan is None or not plan.is_noised:
             return None
-        return plan if self.run is None else plan.of(self.run.server.state.slots["aggregation"])
+        return plan if self._run is None else plan.of(self._run.server.state.slots["aggregation"])

@@ -25,7 +25,6 @@ from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Store
 from turnout.deployment.server.surveys import SurveyOptions, Surveys, scheduled
 from turnout.deployment.server.verdicts import Refused
-from turnout.deployment.wire.administrator import CHANGES
 from turnout.deployment.wire.assignment import Assignment
 from turnout.protocol.batch import Stepped
 from turnout.protocol.survey import FIRST_TASK, ClosedSurvey
@@ -62,8 +61,7 @@ class Driver:
         self.surveys = Surveys(setting, store, self.roster, self.budget, self.publish, self._record)
         self.on_step: Callable[[Driver], None] = lambda _: None
         self.on_survey: Callable[[ClosedSurvey], None] = lambda _: None
-        initial = setting.initial
-        self._first_shared: State = {name: torch.zeros_like(initial) for name in setting.algorithm.keeps}
+        self._first_shared: State = {name: torch.zeros_like(setting.initial) for name in setting.algorithm.keeps}
         self._time, self._effects = 0.0, Effects()  # of the entry that is applied
 
     @property
@@ -112,10 +110,9 @@ class Driver:
     def apply(self, entry: Entry) -> Effects:
         """Apply the next entry of the journal, and return its effects.
 
-        An exception raised by the content of an entry ends that entry and nothing more. The same journal raises it at every
-        recovery, so a server that did not survive it could never start again. What a client sent that makes a piece raise is
-        left out (`turnout.protocol.loop.use`), which follows from the journal, too. A piece that raises whatever clients send
-        ends the server before anything of the entry is saved; the next start, with the piece fixed, applies the entry again.
+        An exception raised by the content of an entry ends that entry alone, because every recovery raises it again. What a
+        client sent that makes a piece raise is left out (`turnout.protocol.loop.use`). A piece that raises whatever clients
+        send ends the server before anything of the entry is saved; the next start, with the piece fixed, applies it again.
 
         Raises:
             CheckpointError: for an entry out of order, or where the store cannot be read or written.
@@ -125,7 +122,6 @@ class Driver:
             raise CheckpointError(f"the journal has a gap: entry {entry.number} follows {self.applied}")
         self.applied = entry.number
         self._time, self._effects = entry.time, (effects := Effects())
-        self.roster.note(entry)
         for stage in (self._dispatch, self._advance):
             try:
                 stage(entry, effects)
@@ -148,25 +144,27 @@ class Driver:
 
     def _dispatch(self, entry: Entry, effects: Effects) -> None:
         """Dispatch an entry by its kind."""
+        if self.roster.apply(entry):
+            self._presence_changed(entry, effects)
         match entry.kind:
-            case "enrol":
-                self.roster.enrol(str(entry.data.get("name") or ""))
-                if self.run is not None:
-                    self.run.coordinator.enrol()
+            case "enrol" if self.run is not None:
+                self.run.coordinator.enrol()
             case "start":
                 self._start(entry)
             case "restart":
                 self._restart(entry)
-            case "join" | "leave":
-                self._set_presence(entry, entry.data.get("reason", "left"), effects)
-            case kind if kind in CHANGES:
-                self.roster.change(entry.sender, entry.kind, entry.data.get("text", ""))
-                if entry.kind in REASONS:
-                    self._set_presence(entry, REASONS[entry.kind], effects)
             case "survey":
                 self.surveys.begin(SurveyOptions(**entry.data), self.version, entry.time, effects)
             case "report" | "fail" | "timer":
                 self._handle(entry, effects)
+
+    def _presence_changed(self, entry: Entry, effects: Effects) -> None:
+        """Pass on that a client joined or left."""
+        client, present = entry.sender, self.roster.is_present(entry.sender)
+        effects.leave_reason = REASONS.get(entry.kind, str(entry.data.get("reason", "left")))
+        if self.run is not None:
+            self.run.set_presence(entry.time, client, present)
+        self.surveys.set_presence(client, present, effects)
 
     def _handle(self, entry: Entry, effects: Effects) -> None:
         """Pass a report, a failure or a timer on to the surveys, or to the run while it goes on."""
@@ -177,17 +175,6 @@ class Driver:
         elif self.run is not None and self.run.over is None:
             self.run.handle(entry, effects)
 
-    def _set_presence(self, entry: Entry, reason: str, effects: Effects) -> None:
-        """Make a client present or absent, for a reason; a banned client stays absent."""
-        client, present = entry.sender, entry.kind == "join"
-        if present and client in self.roster.bans:
-            return
-        effects.leave_reason = reason
-        self.roster.set_presence(client, present)
-        if self.run is not None:
-            self.run.set_presence(entry.time, client, present)
-        self.surveys.set_presence(client, present, effects)
-
     def _start(self, entry: Entry) -> None:
         """Begin the run with the clients that are enrolled."""
         self.budget.renew(entry)
@@ -195,7 +182,6 @@ class Driver:
         if (searched := entry.data.get("searched")) is not None:
             run.server.settle(searched)
         run.server.rounds = entry.data["rounds"]
-        self.budget.set_charged(self.budget.charged)
         run.scheduler.start(entry.time)
         if self.ledger is not None:
             self.ledger.begun = entry.time
@@ -211,17 +197,10 @@ class Driver:
 
     def begin(self, num_clients: int) -> ServedRun:
         """Make the run, before its first task."""
-        self.run = self.budget.run = ServedRun(
-            self.setting,
-            self.store,
-            self.ledger,
-            self.roster,
-            num_clients,
-            self.budget.noise,
-            self.publish,
-            self._stepped,
-        )
-        return self.run
+        parts = self.setting, self.store, self.ledger, self.roster
+        self.run = run = ServedRun(*parts, num_clients, self.budget.noise, self.publish, self._stepped)
+        self.budget.begin(run)
+        return run
 
     def _stepped(self, stepped: Stepped, is_last: bool) -> None:
         """Report a server step, and have clients evaluate the new model where that is due."""
@@ -244,9 +223,9 @@ class Driver:
 
     def publish(self) -> Published:
         """Write the present model to a file, unless it is written already."""
-        judged = self.surveys.models()
+        in_use = self.surveys.models()
         if self.run is None:
-            return self.publication.publish(0, self.setting.initial, self._first_shared, judged)
+            return self.publication.publish(0, self.setting.initial, self._first_shared, in_use)
         server = self.run.server
-        needed = judged.union(assignment.model for assignment in self.run.tasks.assignments.values())
-        return self.publication.publish(self.version, server.state.params, server.shared(), needed)
+        in_use.update(assignment.model for assignment in self.run.tasks.assignments.values())
+        return self.publication.publish(self.version, server.state.params, server.shared(), in_use)

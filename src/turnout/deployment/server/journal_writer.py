@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -22,6 +21,7 @@ from turnout.deployment.server.database import StoreLost, StoreUnavailable
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.entries import Entry, Outcome
 from turnout.deployment.server.event import Event
+from turnout.deployment.server.event_queue import EventQueue
 from turnout.deployment.server.figures import snapshot
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.store import Store
@@ -65,6 +65,7 @@ class JournalWriter:
         clock: seconds that the server has run.
 
     Attributes:
+        put: queues an event, from any thread; the future that it returns is resolved once the event is applied.
         handler: applies entries and answers their events; to be set before `start` or `run`.
         notify: called with clients whose long polls can be answered, from any thread.
         healthy: False since the last attempt to write the journal failed.
@@ -84,7 +85,8 @@ class JournalWriter:
         self.figures = snapshot(driver)
         self.checkpoints = Checkpoints(driver, options)
         self._number = last.number if last else 0
-        self._condition, self._queue = threading.Condition(), list[Event]()
+        self._queue = EventQueue()
+        self.put = self._queue.put
         self._outcomes: list[Outcome] = []  # of entries that were applied; written with the next group
         self._thread: threading.Thread | None = None
         self._visits = UnwrittenVisits(driver)
@@ -95,13 +97,6 @@ class JournalWriter:
             driver.run.empty_steps = 0
         self.store.wait = self.wait
 
-    def put(self, event: Event) -> Future[Any]:
-        """Queue an event; the future is resolved once it is applied."""
-        with self._condition:
-            self._queue.append(event)
-            self._condition.notify()
-        return event.done
-
     def start(self) -> None:
         """Start the thread."""
         self._thread = threading.Thread(target=self.run, name="journal", daemon=True)
@@ -109,9 +104,8 @@ class JournalWriter:
 
     def stop(self) -> None:
         """Write and answer all events, save a checkpoint, and end the thread."""
-        with self._condition:
-            self.draining = self.stopping = True
-            self._condition.notify_all()
+        self.draining = self.stopping = True
+        self._queue.close()
         if self._thread is not None:
             self._thread.join()
         if self.failure is None:
@@ -144,16 +138,10 @@ class JournalWriter:
             Diverged: where the run makes no progress any more.
         """
         self.store.check()
-        with self._condition:
-            batch, self._queue = self._queue, []
+        batch = self._queue.take()
         if not batch and not self._outcomes:
             return False
-        codes, busy, admitted = set[str](), set[int | None](), list[Event]()
-        for event in _intact(self.store, batch):
-            # Deferred visits are written before all others, so one must not overtake an earlier event of its client.
-            if (event.client in busy or not self._visits.defer(event)) and self._is_admitted(event, codes):
-                admitted.append(event)
-                busy.add(event.client)
+        admitted = self._admitted(batch)
         if not admitted and not self._outcomes:
             return True
         # Deferred visits come first: a step that follows from the other entries may depend on which clients are present.
@@ -165,6 +153,16 @@ class JournalWriter:
             self.checkpoint()
         check_progress(self.driver, self._max_empty_steps)
         return True
+
+    def _admitted(self, batch: list[Event]) -> list[Event]:
+        """Return the events that are to be written; all others are answered, or visits that are deferred."""
+        codes, busy, admitted = set[str](), set[int | None](), list[Event]()
+        for event in _intact(self.store, batch):
+            # Deferred visits are written before all others, so one must not overtake an earlier event of its client.
+            if (event.client in busy or not self._visits.defer(event)) and self._is_admitted(event, codes):
+                admitted.append(event)
+                busy.add(event.client)
+        return admitted
 
     def _is_admitted(self, event: Event, codes: set[str]) -> bool:
         """Return whether an event is to be written; one that raises is answered with the error."""
@@ -198,8 +196,7 @@ class JournalWriter:
         except StoreUnavailable:
             self.healthy = False
             create(self.store.folder)  # raises where it was removed
-            with self._condition:
-                self._queue = events + self._queue
+            self._queue.put_back(events)
             raise
         self.healthy = True
         self._number += len(entries)
@@ -222,11 +219,10 @@ class JournalWriter:
             except Exception as error:
                 self._fail(error)
                 return
-            with self._condition:
-                if self.stopping and not self._queue:
-                    return
-                if not busy and not self._queue:
-                    self._condition.wait(min(pause, _IDLE))
+            if self.stopping and not self._queue:
+                return
+            if not busy:
+                self._queue.wait(min(pause, _IDLE))
 
     def wait(self, error: Exception) -> None:
         """Back off after a write that failed, before the caller tries again.

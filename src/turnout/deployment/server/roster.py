@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from turnout.deployment.server.entries import Entry
+from turnout.deployment.wire.administrator import CHANGES
 
 REASONS = {"ban": "banned", "remove": "removed"}
 """Outcomes of the tasks of a client that an administrator bans or removes, by the kind of the entry."""
@@ -54,14 +55,35 @@ class Roster:
         """Return which of these clients are present, at any round: a network has no rounds of availability."""
         return self._present[clients]
 
-    def change(self, client: int, kind: str, text: str) -> None:
-        """Name, ban, unban or remove a client; nothing changes a removed one.
+    def apply(self, entry: Entry) -> bool:
+        """Apply an entry to the table; return True if a client joins or leaves by it."""
+        if entry.client is not None and entry.kind in (
+            "enrol",
+            "join",
+            "report",
+            "fail",
+        ):  # what clients cause themselves
+            self.seen[entry.client] = entry.wall
+        match entry.kind:
+            case "enrol":
+                self.enrol(str(entry.data.get("name") or ""))
+            case "join":
+                if entry.sender in self.bans:
+                    return False
+                self.set_presence(entry.sender, True)
+                return True
+            case "leave":
+                self.set_presence(entry.sender, False)
+                return True
+            case kind if kind in CHANGES:
+                self._change(entry.sender, kind, entry.data.get("text", ""))
+                if kind in REASONS:
+                    self.set_presence(entry.sender, False)
+                    return True
+        return False
 
-        Args:
-            client: its number.
-            kind: ``"name"``, ``"ban"``, ``"unban"`` or ``"remove"``.
-            text: the name, or the reason of a ban.
-        """
+    def _change(self, client: int, kind: str, text: str) -> None:
+        """Name, ban, unban or remove a client; nothing changes a removed one."""
         if client in self.removed:
             return
         match kind:
@@ -74,11 +96,6 @@ class Roster:
             case "remove":
                 self.removed.add(client)
                 self.names[client], self.bans[client] = "", "removed"
-
-    def note(self, entry: Entry) -> None:
-        """Record the time of an entry that a client caused itself."""
-        if entry.client is not None and entry.kind in ("enrol", "join", "report", "fail"):
-            self.seen[entry.client] = entry.wall
 
     def facts(self) -> dict[str, Any]:
         """Return the table without presence, as plain values."""

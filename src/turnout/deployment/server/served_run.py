@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from turnout.core.types import Candidates, Report, State
 from turnout.deployment.server.blame import Blame
 from turnout.deployment.server.entries import Effects, Entry, Outcome
 from turnout.deployment.server.extra_phases import ExtraPhases
 from turnout.deployment.server.ledger import Ledger
+from turnout.deployment.server.measurements import Measurements
 from turnout.deployment.server.noise import Noise
 from turnout.deployment.server.open_tasks import OpenTasks
 from turnout.deployment.server.publication import Published
@@ -73,7 +72,6 @@ class ServedRun:
     ) -> None:
         self.setting, self._ledger, self._publish, self._after_step = setting, ledger, publish, after_step
         self.reports = Reports(setting, store)
-        self._measuring: dict[int, int] = {}  # the task of each client that has measured for the present round
         self.over: str | None = None
         self.empty_steps = 0
         algorithm, seed = setting.algorithm, setting.seed
@@ -94,6 +92,7 @@ class ServedRun:
         self.coordinator = Coordinator(self.server, self.scheduler)
         self.extra = ExtraPhases(setting, self.coordinator, self.reports.body)
         self.tasks = OpenTasks(self.coordinator, self.reports, self.extra, ledger, publish, setting.heartbeat)
+        self._measurements = Measurements(self.server, self.reports, self.tasks)
         self._blame = Blame(self.coordinator, setting.reports, self.reports_of)
         self.renew(noise)
 
@@ -156,18 +155,7 @@ class ServedRun:
             except Exception as error:
                 if not (rows := self._blame.of_choice(error)):
                     raise
-                self._drop_measurements(rows, error)
-
-    def _drop_measurements(self, rows: Sequence[int], error: Exception) -> None:
-        """Drop the measurements in some rows, because they raise an error."""
-        if (measured := self.server.measured) is None:
-            return
-        clients = np.unique(measured.client[list(rows)]).tolist()
-        tasks = [self._measuring[client] for client in clients]
-        log.error("measurements dropped", extra={"clients": clients, "reason": repr(error)})
-        self.server.measure_by(measured.take(np.delete(np.arange(len(measured)), rows)))
-        self.reports.exclude(tasks, repr(error))
-        self.tasks.end(tasks, clients, "unusable")
+                self._measurements.drop(rows, error)
 
     def reports_of(self, coordinator: Coordinator, batch: Batch) -> Report:
         """Return the reports of a batch; the noise of a step follows from them."""
@@ -188,9 +176,9 @@ class ServedRun:
     def stepped(self, action: Step | Gather, stepped: Stepped | None) -> None:
         """Record a server step, and forget the reports that were used."""
         self.reports.forget(action.tasks)
+        if isinstance(action, Gather):
+            self._measurements.gathered(action)
         if stepped is None:
-            if isinstance(action, Gather) and action.phase == "measure":
-                self._measuring = dict(zip(action.clients, action.tasks, strict=True))
             return
         self.noise = self._next_noise
         self.extra.clear(but=set(self.scheduler.pace.busy()))
@@ -216,8 +204,7 @@ class ServedRun:
             log.error(text, extra={"clients": clients, "tasks": list(tasks), "reason": str(error) or repr(error)})
         if not self.extra.declared:  # of a sum under masks, the messages of its earlier phases were used
             self.reports.exclude(tasks, repr(error))
-        if rows:
-            self._drop_measurements(rows, error)
+        self._measurements.drop(rows, error)
         return tasks
 
     def unused(self) -> list[str]:
@@ -230,7 +217,7 @@ class ServedRun:
             "tasks": [[client, assignment.json()] for client, assignment in self.tasks.assignments.items()],
             "bodies": list(self.reports.bodies.items()),
             "timers": list(self.tasks.timers.items()),
-            "measuring": list(self._measuring.items()),
+            "measuring": list(self._measurements.task_of.items()),
             "rounds": self.server.rounds,
             **self.extra.facts(),
         }
@@ -239,7 +226,7 @@ class ServedRun:
         """Restore what `facts` returned, and the coordinator from the tensors of each group."""
         self.tasks.assignments = {client: Assignment.read(table) for client, table in facts["tasks"]}
         self.reports.bodies, self.tasks.timers = dict(facts["bodies"]), dict(facts["timers"])
-        self._measuring = dict(facts.get("measuring", ()))
+        self._measurements.task_of = dict(facts.get("measuring", ()))
         self.extra.restore(facts)
         self.coordinator.attendances.barred |= self.extra.barred.keys()
         self.coordinator.restore(group)
