@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,13 @@ from turnout.core.checks import count, known_name
 from turnout.evaluation.fairness import fairness
 from turnout.record.schema import ANSWERED, COSTS, METRICS, SPENT, less_is_better
 
-_LAST = ("epsilon", "poisson_rate", "fixed_size_rate", *ANSWERED)
-"""Columns whose last value is that of the whole run."""
+_REDUCED: Mapping[str, Callable[[np.ndarray], np.number]] = {
+    **dict.fromkeys(("seconds", "bytes_up", "bytes_down", "num_dropped"), np.sum),
+    "num_participants": np.mean,
+    "server_bytes": np.max,
+    **dict.fromkeys(("epsilon", "poisson_rate", "fixed_size_rate", *ANSWERED), lambda values: values[-1]),
+}
+"""How the values of a column give that of the whole run."""
 _EVALUATIONS = tuple(f"{split}_{figure}" for split in ("train", "validation", "test") for figure in ("loss", *METRICS))
 
 
@@ -123,13 +129,9 @@ class Figures(ABC):
         clients, of their test accuracies or, if no client has any, of their training accuracies.
         """
         figures: dict[str, Any] = {"rounds": self.last_round}
-        for name in ("seconds", "bytes_up", "bytes_down", "num_dropped"):
+        for name, reduce in _REDUCED.items():
             if self.has_values(name):
-                figures[name] = self.total(name)
-        for name, reduce in (("num_participants", np.mean), ("server_bytes", np.max)):
-            if self.has_values(name):
-                figures[name] = float(reduce(self.column(name)[1]))
-        figures |= {name: float(self.column(name)[1][-1]) for name in _LAST if self.has_values(name)}
+                figures[name] = reduce(self.column(name)[1]).item()
         figures |= {name: self.final(name, window) for name in self.evaluation_names() if self.has_values(name)}
         for name in ("test_accuracy", "train_accuracy"):
             if not np.isnan(values := self.client_column(name)).all():

@@ -106,20 +106,24 @@ def announcement(
             answer = fetch(http, "/v1/run", stopped.is_set)
             if not _asks_to_wait(answer):
                 return _checked(answer, connection.url)
-            why = answer.headers.get("error") or answer.reason
-            waited = time.monotonic() - begun
+            why, waited = answer.headers.get("error") or answer.reason, time.monotonic() - begun
             if answer.headers.get("kind") == "RemoteProtocolError" and connection.wants_certificate:
                 raise JoinError(f"there is no server at {connection.url} without a certificate of this client: {why}")
-            if not patience:
-                raise JoinError(f"there is no server at {connection.url}: {why}" if not answer.status else why)
             if waited >= patience:
-                raise ServerSilent(f"{connection.url} has not answered for {waited:.0f} seconds: {why}")
+                raise _silence(answer, connection.url, waited if patience else None, why)
             if not attempt:
                 notice(f"no answer from {connection.url} yet ({why}): trying again")
             attempt += 1
             pause = max(random.uniform(0.0, min(60.0, 0.5 * 2.0 ** min(attempt, 30))), answer.retry_after)
             if stopped.wait(min(pause, patience - waited)):
                 raise ServerSilent("stopped")
+
+
+def _silence(answer: Answer, url: str, waited: float | None, why: str) -> TurnoutError:
+    """Return the error for a server that does not describe its run, after so many seconds; None is a single attempt."""
+    if waited is not None:
+        return ServerSilent(f"{url} has not answered for {waited:.0f} seconds: {why}")
+    return JoinError(why if answer.status else f"there is no server at {url}: {why}")
 
 
 def fetch(http: WatchedClient, path: str, stopped: Callable[[], bool] = lambda: False) -> Answer:

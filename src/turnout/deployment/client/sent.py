@@ -22,10 +22,11 @@ from turnout.deployment.client.calls import Call
 from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.newcomer import Newcomer
 from turnout.deployment.client.session import Client
-from turnout.deployment.client.state import Pending
+from turnout.deployment.client.state import ClientState
 from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.format import digest
 from turnout.deployment.wire.surveys import question_of
+from turnout.pieces.base.algorithm import Algorithm
 from turnout.protocol.survey import FIRST_TASK, SURVEYS
 
 _START = b'{"time": "'
@@ -85,33 +86,23 @@ class SentLog:
         Raises:
             Unlogged: where the line cannot be written; the request must not be sent.
         """
-        content = call.content[0]
+        content, facts = call.content[0], call.json or {}
         path = call.path.partition("?")[0]  # the query of a presigned link is a secret
-        entry: dict[str, Any] = {"path": path, "bytes": len(content), "digest": digest(content)}
         match (call.method, path.rpartition("/")[2]):
             case ("PUT", _) if content:  # to the server, or to an object store
-                pending, number = client.state.pending, client.state.client
-                assert pending is not None
-                assert number is not None
-                entry = {"what": "report"} | entry | self._report(pending, number)
-                entry |= {"offset": int(call.headers.get("upload-offset", 0))}
-            case ("POST", "fail"):
-                assert isinstance(client, Client)
-                assert client.task is not None
-                assert call.json is not None
-                task = client.task
-                facts = {"task": task.task, "phase": task.phase, "version": task.version}
-                entry = {"what": "decline"} | entry | facts | {"reason": call.json["reason"]}
+                what = "report"
+                facts = self._report(client.state) | {"offset": int(call.headers.get("upload-offset", 0))}
+            case ("POST", "fail") if isinstance(client, Client):
+                what, facts = "decline", _task(client.task) | {"reason": facts["reason"]}
             case ("POST", "enrol"):
-                assert call.json is not None
-                facts = {"server": self._url, "name": call.json.get("name"), "code": "code" in call.json}
-                facts |= {"data": call.json["data"]} if "data" in call.json else {}
-                entry = {"what": "enrolment"} | entry | facts
+                what, data = "enrolment", {name: facts[name] for name in ("data",) if name in facts}
+                facts = {"server": self._url, "name": facts.get("name"), "code": "code" in facts} | data
             case ("POST", "leave"):
-                entry = {"what": "leave"} | entry
+                what, facts = "leave", {}
             case _:
                 return
-        name = entry["path"], entry["digest"]
+        entry: dict[str, Any] = {"what": what, "path": path, "bytes": len(content), "digest": digest(content), **facts}
+        name = path, entry["digest"]
         self._append(
             {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry, "again": name in self._sent}
         )
@@ -131,28 +122,40 @@ class SentLog:
                 f"{self._path} cannot be written ({error.strerror}), so the {entry['what']} was not sent: free some space"
             ) from None
 
-    def _report(self, pending: Pending, client: int) -> dict[str, Any]:
-        """Describe a report: its task, the norm of its update, and the names of its other content."""
-        assert self._computer is not None
-        task, tensors, algorithm = pending.task, load(pending.body), self._computer.experiment.algorithm
-        entry = {"task": task.task, "phase": task.phase, "version": task.version, "digest": pending.digest}
+    def _report(self, state: ClientState) -> dict[str, Any]:
+        """Describe the pending report of a client: its task, and its content."""
+        pending, client, computer = state.pending, state.client, self._computer
+        assert pending is not None
+        assert client is not None
+        assert computer is not None
+        task, tensors = pending.task, load(pending.body)
+        entry = _task(task) | {"digest": pending.digest}
         if task.task >= FIRST_TASK or task.phase in SURVEYS:
             return entry | _of_survey(task, tensors)
-        coding = self._computer.coding
-        if coding is not None and any(name.startswith("code.") for name in tensors):
-            tensors = coding.decoded(tensors, client, task.version + (task.repeat << 40))[0]
-        masked = "masked" in tensors
-        scalars = [name for name, value in tensors.items() if name.startswith("seen.") and value.numel() == 1]
-        counts = [name for name in _COUNTS if name in tensors]
-        return entry | {
-            "norm": _norm(tensors.get("delta")),
-            "examples": _examples(tensors),
-            "scalars": sorted(name.removeprefix("seen.") for name in (*scalars, *counts)),
-            "tensors": sorted(tensors.keys() - {*scalars, *counts}),
-            "guards": [type(guard).__name__ for guard in algorithm.guard],
-            "masked": masked,
-            "noised": masked and bool(getattr(algorithm.aggregation, "noise_shares", None)),
-        }
+        if computer.coding is not None and any(name.startswith("code.") for name in tensors):
+            tensors = computer.coding.decoded(tensors, client, task.version + (task.repeat << 40))[0]
+        return entry | _of_update(tensors, computer.experiment.algorithm)
+
+
+def _task(task: Assignment | None) -> dict[str, Any]:
+    """Describe a task."""
+    return {} if task is None else {"task": task.task, "phase": task.phase, "version": task.version}
+
+
+def _of_update(tensors: State, algorithm: Algorithm) -> dict[str, Any]:
+    """Describe a report by the norm of its update, and the names of its other content."""
+    masked = "masked" in tensors
+    scalars = [name for name, value in tensors.items() if name.startswith("seen.") and value.numel() == 1]
+    counts = [name for name in _COUNTS if name in tensors]
+    return {
+        "norm": _norm(tensors.get("delta")),
+        "examples": _examples(tensors),
+        "scalars": sorted(name.removeprefix("seen.") for name in (*scalars, *counts)),
+        "tensors": sorted(tensors.keys() - {*scalars, *counts}),
+        "guards": [type(guard).__name__ for guard in algorithm.guard],
+        "masked": masked,
+        "noised": masked and bool(getattr(algorithm.aggregation, "noise_shares", None)),
+    }
 
 
 def _of_survey(task: Assignment, tensors: State) -> dict[str, Any]:
@@ -196,10 +199,7 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], int]:
     content, lines = path.read_bytes(), list[dict[str, Any]]()
     whole, _, cut = content.rpartition(b"\n")
     for number, text in enumerate(whole.split(b"\n") if whole else (), 1):
-        try:
-            line = json.loads(text) if text.startswith(_START) else {}
-        except (ValueError, RecursionError):
-            line = {}
+        line = _line(text)
         if not isinstance(line.get("what"), str) or type(line.get("bytes")) is not int:
             raise ConfigurationError(f"{path}, line {number}: no line of join --log: give another file")
         lines.append(line)
@@ -207,3 +207,11 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], int]:
     if not (cut.startswith(_START) or _START.startswith(cut)):
         raise ConfigurationError(f"{path}, line {len(lines) + 1}: no line of join --log: give another file")
     return lines, len(whole) + bool(whole)
+
+
+def _line(text: bytes) -> dict[str, Any]:
+    """Read a line of a log; a line of another file is empty."""
+    try:
+        return json.loads(text) if text.startswith(_START) else {}
+    except (ValueError, RecursionError):
+        return {}

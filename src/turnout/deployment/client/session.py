@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Generator, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from turnout.core.types import State
 from turnout.deployment.client.calls import (
     MOST_SECONDS,
     Action,
+    Answer,
     Call,
     JoinError,
     Session,
@@ -83,6 +85,11 @@ def report_call(pending: Pending, begin: int = 0, end: int | None = None) -> Cal
         "task-fingerprint": pending.task.fingerprint,
     }
     return Call("PUT", f"/v1/tasks/{pending.task.task}/report", body=pending.body[begin:end], headers=headers)
+
+
+def _needs_model(task: Assignment) -> bool:
+    """Return whether a client computes a task from the model; it answers queries and masks answers without."""
+    return task.phase != "query" and (task.task < FIRST_TASK or task.phase == "evaluate")
 
 
 class Client:
@@ -157,8 +164,7 @@ class Client:
         if (reason := self.trainer.declines(task)) is not None:
             yield from self._give_up(task, reason)
             return True
-        asks_data = task.phase == "query" or (task.task >= FIRST_TASK and task.phase != "evaluate")
-        model, memory = {} if asks_data else (yield from self._received(task)), self.state.memory
+        model, memory = (yield from self._received(task)) if _needs_model(task) else {}, self.state.memory
         if model is None:
             return True
         memory = self.trainer.first_memory() if memory is None else memory
@@ -202,14 +208,7 @@ class Client:
         body, attempt = b"", 0
         while digest(body) != task.model:
             body = body if len(body) < task.size else b""  # damaged: download it again
-            headers = {"range": f"bytes={len(body)}-"} if body else {}
-            slow = 120.0 + task.size / 50_000  # seconds until the download is cut off, and resumed
-            link = self._links.pop("model", None) if not body else None  # tried once; the server has the model, too
-            path = link or f"/v1/models/{task.model}"
-            call = Call("GET", path, headers=headers, resumes=True, most=task.size, seconds=slow)
-            answer = (yield Transfer(call, *self._heartbeat(task))) if link else (yield from self._newcomer.once(call))
-            if link is not None and answer.status != 200:
-                continue
+            answer = yield from self._requested(task, len(body))
             if answer.status == 404:
                 return None
             if answer.status in (200, 206):
@@ -218,6 +217,17 @@ class Client:
                 attempt += 1
                 yield self._newcomer.pause(attempt, answer)
         return body
+
+    def _requested(self, task: Assignment, begin: int) -> Generator[Action, Any, Answer]:
+        """Request a model from a byte on: once from the object store where there is a link, else from the server."""
+        slow = 120.0 + task.size / 50_000  # seconds until the download is cut off, and resumed
+        headers = {"range": f"bytes={begin}-"} if begin else {}
+        call = Call("GET", f"/v1/models/{task.model}", headers=headers, resumes=True, most=task.size, seconds=slow)
+        if not begin and (link := self._links.pop("model", None)) is not None:
+            answer = yield Transfer(replace(call, path=link), *self._heartbeat(task))
+            if answer.status == 200:
+                return answer
+        return (yield from self._newcomer.once(call))
 
     def _deliver(self, pending: Pending) -> Generator[Action, Any, None]:
         """Send a report until its outcome is known."""

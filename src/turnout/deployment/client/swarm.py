@@ -28,6 +28,7 @@ from turnout.deployment.client.state import ClientState
 from turnout.deployment.client.worker import Worker
 from turnout.population.availability import BoundAvailability
 from turnout.population.availability.base import one_round_length
+from turnout.population.behaviour import BoundAttack
 from turnout.population.behaviour.dropout import BoundDropout
 from turnout.population.speed.durations import BoundSpeed
 
@@ -91,15 +92,7 @@ class Swarm:
         self._availability: BoundAvailability = population.availability.bind(num_clients, labels, seed)
         self._speed: BoundSpeed | None = None if population.speed is None else population.speed.bind(num_clients, seed)
         self._dropout: BoundDropout | None = None if population.dropout is None else population.dropout.bind(seed)
-        self._behaviour = None if population.behaviour is None else population.behaviour.bind(num_clients, seed)
-        if self._behaviour is not None:
-            if self._behaviour.options.colludes:
-                raise ConfigurationError(
-                    f"behaviour: attackers by {type(self._behaviour.options).__name__} know all honest reports of a step "
-                    "before they send theirs, and between machines nobody does: take another attack"
-                )
-            if num_clients == data.num_clients:
-                computer.shards = self._behaviour.poisoned(computer.shards, data.num_classes or 0)
+        self._behaviour = _attackers(computer, num_clients)
         self._manners = manners or Manners(longest=5.0)
         self._notice = notice
         self._begun = time.monotonic()
@@ -126,16 +119,20 @@ class Swarm:
                     for client in clients[low : low + 50]:
                         await client.enrol()
                 work = [asyncio.create_task(client.live()) for client in clients]
-                # The first client that ends has learnt that the run is over; those that are away need not come back for it.
-                done, others = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-                if done and others:
-                    _, others = await asyncio.wait(others, timeout=2.0)
-                for task in others:
-                    task.cancel()
-                self.tally.over["away at the end" if done else "at it when time was up"] += len(others)
-                for failed in await asyncio.gather(*work, return_exceptions=True):
-                    if isinstance(failed, Exception):
-                        raise failed
+                await self._until_over(work, seconds)
+
+    async def _until_over(self, work: list[asyncio.Task[None]], seconds: float | None) -> None:
+        """Wait until the run is over, or for some seconds, and end all clients."""
+        # The first client that ends has learnt that the run is over; those that are away need not come back for it.
+        done, others = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if done and others:
+            _, others = await asyncio.wait(others, timeout=2.0)
+        for task in others:
+            task.cancel()
+        self.tally.over["away at the end" if done else "at it when time was up"] += len(others)
+        for failed in await asyncio.gather(*work, return_exceptions=True):
+            if isinstance(failed, Exception):
+                raise failed
 
     def is_available(self, client: int) -> bool:
         """Return whether a client is available now."""
@@ -163,6 +160,26 @@ class Swarm:
     def worker(self, client: int) -> Worker:
         """Return the computation of a client."""
         return Worker(self._computer, client % self._computer.shards.num_clients, self._behaviour)
+
+
+def _attackers(computer: Computer, num_clients: int) -> BoundAttack | None:
+    """Return the attackers among clients, after poisoning their data; None where the population has none.
+
+    Raises:
+        ConfigurationError: for an attack that is impossible between machines.
+    """
+    experiment = computer.experiment
+    if experiment.population.behaviour is None:
+        return None
+    attack = experiment.population.behaviour.bind(num_clients, experiment.seed)
+    if attack.options.colludes:
+        raise ConfigurationError(
+            f"behaviour: attackers by {type(attack.options).__name__} know all honest reports of a step before they send "
+            "theirs, and between machines nobody does: take another attack"
+        )
+    if num_clients == experiment.data.num_clients:
+        computer.shards = attack.poisoned(computer.shards, experiment.data.num_classes or 0)
+    return attack
 
 
 class _Swimmer:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from turnout.deployment.server.driver import Driver
+from turnout.deployment.server.ledger import Ledger
 from turnout.protocol.published import Published
 
 DECILES = np.arange(11) / 10
@@ -62,14 +63,18 @@ def snapshot(driver: Driver, previous: Figures | None = None) -> Figures:
         "state": "over" if driver.over else "training" if driver.run is not None else "waiting for clients",
         "at_work": len({*driver.surveys.tasks.at_work(), *(() if run is None else run.tasks.assignments)}),
         "journal": driver.applied,
-        "dropped": {} if ledger is None else dict(ledger.dropped),
         "barred": {str(client): reason for client, reason in driver.barred.items()},
-        "curves": {} if ledger is None else ledger.curves.thinned(),
         "privacy": _finite_privacy(driver.budget.spent()),
         "heard": heard,
-        "evaluation": None if ledger is None else _finite_evaluation(ledger.evaluation),
     }
+    status |= {"dropped": {}, "curves": {}, "evaluation": None} if ledger is None else _recorded(ledger)
     return Figures(status, {} if ledger is None else ledger.unusable, contributions, counted)
+
+
+def _recorded(ledger: Ledger) -> dict[str, Any]:
+    """Return the fields of the status that follow from the tables of a run."""
+    evaluation = _finite_evaluation(ledger.evaluation)
+    return {"dropped": dict(ledger.dropped), "curves": ledger.curves.thinned(), "evaluation": evaluation}
 
 
 def contributions_of(driver: Driver) -> dict[str, np.ndarray]:

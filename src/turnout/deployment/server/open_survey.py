@@ -110,7 +110,8 @@ class OpenSurvey:
         Args:
             barred: clients that are excluded.
         """
-        assert self.masked is not None
+        if self.masked is None:
+            return []
         completed = [client for client in self.survey.answers if client not in barred]
         try:
             clients = self.masked.advance(completed)
@@ -121,10 +122,14 @@ class OpenSurvey:
             log.error("survey aborted", extra={"survey": self.number, "reason": repr(error)})
             return []
         if (phase := self.masked.phase) is not None:
-            common = {name: value for name, value in self.order.told.items() if name in ("question", SURVEY)}
-            self.inputs = {client: {**common, **plain_row(values, 0)} for client, values in inputs.items()}
-            self.order = replace(self.order, phase=phase)
+            self._set_phase(phase, inputs)
         return clients
+
+    def _set_phase(self, phase: str, inputs: Mapping[int, State]) -> None:
+        """Have the tasks of clients ask for a phase of a masked sum, with the inputs of each client."""
+        common = {name: value for name, value in self.order.told.items() if name in ("question", SURVEY)}
+        self.inputs = {client: {**common, **plain_row(values, 0)} for client, values in inputs.items()}
+        self.order = replace(self.order, phase=phase)
 
     @property
     def culprits(self) -> Mapping[int, str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from turnout.core.checks import CheckpointError, counted
 from turnout.deployment.server.driver import Driver
-from turnout.deployment.server.entries import Entry, read_json
+from turnout.deployment.server.entries import Entry, Outcome, read_json
 from turnout.deployment.server.ledger import Ledger
 from turnout.deployment.server.noise import Releases, fresh
 from turnout.deployment.server.retention import anchors
@@ -65,12 +65,7 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
     if releases is not None:
         driver.on_step = lambda driver: releases.compare(driver.version, driver.budget.noise.steps)
     _restore(driver, store, folder)
-    last, outcomes = None, []
-    # From one entry earlier, so that the last entry is known where the checkpoint contains all of them.
-    for entry in store.entries(max(0, driver.applied - 1)):
-        last = entry
-        if entry.number > driver.applied:
-            outcomes += driver.apply(entry).outcomes
+    last, outcomes = _replay(driver, store)
     if (last.number if last else 0) < driver.applied:
         raise CheckpointError(f"the journal of {folder} is behind its checkpoint: restore both from the same copy")
     if (restart := _restart(driver, releases, last, folder)) is not None:
@@ -83,6 +78,17 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
     at_work = {str(task.task): str(client) for client in driver.present() for task in _tasks_of(driver, client)}
     store.files.clear_incoming(at_work)
     return last
+
+
+def _replay(driver: Driver, store: Store) -> tuple[Entry | None, list[Outcome]]:
+    """Apply the entries after a checkpoint; return the last entry of the journal, and the outcomes of tasks."""
+    last, outcomes = None, list[Outcome]()
+    # From one entry earlier, so that the last entry is known where the checkpoint contains all of them.
+    for entry in store.entries(max(0, driver.applied - 1)):
+        last = entry
+        if entry.number > driver.applied:
+            outcomes += driver.apply(entry).outcomes
+    return last, outcomes
 
 
 def _check_experiment(setting: RunSetting, store: Store, folder: Path) -> None:
@@ -137,18 +143,23 @@ def _note_releases(driver: Driver, releases: Releases) -> None:
 
 def _fresh_noise(driver: Driver, releases: Releases, last: Entry | None, goes_on: bool) -> dict[str, Any]:
     """Return a fresh secret, and the releases that the journal does not know; nothing where the run is over."""
-    known, plan = driver.budget.noise.lost, driver.setting.algorithm.privacy
-    most = 0 if last is None or plan is None or plan.answers is None else plan.answers.most
-    answers = releases.lost_answers(driver.budget.charged, most)
-    lost = releases.lost(driver.version, known, 0 if last is None else driver.setting.rounds)
+    known, begun = driver.budget.noise.lost, last is not None
+    answers = releases.lost_answers(driver.budget.charged, _most_answers(driver.setting) if begun else 0)
+    lost = releases.lost(driver.version, known, driver.setting.rounds if begun else 0)
     if lost != known:
         number = sum(behind - first for first, behind in lost[len(known) :])
         log.warning("releases that the journal does not know are counted as spent", extra={"releases": number})
-    elif not answers and (last is None or (driver.over is not None and not goes_on)):
+    elif not answers and (not begun or (driver.over is not None and not goes_on)):
         return {}
     if answers:
         log.warning("answers that the journal does not know are counted as spent", extra={"answers": answers})
     return {"secret": fresh(), "lost": lost, **({"answers": answers} if answers else {})}
+
+
+def _most_answers(setting: RunSetting) -> int:
+    """Return the maximum number of noised answers of a run."""
+    plan = setting.algorithm.privacy
+    return 0 if plan is None or plan.answers is None else plan.answers.most
 
 
 def _restore(driver: Driver, store: Store, folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -88,20 +88,25 @@ class Timeouts:
 
     def expire(self) -> float:
         """Queue an event for all that is due; return the seconds until more can be, a second at most."""
-        now, due = self._clock(), list[float]()
+        now = self._clock()
         with self._lock:
             while self._timers and self._timers[0][0] <= now:
                 self.put(Event("timer", data={"timer": heapq.heappop(self._timers)[1]}))
             for client in self.presence.expired():
                 self.put(Event("leave", client))
-            while self._deadlines and self._deadlines[0][0] <= now:
-                _, client, task = heapq.heappop(self._deadlines)
-                if self._driver.assignment(client, task) is not None and self.presence.end(client):
-                    self.put(Event("leave", client, data={"reason": "late"}))
-            due += [heap[0][0] for heap in (self._timers, self._deadlines) if heap]
+            for client in self._late(now):
+                self.put(Event("leave", client, data={"reason": "late"}))
+            due = [heap[0][0] for heap in (self._timers, self._deadlines) if heap]
             if (end := self.presence.next_end()) is not None:
                 due.append(end)
         return max(0.0, min([*due, now + 1.0]) - now)
+
+    def _late(self, now: float) -> Iterator[int]:
+        """Yield the clients whose task has passed its deadline, after ending their lease."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, client, task = heapq.heappop(self._deadlines)
+            if self._driver.assignment(client, task) is not None and self.presence.end(client):
+                yield client
 
     def _set_deadlines(self, clients: Iterable[int]) -> None:
         """Set the deadlines of the training tasks of clients; after a restart, they begin anew."""

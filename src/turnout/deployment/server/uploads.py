@@ -218,15 +218,19 @@ class Uploads:
         if whole:
             parts.remove(part)
         idle = [other for other in parts if not other.busy]
-        assignment = self._service.driver.assignment
-        useful = [] if whole else [other for other in idle if other.size and assignment(client, other.task) is not None]
-        longest = max(useful, key=lambda other: (other.task, other.size), default=None)
+        longest = None if whole else self._longest(client, idle)
         for other in idle:
             if other is not longest:
                 parts.remove(other)
                 other.path.unlink(missing_ok=True)
         if not parts:
             del self._parts[client]
+
+    def _longest(self, client: int, parts: list[Part]) -> Part | None:
+        """Return the longest attempt to report on the last task that is still open; None without one."""
+        is_open = self._service.driver.assignment
+        useful = [part for part in parts if part.size and is_open(client, part.task) is not None]
+        return max(useful, key=lambda part: (part.task, part.size), default=None)
 
 
 def _resume(source: Part, part: Part, offset: int, hashed: hashlib._Hash) -> None:

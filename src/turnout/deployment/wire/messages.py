@@ -181,14 +181,14 @@ def report_body(report: Report) -> bytes:
         raise ValueError(f"a message carries one report, got {len(report)}")
     counts = {"num_examples": report.num_examples, "num_steps": report.num_steps}
     tensors = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
-    vectors = {"": report.delta, **report.extra}
-    for name, vector in vectors.items():
+    codes = report.codes or {}
+    for name, vector in {"": report.delta, **report.extra}.items():
         key = f"extra.{name}" if name else "delta"
-        if report.codes is None or name not in report.codes:
+        if (code := codes.get(name)) is None:
             assert isinstance(vector, torch.Tensor)
             tensors[key] = vector
         else:
-            code = report.codes[name] if report.finite()[0] else _nan(report.codes[name])
+            code = code if report.finite()[0] else _nan(code)
             tensors |= {f"{_CODE}{key}.{part}": value for part, value in code.items()}
     return encode(tensors | {f"seen.{name}": value for name, value in report.seen.items()})
 

@@ -67,16 +67,8 @@ class SumsFormat:
         """
         tensors = decode(body, self.manifest)
         for name, value in tensors.items():
-            if not is_finite(value):
-                raise WireError(f"{name} holds NaN or infinity")
-            if bool((value.double().abs() > LARGEST).any()):
-                raise WireError(f"{name} is beyond 1e100")
-            if name in _COUNTS and not bool(((value >= 0) & (value <= _MAX_COUNT)).all()):
-                raise WireError(f"{name} is {value.flatten().tolist()[:3]}, needed 0 to 2^40")
-        if "num_examples" in tensors and int(tensors["num_examples"][0]) == 0 and not self.noised:
-            raise WireError("num_examples is 0: a client without examples declines")
-        if "counts" in tensors and not bool((tensors["counts"].sum(dim=-1) == tensors["num_examples"]).all()):
-            raise WireError("counts do not add up to num_examples")
+            _check_number(name, value)
+        _check_counts(tensors, may_be_empty=self.noised)
         if self.labelled:
             _check_shares(tensors)
         return {name: value[0].tolist() for name, value in tensors.items()}
@@ -126,6 +118,24 @@ def question_of(task: Assignment) -> Question:
         return Question(**read_object(bytes(task.tensors()["question"][0].tolist())))
     except (KeyError, ValueError, TypeError, ConfigurationError) as error:
         raise WireError(f"the server's task is no query: {error}") from None
+
+
+def _check_number(name: str, value: torch.Tensor) -> None:
+    """Check that a sum is finite, and that numbers of examples are possible."""
+    if not is_finite(value):
+        raise WireError(f"{name} holds NaN or infinity")
+    if bool((value.double().abs() > LARGEST).any()):
+        raise WireError(f"{name} is beyond 1e100")
+    if name in _COUNTS and not bool(((value >= 0) & (value <= _MAX_COUNT)).all()):
+        raise WireError(f"{name} is {value.flatten().tolist()[:3]}, needed 0 to 2^40")
+
+
+def _check_counts(tensors: State, may_be_empty: bool) -> None:
+    """Check that a client has examples, and that their counts add up to their number."""
+    if "num_examples" in tensors and int(tensors["num_examples"][0]) == 0 and not may_be_empty:
+        raise WireError("num_examples is 0: a client without examples declines")
+    if "counts" in tensors and not bool((tensors["counts"].sum(dim=-1) == tensors["num_examples"]).all()):
+        raise WireError("counts do not add up to num_examples")
 
 
 def _check_shares(tensors: State) -> None:
