@@ -74,7 +74,7 @@ def replayed(deployed):
 
 
 @pytest.mark.parametrize("route", ADMIN_ROUTES, ids=lambda route: route.name)
-def test_the_administrators_token_alone_is_taken(world, route):
+def test_administrator_routes_require_the_administrator_token(world, route):
     """None, a guess, one that is nearly right, and a client's are refused, and change nothing."""
     deployed = world(RUN)
     path, before = route.path.replace("{client}", "0"), deployed.host.driver.applied
@@ -93,7 +93,7 @@ def test_the_administrators_token_alone_is_taken(world, route):
     assert deployed.host.send("POST", "/v1/checkin", b"{}", bearer(ADMINISTRATOR)).status == 401
 
 
-def test_a_server_without_an_administrator_takes_no_token(world):
+def test_server_without_administrator_refuses_every_token(world):
     """Also not the empty one, whose hash a server without an administrator does not have."""
     deployed = world(RUN)
     deployed.host.http._gate._administrator = ""
@@ -108,7 +108,7 @@ def test_tokens_are_compared_in_constant_time(world, monkeypatch):
     assert compared == [(hashed("g" * 40), hashed(ADMINISTRATOR))]
 
 
-def test_guesses_are_counted_by_address(world):
+def test_guessed_tokens_are_rate_limited_by_address(world):
     """Whoever guesses is told to wait, and the administrator at another token is not held up by what clients do."""
     from turnout.deployment.server.app import Http
 
@@ -121,7 +121,7 @@ def test_guesses_are_counted_by_address(world):
     deployed.host.app = app
 
 
-def test_the_token_is_drawn_once_and_lies_where_its_owner_alone_can_read_it(folder, monkeypatch):
+def test_administrator_token_is_drawn_once_and_readable_by_owner_only(folder, monkeypatch):
     def started():
         made = Server(RUN, folder, None, Options(port=0))
         made.stop()
@@ -156,7 +156,7 @@ def test_the_token_is_drawn_once_and_lies_where_its_owner_alone_can_read_it(fold
 # Clients.
 
 
-def test_the_list(world, monkeypatch):
+def test_list_of_clients_has_state_and_counts(world, monkeypatch):
     deployed = world(RUN)
     assert deployed.host.administer("POST", "clients/3", change="name", text="Ward 4").status == 200
     deployed.round()
@@ -194,13 +194,13 @@ def test_the_list(world, monkeypatch):
         ("x", {"change": "unban"}, 404, "there is no such client"),
     ],
 )
-def test_changes_that_make_no_sense(world, client, body, status, reason):
+def test_invalid_changes_of_clients_are_refused(world, client, body, status, reason):
     answer = world(RUN).host.administer("POST", f"clients/{client}", **body)
     assert answer.status == status
     assert reason in answer.table()["reason"]
 
 
-def test_a_banned_client_is_told_so_and_ends(world):
+def test_banned_client_gets_the_reason_and_ends(world):
     """In the midst of its task, whatever it asks; a new enrolment with its token is refused as well."""
     deployed = world(RUN)
     deployed.round()
@@ -219,7 +219,7 @@ def test_a_banned_client_is_told_so_and_ends(world):
     assert deployed.host.store.outcome(task.task).outcome == "banned"
 
 
-def test_a_question_for_work_that_waits_is_answered(world):
+def test_ban_ends_an_open_long_poll(world):
     """A banned client does not wait for the end of its lease to be told."""
     import asyncio
 
@@ -240,7 +240,7 @@ def test_a_question_for_work_that_waits_is_answered(world):
     assert (answer.status, answer.table()["reason"]) == (403, "this client is banned: leaves")
 
 
-def test_the_run_goes_on_without_whom_is_banned_and_replay_agrees(world):
+def test_run_continues_without_banned_client_and_replays(world):
     """A ban changes who is chosen, so it is in the journal; after a restart it holds, and it can be lifted."""
     deployed = world(PART)
     deployed.round()
@@ -261,7 +261,7 @@ def test_the_run_goes_on_without_whom_is_banned_and_replay_agrees(world):
     assert all(client != 1 or went <= 3.0 for client, _, went, *_ in found.visits.stays)
 
 
-def test_a_client_that_was_removed_is_nobody(world):
+def test_token_of_a_removed_client_enrols_a_new_one(world):
     """Its token may enrol anew, as another client; numbers are not used again; restart and replay agree."""
     deployed = world(RUN)
     deployed.round()
@@ -283,7 +283,7 @@ def test_a_client_that_was_removed_is_nobody(world):
 
 
 @pytest.mark.parametrize("phase", ["train", "share", "mask", "open"])
-def test_a_ban_in_the_midst_of_a_secure_sum(world, phase):
+def test_ban_during_a_secure_sum_drops_the_client(world, phase):
     """It is as if the client had left: the sum is that of the others, and the journal leads to the same model."""
     deployed = world(SECURE)
     for _ in range(100):
@@ -303,7 +303,7 @@ def test_a_ban_in_the_midst_of_a_secure_sum(world, phase):
     assert replayed(deployed).same
 
 
-def test_bans_between_kills(folder, monkeypatch):
+def test_bans_survive_kills(folder, monkeypatch):
     """The server is killed at every operation on its disk around changes of clients and codes: each is done once, or not."""
     reaper = Reaper(1)
     for name, function in (("sync", lambda _: None), ("move", os.replace)):
@@ -340,7 +340,7 @@ def test_bans_between_kills(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_administrators_who_act_at_once(world, seed):
+def test_concurrent_changes_are_all_applied(world, seed):
     """Their changes, enrolments and the run are journalled in some order, and a restart and a replay have the same of it."""
     deployed = world(PART)
     host, chance = deployed.host, random.Random(seed)
@@ -413,7 +413,7 @@ def enrol(deployed, token, code):
     return deployed.host.send("POST", "/v1/enrol", body, bearer(token * 40)).status
 
 
-def test_codes_come_and_go(with_codes):
+def test_codes_are_added_and_withdrawn(with_codes):
     host = with_codes.host
     assert host.administer("GET", "codes").table() == {"used": 0, "unused": 0}
     codes = host.administer("POST", "codes/add", number=3).table()["codes"]
@@ -438,13 +438,13 @@ def test_codes_come_and_go(with_codes):
 
 
 @pytest.mark.parametrize("number", [0, 51, "x"])
-def test_codes_are_drawn_a_few_at_a_time(with_codes, number):
+def test_number_of_codes_per_request_is_limited(with_codes, number):
     answer = with_codes.host.administer("POST", "codes/add", number=number)
     assert answer.status == 400
     assert answer.table()["reason"].startswith(f"number is {number!r}: input should be ")
 
 
-def test_a_server_that_enrols_anyone_has_no_codes(world):
+def test_server_with_open_enrolment_has_no_codes(world):
     host = world(RUN).host
     for method, path in (("GET", "codes"), ("POST", "codes/add"), ("POST", "codes/withdraw")):
         answer = host.administer(method, path)
@@ -452,7 +452,7 @@ def test_a_server_that_enrols_anyone_has_no_codes(world):
         assert answer.table()["reason"].startswith("anyone may enrol at this server")
 
 
-def test_who_comes_first_has_the_code():
+def test_code_is_used_by_the_first_event_of_a_group():
     """An enrolment and a withdrawal of one batch, in both orders; and an enrolment that has to be written a second time."""
     made = enrolment_with({"a": None})
     batch = set[str]()
@@ -467,7 +467,7 @@ def test_who_comes_first_has_the_code():
     assert refused.status == 403
 
 
-def test_a_code_that_waits_for_the_disk_is_used():
+def test_code_of_an_unwritten_enrolment_counts_as_used():
     """The journal could not be written, the enrolment waits on, and a newcomer has the same code."""
     made, waits = enrolment_with({"a": None}), Event("enrol", digest="t", data={"code": "a"})
     assert made.admit(waits, set()) is None

@@ -92,7 +92,7 @@ def run(*pieces):
 
 
 @pytest.mark.parametrize("row", PIECES)
-def test_a_server_that_trains(row, world, bodies):
+def test_training_sends_only_the_documented_content(row, world, bodies):
     """Gets what the guide lists and nothing else: no example, and no update where there are masks."""
     world(run(*PIECES[row])).run()
     check(bodies, DATA, row)
@@ -143,7 +143,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("row", ASKED)
-def test_a_server_that_evaluates_and_queries(row, world, bodies):
+def test_evaluations_and_queries_send_only_the_documented_content(row, world, bodies):
     """Gets sums over the examples of a client, and under masks keys, shares and numbers that look like chance."""
     pieces = tuple(replace(p, answers=Answers(most=9)) if isinstance(p, PrivateSum) else p for p in PIECES[row])
     asked = experiment(to.fedau(LOCAL, also=pieces), rounds=1, evaluate_every=1)

@@ -212,7 +212,7 @@ def through(deployed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_report_for_which_a_piece_raises_is_left_out_alone(world, kind):
+def test_only_the_report_that_makes_a_piece_raise_is_dropped(world, kind):
     deployed = world(run(kind))
     tamper(deployed)
     deployed.round()
@@ -227,7 +227,7 @@ def test_a_report_for_which_a_piece_raises_is_left_out_alone(world, kind):
 
 
 @pytest.mark.parametrize("kind", ["applies", "sums"])
-def test_where_each_step_has_one_report(world, kind):
+def test_report_that_raises_is_dropped_from_steps_of_one_report(world, kind):
     """A piece that copes with a report that says nothing is not to blame."""
     deployed = world(replace(run(kind), pace=Buffered(1), rounds=6))
     tamper(deployed)
@@ -237,7 +237,7 @@ def test_where_each_step_has_one_report(world, kind):
     assert dropped["unusable"] >= 1
 
 
-def test_a_masked_sum_for_which_a_piece_raises_is_left_out(world, caplog):
+def test_masked_sum_that_makes_a_piece_raise_is_dropped(world, caplog):
     """Nobody can be taken out of it, so the step has no report; the server goes on, and so does each later start."""
     data = replace(DATA, train=replace(DATA.train, x=DATA.train.x.clone()))
     data.train.client(HOSTILE)[0].fill_(1e3)
@@ -250,7 +250,7 @@ def test_a_masked_sum_for_which_a_piece_raises_is_left_out(world, caplog):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "steps of masked updates"])
-def test_a_piece_that_raises_whatever_clients_send_stops_the_run_and_costs_nothing(world, folder, kind):
+def test_piece_that_always_raises_stops_the_run_without_loss(world, folder, kind):
     """The message names it; another start says the same; once it is mended, the run is what it would have been."""
     version = len(kind) % 2
     expected = world(run(kind), folder=folder / "a").run().host.driver.params
@@ -274,7 +274,7 @@ def test_a_piece_that_raises_whatever_clients_send_stops_the_run_and_costs_nothi
     assert dropped == {}
 
 
-def test_a_private_run_leaves_out_nobody(world):
+def test_private_run_drops_no_report(world):
     """Whom it left out would show, and weigh on others' reports: it stops, and goes on once the piece copes."""
     algorithm = compose(Applies(), DivideByClients(), PrivateSum(norm=0.3, noise_multiplier=2.0), LOCAL)
     deployed = world(replace(run("applies"), algorithm=algorithm))
@@ -286,7 +286,7 @@ def test_a_private_run_leaves_out_nobody(world):
     through(deployed)
 
 
-def test_a_piece_that_raises_at_the_start_stops_the_run(world, monkeypatch):
+def test_piece_that_raises_at_the_start_stops_the_run(world, monkeypatch):
     deployed = world(run("applies"))
     monkeypatch.setattr(Applies, "init", lambda *_: broken(0) or {"steps": torch.zeros(1)})
     SWITCH["version"] = 0
@@ -297,7 +297,7 @@ def test_a_piece_that_raises_at_the_start_stops_the_run(world, monkeypatch):
     through(deployed)
 
 
-def test_a_server_whose_run_has_failed_says_so_and_saves_nothing(folder):
+def test_failed_run_is_reported_and_not_saved(folder):
     """Its status has the name of the piece, the process ends with it, and a start says it again."""
     SWITCH["version"] = 0
     server = Server(run("steps"), folder, None, Options(port=0, min_clients=1, linger=0.2))
@@ -313,7 +313,7 @@ def test_a_server_whose_run_has_failed_says_so_and_saves_nothing(folder):
     assert not (folder / "checkpoint.safetensors").exists()
 
 
-def test_culprits():
+def test_bisection_finds_all_culprits():
     tried = []
 
     def raises(some):
@@ -327,7 +327,7 @@ def test_culprits():
     assert culprits([], lambda _: True) == []
 
 
-def test_errors_of_the_machine_blame_nobody():
+def test_errors_of_the_machine_drop_no_report():
     """They are not raised at the next attempt, and replay would not find them."""
     full = RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory: 8 bytes")
     assert is_of_the_machine(full)

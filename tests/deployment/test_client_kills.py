@@ -61,7 +61,7 @@ def joined(computer, row, folder, url):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here, with which a client process is cheap")
-def test_clients_are_killed(folder, undisturbed):
+def test_killed_clients_lose_no_report_and_no_memory(folder, undisturbed):
     """Whoever is started again goes on from its folder: the same model and memory, nothing lost and nothing twice."""
     chance, port = random.Random(2), free_port()
     options = Options(port=port, min_clients=N, leases=Leases(heartbeat=600, grace=600), rate=0, linger=60)
@@ -173,7 +173,7 @@ def asks_amid_kills(processes, wanted, within):
 @pytest.mark.parametrize(
     "masked", [pytest.param(False, marks=pytest.mark.skipif(KILLS <= 10, reason="TURNOUT_KILLS=100 does")), True]
 )
-def test_processes_are_killed_while_clients_answer(folder, masked):
+def test_killed_processes_lose_no_answer(folder, masked):
     """Server and clients die in evaluations and queries. Of a masked sum a client that died is left out, and nobody else."""
     pieces = (SecureSum(largest=64.0),) if masked else ()
     run = Experiment(held_out(), Logistic(), fedau(LOCAL, also=pieces), Population(Everyone()), rounds=1)

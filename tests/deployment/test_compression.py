@@ -38,7 +38,7 @@ def run_with(guard, **options):
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=str)
-def test_what_is_sent_is_the_code(world, guard):
+def test_report_body_contains_the_code(world, guard):
     """Updates and changes of control variates: as many bytes as the tables count, and the simulation's bits."""
     run = run_with(guard)
     deployed, simulation, sizes = world(run), Simulation(run), []
@@ -65,7 +65,7 @@ def test_what_is_sent_is_the_code(world, guard):
     assert model < 2 * element * len(deployed.setting.initial) + 1024
 
 
-def test_random_places_of_those_who_come_back(world, monkeypatch):
+def test_random_positions_differ_between_repeated_tasks(world, monkeypatch):
     """With a buffer, a client may get one version twice: its places are drawn anew, and the server knows them."""
     run = Experiment(
         DATA,
@@ -96,7 +96,7 @@ def test_random_places_of_those_who_come_back(world, monkeypatch):
     assert max(repeats) > 0
 
 
-def test_a_wrong_code_is_refused(world):
+def test_invalid_code_is_refused(world):
     """Places beyond the model, NaN in a code, a code that was sent in full: 422 with the reason, and the run goes on."""
     from safetensors.torch import load
 
@@ -129,7 +129,7 @@ def done(worker, client, *given):
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=str)
-def test_a_report_that_diverged_says_so(guard):
+def test_diverged_report_is_sent_as_nan(guard):
     """A code of what is not finite would be one of zeros, so that it is sent as NaN and refused."""
     run = run_with(guard)
     computer = Computer(run, "vectorised")
@@ -144,7 +144,7 @@ def test_a_report_that_diverged_says_so(guard):
     assert all(torch.isfinite(value).all() for value in memory.values())
 
 
-def test_an_attacker_sends_a_code_of_what_it_made_up():
+def test_attacker_sends_the_code_of_its_changed_update():
     """What a swarm's attacker changes behind its guards is coded anew; honest clients' reports stay as they are."""
     run = run_with(TopK(share=1.0))
     computer, setting = Computer(run, "vectorised"), ServedExperiment.of(run).setting
@@ -160,7 +160,7 @@ def test_an_attacker_sends_a_code_of_what_it_made_up():
         assert torch.equal(changed, sign * plain)
 
 
-def test_a_compression_comes_last():
+def test_compression_must_be_the_last_guard():
     """What changes the vectors behind it would make its code untrue."""
     with pytest.raises(ConfigurationError, match=r"Clip behind TopK changes .* write TopK as the last guard"):
         fedbuff(LOCAL, also=(TopK(share=0.1), Clip(1.0)))
@@ -187,7 +187,7 @@ WITHOUT = {"NoiseShare", "PrunedRank", "TruncatedRank", "ranks_from_table"}  # r
 
 
 @pytest.mark.parametrize("name", sorted({*guards.__all__} - WITHOUT))
-def test_bytes_are_those_of_the_messages(name):
+def test_recorded_bytes_equal_message_sizes(name):
     """`bytes_up` and `bytes_down` are as long as what goes over the wire, but for the names of tensors."""
     run = run_with(OF_EACH[name])
     algorithm, setting, simulation = run.algorithm, ServedExperiment.of(run).setting, Simulation(run)

@@ -31,7 +31,7 @@ def operations(monkeypatch):
     return done
 
 
-def test_what_a_server_moves_is_on_the_disk_before_and_its_place_after(folder, operations):
+def test_server_syncs_files_before_and_folders_after_moving(folder, operations):
     store = Store(folder)
     tensors = {"params": torch.arange(5.0), "shared.c": torch.ones(3, dtype=torch.float64)}
     digest, size = store.files.write_model(tensors)
@@ -46,7 +46,7 @@ def test_what_a_server_moves_is_on_the_disk_before_and_its_place_after(folder, o
     assert operations == [("sync", part), ("move", part, report), ("sync", report.parent)]
 
 
-def test_what_a_client_moves_is_on_the_disk_before_and_its_place_after(folder, operations):
+def test_client_syncs_files_before_and_folders_after_moving(folder, operations):
     kept = ClientState(folder / "state")
     operations.clear()
     kept.hold(REPORT)
@@ -58,7 +58,7 @@ def test_what_a_client_moves_is_on_the_disk_before_and_its_place_after(folder, o
     assert operations == [("move", waiting / memory, folder / "state" / memory), ("sync", folder / "state")]
 
 
-def test_what_a_killed_client_has_left_is_cleared(folder):
+def test_parts_left_by_a_killed_client_are_deleted(folder):
     """A report that was half written, and one that was answered but not deleted."""
     kept = ClientState(folder / "state")
     kept.hold(REPORT)
@@ -75,7 +75,7 @@ def test_what_a_killed_client_has_left_is_cleared(folder):
     assert not (folder / "state/pending.part").exists()
 
 
-def test_a_client_keeps_its_folder_where_a_function_for_its_data_changes_the_working_directory(folder, monkeypatch):
+def test_state_folder_is_independent_of_the_working_directory(folder, monkeypatch):
     for name in ("here", "there"):
         (folder / name).mkdir()
     monkeypatch.chdir(folder / "here")
@@ -87,7 +87,7 @@ def test_a_client_keeps_its_folder_where_a_function_for_its_data_changes_the_wor
     assert ClientState(folder / "here/state").pending is not None
 
 
-def test_a_report_replaces_an_earlier_one(folder):
+def test_pending_report_replaces_an_earlier_one(folder):
     kept = ClientState(folder / "state")
     kept.hold(REPORT)
     (folder / "state/pending/left").write_bytes(b"x")
@@ -109,7 +109,7 @@ def until_full(original, left):
 
 @pytest.mark.parametrize("method", ["enrolled", "hold", "settle", "drop"])
 @pytest.mark.parametrize("at", range(7))
-def test_a_client_on_a_full_disk_says_so_and_has_one_state_or_the_next(folder, monkeypatch, method, at):
+def test_full_disk_leaves_client_state_before_or_after_the_write(folder, monkeypatch, method, at):
     """The attack: the disk is full at each write of each method; a later start goes on from before it, or from behind it."""
     kept = ClientState(folder / "state")
     kept.enrolled(3, "run")

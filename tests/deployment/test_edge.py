@@ -46,13 +46,13 @@ DOCUMENTS = {
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda body: body[:20].decode("latin-1"))
-def test_json(document):
+def test_malformed_json_is_refused(document):
     """One reading of JSON and no other: what parsers do not agree on is refused."""
     with pytest.raises(Malformed, match=DOCUMENTS[document]):
         edge.read_object(document)
 
 
-def test_json_that_is_fine():
+def test_valid_json_is_read():
     """Nothing is an empty object; texts and numbers are what they were."""
     assert edge.read_object(b"") == {}
     value = {"a": [1.5, -(2**63), True, None, {"b": "naïve 🙂 名前"}]}
@@ -75,7 +75,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=repr)
-def test_texts_are_printable(text):
+def test_unprintable_texts_are_refused(text):
     """Nothing that moves a cursor, hides, or turns the reading direction."""
     with pytest.raises(Malformed, match=r"reason is .*: (needed printable|string should have|input should be)"):
         Fail.read({"reason": text})
@@ -84,14 +84,14 @@ def test_texts_are_printable(text):
 
 
 @pytest.mark.parametrize("value", [True, "1", 1.5, None, -2, 2**53])
-def test_whole_numbers(value):
+def test_invalid_whole_numbers_are_refused(value):
     with pytest.raises(Malformed, match=f"after is {value!r}: input should be"):
         Checkin.read({"after": value})
     assert Checkin.read({"after": 3.0}).after == 3
 
 
 @pytest.mark.parametrize("value", [True, "1", -0.1, 1e10, None])
-def test_numbers(value):
+def test_invalid_numbers_are_refused(value):
     with pytest.raises(Malformed, match=r"wait is .*: input should be"):
         Checkin.read({"wait": value})
 
@@ -111,7 +111,7 @@ ENROLMENTS = {
 
 
 @pytest.mark.parametrize("body", ENROLMENTS, ids=lambda body: body[:40].decode())
-def test_enrolment(deployed, body):  # noqa: F811
+def test_invalid_enrolments_are_refused(deployed, body):  # noqa: F811
     """Anybody may ask; what is no text for a database, a terminal or a page never gets to the journal."""
     entries, headers = deployed.host.driver.applied, {"authorization": f"Bearer {hashed(body.decode())[:40]}"}
     answer = deployed.host.send("POST", "/v1/enrol", body, headers)
@@ -121,7 +121,7 @@ def test_enrolment(deployed, body):  # noqa: F811
     assert deployed.host.service.writer.failure is None
 
 
-def test_addresses_and_headers(deployed):  # noqa: F811
+def test_invalid_paths_and_headers_are_refused(deployed):  # noqa: F811
     """Numbers of thousands of digits, digits of other scripts, headers that are given twice."""
     for path, status in {
         f"/v1/tasks/{'9' * 5000}": 404,
@@ -138,7 +138,7 @@ def test_addresses_and_headers(deployed):  # noqa: F811
     assert (answer.status, answer.table()["reason"]) == (400, "authorization is given 2 times, needed once")
 
 
-def test_events_that_no_database_holds():
+def test_events_with_unstorable_values_are_refused():
     """They are refused where they are made, not in the journal's thread."""
     for event, why in [
         ({"data": {"name": "\ud800"}}, "surrogates not allowed"),
@@ -151,7 +151,7 @@ def test_events_that_no_database_holds():
     assert Event("enrol", digest=hashed("x"), data={"name": r"\u0000"}).data
 
 
-def test_headers_of_reports():
+def test_invalid_headers_of_reports_are_refused():
     """Their JSON is read as strictly, and no more of it than the expected tensors need."""
     import torch
 
@@ -184,7 +184,7 @@ def test_headers_of_reports():
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mapped", [False, True])
-def test_tensors_that_overlap_or_lie_elsewhere(tmp_path, offsets, mapped):
+def test_overlapping_tensors_are_refused(tmp_path, offsets, mapped):
     """The types and shapes are those that were asked for; where a header says that they lie is somewhere else."""
     expected = manifest({"x": torch.zeros(2), "y": torch.zeros(2)})
     header = {name: {"dtype": "F32", "shape": [2], "data_offsets": at} for name, at in zip("xy", offsets, strict=True)}
@@ -197,7 +197,7 @@ def test_tensors_that_overlap_or_lie_elsewhere(tmp_path, offsets, mapped):
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "identity, gzip"])
-def test_bodies_are_never_unpacked(deployed, coding):  # noqa: F811
+def test_compressed_bodies_are_not_decompressed(deployed, coding):  # noqa: F811
     """A body is what was sent, whatever a header says of it, and a bomb is as large as it is packed."""
     body = gzip.compress(bytes(1 << 24))
     headers = {**auth(deployed, 3), "content-encoding": coding}
@@ -226,7 +226,7 @@ def test_limits_are_positive():
         Limits(upload_rate=0)
 
 
-def test_a_model_is_split_into_what_it_was_made_of():
+def test_split_model_inverts_model_tensors():
     """Parameters, and what else all clients are told, by its name."""
     params, shared = torch.arange(3.0), {"c": torch.ones(3), "scale": torch.zeros(1)}
     found, others = split_model(model_tensors(params, shared, torch.float32))
@@ -235,6 +235,6 @@ def test_a_model_is_split_into_what_it_was_made_of():
     assert all(torch.equal(others[name], shared[name]) for name in shared)
 
 
-def test_a_task_has_the_fingerprint_that_its_client_computes():
+def test_fingerprint_of_server_and_client_are_equal():
     task = Assignment(3, 2, "train", 0, "0" * 64, 10, 60, {"rate": ("F64", (), "0" * 16)})
     assert Assignment.read(json.loads(json.dumps(task.json()))).fingerprint == task.fingerprint

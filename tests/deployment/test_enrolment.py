@@ -26,7 +26,7 @@ def asks(token: str, code: str | None) -> Event:
     return Event("enrol", digest=token, data={} if code is None else {"code": code})
 
 
-def test_two_newcomers_of_one_batch_cannot_share_a_code() -> None:
+def test_two_enrolments_in_one_group_cannot_share_a_code() -> None:
     made, batch = enrolment({"a": None, "b": None}), set[str]()
     assert made.admit(asks("one", "a"), batch) is None
     refused = made.admit(asks("two", "a"), batch)
@@ -36,7 +36,7 @@ def test_two_newcomers_of_one_batch_cannot_share_a_code() -> None:
     assert len(made) == 2
 
 
-def test_codes_that_are_used_or_unknown_or_missing_are_refused() -> None:
+def test_used_unknown_and_missing_codes_are_refused() -> None:
     made = enrolment({"used": 0, "free": None})
     for code in ("used", "unknown", None):
         refused = made.admit(asks(f"token of {code}", code), set())
@@ -46,7 +46,7 @@ def test_codes_that_are_used_or_unknown_or_missing_are_refused() -> None:
     assert not len(made)
 
 
-def test_the_code_that_a_client_used_is_the_one_that_is_marked(folder: Path) -> None:
+def test_used_code_is_marked_in_the_database(folder: Path) -> None:
     """The others make clients as before, also in a server that is started again."""
     store = Store(folder)
     store.add_codes(["a", "b", "c"])
@@ -59,7 +59,7 @@ def test_the_code_that_a_client_used_is_the_one_that_is_marked(folder: Path) -> 
     again.close()
 
 
-def test_codes_go_neither_through_a_link_nor_to_a_file_that_others_can_read(tmp_path: Path) -> None:
+def test_codes_file_is_private_and_never_a_link(tmp_path: Path) -> None:
     """The attack: whoever may write in the parent makes the folder first, with a `codes.txt` of their own."""
     mine, path = tmp_path / "mine", tmp_path / "run" / "codes.txt"
     mine.write_text("mine")
@@ -76,7 +76,7 @@ def test_codes_go_neither_through_a_link_nor_to_a_file_that_others_can_read(tmp_
     assert mine.read_text() == "mine"
 
 
-def test_a_server_deletes_nothing_behind_links_of_its_folder(folder: Path) -> None:
+def test_folder_with_linked_folders_is_refused(folder: Path) -> None:
     """The attack: a folder that somebody sent, with links where a server deletes what it does not need."""
     (folder / "mine").mkdir()
     (folder / "mine" / "thesis.txt").write_text("mine")

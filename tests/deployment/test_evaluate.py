@@ -65,7 +65,7 @@ PLAIN = {"appeal": AppealMetrics(), "label_groups": ((0, 1), (3,)), "metrics": (
         (fedavg_p(LOCAL, cohort_size=3), {}),
     ],
 )
-def test_served_and_simulated_figures_are_the_same(world, algorithm, options):
+def test_served_figures_equal_simulated_figures(world, algorithm, options):
     """All columns about test examples, in every round and for every client; of personal models, too."""
     run = experiment(algorithm, **options)
     deployed, simulation = world(run).run(), Simulation(run)
@@ -104,7 +104,7 @@ def test_clients_without_test_examples_are_counted_as_not_answering(world):
     assert history.column("evaluation_answered")[1].tolist() == [5]
 
 
-def test_a_share_of_clients_is_drawn_anew_each_time(world):
+def test_share_of_clients_is_redrawn_for_each_evaluation(world):
     run = experiment(maxfl(LOCAL, cohort_size=3), rounds=8, evaluate_every=1, evaluate_share=0.4)
     history = world(run).run().host.driver.ledger.history
     cohorts = [history.evaluations.answers(number).clients.tolist() for number in range(8)]
@@ -112,7 +112,7 @@ def test_a_share_of_clients_is_drawn_anew_each_time(world):
     assert len({tuple(cohort) for cohort in cohorts}) > 4
 
 
-def test_training_is_that_of_a_run_without_evaluations(world, folder):
+def test_evaluations_do_not_change_training(world, folder):
     """The model and who took part when are the same, whether anybody judges models or not."""
     run = experiment(fedrep(LOCAL, share=0.5, cohort_size=3))
     with_them = world(run, folder=folder / "with").run().host.driver
@@ -143,18 +143,18 @@ def test_replay_has_the_same_answers(world):
         ({"metrics": ("f1",)}, "f1 returns one figure for all examples together"),
     ],
 )
-def test_what_clients_cannot_judge_is_refused(options, said):
+def test_options_that_clients_cannot_evaluate_are_refused(options, said):
     with pytest.raises(ConfigurationError, match=said):
         ServedExperiment.of(experiment(maxfl(LOCAL, cohort_size=3), **options))
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
-def test_a_share_is_from_0_to_1(share):
+def test_share_outside_0_to_1_is_refused(share):
     with pytest.raises(ConfigurationError, match="evaluate_share: got"):
         experiment(maxfl(LOCAL, cohort_size=3), evaluate_share=share)
 
 
-def test_kills_at_every_operation(world, folder, reaper):
+def test_kill_at_any_write_loses_no_answer(world, folder, reaper):
     """Server and clients die while they write, again and again: no answer is lost, and none counts twice."""
     run = experiment(ditto(LOCAL, cohort_size=8), rounds=max(4, KILLS // 2), evaluate_every=1)
     whole = world(run, folder=folder / "whole").run().host.driver
@@ -173,7 +173,7 @@ def test_kills_at_every_operation(world, folder, reaper):
     assert replay(deployed.setting, deployed.folder).same is True
 
 
-def test_a_client_whose_policy_allows_no_evaluations_trains_and_declines(world):
+def test_client_may_decline_evaluations_and_train(world):
     deployed = world(experiment(maxfl(LOCAL, cohort_size=8), rounds=2))
     deployed.homes[3].client.trainer = Worker(deployed.computer, 3, allows=("queries",))
     history = deployed.run().host.driver.ledger.history
@@ -182,7 +182,7 @@ def test_a_client_whose_policy_allows_no_evaluations_trains_and_declines(world):
     assert history.participation.num_rows == 2 * 8
 
 
-def test_an_evaluation_ends_without_those_who_left_or_are_silent(world):
+def test_evaluation_ends_without_absent_or_silent_clients(world):
     """Whoever comes back while it goes on is asked again; after ten minutes it ends, and with it the run."""
     deployed = world(experiment(maxfl(LOCAL, cohort_size=3), rounds=1))
     for home in deployed.homes:  # all are there; the last one to come has the server begin
@@ -227,14 +227,14 @@ GOOD = {"num_examples": 4, "loss": 2.0, "score": 3.0}
         ({"group_score": [1.0, 2.0]}, "group_score is"),
     ],
 )
-def test_answers_that_no_examples_have_are_refused(wrong, said):
+def test_impossible_answers_are_refused(wrong, said):
     form = SumsForm(appeal="appeal_train" in wrong, groups=((0,), (1,)) if "group_score" in wrong else (), alone=False)
     more = {name: [1, 1] if name == "group_examples" else 0.0 for name in form.shapes if name not in GOOD}
     with pytest.raises(WireError, match=said):
         SumsFormat.of_evaluation(form).read(sums_body(GOOD | more | wrong))
 
 
-def test_reports_say_how_many_clients_answered(world):
+def test_report_page_has_the_number_of_answers(world):
     """Tables and pages show mean, worst tenth and spread over clients, and never without the number who answered."""
     run = experiment(fedau(LOCAL), held_out(range(6)), rounds=2)
     deployed = world(run).run()
@@ -249,7 +249,7 @@ def test_reports_say_how_many_clients_answered(world):
     assert "test accuracy, worst 10 % of clients (%)" in page
 
 
-def test_clients_that_were_never_in_a_step_are_judged_by_themselves(world):
+def test_unseen_clients_have_figures_of_their_own(world):
     """With a cohort of three, whoever has not been drawn by the first evaluation has not been seen."""
     deployed = world(experiment(maxfl(LOCAL, cohort_size=3), rounds=1, label_groups=((0,),))).run()
     history = deployed.host.driver.ledger.history

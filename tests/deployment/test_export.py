@@ -34,7 +34,7 @@ def flat(deployed, body):
     return torch.cat([tensors[name].reshape(-1) for name in deployed.setting.trained.names])
 
 
-def test_the_present_model_of_a_run(world):
+def test_current_model_is_downloaded_as_named_tensors(world):
     """Named tensors of the version that the header says, with their digest, while the run goes on and when it is over."""
     deployed, versions = world(RUN), []
     before = asked(deployed)
@@ -59,7 +59,7 @@ def test_the_present_model_of_a_run(world):
     assert deployed.host.driver.over is not None
 
 
-def test_only_clients_get_it(world):
+def test_export_requires_a_token(world):
     deployed = world(RUN)
     deployed.round()
     assert deployed.host.send("GET", "/v1/model").status == 401
@@ -67,7 +67,7 @@ def test_only_clients_get_it(world):
     assert deployed.host.send("POST", "/v1/model", b"", auth(deployed, 0)).status == 405
 
 
-def test_a_model_that_nobody_trains_is_there(world):
+def test_current_model_is_exported_without_clients(world):
     """All clients left behind the last report of a step: the model is that of the step."""
     deployed = world(RUN)
     for _ in range(2):
@@ -80,7 +80,7 @@ def test_a_model_that_nobody_trains_is_there(world):
     assert torch.equal(flat(deployed, answer.body), deployed.host.driver.params)
 
 
-def test_personal_clients_get_what_a_new_one_begins_with(world):
+def test_personalized_run_exports_the_model_of_a_newcomer(world):
     deployed = world(replace(RUN, algorithm=to.fedper(LOCAL, cohort_size=4)))
     for _ in range(3):
         deployed.round()
@@ -91,7 +91,7 @@ def test_personal_clients_get_what_a_new_one_begins_with(world):
     assert all(torch.equal(tensors[name], saved[name]) for name in saved)
 
 
-def test_a_disk_that_is_full_is_told(world, monkeypatch):
+def test_full_disk_answers_503_to_an_export(world, monkeypatch):
     deployed = world(RUN)
     deployed.round()
 
@@ -104,7 +104,7 @@ def test_a_disk_that_is_full_is_told(world, monkeypatch):
     assert asked(deployed).status == 200
 
 
-def test_the_folder_of_a_running_server_is_read(world, tmp_path):
+def test_running_servers_folder_can_be_read(world, tmp_path):
     """`to.load` and `turnout export` take the model of the last checkpoint, and change nothing."""
     deployed = world(RUN, checkpoint_every=0.0)
     with pytest.raises(CheckpointError, match="has saved no model yet: it saves a minute after its first step"):
@@ -122,7 +122,7 @@ def test_the_folder_of_a_running_server_is_read(world, tmp_path):
     deployed.run()
 
 
-def test_a_server_that_saves_while_its_folder_is_read(world, monkeypatch):
+def test_saving_during_a_read_of_the_folder_is_harmless(world, monkeypatch):
     """A file that is replaced between two reads is no damaged one: the model is whole, and of the version that it names."""
     deployed, models = world(RUN, checkpoint_every=0.0), {}
 

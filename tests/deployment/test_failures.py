@@ -73,7 +73,7 @@ def enlarged(home, factor):
 # A run that comes to nothing.
 
 
-def test_one_huge_report_is_refused(world, undisturbed):
+def test_report_beyond_max_norm_is_refused(world, undisturbed):
     """By default nobody moves the model by more than 100 times its own norm; the others' run goes on."""
     deployed = at_work(world(RUN))
     task = deployed.host.driver.task_of(0).task
@@ -89,7 +89,7 @@ def test_one_huge_report_is_refused(world, undisturbed):
     assert not torch.equal(deployed.host.driver.params, undisturbed)
 
 
-def test_norms_are_bounded_by_vector():
+def test_max_norm_bounds_each_vector():
     setting = ServedExperiment.of(RUN).setting
     size = len(setting.initial)
     assert setting.reports["train"].max_norm == pytest.approx(100 * max(size**0.5, float(setting.initial.norm())))
@@ -101,7 +101,7 @@ def test_norms_are_bounded_by_vector():
             norm_bound(bad)
 
 
-def test_the_deadline_of_a_task():
+def test_client_beyond_its_task_deadline_is_dropped():
     """Ten minutes, or as long as a round may take; 0 is none."""
     assert task_seconds(None, Rounds()) == 600.0
     assert task_seconds(None, Rounds(deadline=3600.0)) == 3600.0
@@ -123,7 +123,7 @@ def ruined(world):
     return deployed
 
 
-def test_a_run_without_reports_ends_with_the_reason(world):
+def test_run_without_usable_reports_fails_with_the_reason(world):
     """All honest updates are NaN from then on: two empty steps, and not one more, and no run that counts as over."""
     deployed = ruined(world)
     with pytest.raises(Diverged, match=r"last 2 steps, up to step 3 \(tasks dropped so far: died 16\)"):
@@ -134,7 +134,7 @@ def test_a_run_without_reports_ends_with_the_reason(world):
     assert deployed.host.driver.run.empty_steps == 0
 
 
-def test_steps_with_reports_count_anew(world):
+def test_step_with_reports_resets_the_count_of_empty_steps(world):
     """Empty steps that are not in a row end nothing."""
     run = Experiment(**{**vars(RUN), "pace": Rounds(deadline=30.0), "rounds": 8})
     deployed = world(run, max_empty_steps=2)
@@ -153,7 +153,7 @@ def test_steps_with_reports_count_anew(world):
         step(0)
 
 
-def test_a_failed_run_says_so_everywhere(folder, monkeypatch):
+def test_failed_run_is_reported_in_status_metrics_and_exit(folder, monkeypatch):
     """The server ends with the reason, its status says "failed", and a checkpoint is there."""
     server = Server(RUN, folder, None, Options(port=0, min_clients=1, linger=0.2))
     monkeypatch.setattr(server.service.writer.handler, "tick", lambda: 1.0)
@@ -169,7 +169,7 @@ def test_a_failed_run_says_so_everywhere(folder, monkeypatch):
     assert (folder / "checkpoint.safetensors").exists()
 
 
-def test_a_model_that_overflows_is_noticed(world):
+def test_overflowing_model_stops_the_run(world):
     """What clients get is what counts: a model that is finite in float32 and infinite in bfloat16."""
     deployed = world(RUN)
     deployed.round()
@@ -182,7 +182,7 @@ def test_a_model_that_overflows_is_noticed(world):
         check_progress(driver, 10)
 
 
-def test_a_huge_update_does_not_stay_with_a_server_that_remembers_updates(world, folder):
+def test_overflowing_update_is_not_kept_in_server_state(world, folder):
     """Without a bound of norms the step overflows, and is taken without it: as if its client had sent NaN."""
     run, params = replace(RUN, algorithm=replace(RECIPES["mifa"](LOCAL), server=ServerSgd(100.0))), []
     for name, value in (("huge", 3e38), ("bad", float("nan"))):
@@ -200,7 +200,7 @@ def test_a_huge_update_does_not_stay_with_a_server_that_remembers_updates(world,
 # Its model.
 
 
-def test_the_model_can_be_taken_out(world, tmp_path):
+def test_model_of_a_served_run_is_exported(world, tmp_path):
     """From the last checkpoint while the run goes on, and when it is over."""
     deployed = world(RUN)
     deployed.round()
@@ -219,7 +219,7 @@ def test_the_model_can_be_taken_out(world, tmp_path):
             result.state_dict(0)
 
 
-def test_the_model_of_personal_clients(world):
+def test_exported_model_has_the_personal_part_of_a_newcomer(world):
     """The personal part is the one that a new client begins with."""
     from ..laws.recipes import RECIPES
 
@@ -260,7 +260,7 @@ WRITES = {
 
 @pytest.mark.parametrize("point", WRITES)
 @pytest.mark.parametrize("at", [1, 3])
-def test_a_full_disk_is_waited_for(world, monkeypatch, undisturbed, point, at):
+def test_server_waits_for_a_full_disk(world, monkeypatch, undisturbed, point, at):
     """Whatever cannot be written now is written later: same model, nothing counted twice."""
     disk = Full(at)
     deployed = world(RUN, checkpoint_every=0.0)
@@ -287,7 +287,7 @@ def test_a_full_disk_is_waited_for(world, monkeypatch, undisturbed, point, at):
     assert replay(deployed.setting, deployed.folder).same is True
 
 
-def test_a_database_on_a_full_disk_is_waited_for(folder):
+def test_server_waits_for_a_database_on_a_full_disk(folder):
     """SQLite says that the disk is full: nothing is taken, and later it is, once."""
     store = Store(folder)
     store.claim()
@@ -304,7 +304,7 @@ def test_a_database_on_a_full_disk_is_waited_for(folder):
     store.close()
 
 
-def test_a_server_that_is_told_to_stop_waits_no_longer(world):
+def test_stopping_server_does_not_wait_for_the_disk(world):
     """While the disk is full, a server that stops gives up after a few attempts; its journal has everything."""
     deployed = world(RUN)
     writer = deployed.host.service.writer
@@ -317,7 +317,7 @@ def test_a_server_that_is_told_to_stop_waits_no_longer(world):
         deployed.host.store.until_done(lambda: files.sync(deployed.folder / "nothing"))
 
 
-def test_a_last_checkpoint_that_is_missing_is_told(folder, monkeypatch):
+def test_missing_last_checkpoint_is_reported(folder, monkeypatch):
     """A server whose last save failed does not say that all is in its folder."""
     server = Server(RUN, folder, None, Options(port=0, min_clients=1, linger=0.0))
 
@@ -331,7 +331,7 @@ def test_a_last_checkpoint_that_is_missing_is_told(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("what", ["folder", "journal"])
-def test_a_folder_that_is_removed_ends_the_server(folder, what, monkeypatch):
+def test_removed_folder_ends_the_server(folder, what, monkeypatch):
     """Nothing is written into the void, no fragment is left behind, and the reason is told."""
     monkeypatch.setattr("turnout.deployment.server.journal_writer._IDLE", 0.02)
     server = Server(RUN, folder / "run", None, Options(port=0, min_clients=1))
@@ -347,7 +347,7 @@ def test_a_folder_that_is_removed_ends_the_server(folder, what, monkeypatch):
     assert (folder / "run").exists() == (what == "journal")
 
 
-def test_a_folder_that_is_removed_before_the_end(world):
+def test_folder_removed_before_stop_is_reported(world):
     """The last save notices it, too."""
     deployed = world(RUN)
     deployed.round()
@@ -360,7 +360,7 @@ def test_a_folder_that_is_removed_before_the_end(world):
 # A second server.
 
 
-def test_a_second_server_ends_the_first(folder):
+def test_second_server_on_a_journal_ends_the_first(folder):
     """Where locks do not work, whoever claims the journal last has it, and the other one writes nothing more."""
     first, second = Store(folder), Store(folder)
     first.claim()
@@ -377,7 +377,7 @@ def test_a_second_server_ends_the_first(folder):
 # Entries that raise.
 
 
-def test_a_lost_report_drops_its_task(world):
+def test_lost_report_drops_its_task_on_recovery(world):
     """It is missing or damaged when the journal is applied anew: the server starts, and goes on without it, each time."""
     deployed = world(RUN)
     for _ in range(3):
@@ -412,7 +412,7 @@ def test_a_lost_report_drops_its_task(world):
         ("journal", "data", r"entry \d+ of the journal is"),
     ],
 )
-def test_a_damaged_journal_is_told(world, table, column, said):
+def test_damaged_journal_is_refused(world, table, column, said):
     """SQLite notices pages that are gone, and not numbers and letters that have changed in them."""
     deployed = world(RUN)
     deployed.round()
@@ -424,7 +424,7 @@ def test_a_damaged_journal_is_told(world, table, column, said):
         deployed.restart()
 
 
-def test_a_journal_that_somebody_sent_may_hold_anything(world):
+def test_malformed_journal_entries_are_refused(world):
     """The attack: rows of other types, which SQLite takes, and pages that are overwritten."""
     deployed = world(RUN)
     deployed.round()
@@ -458,7 +458,7 @@ def test_a_journal_that_somebody_sent_may_hold_anything(world):
         replay(deployed.setting, deployed.folder)
 
 
-def test_without_any_report_a_server_does_not_start(world):
+def test_server_without_any_report_file_does_not_start(world):
     """A folder of reports that was not restored is not taken for reports that were lost: no run begins anew by itself."""
     deployed = world(RUN)
     deployed.round()
@@ -470,7 +470,7 @@ def test_without_any_report_a_server_does_not_start(world):
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_report_that_raises_drops_its_task(world, monkeypatch, restarts):
+def test_report_that_cannot_be_read_drops_its_task(world, monkeypatch, restarts):
     """What reads one report raises: the step is taken with the others, in the server and at each recovery."""
     deployed = at_work(world(RUN))
     read = reading.ReportBuffer.add
@@ -493,7 +493,7 @@ def test_a_report_that_raises_drops_its_task(world, monkeypatch, restarts):
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_an_entry_that_raises_ends_nothing(world, monkeypatch, restarts):
+def test_entry_that_raises_does_not_end_the_server(world, monkeypatch, restarts):
     """Its request is answered with the error, and the entries behind it are applied."""
     deployed = world(RUN)
     writer, set_presence = deployed.host.service.writer, drivers.Roster.set_presence
@@ -519,7 +519,7 @@ def test_an_entry_that_raises_ends_nothing(world, monkeypatch, restarts):
 # The writer's queue, and reports that come late.
 
 
-def test_what_could_not_be_written_comes_first(world, monkeypatch):
+def test_unwritten_events_keep_their_order(world, monkeypatch):
     """What arrives while a write fails is written behind what waits, in the order of arrival."""
     deployed = world(RUN)
     writer, commit = deployed.host.service.writer, Store.commit
@@ -542,7 +542,7 @@ def test_what_could_not_be_written_comes_first(world, monkeypatch):
     assert deployed.host.driver.present() == [2]
 
 
-def test_a_late_report_does_not_take_the_place_of_a_new_task(world):
+def test_late_report_is_not_taken_for_a_new_task(world):
     """Checked while its task was open, written when it had ended and the client had another one: 410, and no more."""
     deployed = at_work(world(Experiment(**{**vars(RUN), "pace": Rounds(deadline=30.0)})))
     host, late = deployed.host, deployed.homes[0]

@@ -17,7 +17,7 @@ class Unreadable:
         raise RuntimeError("dictionary changed size during iteration")
 
 
-def test_status_while_a_step_is_recorded(world, monkeypatch):
+def test_status_can_be_read_while_a_step_is_recorded(world, monkeypatch):
     """Status, metrics and page never look at tables: in the middle of a step they show what was before it."""
     deployed = world(RUN)
     ledger, service = deployed.host.driver.ledger, deployed.host.service
@@ -39,7 +39,7 @@ def test_status_while_a_step_is_recorded(world, monkeypatch):
     assert (figures["version"], figures["state"], len(figures["curves"]["local_loss"])) == (2, "over", 2)
 
 
-def test_a_snapshot_does_not_change(world):
+def test_snapshot_is_immutable(world):
     """What was published stays as it was."""
     deployed = world(RUN)
     deployed.round()
@@ -50,7 +50,7 @@ def test_a_snapshot_does_not_change(world):
     assert deployed.host.service.writer.figures.version > before.version
 
 
-def test_curves():
+def test_curves_are_thinned():
     """At most 200 points, the last among them; a restart shows the same; what is no number is null."""
     curves, history = Curves(), History()
     for version in range(1, 1002):
@@ -66,7 +66,7 @@ def test_curves():
     assert again.thinned() == curves.thinned()
 
 
-def test_a_curve_has_one_point_for_a_version_in_order():
+def test_curve_has_one_ordered_point_per_version():
     """An evaluation by clients ends after later steps, and fills in what the server has not measured."""
     curves = Curves()
     for version, value in ((1, 0.5), (3, 0.1), (2, 0.75), (3, 0.9), (4, 0.0)):
@@ -74,7 +74,7 @@ def test_a_curve_has_one_point_for_a_version_in_order():
     assert curves.thinned() == {"test_loss": [(1, 0.5), (2, 0.75), (3, 0.1), (4, 0.0)]}
 
 
-def test_labels_of_metrics(world):
+def test_labels_of_metrics_are_escaped(world):
     """A reason cannot add lines or labels."""
     deployed = world(RUN)
     figures = status(deployed.host.service, 0, {}).model_copy(update={"dropped": {'a"} 1\nevil 2 \\': 3}})

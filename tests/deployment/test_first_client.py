@@ -57,12 +57,12 @@ def told(shape=SHAPE, **changes):
         ({"target_shape": [1024], "classes": 50_000}, "a model gives at most 4,194,304"),
     ],
 )
-def test_shapes_that_no_server_takes_from_a_client(changes, said):
+def test_invalid_shapes_are_refused(changes, said):
     with pytest.raises(Malformed, match=said):
         DataShape.read(told(**changes))
 
 
-def test_a_shape_beside_what_a_server_declares():
+def test_shape_must_match_the_declaration_of_the_server():
     assert SHAPE.within({}) == SHAPE
     assert SHAPE.within({"classes": 10}).classes == 10
     assert SHAPE.within({"input_type": "float64"}).input_type == "float64"
@@ -77,7 +77,7 @@ def test_a_shape_beside_what_a_server_declares():
     assert tokens.within({"classes": 90}).classes == 90
 
 
-def test_later_clients_may_lack_classes_and_nothing_else():
+def test_later_clients_may_only_lack_classes():
     SHAPE.check(DataShape((5,), "float64", (), classes=2))
     others = (
         DataShape((6,), "float32", (), classes=3),
@@ -92,7 +92,7 @@ def test_later_clients_may_lack_classes_and_nothing_else():
         assert str(SHAPE) in str(error.value)
 
 
-def test_the_shape_of_data():
+def test_shape_describes_the_data():
     data = classification()
     assert DataShape.of(data) == DataShape(data.input_shape, "float32", (), classes=data.num_classes)
     assert DataShape.of(to.data.declared(4, outputs=3)) == DataShape((4,), "float32", (), outputs=3)
@@ -122,7 +122,7 @@ class Waiting:
         return httpx2.post(f"{self.url}/v1/enrol", json=body, headers={"authorization": f"Bearer {'t' * 40}"})
 
 
-def test_nothing_is_noted_of_clients_that_are_refused(folder):
+def test_shape_of_a_refused_client_is_not_recorded(folder):
     """Hostile shapes, no code, and a model that does not fit leave the server waiting; the first good one is noted."""
     tried = []
 
@@ -155,7 +155,7 @@ def test_nothing_is_noted_of_clients_that_are_refused(folder):
     assert first_shape(folder, Options(port=0), ANNOUNCEMENT, trial) == SHAPE
 
 
-def test_a_run_with_another_declaration_does_not_wait(folder):
+def test_declared_shape_needs_no_first_client(folder):
     store = Store(folder)
     store.commit([Entry(1, 0.0, 0.0, "enrol", client=0, digest="0" * 64)])
     store.close()
@@ -163,7 +163,7 @@ def test_a_run_with_another_declaration_does_not_wait(folder):
         first_shape(folder, Options(port=0), ANNOUNCEMENT, lambda shape: shape)
 
 
-def test_by_the_commands_that_people_type(folder):
+def test_serve_without_data_and_join_on_the_command_line(folder):
     """The first client tells the shape; the run, its restart and its replay have it, and clients of another are refused."""
     (folder / "own.py").write_text(OWN)
     (folder / "run.toml").write_text(

@@ -47,7 +47,7 @@ def delta(client, initial):
 
 
 @pytest.mark.parametrize(("bits", "degree", "leaves"), [(32, None, False), (54, None, True), (24, 4, False)])
-def test_a_client_written_from_the_page_takes_part_in_a_sum(folder, bits, degree, leaves):
+def test_client_written_from_the_protocol_page_completes_a_secure_sum(folder, bits, degree, leaves):
     """Three of ours and the other one; of a fourth of ours, who leaves once it has shared, the others open the key."""
     run = experiment(bits=bits, fraction_bits=14, degree=degree)
     server = Server(run, folder, {}, Options(port=0, rate=0, min_clients=5, leases=Leases(heartbeat=60)))

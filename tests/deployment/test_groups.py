@@ -50,7 +50,7 @@ def begin(deployed):
 @pytest.mark.parametrize(
     ("recipe", "pace"), [*(("fedau", pace) for pace in PACES), ("fedbuff", "one of three"), ("plain", "two of two")]
 )
-def test_a_deployment_has_the_bits_of_a_simulation(world, monkeypatch, recipe, pace):
+def test_deployment_equals_simulation_bit_for_bit(world, monkeypatch, recipe, pace):
     experiment = run(RECIPES[recipe], PACES[pace], rounds={"all at once": 2, "fresh": 5}.get(pace, 3))
     simulation, order = simulated_in_order(experiment, monkeypatch)
     deployed = world(experiment)
@@ -68,7 +68,7 @@ def test_a_deployment_has_the_bits_of_a_simulation(world, monkeypatch, recipe, p
 
 
 @pytest.mark.parametrize("saved", [True, False])
-def test_a_server_that_starts_again_in_the_midst_of_sums_goes_on(world, monkeypatch, saved):
+def test_restart_during_sums_of_groups_continues(world, monkeypatch, saved):
     """From checkpoints, and from the journal alone: between any two reports of any phase."""
     experiment = run(RECIPES["fedau"], PACES["two of two"], rounds=2)
     simulation, order = simulated_in_order(experiment, monkeypatch)
@@ -102,7 +102,7 @@ def until_over(deployed, gone, phase, turns=60):
 
 
 @pytest.mark.parametrize("phase", ["train", "share", "mask", "open"])
-def test_who_drops_out_is_not_in_the_sum_and_its_group_goes_on(world, phase):
+def test_group_continues_without_a_dropped_client(world, phase):
     """Three of a group of four are left, and a sum of three opens; the others are groups of their own."""
     experiment = run(RECIPES["fedbuff"], to.pace.BufferedGroups(buffer_size=2, group_size=4), rounds=1)
     deployed = world(experiment)
@@ -115,7 +115,7 @@ def test_who_drops_out_is_not_in_the_sum_and_its_group_goes_on(world, phase):
     assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, driver.params)
 
 
-def test_a_group_of_whom_too_few_are_left_is_given_up_and_its_clients_are_asked_again(world):
+def test_group_below_the_threshold_is_dissolved(world):
     """Of a group of two one is gone before it shared: no sum is opened of the other, who is in a later group."""
     experiment = run(RECIPES["fedbuff"], PACES["two of two"], rounds=3)
     deployed = world(experiment)
@@ -127,7 +127,7 @@ def test_a_group_of_whom_too_few_are_left_is_given_up_and_its_clients_are_asked_
     assert {*steps[0], *steps[1], *steps[2]} == {0, 1, 3, 4, 5, 6, 7}
 
 
-def test_a_client_that_does_not_answer_in_time_drops_out_of_its_group(world):
+def test_silent_client_drops_out_of_its_group(world):
     pace = to.pace.BufferedGroups(buffer_size=1, group_size=8, deadline=5.0)
     deployed = world(run(RECIPES["fedbuff"], pace, rounds=2))
     slow = deployed.homes[5]

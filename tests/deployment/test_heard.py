@@ -49,7 +49,7 @@ def text_of(table):
     return capture.get()
 
 
-def test_quantiles_of_known_clients():
+def test_quantiles_of_participation_are_exact():
     """Eleven clients, of whom client n is in n of ten steps, two versions late, with weight 1."""
     influence = Influence(11)
     for step in range(10):
@@ -64,7 +64,7 @@ def test_quantiles_of_known_clients():
     assert summary(influence.columns(), 10, Published(SAMPLED)) == {}
 
 
-def test_who_is_heard_is_shown_and_survives_a_restart(world):
+def test_participation_figures_survive_a_restart(world):
     deployed = world(served(PART))
     assert (status(deployed)["heard"], status(deployed)["evaluation"]) == ({}, None)
     deployed.run()
@@ -87,7 +87,7 @@ def test_who_is_heard_is_shown_and_survives_a_restart(world):
     assert status(deployed)["heard"] == heard
 
 
-def test_the_last_evaluation_is_shown_by_group(world):
+def test_status_shows_the_last_evaluation_by_group(world):
     deployed = world(experiment(to.maxfl(LOCAL, cohort_size=3), **PLAIN)).run()
     figures = status(deployed)
     evaluation = figures["evaluation"]
@@ -105,7 +105,7 @@ def test_the_last_evaluation_is_shown_by_group(world):
     assert status(deployed)["evaluation"] == evaluation
 
 
-def test_figures_that_are_no_numbers_are_left_out(world, monkeypatch):
+def test_status_omits_figures_that_are_not_finite(world, monkeypatch):
     """JSON has no NaN, and a status that fails would be worse than one that lacks a figure."""
     row = {"version": 1, "asked": 2, "answered": 0, "lost": {'a"b': 2}, "figures": {"examples": 0, "other": np.nan}}
     monkeypatch.setattr(Ledger, "evaluation", row)

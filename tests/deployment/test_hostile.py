@@ -143,7 +143,7 @@ HEADERS = st.fixed_dictionaries(
     known=st.booleans(),
     cut=st.none() | st.integers(0, 300),
 )
-def test_any_request_is_answered(deployed, method, path, body, headers, known, cut):
+def test_fuzzed_requests_are_answered(deployed, method, path, body, headers, known, cut):
     """With and without a token; a refusal says why, and nobody gets another's task."""
     before = [task_of(deployed, client) for client in (0, 1)]
     if known:  # a client that has no task of the first two
@@ -169,7 +169,7 @@ def corrupted(body, draw):
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_corrupted_reports(deployed, data):
+def test_corrupted_reports_are_refused(deployed, data):
     """A report that is not what was asked for is refused with a reason, or is one; the server goes on."""
     from turnout.deployment.wire.format import WireError
 
@@ -198,7 +198,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_reports_that_were_not_asked_for(folder, what):
+def test_unrequested_reports_are_refused(folder, what):
     """422 with the reason; the task has ended, so that nobody waits for it."""
     from safetensors.torch import load
 
@@ -218,7 +218,7 @@ def test_reports_that_were_not_asked_for(folder, what):
         world.close()
 
 
-def test_sizes_are_refused_before_the_body_is_read(deployed):
+def test_oversized_reports_are_refused_before_the_body_is_read(deployed):
     """413 by what the headers say, and by what comes if they lie."""
     task, big = task_of(deployed, 0), b"x" * 100_000
     assert put(deployed, 0, task, big).status == 413
@@ -232,7 +232,7 @@ def auth(world, client):
     return {"authorization": f"Bearer {world.homes[client].state.token}"}
 
 
-def test_a_client_reaches_its_own_tasks_alone(deployed):
+def test_client_can_reach_only_its_own_tasks(deployed):
     """Another's task does not exist for it, whatever it asks, and ends by nothing that it does."""
     task, body = task_of(deployed, 0), waiting(deployed.homes[0])
     for method, path in [("GET", ""), ("POST", "/heartbeat"), ("POST", "/fail")]:
@@ -242,7 +242,7 @@ def test_a_client_reaches_its_own_tasks_alone(deployed):
     assert task_of(deployed, 0) == task
 
 
-def test_tokens(deployed):
+def test_invalid_tokens_are_refused(deployed):
     """Without one, with a short one, with one that nobody has: 401; and none is ever shown or stored."""
     for headers in ({}, {"authorization": "Bearer short"}, {"authorization": f"Bearer {STRANGER}"}):
         assert deployed.host.send("POST", "/v1/checkin", b"{}", headers).status == 401
@@ -253,7 +253,7 @@ def test_tokens(deployed):
     assert not any(token.encode() in path.read_bytes() for path in files)
 
 
-def test_rate_limit(deployed):
+def test_requests_beyond_the_rate_limit_are_refused(deployed):
     """Who asks too often is told to wait; others are not."""
     limited = Http(deployed.host.service, {}, Options(rate=1.0))
     app, deployed.host.app = deployed.host.app, limited.app()
@@ -267,7 +267,7 @@ def test_rate_limit(deployed):
         deployed.host.service.writer.notify = deployed.host.http._wake
 
 
-def test_codes_are_used_once(folder):
+def test_one_time_code_is_used_once(folder):
     """Where enrolment takes a code, each makes one client; the client that used it may ask again."""
     from turnout.deployment.server.enrolment import Enrolment
     from turnout.deployment.server.verdicts import hashed
@@ -291,7 +291,7 @@ def test_codes_are_used_once(folder):
         world.close()
 
 
-def test_hostile_peers_change_nothing(folder):
+def test_hostile_peers_do_not_change_the_model(folder):
     """Between what is sent to it, the run comes to the model of its simulation."""
     world, simulation = World(RUN, folder), Simulation(RUN)
     try:
@@ -312,7 +312,7 @@ def test_hostile_peers_change_nothing(folder):
         world.close()
 
 
-def test_announced_leases_bound_what_a_client_holds(folder):
+def test_silent_client_loses_its_task(folder):
     """A client that goes silent loses its task, and the round goes on without it."""
     world = World(RUN, folder, leases=Leases(heartbeat=5.0, missed=2, grace=5.0))
     try:

@@ -84,7 +84,7 @@ def endless():
         yield b"10000\r\n" + bytes(1 << 16) + b"\r\n"
 
 
-def test_an_endless_answer_is_read_to_its_limit():
+def test_endless_answer_is_read_up_to_its_limit():
     with speaking(endless) as (connection, _):
         with pytest.raises(JoinError, match=r"answer to /v1/run has more than 16,777,216 bytes"):
             announcement(connection)
@@ -93,7 +93,7 @@ def test_an_endless_answer_is_read_to_its_limit():
             send(http, Call("GET", "/v1/models/x", most=100))
 
 
-def test_an_endless_answer_does_not_keep_a_client_that_is_to_stop():
+def test_endless_answer_does_not_delay_a_stop():
     """Whoever is told to stop reads no further."""
     stopped = Flag()
     stopped.set()
@@ -121,7 +121,7 @@ DRIPS = {
 
 
 @pytest.mark.parametrize("part", DRIPS)
-def test_answers_that_drip_are_not_waited_for(part):
+def test_slow_answer_is_cut_off(part):
     """For no longer than the headers or the body may take in all; each byte comes long before a timeout."""
     with speaking(dripping(DRIPS[part])) as (connection, _), replace(connection, timeout=0.3).client() as http:
         assert send(http, Call("GET", "/x", seconds=0.3)).status == 0
@@ -129,7 +129,7 @@ def test_answers_that_drip_are_not_waited_for(part):
 
 
 @pytest.mark.parametrize("part", [*DRIPS, "silence"])
-def test_answers_that_drip_do_not_keep_a_client_that_is_to_stop(part, monkeypatch):
+def test_slow_answer_does_not_delay_a_stop(part, monkeypatch):
     """A signal in the midst of an answer ends the exchange, and the goodbye has a time of its own."""
     monkeypatch.setattr(join, "_GOODBYE", 0.1)
     stopped = Flag()
@@ -148,7 +148,7 @@ def silence():
     yield b""
 
 
-def test_a_server_that_drips_does_not_hold_up_a_client_whose_work_is_done():
+def test_slow_heartbeat_answer_does_not_delay_the_report():
     """A heartbeat that is under way is given up."""
     drips = dripping(DRIPS["headers"])
     with speaking(drips) as (connection, heard), join._beating(connection, Call("POST", "/beat"), 0.001):
@@ -156,7 +156,7 @@ def test_a_server_that_drips_does_not_hold_up_a_client_whose_work_is_done():
             time.sleep(0.01)
 
 
-def test_a_client_that_is_to_stop_sends_its_report_for_a_minute(monkeypatch):
+def test_stopping_client_tries_to_report_for_a_minute(monkeypatch):
     stopped = Flag()
     joined = Joined(Client(Newcomer(ClientState()), NO_TRAINER), Connection("http://x"), stopped)
     now = [100.0]
@@ -168,7 +168,7 @@ def test_a_client_that_is_to_stop_sends_its_report_for_a_minute(monkeypatch):
     assert joined._late()
 
 
-def test_a_compressed_answer_is_not_unpacked():
+def test_compressed_answer_is_not_decompressed():
     bomb = response(gzip.compress(bytes(1 << 26)), headers="content-encoding: gzip\r\n")
     with speaking(bomb) as (connection, heard):
         with connection.client() as http:
@@ -179,7 +179,7 @@ def test_a_compressed_answer_is_not_unpacked():
             announcement(connection)
 
 
-def test_the_first_request_is_tried_again(monkeypatch):
+def test_first_request_is_retried(monkeypatch):
     """While there is patience: a server that starts, a proxy without one behind it, and too many requests."""
     monkeypatch.setattr(random, "uniform", lambda low, _: low)
     busy = response({"reason": "too many requests: try again"}, "429 Too Many Requests", "retry-after: 0\r\n")
@@ -213,7 +213,7 @@ def test_the_first_request_is_tried_again(monkeypatch):
         {"num_classes": "10"}, {"describes": None}, {"settings": []}, {"engine": 1}, {"algorithm": {}},
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_not_believed(change):
+def test_impossible_announcements_are_refused(change):
     with (
         speaking(response(RUN | change)) as (connection, _),
         pytest.raises(JoinError, match=f"form that is not allowed: {next(iter(change))}"),
@@ -255,7 +255,7 @@ def test_a_task_of_another_algorithm_is_refused(name, task, reason):
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b"[1]", b"null", b"1" * 5000, b"\xff", b""])
-def test_bodies_that_are_no_table(body):
+def test_answers_that_are_no_json_object_are_empty(body):
     assert Answer(200, body).table() == {}
 
 
@@ -274,19 +274,19 @@ def table(**values):
 
 
 @pytest.mark.parametrize("pause", [[1e308, 1e308], [0, 1e308], [5000, 1e9]])
-def test_a_client_comes_back_within_an_hour(pause):
+def test_pauses_are_at_most_an_hour(pause):
     action = client().send(table(come_back=pause))
     assert isinstance(action, Sleep)
     assert 0 <= action.seconds <= MOST_SECONDS
 
 
 @pytest.mark.parametrize("pause", [[math.nan, 1.0], [-1, 2], ["1", "2"], [True, 1], [math.inf, math.inf], [None, 1]])
-def test_a_pause_that_is_no_time_ends_a_client(pause):
+def test_invalid_pause_ends_the_client(pause):
     with pytest.raises(WireError, match="where a number of seconds belongs"):
         client().send(table(come_back=pause))
 
 
-def test_answers_that_say_nothing_are_asked_for_again_more_and_more_slowly():
+def test_empty_answers_are_retried_with_backoff():
     session, pauses = client(), []
     for k in range(12):
         action = session.send([Answer(200), Answer(200, b"<html>"), table(come_back=7), Answer(404)][k % 4])
@@ -299,7 +299,7 @@ def test_answers_that_say_nothing_are_asked_for_again_more_and_more_slowly():
 @pytest.mark.parametrize(
     ("after", "most"), [("9" * 9, MOST_SECONDS), ("9" * 400, 10), ("²", 10), ("-1", 10), ("nan", 10)]
 )
-def test_retry_after_has_a_limit(after, most):
+def test_retry_after_is_bounded(after, most):
     action = client().send(Answer(429, b"", {"retry-after": after}))
     assert isinstance(action, Sleep)
     assert action.seconds <= most
@@ -308,7 +308,7 @@ def test_retry_after_has_a_limit(after, most):
 TASK = Assignment(1, 0, "train", 0, "0" * 64, 10, 1.0).json()
 
 
-def test_a_report_waits_as_long_as_the_server_asks():
+def test_report_waits_for_retry_after():
     state = ClientState()
     state.hold(Pending(Assignment.read(TASK), b"report", {}))
     session: Any = Client(Newcomer(state, jitter=random.Random(0)), NO_TRAINER).session()
@@ -326,14 +326,14 @@ def test_a_report_waits_as_long_as_the_server_asks():
         {"told": {"x": ["F32", [-1], ""]}},
     ],
 )  # fmt: skip
-def test_tasks_that_cannot_be(change):
+def test_malformed_tasks_are_refused(change):
     with pytest.raises(WireError, match=f"is no task: {next(iter(change))}.* is "):
         client().send(table(task=TASK | change))
     with pytest.raises(WireError, match="size is missing"):
         Assignment.read({name: value for name, value in TASK.items() if name != "size"})
 
 
-def test_what_a_server_says_is_shown_without_its_escapes():
+def test_escapes_in_server_messages_are_not_printed():
     with pytest.raises(JoinError) as refused:
         client().send(Answer(403, json.dumps({"reason": ESCAPES}).encode()))
     assert str(refused.value) == "the server does not take this client: �]0;owned��[2Jgone��"
@@ -364,7 +364,7 @@ def test_what_a_server_says_is_shown_without_its_escapes():
         assert "what answers there is no turnout server" in cli("status", connection.url, code=2)
 
 
-def test_enrolment_of_another_kind():
+def test_malformed_enrolment_answers_are_refused():
     for told in ({}, {"client": "3", "run": "r1"}, {"client": -1, "run": "r1"}, {"client": 3, "run": "../x"}):
         session = Client(Newcomer(ClientState()), NO_TRAINER).session()
         next(session)
@@ -372,7 +372,7 @@ def test_enrolment_of_another_kind():
             session.send(table(**told))
 
 
-def test_a_state_of_another_run_is_not_used():
+def test_state_of_another_run_is_refused():
     made = Client(Newcomer(ClientState()), NO_TRAINER)
     made.state.enrolled(3, "r1")
     session = made.session()
@@ -382,7 +382,7 @@ def test_a_state_of_another_run_is_not_used():
     assert made.state.run == "r1"
 
 
-def test_a_server_that_asks_for_the_same_piece_again_and_again_is_asked_more_slowly():
+def test_repeated_offset_is_retried_with_backoff():
     """A report is sent from where the server says; without progress there is a pause between two attempts."""
     made = Client(Newcomer(ClientState(), jitter=random.Random(0)), NO_TRAINER)
     made.state.enrolled(3, "r1")
@@ -399,12 +399,12 @@ def test_a_server_that_asks_for_the_same_piece_again_and_again_is_asked_more_slo
     assert session.send(Answer(409, json.dumps({"offset": 2}).encode())).body == b"dy"
 
 
-def test_seconds():
+def test_invalid_seconds_are_refused():
     assert seconds(3, 10) == 3.0
     assert seconds(30, 10) == 10.0
 
 
-def test_a_client_that_is_told_to_stop_leaves():
+def test_stopped_client_leaves():
     """Between two requests, whatever the server sends."""
     stopped = Flag()
     stopped.set()

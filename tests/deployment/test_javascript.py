@@ -134,14 +134,14 @@ def computed():
     return json.loads(found.stdout), {name: report for name, (report, _) in reports.items()}, bodies
 
 
-def test_minibatches_are_ours(computed):
+def test_minibatches_equal_the_python_client(computed):
     found, _, _ = computed
     assert int(found["stream"]) == stream("minibatches", 5) % (1 << 64)
     assert found["plans"] == [asked(each) for each in PLANS]
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_deltas_are_ours(computed, name):
+def test_updates_equal_the_python_client(computed, name):
     """To 1e-9 in float64, for each kind of model and of sampling."""
     found, reports, _ = computed
     theirs, report = found["trainings"][list(RUNS).index(name)], reports[name]
@@ -152,7 +152,7 @@ def test_deltas_are_ours(computed, name):
     assert abs(theirs["loss"] - report.seen["loss"].item()) < 1e-9
 
 
-def test_messages_are_ours(computed):
+def test_messages_equal_the_python_client(computed):
     """The library reads the same tensors, and digests are those of Python."""
     found, _, bodies = computed
     tensors = {
@@ -192,7 +192,7 @@ def finished(process):
     return said
 
 
-def test_a_federation_is_killed_and_loses_nothing(folder):
+def test_killed_clients_lose_nothing(folder):
     """Clients are killed at random moments and started again: each round has its report of each of them, once."""
     clients, chance, alive = 3, random.Random(4), {}
     data = classification(sizes=(40, 25, 16))
@@ -228,7 +228,7 @@ def test_a_federation_is_killed_and_loses_nothing(folder):
     ]
 
 
-def test_ends_with_a_reason_where_it_cannot_take_part(folder, tmp_path):
+def test_unsupported_run_ends_with_the_reason(folder, tmp_path):
     made = Server(
         Experiment(classification(), Mlp(hidden=(4,), dropout=0.5), fedau(Sgd(lr=0.1))), folder, None, Options(port=0)
     )
@@ -248,5 +248,5 @@ def test_ends_with_a_reason_where_it_cannot_take_part(folder, tmp_path):
         ).stderr  # fmt: skip
 
 
-def test_the_module_is_short():
+def test_module_stays_short():
     assert len(MODULE.read_text("utf-8").splitlines()) <= 800

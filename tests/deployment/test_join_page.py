@@ -23,7 +23,7 @@ def digits():
     return FederatedData("strokes", Shards(x.view(8, 64), y, torch.tensor([0, 4, 8]).numpy()), 2)
 
 
-def test_a_browser_draws_examples_trains_and_reports(folder, tmp_path):
+def test_browser_collects_examples_trains_and_reports(folder, tmp_path):
     """Strokes drawn by hand become examples; a page that is loaded again is the same client."""
     experiment = Experiment(digits(), Mlp(hidden=(8,)), fedau(Sgd(lr=0.1, batch_size=2)), rounds=40)
     made = Server(experiment, folder, None, Options(port=0, min_clients=1, rate=0, page=True))
@@ -66,7 +66,7 @@ def test_a_browser_draws_examples_trains_and_reports(folder, tmp_path):
     assert made.driver.roster.names == {0: "browser"}
 
 
-def test_the_page_says_why_browsers_cannot_take_part(folder, tmp_path):
+def test_page_gives_the_reason_if_browsers_cannot_join(folder, tmp_path):
     experiment = Experiment(digits(), Mlp(hidden=(8,), dropout=0.5), fedau(Sgd(lr=0.1)), rounds=2)
     made = Server(experiment, folder, None, Options(port=0, rate=0, page=True))
     with made.listening() as url:

@@ -47,7 +47,7 @@ def kept(deployed):
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_what_is_kept_of_a_long_run_does_not_grow(world, restarts):
+def test_kept_files_and_entries_do_not_grow(world, restarts):
     """Three steps at least, seven at most; the model is the undisturbed one, and so is that of a replay from the oldest."""
     simulation = Simulation(LONG)
     for _ in range(LONG.rounds):
@@ -72,7 +72,7 @@ def test_what_is_kept_of_a_long_run_does_not_grow(world, restarts):
     assert len(result.history) == LONG.rounds  # the tables have all steps
 
 
-def test_a_client_that_was_away_for_long_is_told_what_became_of_its_report(world):
+def test_outcome_of_an_old_report_is_still_known(world):
     """It may have sent it and got no answer: what became of the last task of each client is kept."""
     deployed = world(replace(LONG, rounds=8), keep_reports=1, checkpoint_every=0.0)
     while deployed.host.driver.version < 2:
@@ -100,7 +100,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_replay_from_the_oldest_anchor(world, name):
+def test_replay_from_the_oldest_anchor_gives_the_same_model(world, name):
     """With reports that wait in a buffer, phases after training, secrets of the noise, and tables of clients."""
     deployed, turns = world(RUNS[name], keep_reports=2, checkpoint_every=1e9), 0
     for _ in range(3):
@@ -124,7 +124,7 @@ def test_a_replay_from_the_oldest_anchor(world, name):
     assert again.same is True
 
 
-def test_a_server_goes_on_from_an_anchor(world):
+def test_server_recovers_from_an_anchor(world):
     """Both checkpoints are damaged: the last anchor is as good; without any whole one it says what to do."""
     deployed = world(replace(LONG, rounds=7), keep_reports=2, checkpoint_every=0.0)
     while deployed.host.driver.version < 6:
@@ -174,7 +174,7 @@ def undisturbed():
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_kill_while_something_is_deleted_loses_nothing(world, monkeypatch, undisturbed, step, after):
+def test_kill_during_deletion_loses_nothing(world, monkeypatch, undisturbed, step, after):
     """The process ends before or after each write, again and again: the same model, and a replay that leads to it."""
     owner, name = STEPS[step]
     write, left, kills = getattr(owner, name), [2], 0
@@ -213,7 +213,7 @@ def test_a_kill_while_something_is_deleted_loses_nothing(world, monkeypatch, und
     assert again.begins > 0
 
 
-def test_a_disk_on_which_nothing_can_be_deleted_is_told(world, monkeypatch, caplog):
+def test_failed_deletion_is_logged(world, monkeypatch, caplog):
     """The run goes on, and everything is kept until the next time."""
     deployed = world(replace(LONG, rounds=8), keep_reports=1, checkpoint_every=0.0)
 
@@ -230,7 +230,7 @@ def test_a_disk_on_which_nothing_can_be_deleted_is_told(world, monkeypatch, capl
     assert kept(deployed)[0] <= 4 * 8
 
 
-def test_a_trace_needs_all_of_a_journal(world, monkeypatch):
+def test_trace_requires_a_complete_journal(world, monkeypatch):
     deployed = world(replace(LONG, rounds=6), keep_reports=2, checkpoint_every=0.0)
     deployed.run()
     deployed.host.service.writer.checkpoint()
@@ -246,7 +246,7 @@ def test_a_trace_needs_all_of_a_journal(world, monkeypatch):
             Service(deployed.host.driver, None, Options(keep_reports=bad))
 
 
-def test_a_restart_takes_no_longer_without_steps(world, monkeypatch):
+def test_checkpoint_is_saved_without_steps(world, monkeypatch):
     """Whatever happens without a step is in a checkpoint after so many entries."""
     monkeypatch.setattr(checkpoints, "_MAX_ENTRIES", 50)
     deployed = world(LONG, min_clients=9, checkpoint_every=0.0)
@@ -257,7 +257,7 @@ def test_a_restart_takes_no_longer_without_steps(world, monkeypatch):
     assert checkpoint.facts(deployed.folder)["journal"] > 450
 
 
-def test_a_server_whose_folder_is_removed_ends_with_the_reason(world, tmp_path):
+def test_removed_folder_ends_the_server_with_the_reason(world, tmp_path):
     deployed = world(RUN, checkpoint_every=0.0)
     with lock.locked(deployed.folder):
         deployed.round()
@@ -270,7 +270,7 @@ def test_a_server_whose_folder_is_removed_ends_with_the_reason(world, tmp_path):
         deployed.host.service.writer.checkpoint()
 
 
-def test_a_server_restored_from_a_copy_takes_no_report_of_what_was_lost(world):
+def test_restored_server_refuses_reports_on_lost_tasks(world):
     """A task of the same number and client, but of another model: 410, and the client does what it is asked now."""
     deployed = world(Experiment(**{**vars(RUN), "pace": Rounds(deadline=30.0)}))
     for home in deployed.homes:

@@ -20,7 +20,7 @@ def mapped(monkeypatch):
 
 
 @pytest.mark.usefixtures("mapped")
-def test_mapped_reports_lead_to_the_same_model(world):
+def test_memory_mapped_reports_give_the_same_model(world):
     simulation = Simulation(RUN)
     for _ in range(RUN.rounds):
         simulation.round()
@@ -31,7 +31,7 @@ def test_mapped_reports_lead_to_the_same_model(world):
 
 
 @pytest.mark.usefixtures("mapped")
-def test_bad_ones_are_refused_and_damaged_ones_dropped(world):
+def test_large_reports_are_checked(world):
     deployed = world(RUN)
     for home in (*deployed.homes, *deployed.homes):
         home.train(deployed.host)
@@ -48,7 +48,7 @@ def test_bad_ones_are_refused_and_damaged_ones_dropped(world):
     assert deployed.host.driver.ledger.dropped["unusable"] == 1
 
 
-def test_a_file_is_decoded_as_its_bytes_are(tmp_path):
+def test_decoding_a_file_equals_decoding_its_bytes(tmp_path):
     tensors = {"delta": torch.arange(12.0).reshape(1, 12), "n": torch.ones(1, dtype=torch.int64)}
     path, expected = tmp_path / "report", manifest(tensors)
     path.write_bytes(body := encode(tensors))

@@ -33,7 +33,7 @@ NAMES = PUBLIC if os.environ.get("TURNOUT_ALL_RECIPES") else SOME
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_deployment_is_simulation(world, name):
+def test_deployment_equals_simulation(world, name):
     """Models, what clients remember and who took part, after two rounds of eight clients over HTTP."""
     population = Population(Everyone(), requirement=WarmUp(steps=2))
     run = experiment(name, rounds=2, population=population, local=ONE_STEP)
@@ -75,7 +75,7 @@ def buffered(algorithm, **pace):
         (fedau, {"buffer_size": 3, "concurrency": 5, "reselect": True, "max_staleness": 1}),
     ],
 )
-def test_buffered_deployment_is_simulation(world, monkeypatch, algorithm, pace):
+def test_buffered_deployment_equals_simulation(world, monkeypatch, algorithm, pace):
     """With the order of arrival of the simulation, the deployment has its model."""
     run = buffered(algorithm, **pace)
     simulation, order = simulated_in_order(run, monkeypatch)
@@ -94,7 +94,7 @@ def test_buffered_deployment_is_simulation(world, monkeypatch, algorithm, pace):
     assert staleness.max() > 0
 
 
-def test_a_download_goes_on_where_it_was_cut(world):
+def test_interrupted_download_is_resumed(world):
     """What came before the cut is not asked for again, and the client trains from the whole model."""
     deployed = world(experiment("fedau", rounds=1, population=Population(Everyone())))
     home = deployed.homes[0]
@@ -113,7 +113,7 @@ def test_a_download_goes_on_where_it_was_cut(world):
     assert home.has_report
 
 
-def test_replay_is_the_run(world):
+def test_replay_gives_the_deployed_model(world):
     """The journal leads to the model of the run, and nothing of the folder changes."""
     deployed = world(experiment("fedau", rounds=3, population=Population(Everyone()))).run()
     deployed.host.service.writer.checkpoint()
@@ -124,7 +124,7 @@ def test_replay_is_the_run(world):
     assert sorted((path, path.stat().st_mtime) for path in deployed.folder.rglob("*.safetensors")) == before
 
 
-def test_replay_becomes_a_trace(world, tmp_path):
+def test_replay_exports_a_trace(world, tmp_path):
     """A simulation takes what a deployment recorded: who was there in which round, and how long tasks took."""
     run = experiment("fedau", rounds=3, population=Population(Everyone()))
     deployed = world(run)
@@ -143,7 +143,7 @@ def test_replay_becomes_a_trace(world, tmp_path):
     assert again.run().history.last_round == 3
 
 
-def test_a_simulation_of_a_trace_has_the_clients_whose_reports_were_used(world, tmp_path):
+def test_simulation_of_a_trace_has_the_same_participants(world, tmp_path):
     """A client that leaves at work was there, but took no part; one that reported before it left did."""
     run = experiment("fedau", rounds=4, population=Population(Everyone()))
     deployed = world(run)

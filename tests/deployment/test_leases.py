@@ -15,7 +15,7 @@ from .world import LOCAL, Clock
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=3, evaluate_every=3)
 
 
-def test_a_shorter_lease_ends_when_it_says():
+def test_shorter_lease_ends_in_time():
     """A client that waits is believed in for 65 seconds; once it has a task, for 30."""
     clock = Clock()
     presence = Presence(clock)
@@ -31,7 +31,7 @@ def test_a_shorter_lease_ends_when_it_says():
     assert len(presence) == 0
 
 
-def test_a_longer_lease_replaces_a_shorter_one():
+def test_longer_lease_replaces_a_shorter_one():
     """Each sign of life puts the end off, and leaves one entry behind."""
     clock = Clock()
     presence = Presence(clock)
@@ -48,7 +48,7 @@ def test_a_longer_lease_replaces_a_shorter_one():
     assert presence.expired() == [0]
 
 
-def test_a_client_that_left_comes_anew():
+def test_client_that_left_can_return():
     """What is heard of a client that has left does not count it as present, or its return would go unnoticed."""
     clock = Clock()
     presence = Presence(clock)
@@ -70,7 +70,7 @@ def test_a_client_that_left_comes_anew():
     assert presence.expired() == [0]
 
 
-def test_leases_are_checked():
+def test_invalid_leases_are_refused():
     with pytest.raises(ConfigurationError, match="task_deadline: got 0"):
         Leases(task_deadline=0.0)
     with pytest.raises(ConfigurationError, match="heartbeat: got -1"):
@@ -121,7 +121,7 @@ def test_heartbeats_extend_a_lease(world):
     assert driver.task_of(steady.state.client) is None
 
 
-def test_a_task_given_to_a_client_that_waits_is_freed_in_time(world):
+def test_task_of_a_silent_client_is_dropped_in_time(world):
     """The client dies during a long poll, and is given a task: 30 seconds later it is somebody else's."""
     deployed = world(RUN, leases=Leases(heartbeat=10.0, missed=3, grace=10.0))
     service, driver = deployed.host.service, deployed.host.driver
@@ -140,7 +140,7 @@ def test_a_task_given_to_a_client_that_waits_is_freed_in_time(world):
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_hung_client_does_not_stall_a_run(world, restarts):
+def test_hung_client_does_not_stall_a_run(world, restarts):
     """Heartbeats do not put off the deadline of a task; whoever missed it is asked again once it has come back."""
     deployed = started(world, task_deadline=100.0)
     hung = deployed.homes[0]

@@ -28,7 +28,7 @@ def test_the_metrics_of_the_page_are_those_of_a_server():
     assert names - used <= {"turnout_evaluation_lost", "turnout_evaluation_version"}
 
 
-def test_its_files_can_be_read():
+def test_monitoring_files_are_valid():
     """Rules have what Prometheus needs: names, expressions with balanced brackets, durations and a summary."""
     yaml = pytest.importorskip("yaml")
     scrape, rules = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL))

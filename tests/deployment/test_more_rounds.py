@@ -50,7 +50,7 @@ def planned(deployed, rounds):
     ("name", "with_checkpoint"),
     [*((name, True) for name in RUNS), ("cohorts", False), ("private", False)],
 )
-def test_a_run_that_is_over_goes_on(world, tmp_path, name, with_checkpoint):
+def test_finished_run_continues_with_more_rounds(world, tmp_path, name, with_checkpoint):
     """Without a checkpoint the server begins as the replay at the end does, but for its noise: two runs suffice there."""
     deployed = world(RUNS[name], homes=tmp_path, checkpoint_every=0.0).run()
     assert deployed.host.driver.over == "the run is over"
@@ -69,7 +69,7 @@ def test_a_run_that_is_over_goes_on(world, tmp_path, name, with_checkpoint):
     assert torch.equal(again.driver.params, deployed.host.driver.params)
 
 
-def test_it_is_the_run_that_was_planned_with_all_rounds(world, tmp_path):
+def test_continued_run_equals_one_planned_with_all_rounds(world, tmp_path):
     deployed = world(RUN, homes=tmp_path).run()
     for rounds in (2, 3):
         planned(deployed, rounds)
@@ -80,7 +80,7 @@ def test_it_is_the_run_that_was_planned_with_all_rounds(world, tmp_path):
     assert torch.equal(deployed.host.driver.params, simulation.state.params)
 
 
-def test_more_rounds_before_it_is_over(world, tmp_path):
+def test_rounds_can_be_added_before_the_end(world, tmp_path):
     """The number of rounds is part of the journal: a replay ends and goes on where the server did."""
     deployed = world(replace(RUN, rounds=3), homes=tmp_path)
     while deployed.host.driver.version < 2:
@@ -93,7 +93,7 @@ def test_more_rounds_before_it_is_over(world, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["everyone", "buffered"])
-def test_clients_that_went_home_are_not_waited_for(world, tmp_path, name):
+def test_continued_run_does_not_wait_for_absent_clients(world, tmp_path, name):
     """Half of the clients come again; the others count as gone when they have been silent for a lease."""
     deployed = world(RUNS[name], homes=tmp_path, leases=Leases(heartbeat=1.0, grace=1.0, longest_wait=1.0)).run()
     planned(deployed, 2)
@@ -105,7 +105,7 @@ def test_clients_that_went_home_are_not_waited_for(world, tmp_path, name):
     assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, deployed.host.driver.params)
 
 
-def test_a_run_that_its_budget_has_ended_stays_over(world, tmp_path):
+def test_run_with_a_spent_budget_stays_over(world, tmp_path):
     """Each start says why, and more rounds than the budget allows are refused."""
     private = replace(RUN, algorithm=fedau(LOCAL, also=(PrivateSum(noise_multiplier=2.0, budget=4.0),)), rounds=3)
     deployed = world(private, homes=tmp_path)

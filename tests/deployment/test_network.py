@@ -53,14 +53,14 @@ def server(folder, **options):
     return made
 
 
-def test_a_run_that_is_not_over_names_the_command_that_goes_on_with_it(folder):
+def test_unfinished_run_prints_the_command_to_continue(folder):
     server(folder / "run").stop()
     said = cli("report", folder / "run", code=2)
     assert f"is not finished (0 of 2 rounds): go on with `turnout serve SETTINGS --folder {folder / 'run'}`" in said
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_swarm_status_replay(folder):
+def test_swarm_status_and_replay_work_together(folder):
     """A swarm trains; status shows it; the journal gives the model once more, and a trace."""
     made = server(folder / "run", min_clients=4)
     with made.listening() as url:
@@ -147,7 +147,7 @@ def test_join_over_tls_with_certificates_and_codes(folder, certificates, tmp_pat
     assert made.driver.roster.names == {0: "first"}
 
 
-def test_large_models_come_in_pieces(folder):
+def test_large_models_are_downloaded_in_pieces(folder):
     """Range, ETag, and what is no model."""
     made = server(folder)
     with made.listening() as url, httpx2.Client(base_url=url) as http:
@@ -167,7 +167,7 @@ def test_large_models_come_in_pieces(folder):
         assert httpx2.get(f"{url}/v1/models/{task['model']}").status_code == 401
 
 
-def test_a_model_that_goes_during_a_download(folder, monkeypatch):
+def test_model_deleted_during_a_download_closes_the_connection(folder, monkeypatch):
     """The connection ends, and what comes next is answered."""
     made = server(folder)
     monkeypatch.setattr(downloads, "_PIECE", 1000)
@@ -191,7 +191,7 @@ def test_a_model_that_goes_during_a_download(folder, monkeypatch):
         assert not any(code >= 500 for code in made.http.counts)
 
 
-def test_nobody_is_woken_late(folder):
+def test_long_polls_are_answered_in_time(folder):
     """A client that waits is answered as soon as there is work, and when the server stops."""
     made = server(folder, min_clients=2)
     found = []
@@ -210,7 +210,7 @@ def test_nobody_is_woken_late(folder):
         assert ["task" in each for each in found] == [True, True]
 
 
-def test_a_client_gives_up(folder, monkeypatch):
+def test_client_gives_up_after_its_patience(folder, monkeypatch):
     """Where a server falls silent, a client with a limit to its patience says how to go on; others try for ever."""
     made = server(folder / "run")
     told = made.announcement(announced(SETTINGS))
@@ -223,7 +223,7 @@ def test_a_client_gives_up(folder, monkeypatch):
     assert "patience: got -1.0, needed a finite number > 0" in cli("join", nobody, *options, "-1", code=2)
 
 
-def test_a_swarm_runs_no_file_that_a_server_names(folder, monkeypatch):
+def test_swarm_runs_no_file_named_by_the_server(folder, monkeypatch):
     """Where the name of the data comes from the server, it is no file of this machine."""
     (folder / "mine.py").write_text(f"open({str(folder / 'mark')!r}, 'w')\ndef examples():\n    return None\n")
     told = {"settings": {**announced(SETTINGS), "data": {"name": f"{folder}/mine.py:examples"}}, "describes": {}}
@@ -235,7 +235,7 @@ def test_a_swarm_runs_no_file_that_a_server_names(folder, monkeypatch):
     assert not (folder / "mark").exists()
 
 
-def test_settings_of_a_server_name_no_files():
+def test_announced_settings_name_no_files():
     """Whatever a server says, nothing on the client's machine is read or run because of it."""
     told = {"settings": announced(SETTINGS), "describes": {}, "input_shape": [64], "num_classes": 10}
     assert clients_experiment(told, "digits", None, 2, "cpu")[1] == 2

@@ -102,7 +102,7 @@ def remote(monkeypatch):
     return made
 
 
-def test_the_same_bits_as_in_files_and_nothing_past_the_store(world, remote, undisturbed, monkeypatch):  # noqa: F811
+def test_object_store_gives_the_same_bits_as_files(world, remote, undisturbed, monkeypatch):  # noqa: F811
     bodies, sent = [], Host.send
 
     def counted(self, method, path, body=b"", headers=None, cut=None):
@@ -130,7 +130,7 @@ def test_the_same_bits_as_in_files_and_nothing_past_the_store(world, remote, und
     assert remote.count == asked
 
 
-def test_clients_without_links_send_to_the_server(world, remote, undisturbed, monkeypatch):  # noqa: F811
+def test_clients_that_trust_no_store_send_to_the_server(world, remote, undisturbed, monkeypatch):  # noqa: F811
     monkeypatch.setattr(session, "links", lambda *_: {})
     deployed = world(RUN, store=URL).run()
     assert torch.equal(deployed.host.driver.params, undisturbed)
@@ -144,7 +144,7 @@ def test_small_bodies_have_no_links(world, remote, monkeypatch):
     assert remote.names("incoming") == []
 
 
-def test_a_store_that_fails_every_twentieth_request_loses_nothing(world, remote, undisturbed):  # noqa: F811
+def test_failing_store_loses_no_report(world, remote, undisturbed):  # noqa: F811
     def fail(_):
         if remote.count % 20 == 0:
             raise GenericError("503 Slow Down")
@@ -160,7 +160,7 @@ def test_a_store_that_fails_every_twentieth_request_loses_nothing(world, remote,
 
 
 @pytest.mark.parametrize("first", [1, 4])
-def test_a_server_killed_between_any_two_writes(world, remote, undisturbed, monkeypatch, first):  # noqa: F811
+def test_kill_between_any_two_writes_loses_no_report(world, remote, undisturbed, monkeypatch, first):  # noqa: F811
     """Disk, journal and store: whatever was the last operation, no report is lost and none counts twice."""
     reaper = Reaper(first)
     monkeypatch.setattr(Store, "commit", reaper.around("server", Store.commit))
@@ -196,7 +196,7 @@ def announce(deployed, client, task, body, **headers):
     return put(deployed, client, task, b"", digest(body), **{"upload-length": size, "upload-offset": size, **headers})
 
 
-def test_what_a_hostile_client_uploads_is_refused(world, remote, undisturbed):  # noqa: F811
+def test_invalid_uploads_are_refused(world, remote, undisturbed):  # noqa: F811
     deployed, link, body = hostile(world)
     task, read = deployed.host.driver.task_of(0).task, []
     remote.before = read.append
@@ -220,7 +220,7 @@ def test_what_a_hostile_client_uploads_is_refused(world, remote, undisturbed):  
     assert torch.equal(deployed.host.driver.params, undisturbed)
 
 
-def test_nobody_reports_what_another_client_has_uploaded(world, remote):
+def test_upload_of_another_client_cannot_be_reported(world, remote):
     deployed, link, body = hostile(world)
     remote.http(Call("PUT", link, body=body))
     second = deployed.host.driver.task_of(1).task
@@ -230,7 +230,7 @@ def test_nobody_reports_what_another_client_has_uploaded(world, remote):
     assert announce(deployed, 0, first, body).status == 201
 
 
-def test_an_upload_that_changes_while_it_is_checked(world, remote, undisturbed, monkeypatch):  # noqa: F811
+def test_upload_changed_during_its_check_is_refused(world, remote, undisturbed, monkeypatch):  # noqa: F811
     """The link still works; what is behind it is read no more."""
     deployed, link, body = hostile(world)
     checked = task_routes.check
@@ -253,7 +253,7 @@ def test_an_upload_that_changes_while_it_is_checked(world, remote, undisturbed, 
     assert remote.names("incoming") == []
 
 
-def test_a_client_that_fills_every_link_holds_one_object(world, remote):
+def test_client_occupies_one_object(world, remote):
     """It takes a task, sends what it likes to the link, gives the task up, and takes the next one; old links still work."""
     deployed, _, body = hostile(world)
     home, links = deployed.homes[0], set()
@@ -278,7 +278,7 @@ def test_a_client_that_fills_every_link_holds_one_object(world, remote):
 
 
 @pytest.mark.usefixtures("remote")
-def test_a_disk_that_is_full_while_objects_are_copied(world, undisturbed, monkeypatch):  # noqa: F811
+def test_full_disk_during_a_copy_is_waited_for(world, undisturbed, monkeypatch):  # noqa: F811
     """Of every third object half is written: the client sends again, a step waits, and nothing is left or lost."""
     read, calls = objects.Objects._read, itertools.count()
 
@@ -304,14 +304,14 @@ def test_a_disk_that_is_full_while_objects_are_copied(world, undisturbed, monkey
     assert not list(deployed.folder.rglob("*.part"))
 
 
-def test_a_report_that_is_refused_leaves_nothing(world, remote):
+def test_refused_report_leaves_no_object(world, remote):
     deployed, link, _ = hostile(world)
     remote.http(Call("PUT", link, body=b"no safetensors"))
     assert announce(deployed, 0, deployed.host.driver.task_of(0).task, b"no safetensors").status == 422
     assert remote.names("incoming") == remote.names("checking") == remote.names("reports") == []
 
 
-def test_nobody_has_the_server_read_for_ever(world, remote):
+def test_reads_of_one_upload_are_limited(world, remote):
     deployed, link, body = hostile(world)
     remote.http(Call("PUT", link, body=b"x" * len(body)))
     task = deployed.host.driver.task_of(0).task
@@ -319,7 +319,7 @@ def test_nobody_has_the_server_read_for_ever(world, remote):
     assert statuses == {409, 429}
 
 
-def test_a_client_that_was_killed_asks_for_its_link(world, remote, folder):
+def test_killed_client_asks_for_its_link(world, remote, folder):
     deployed = at_work(world(RUN, store=URL, folder=folder / "run", homes=folder / "homes"))
     deployed.homes[0] = reborn = deployed.homes[0].reborn()
     reborn.turn(deployed.host)
@@ -327,7 +327,7 @@ def test_a_client_that_was_killed_asks_for_its_link(world, remote, folder):
     assert len(remote.names("reports")) == 1
 
 
-def test_links_that_expire_or_lead_nowhere(world, remote, undisturbed, monkeypatch):  # noqa: F811
+def test_expired_and_dead_links_fall_back_to_the_server(world, remote, undisturbed, monkeypatch):  # noqa: F811
     """A client asks for another link, and after five goes past the store."""
     deployed, _, _ = hostile(world)
     answers = {"client PUT": 0}
@@ -346,7 +346,7 @@ def test_links_that_expire_or_lead_nowhere(world, remote, undisturbed, monkeypat
     assert torch.equal(deployed.host.driver.params, undisturbed)
 
 
-def test_links_are_links():
+def test_malformed_and_untrusted_links_are_ignored():
     """Whatever a server says, a client sends requests to hosts alone that its owner has named."""
     hosts = {"a", "[::1]"}
     assert links({}, hosts) == links({"store": []}, hosts) == {}
@@ -358,14 +358,14 @@ def test_links_are_links():
     assert links({"store": given}, frozenset()) == {}
 
 
-def test_a_client_of_a_server_with_tls_uploads_with_tls_alone():
+def test_client_with_tls_uploads_only_with_tls():
     joined = Joined(Client(Newcomer(ClientState()), None), Connection("https://server"))  # type: ignore[arg-type]
     beat = Call("POST", "/v1/tasks/0/heartbeat", {})
     assert joined._transfer(WatchedClient(), Transfer(Call("PUT", "http://store/a", body=b"x"), beat, 1.0)).status == 0
 
 
 @pytest.mark.usefixtures("remote")
-def test_a_run_stays_where_it_is(folder):
+def test_store_of_a_run_cannot_change(folder):
     Store(folder / "files").close()
     with pytest.raises(
         ConfigurationError, match=r"store: got s3://bucket/prefix, but this run has its models and reports in"
@@ -380,7 +380,7 @@ def test_a_run_stays_where_it_is(folder):
 
 
 @pytest.mark.parametrize("url", [URL, "s3://evil\x1b[2J", "s3://a; rm -rf ~"])
-def test_a_server_reaches_no_store_that_only_its_folder_names(remote, folder, url):
+def test_store_named_only_by_the_folder_is_not_reached(remote, folder, url):
     """The attack: a folder that somebody sent names a store, or a line for the shell, and the user serves it."""
     store = Store(folder)
     store.close()
@@ -396,7 +396,7 @@ def test_a_server_reaches_no_store_that_only_its_folder_names(remote, folder, ur
 
 
 @pytest.mark.parametrize("url", ["s4://bucket", "memory:///", "nothing"])
-def test_stores_that_cannot_be_used(folder, url):
+def test_unusable_stores_are_refused(folder, url):
     with pytest.raises(ConfigurationError, match=f"store: {url} cannot be used"):
         Store(folder, objects=url)
 

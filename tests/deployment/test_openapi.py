@@ -82,7 +82,7 @@ def test_the_document_has_every_status_that_the_code_answers_with():
     assert statuses_of_the_code() == documented
 
 
-def test_an_answer_that_is_not_documented_is_found():
+def test_undocumented_status_is_found():
     ok = {"content-type": "application/json"}
     agreement.check("/v1/tasks/3", 200, ok, b'{"state": "open", "offset": 4}')
     for status, headers, body in (

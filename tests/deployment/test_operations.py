@@ -49,7 +49,7 @@ RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), r
 
 
 @pytest.mark.parametrize("saves", [False, True])
-def test_a_client_enrols_while_it_runs(world, folder, saves):
+def test_client_enrols_during_a_run(world, folder, saves):
     """N grows, the newcomer takes part, and a server that restarts before it has its rows goes on alike."""
     models = []
     for restarts in (False, True):
@@ -72,7 +72,7 @@ def test_a_client_enrols_while_it_runs(world, folder, saves):
     assert torch.equal(*models)
 
 
-def test_clocks_that_jump(world, monkeypatch):
+def test_jumping_clocks_have_no_effect(world, monkeypatch):
     """The clock on the wall may be put back by a year: leases and deadlines go by another one."""
     deployed = world(RUN)
     deployed.round()
@@ -85,7 +85,7 @@ def test_clocks_that_jump(world, monkeypatch):
     assert deployed.host.driver.version == 4
 
 
-def test_a_client_comes_back_after_a_month(world):
+def test_client_returns_after_a_month(world):
     """Its report is for a version long gone: it is told so, and takes part again."""
     deployed = world(RUN, leases=Leases(heartbeat=5.0, missed=2, grace=5.0))
     away = deployed.homes.pop()
@@ -104,7 +104,7 @@ def test_a_client_comes_back_after_a_month(world):
     deployed.run()
 
 
-def test_full_disk(world, monkeypatch):
+def test_full_disk_loses_no_report(world, monkeypatch):
     """A report that cannot be written is not taken: 503, nothing is left, and later it is taken."""
     deployed = world(RUN)
     for home in deployed.homes:
@@ -124,7 +124,7 @@ def test_full_disk(world, monkeypatch):
     assert deployed.host.driver.version == 4
 
 
-def test_locked_database(folder):
+def test_locked_database_loses_no_report(folder):
     """While somebody else writes to the database nothing is taken; what waits is written afterwards, once."""
     import sqlite3
 
@@ -151,7 +151,7 @@ def test_locked_database(folder):
         world.close()
 
 
-def test_checkpoints_save_time_alone(world, folder):
+def test_recovery_without_checkpoint_gives_the_same_state(world, folder):
     """Without any whole checkpoint, the journal leads to the same state; a journal that lacks something is refused."""
     deployed = world(RUN)
     deployed.round()
@@ -186,7 +186,7 @@ def delete_checkpoints(folder):
 
 
 @pytest.mark.parametrize("name", ["presence", "coordinator/version", "model/params", "journal", "noise", "ledger"])
-def test_a_checkpoint_with_damaged_values_says_to_delete_it_and_the_journal_restores_the_run(world, name):
+def test_checkpoint_with_invalid_values_is_reported_and_journal_recovers(world, name):
     """The attack: each digest is right, but a value is missing or has another form."""
     deployed = world(RUN)
     while deployed.host.driver.version < 2:
@@ -214,7 +214,7 @@ def test_a_checkpoint_with_damaged_values_says_to_delete_it_and_the_journal_rest
         deployed.host.service.writer.checkpoint()
 
 
-def test_a_checkpoint_of_another_run_is_deleted_to_go_on_with_the_journal(world):
+def test_checkpoint_of_another_run_is_refused(world):
     deployed = world(RUN).run()
     deployed.host.service.writer.checkpoint()
     before = deployed.host.driver.params
@@ -230,7 +230,7 @@ def test_a_checkpoint_of_another_run_is_deleted_to_go_on_with_the_journal(world)
     assert torch.equal(deployed.host.driver.params, before)
 
 
-def test_a_model_with_nan_in_a_checkpoint_is_restored_from_the_journal(world):
+def test_checkpoint_with_nan_is_ignored(world):
     deployed = world(RUN)
     while deployed.host.driver.version < 2:
         deployed.round()
@@ -242,7 +242,7 @@ def test_a_model_with_nan_in_a_checkpoint_is_restored_from_the_journal(world):
     checkpoints.check_progress(deployed.host.driver, 0)
 
 
-def test_a_run_in_a_folder_that_cannot_be_written_is_replayed(world, monkeypatch):
+def test_read_only_folder_is_replayed(world, monkeypatch):
     """Such as one on a read-only disk, where SQLite opens no database with a log. Nothing is written beside it."""
     deployed = world(RUN).run()
     deployed.host.service.writer.checkpoint()
@@ -265,7 +265,7 @@ def test_another_experiment_is_refused(world):
     deployed.restart()
 
 
-def test_two_servers_on_one_folder(folder):
+def test_second_server_on_a_folder_is_refused(folder):
     """The second one is refused, and the first is none the wiser."""
     first = Server(RUN, folder, None, Options(min_clients=1))
     pid = os.fork()
@@ -308,14 +308,14 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("what", REFUSALS)
-def test_what_cannot_be_deployed(what):
+def test_undeployable_experiments_are_refused(what):
     """Refused at the start, with the reason."""
     changes, reason = REFUSALS[what]
     with pytest.raises(ConfigurationError, match=reason):
         ServedExperiment.of(replace(RUN, **changes))
 
 
-def test_what_does_not_fit(monkeypatch):
+def test_clients_beyond_memory_are_refused(monkeypatch):
     """MIFA keeps N x P on the server: so many clients as fit, and no more; rates given for each are for so many."""
     mifa = ServedExperiment.of(replace(RUN, algorithm=RECIPES["mifa"](LOCAL))).setting
     assert mifa.check_clients(8, None) == 100_000
@@ -333,7 +333,7 @@ def test_what_does_not_fit(monkeypatch):
         mifa.check_clients(8, 5)
 
 
-def test_what_a_server_sees():
+def test_visible_data_are_listed():
     """By kind and piece; a client may allow less, and then says no."""
     folb = RECIPES["folb"](LOCAL)
     assert {each.kind for each in visible(folb)} == {"participation", "scalars", "updates", "gradients"}
@@ -344,7 +344,7 @@ def test_what_a_server_sees():
         excess(folb, ["update"])
 
 
-def test_clients_judge_at_home_and_leave(world):
+def test_clients_opt_out_at_home(world):
     """With requirements that the model does not meet, clients leave, and the server learns only that."""
     algorithm = compose(LOCAL, AppealGap(), Appeal(), DivideBySumPlus(0.1))
     content = Population(requirement=GivenRequirement((9.0,) * 4 + (1e-6,) * 4), opting=Opting(mandatory_rounds=1))
@@ -359,7 +359,7 @@ def test_clients_judge_at_home_and_leave(world):
     assert deployed.host.driver.ledger.dropped["left"] >= 4
 
 
-def test_own_requirements_are_those_of_the_simulation():
+def test_requirements_equal_those_of_the_simulation():
     """A client that trains a model of its own at home requires what it would in a simulation."""
     from turnout.deployment.client.computer import Computer
     from turnout.deployment.client.opting import ClientRequirement
@@ -376,7 +376,7 @@ def test_own_requirements_are_those_of_the_simulation():
         assert found.train[row] == required[row]
 
 
-def test_a_server_that_cannot_go_on(folder, monkeypatch):
+def test_server_that_cannot_continue_ends_with_the_reason(folder, monkeypatch):
     """What should never happen ends the server with a word, and nothing of its broken state is saved."""
     server = Server(RUN, folder, None, Options(port=0, min_clients=1))
 
@@ -390,7 +390,7 @@ def test_a_server_that_cannot_go_on(folder, monkeypatch):
     assert not (folder / "checkpoint.safetensors").exists()
 
 
-def test_figures(world):
+def test_status_and_metrics_have_the_figures(world):
     """Status, Prometheus text and the page; the tables are those of a run, so that a report can be made of them."""
     from turnout.comparison.folders import load_record
 
@@ -453,7 +453,7 @@ def database():
         run(pg_ctl, "-D", data, "-m", "immediate", "stop")
 
 
-def test_postgresql(world, folder, database):
+def test_run_on_postgresql_equals_sqlite(world, folder, database):
     """The same journal in PostgreSQL: a run with a restart in the middle; a second server is refused."""
     deployed = world(RUN, database=database)
     deployed.round()
@@ -470,7 +470,7 @@ def test_postgresql(world, folder, database):
         second.claim()
 
 
-def test_databases_that_are_none(folder):
+def test_invalid_database_urls_are_refused(folder):
     """What is no database says so."""
     for url, message in {
         "nonsense": "needed postgresql://",
@@ -481,7 +481,7 @@ def test_databases_that_are_none(folder):
             Store(folder, url)
 
 
-def test_store_keeps_what_it_was_given(folder):
+def test_store_returns_what_was_committed(folder):
     """Entries, outcomes (the last one counts) and codes."""
     store = Store(folder)
     entries = [Entry(1, 0.5, 1.0, "enrol", 0, digest="t", data={"name": "n"}), Entry(2, 0.6, 1.0, "report", 0, 3, "d")]
@@ -499,7 +499,7 @@ def test_store_keeps_what_it_was_given(folder):
     store.close()
 
 
-def test_options_that_do_not_go_together(tmp_path):
+def test_incompatible_options_are_refused(tmp_path):
     """Certificates come with keys, and are files."""
     file = tmp_path / "cert.pem"
     file.write_text("")
@@ -512,7 +512,7 @@ def test_options_that_do_not_go_together(tmp_path):
             Options(**options)
 
 
-def test_what_clients_are_told_is_plain():
+def test_tasks_are_plain_values():
     """A task is JSON, to the last bit."""
     from turnout.deployment.wire.assignment import Assignment, plain_row
     from turnout.deployment.wire.format import WireError
@@ -526,7 +526,7 @@ def test_what_clients_are_told_is_plain():
         Assignment.read({"task": 1})
 
 
-def test_a_run_of_an_older_version_goes_on(world):
+def test_run_of_an_earlier_version_continues(world):
     """An option that its description lacks had its default; with another value it is another experiment."""
     deployed = world(RUN)
     known = json.loads(deployed.host.store.facts.get("experiment"))

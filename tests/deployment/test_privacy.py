@@ -47,7 +47,7 @@ def private(*pieces, recipe=fedau):
     return Experiment(DATA, Logistic(), recipe(LOCAL, also=pieces), Population(Everyone()), rounds=ROUNDS)
 
 
-def test_noise_is_of_a_secret_that_the_journal_keeps_and_clients_are_never_told(world):
+def test_noise_secret_is_in_the_journal_and_never_sent(world):
     run = private(PrivateSum(noise_multiplier=2.0, correlation=BandedSquareRoot(2), rounds=ROUNDS))
     deployed = world(run)
     while deployed.host.driver.version < 2:
@@ -124,7 +124,7 @@ def epsilon_of(deployed):
     return deployed.host.driver.ledger.history.column("epsilon")[1][-1]
 
 
-def test_a_server_restored_from_a_copy_adds_new_noise_and_counts_what_was_lost(world, draws):
+def test_restored_copy_draws_new_noise_and_counts_lost_releases(world, draws):
     """The same noise in two sums would give away their difference, and lost releases are out for good."""
     run = private(PrivateSum(noise_multiplier=2.0))
     release = Release(2.0)
@@ -148,7 +148,7 @@ def test_a_server_restored_from_a_copy_adds_new_noise_and_counts_what_was_lost(w
     assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, deployed.host.driver.params)
 
 
-def test_neither_a_restart_nor_a_replay_searches_a_correlation_again(world, monkeypatch):
+def test_correlation_is_searched_once(world, monkeypatch):
     """What SciPy finds is in the journal, and another version may find something else."""
     deployed = world(private(PrivateSum(correlation=BufferedToeplitz(2), rounds=ROUNDS, budget=100.0)))
     advance(deployed, 2)
@@ -162,7 +162,7 @@ def test_neither_a_restart_nor_a_replay_searches_a_correlation_again(world, monk
     assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, deployed.host.driver.params)
 
 
-def test_lost_releases_are_counted_however_often_a_server_is_restored(world):
+def test_lost_releases_are_counted_after_repeated_restores(world):
     run = private(PrivateSum(noise_multiplier=2.0))
     deployed = world(run)
     advance(deployed, 1)
@@ -175,7 +175,7 @@ def test_lost_releases_are_counted_however_often_a_server_is_restored(world):
     assert deployed.host.driver.budget.noise.lost == ((1, 3), (1, 2))
 
 
-def test_without_the_file_of_releases_all_that_are_left_of_the_run_count_as_spent(world):
+def test_missing_releases_file_spends_the_remaining_budget(world):
     run = private(PrivateSum(noise_multiplier=2.0))
     deployed = world(run)
     advance(deployed, 1)
@@ -187,7 +187,7 @@ def test_without_the_file_of_releases_all_that_are_left_of_the_run_count_as_spen
         deployed.restart()
 
 
-def test_steps_that_are_taken_again_without_a_report_count_twice(world):
+def test_repeated_steps_count_twice(world):
     """A report that is gone changes the sums of the journal's steps, whose models clients have seen."""
     deployed = world(private(PrivateSum(noise_multiplier=2.0)))
     advance(deployed, 2)
@@ -202,7 +202,7 @@ def test_steps_that_are_taken_again_without_a_report_count_twice(world):
     assert deployed.host.driver.budget.noise.lost == ((0, 2),)
 
 
-def test_a_restored_run_ends_before_it_exceeds_its_budget(world):
+def test_restored_run_stays_within_its_budget(world):
     release = Release(2.0)
     budget = privacy.epsilon(release, ROUNDS, 1e-5)
     deployed = world(private(PrivateSum(noise_multiplier=2.0, budget=budget)))
@@ -219,7 +219,7 @@ def test_a_restored_run_ends_before_it_exceeds_its_budget(world):
     assert (deployed.host.driver.version, deployed.host.driver.over) == (2, driver.over)
 
 
-def test_a_checkpoint_of_another_copy_of_the_journal_is_left_out(world):
+def test_checkpoint_of_another_journal_copy_is_ignored(world):
     deployed = world(private(PrivateSum(noise_multiplier=2.0)), checkpoint_every=0.0)
     advance(deployed, 1)
     copy = backup(deployed)
@@ -235,7 +235,7 @@ def test_a_checkpoint_of_another_copy_of_the_journal_is_left_out(world):
     assert torch.equal(deployed.host.driver.params, params)
 
 
-def test_a_copy_of_a_process_adds_other_noise_to_other_reports():
+def test_noise_depends_on_the_reports():
     """A machine that is restored with its memory has the secret; what differs is what clients sent."""
     noise = Noise(secret="ab" * 32)
     one, other = (noise.after(report([client], torch.zeros(1, 2)), [digest]) for client, digest in ((0, "x"), (0, "y")))
@@ -246,13 +246,13 @@ def test_a_copy_of_a_process_adds_other_noise_to_other_reports():
     assert one.after(*same) == one.after(*same)
 
 
-def test_every_run_has_its_own_noise(world, folder):
+def test_every_run_draws_its_own_noise(world, folder):
     run = private(PrivateSum(noise_multiplier=2.0))
     one, other = (world(run, folder=folder / name).run().host.driver.params for name in "ab")
     assert not torch.allclose(one, other, atol=1e-3)
 
 
-def test_noise_of_a_secret_is_gaussian_and_a_function_of_it():
+def test_noise_is_gaussian_and_determined_by_its_secret():
     def drawn(secret, release=0, purpose="noise of the model"):
         return gaussian(purpose, Federation(9, 5, secret=secret), release, 20_000).double()
 
@@ -264,14 +264,14 @@ def test_noise_of_a_secret_is_gaussian_and_a_function_of_it():
         assert abs(np.corrcoef(first, other)[0, 1]) < 0.03
 
 
-def test_what_clients_could_work_out_from_the_seed_is_refused():
+def test_randomness_known_from_the_seed_is_refused():
     with pytest.raises(ConfigurationError, match="the server draws clients by the run's seed"):
         check(private(PrivateSum(sampling_rate=0.5), Poisson(0.5), recipe=average_all))
     with pytest.raises(ConfigurationError, match="NoiseShare: the noise of a client follows from the run's seed"):
         check(private(PrivateSum(cohort=8, noise_shares=8), NoiseShare(shares=8), recipe=average_participating))
 
 
-def test_a_report_with_nan_stays_in_the_step(world):
+def test_report_with_nan_stays_in_a_private_step(world):
     """One that is refused would change the weights of all others, by what the client's data are."""
     deployed = world(private(PrivateSum(noise_multiplier=2.0, cohort=8), recipe=average_participating))
     for home in deployed.homes:
@@ -345,7 +345,7 @@ def leaving(deployed):
 
 
 @pytest.mark.parametrize("kind", ["others", "huge"])
-def test_a_neighbouring_data_set_shows_in_noised_figures_alone(world, folder, kind, monkeypatch):
+def test_neighbouring_data_change_only_noised_figures(world, folder, kind, monkeypatch):
     """Status, metrics, the list of clients and tables: nothing else tells two servers apart of which one client differs."""
     monkeypatch.setattr(time, "time", lambda: 1e9)
     answers = Answers(noise_multiplier=4.0, most=6, examples=30)
@@ -363,7 +363,7 @@ def test_a_neighbouring_data_set_shows_in_noised_figures_alone(world, folder, ki
     assert len(different) > 10
 
 
-def test_no_more_clients_enrol_than_delta_allows():
+def test_delta_bounds_the_number_of_clients():
     setting = ServedExperiment.of(private(PrivateSum(delta=0.05))).setting
     assert setting.check_clients(8, None) == 19
     with pytest.raises(ConfigurationError, match=r"max_clients: got 20, and delta=0.05 .* --max-clients 19"):
@@ -372,7 +372,7 @@ def test_no_more_clients_enrol_than_delta_allows():
         setting.check_clients(20, None)
 
 
-def test_a_folder_that_others_can_read_is_warned_of(folder, caplog):
+def test_readable_folder_is_warned_of(folder, caplog):
     run = private(PrivateSum(noise_multiplier=2.0))
     for mode, warnings in ((0o700, 0), (0o755, 1)):
         (folder / "run").mkdir(exist_ok=True)

@@ -65,7 +65,7 @@ KINDS = {
 
 @pytest.mark.usefixtures("same_noise")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_deployment_has_the_bits_of_a_simulation(world, kind):
+def test_deployment_equals_simulation_bit_for_bit(world, kind):
     recipe, piece = KINDS[kind]
     experiment = run(piece, recipe=recipe)
     deployed = world(experiment).run()
@@ -79,7 +79,7 @@ def test_a_deployment_has_the_bits_of_a_simulation(world, kind):
 
 @pytest.mark.usefixtures("same_noise")
 @pytest.mark.parametrize("phase", ["share", "mask", "open"])
-def test_who_drops_out_before_masking_is_not_in_the_sum(world, phase):
+def test_client_dropped_before_masking_is_not_in_the_sum(world, phase):
     deployed = world(run(rounds=1))
     run_without(deployed, deployed.homes[2], phase)
     took_part = deployed.host.driver.ledger.history.participation["client"].to_pylist()
@@ -89,7 +89,7 @@ def test_who_drops_out_before_masking_is_not_in_the_sum(world, phase):
     assert epsilons(deployed) == [privacy.epsilon(privacy.Release(Z), 1, 1e-5)]
 
 
-def test_a_sum_that_does_not_open_has_noise_and_its_cost(world):
+def test_unopened_sum_has_noise_and_costs_budget(world):
     """What the server publishes of it is noise of a secret, which a replay adds again, and counts as any other round."""
     deployed = world(run(replace(PIECE, secure=replace(SECURE, threshold=1.0)), rounds=1))
     before = deployed.host.driver.params.clone()
@@ -104,7 +104,7 @@ def test_a_sum_that_does_not_open_has_noise_and_its_cost(world):
     assert json.loads((deployed.folder / RELEASES).read_text())["releases"] == 1
 
 
-def test_a_server_that_starts_again_in_the_midst_of_a_sum_goes_on(world):
+def test_restart_during_a_sum_continues(world):
     """Before each phase of the second round another server process takes over, with a fresh secret for what is to come."""
     deployed, phases, secrets = world(run(), checkpoint_every=0.0), set(), set()
     for _ in range(60):
@@ -128,7 +128,7 @@ def test_a_server_that_starts_again_in_the_midst_of_a_sum_goes_on(world):
     assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, driver.params)
 
 
-def test_a_server_restored_from_a_copy_adds_new_noise_and_counts_what_was_lost(world):
+def test_restored_copy_draws_new_noise_and_counts_lost_releases(world):
     deployed = world(run(rounds=4))
     advance(deployed, 1)
     copy = backup(deployed)
@@ -141,7 +141,7 @@ def test_a_server_restored_from_a_copy_adds_new_noise_and_counts_what_was_lost(w
     assert epsilons(deployed)[-1] == pytest.approx(privacy.epsilon(privacy.Release(Z), 3 + 2, 1e-5))
 
 
-def test_noise_follows_from_every_message_of_the_round(world, monkeypatch):
+def test_noise_depends_on_every_message_of_the_round(world, monkeypatch):
     """Another masked update in the place of one, in a copy of the server's memory, has other noise in its sum."""
     seen, after = [], Noise.after
 
@@ -159,7 +159,7 @@ def test_noise_follows_from_every_message_of_the_round(world, monkeypatch):
 
 
 @pytest.mark.usefixtures("same_noise")
-def test_an_update_with_nan_is_masked_as_zeros(world):
+def test_update_with_nan_is_masked_as_zeros(world):
     """A client that gave up would tell of its data, and so would the sums that do not open without it."""
     deployed = world(run(rounds=1))
     worker = deployed.homes[3].client.trainer
@@ -175,7 +175,7 @@ def test_an_update_with_nan_is_masked_as_zeros(world):
     assert torch.equal(deployed.host.driver.params, simulated(run(rounds=1, population=there)).state.params)
 
 
-def test_what_a_client_masks_is_never_longer_than_the_norm():
+def test_masked_update_is_within_the_norm():
     """The codes of an update that is far too long, under masks that are known here, stand for a vector within the norm."""
     masker = PIECE.client_side()
     assert masker is not None
@@ -189,7 +189,7 @@ def test_what_a_client_masks_is_never_longer_than_the_norm():
 SHARES = PrivateSum(norm=0.3, noise_multiplier=Z, noise_shares=8, dropouts=2, secure=replace(SECURE, fraction_bits=16))
 
 
-def test_noise_of_clients_has_the_bits_of_a_simulation_and_is_their_own(world, folder, monkeypatch):
+def test_noise_of_clients_equals_simulation_and_is_independent(world, folder, monkeypatch):
     """Where clients draw from the seed; where they draw from their operating systems, no two runs are alike."""
     one, other = (world(run(SHARES, rounds=2), folder=folder / name).run() for name in "ab")
     assert not torch.allclose(one.host.driver.params, other.host.driver.params, atol=1e-3)
@@ -204,7 +204,7 @@ def test_noise_of_clients_has_the_bits_of_a_simulation_and_is_their_own(world, f
 
 
 @pytest.mark.parametrize(("gone", "opens"), [(2, True), (3, False)])
-def test_a_server_opens_no_sum_with_less_noise_than_it_counts(world, gone, opens):
+def test_server_opens_no_sum_with_too_little_noise(world, gone, opens):
     """As many drop-outs as the margin before they mask, and one more."""
     deployed = world(run(SHARES, rounds=1))
     left = deployed.homes[:gone]
@@ -217,7 +217,7 @@ def test_a_server_opens_no_sum_with_less_noise_than_it_counts(world, gone, opens
     assert epsilons(deployed) == [privacy.epsilon(privacy.Release(Z, is_discrete=True), 1, 1e-5)]
 
 
-def test_clients_refuse_to_open_a_sum_with_less_noise_than_is_counted(world, caplog):
+def test_clients_open_no_sum_with_too_little_noise(world, caplog):
     """The attack: a server asks for the secrets of a sum of five, of which the settings say six."""
     deployed = world(run(SHARES, rounds=1))
     asked = []

@@ -45,13 +45,13 @@ UPLOAD = b"POST /v1/enrol HTTP/1.1\r\ncontent-length: 99\r\nx-forwarded-for: %s\
         ),
     ],
 )
-def test_the_client_of_a_proxy(peer, header, client):
+def test_forwarded_address_is_used_for_trusted_proxies(peer, header, client):
     """The header counts from trusted proxies, from the right, and where it is malformed the address of the peer does."""
     assert PROXIES.client(peer, [value.encode("latin-1") for value in header]) == client
 
 
 @pytest.mark.parametrize("network", ["nginx", "", "10.0.0.1/24", "0.0.0.0/0", "::/0", "::ffff:10.0.0.1"])
-def test_networks_that_are_refused(network):
+def test_invalid_networks_are_refused(network):
     with pytest.raises(ConfigurationError, match=r"^proxy_headers: got .*, needed the address of a proxy, such as"):
         Proxies(["127.0.0.1", network])
 

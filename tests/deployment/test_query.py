@@ -57,7 +57,7 @@ def ask(deployed, *question, **options):
     return answer(deployed, number.result())
 
 
-def test_a_federation_is_known_before_training(world):
+def test_queries_are_answered_before_training(world):
     """A query needs no first round; clients answer it as they come, and train afterwards."""
     deployed = world(RUN, min_clients=9)  # which never are there
     for _ in range(3):
@@ -71,7 +71,7 @@ def test_a_federation_is_known_before_training(world):
     np.testing.assert_allclose(mean, DATA.train.x.double().mean(dim=0).numpy(), rtol=1e-12)
 
 
-def test_a_client_answers_with_functions_of_its_own(world):
+def test_client_answers_with_its_own_functions(world):
     deployed = world(RUN, min_clients=9)
     deployed.round()
     deployed.round()
@@ -88,7 +88,7 @@ def test_a_client_answers_with_functions_of_its_own(world):
         assert (found["answered"], found["lost"]) == (0, {"died": 5, "refused": 1, "unknown": 2})
 
 
-def test_a_run_that_is_over_is_asked_again(world):
+def test_finished_run_can_be_queried(world):
     """Its clients come back for the time that an evaluation stays open, and the model they judge is the last one."""
     deployed = world(experiment(ditto(LOCAL, cohort_size=8), rounds=2, evaluate_share=1.0)).run()
     deployed.host.service.writer.checkpoint()
@@ -111,7 +111,7 @@ def test_a_run_that_is_over_is_asked_again(world):
     assert before[0].items() <= after[0].items()
 
 
-def test_private_runs_are_not_asked(world):
+def test_queries_of_private_runs_are_refused(world):
     deployed = world(private(PrivateSum(noise_multiplier=2.0)))
     with pytest.raises(
         Refused, match=r"the noise of this run does not cover them: write aggregation.answers.noise_multiplier=4"
@@ -119,7 +119,7 @@ def test_private_runs_are_not_asked(world):
         deployed.host.service.survey("query", question=Question("count"))
 
 
-def test_no_more_than_sixteen_go_on(world):
+def test_open_queries_are_limited(world):
     deployed = world(RUN, min_clients=9)
     for _ in range(16):
         deployed.host.service.survey("query", question=Question("count"), seconds=60.0)
@@ -141,12 +141,12 @@ WIDTHS = {"features": 2, "targets": 1, "classes": 3}
         (Question("mean"), {"num_examples": 3, "sums": [1.0]}, "sums is F64"),
     ],
 )
-def test_answers_that_no_data_have_are_refused(question, sums, said):
+def test_impossible_answers_are_refused(question, sums, said):
     with pytest.raises(WireError, match=said):
         SumsFormat.of_query(question, WIDTHS).read(sums_body(sums))
 
 
-def test_kills_during_queries(world, folder, reaper):
+def test_kill_during_a_query_loses_no_answer(world, folder, reaper):
     """Server and clients die again and again while clients answer one query after the other; every answer counts once."""
     deployed = world(RUN, folder=folder / "server", homes=folder / "homes", checkpoint_every=0.0, min_clients=9)
     for _ in range(3):
@@ -172,7 +172,7 @@ def survey(deployed, **body):
     return deployed.host.administer("POST", "surveys", **body)
 
 
-def test_an_administrator_asks_over_http(world):
+def test_administrator_queries_over_http(world):
     deployed = world(experiment(ditto(LOCAL, cohort_size=8), rounds=2, evaluate_share=0.0))
     deployed.run()
     begun = survey(deployed, phase="query", question={"kind": "mean", "of": "targets"}, seconds=60)
@@ -207,13 +207,13 @@ def test_an_administrator_asks_over_http(world):
         ({"phase": "evaluate", "seconds": -1}, "seconds is -1: input should be greater than or equal to 0"),
     ],
 )
-def test_what_an_administrator_cannot_ask(world, body, said):
+def test_invalid_queries_are_refused(world, body, said):
     answered = survey(world(RUN, min_clients=9), **body)
     assert answered.status == 400
     assert said in answered.reason
 
 
-def test_commands_ask_and_show(folder):
+def test_query_command_prints_the_answer(folder):
     """Over a socket, with the token in the server's folder, while a swarm is there and training has not begun."""
     settings = {"data": {"name": "digits", "num_clients": 4, "client_test_fraction": 0.3}, "rounds": 2}
     run = Settings.of({"algorithm": "fedau", "model": "logistic", "availability": "everyone", **settings})

@@ -20,7 +20,7 @@ RUN = Experiment(DATA, models.Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyon
 
 
 @pytest.mark.parametrize("name", ["fedau", "scaffold_p", "folb", "maxfl of secure sums with a personal head"])
-def test_every_column_that_both_have_is_that_of_the_simulation(world, name):
+def test_common_columns_equal_those_of_the_simulation(world, name):
     run = replace(experiment(name, rounds=2, population=Population(Everyone())), evaluate_every=1, record_weights=True)
     served, simulation = world(run).run().host.driver.ledger.history, Simulation(run)
     for _ in range(run.rounds):
@@ -38,7 +38,7 @@ def test_every_column_that_both_have_is_that_of_the_simulation(world, name):
         np.testing.assert_allclose(served.column(column)[1], values, rtol=1e-6, err_msg=column)
 
 
-def test_a_checkpoint_appends_to_the_log_and_tables_are_written_when_the_run_is_over(world):
+def test_checkpoints_append_to_the_log_until_the_end(world):
     deployed = world(RUN, checkpoint_every=0.0)
     path, beginnings, whole = deployed.folder / "history.journal", [], b""
     for _ in range(200):
@@ -62,7 +62,7 @@ def test_a_checkpoint_appends_to_the_log_and_tables_are_written_when_the_run_is_
     assert not path.exists()
 
 
-def test_a_server_that_is_restarted_every_round_records_what_one_without_restarts_does(world, folder):
+def test_restarts_do_not_change_the_tables(world, folder):
     whole = world(RUN, folder=folder / "whole").run().host.driver.ledger.history
     deployed = world(RUN, folder=folder / "restarted", checkpoint_every=0.0)
     for _ in range(50):

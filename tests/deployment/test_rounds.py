@@ -32,7 +32,7 @@ def by_round(deployed):
     return [clients[rounds == r].tolist() for r in sorted(set(rounds.tolist()))]
 
 
-def test_the_fastest_of_a_larger_cohort_count(world):
+def test_over_selection_uses_the_first_reports(world):
     """Six are asked and four are enough; the last two are told why theirs are not, remember nothing, and go on."""
     deployed = world(run_with(fedavg(LOCAL, also=(Uniform(4),)), Rounds(over_selection=1.5)))
     for home in deployed.homes:
@@ -59,7 +59,7 @@ def test_the_fastest_of_a_larger_cohort_count(world):
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_deadline_ends_a_round(world, restarts):
+def test_deadline_ends_a_round(world, restarts):
     """Five of eight report in time; a restart neither forgets the deadline nor puts it off. Nobody at all is a step, too."""
     deployed = world(run_with(fedau(LOCAL), Rounds(deadline=30.0)))
     for home in deployed.homes:
@@ -86,7 +86,7 @@ def test_a_deadline_ends_a_round(world, restarts):
     assert replay(deployed.setting, deployed.folder).same is True
 
 
-def test_a_cohort_that_cannot_be_larger():
+def test_over_selection_of_a_fixed_cohort_is_refused():
     """Refused at the start, and not when the first round begins."""
     with pytest.raises(ConfigurationError, match="over_selection: WithReplacement cannot be enlarged"):
         run_with(fedavg(LOCAL, also=(WithReplacement(4),)), Rounds(over_selection=1.5))

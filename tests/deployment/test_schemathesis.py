@@ -25,7 +25,7 @@ CHECKS = (
 
 @pytest.mark.skipif(TOOL is None, reason="schemathesis is not installed: sh scripts/extras.sh schemathesis")
 @pytest.mark.parametrize("role", ["client", "administrator"])
-def test_a_third_party_tool_finds_no_difference(folder, role):
+def test_server_conforms_to_its_openapi_document(folder, role):
     experiment = Experiment(classification(), Logistic(), fedau(Sgd(lr=0.1)), rounds=200)
     server = Server(experiment, folder, {"name": "tiny"}, Options(port=0, rate=0, page=True))
     token = server_token(folder) if role == "administrator" else "c" * 43

@@ -91,7 +91,7 @@ def test_keys_of_low_order_are_refused_on_arrival(deployed):
     goes_on(deployed)
 
 
-def test_wrong_shares_bar_who_sends_them(deployed, caplog):
+def test_sender_of_wrong_shares_is_barred(deployed, caplog):
     """It is in the sum in which it cheats, for its update was masked before; in no later one."""
     cheat(
         deployed,
@@ -110,7 +110,7 @@ def test_wrong_shares_bar_who_sends_them(deployed, caplog):
     goes_on(deployed)
 
 
-def test_a_masked_update_whose_file_is_lost_costs_the_round(deployed, monkeypatch):
+def test_lost_masked_update_aborts_the_sum(deployed, monkeypatch):
     """The server goes on with the next round, and a replay comes to the same model."""
     lost, take, read = [], ExtraPhases.take, Files.read_report
 
@@ -133,7 +133,7 @@ def test_a_masked_update_whose_file_is_lost_costs_the_round(deployed, monkeypatc
     assert replay(deployed.setting, deployed.folder).same is True
 
 
-def test_garbage_for_neighbours_leaves_its_sender_out(deployed, caplog):
+def test_sender_of_unreadable_shares_is_excluded(deployed, caplog):
     cheat(
         deployed,
         3,
@@ -147,7 +147,7 @@ def test_garbage_for_neighbours_leaves_its_sender_out(deployed, caplog):
     goes_on(deployed)
 
 
-def test_a_lie_about_one_neighbour_costs_the_liar_its_place(deployed):
+def test_client_that_falsely_refuses_a_neighbour_is_excluded(deployed):
     """One word against another: both are left out of this sum, and of no other."""
 
     def accuses(phase, version, tensors):
@@ -161,7 +161,7 @@ def test_a_lie_about_one_neighbour_costs_the_liar_its_place(deployed):
     goes_on(deployed)
 
 
-def test_a_share_message_of_an_earlier_round_is_not_read(deployed):
+def test_share_message_of_an_earlier_round_is_refused(deployed):
     seen = []
 
     def replayed(phase, _, tensors):
@@ -176,7 +176,7 @@ def test_a_share_message_of_an_earlier_round_is_not_read(deployed):
     goes_on(deployed)
 
 
-def test_shares_of_another_key_cost_one_sum(deployed, monkeypatch, caplog):
+def test_shares_of_another_key_abort_one_sum(deployed, monkeypatch, caplog):
     """Client 3 deals shares of another key and leaves: nobody can take off its masks, the round says so, and it is barred."""
     share = SecureClient.share
 
@@ -207,7 +207,7 @@ def test_shares_of_another_key_cost_one_sum(deployed, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("phase", ["train", "share", "mask", "open"])
-def test_a_body_that_is_cut_short_ends_its_task_alone(deployed, phase):
+def test_truncated_message_ends_only_its_task(deployed, phase):
     """Its client is not in that sum, unless its masked update had arrived before."""
     worker, do = deployed.homes[3].client.trainer, deployed.homes[3].client.trainer.do
 
@@ -221,7 +221,7 @@ def test_a_body_that_is_cut_short_ends_its_task_alone(deployed, phase):
     goes_on(deployed)
 
 
-def test_bodies_that_are_too_large_are_refused_and_a_second_one_is_not_taken(deployed):
+def test_oversized_and_second_messages_are_refused(deployed):
     """In every phase of a sum; the first answer that is right counts, and the run goes on."""
     home, phases = deployed.homes[3], set()
     for _ in range(400):
@@ -302,7 +302,7 @@ def neighbours(number, key=None):
         (neighbours(6), "the server gives this client 6 neighbours"),
     ],
 )
-def test_a_client_drops_out_where_the_server_tells_it_what_cannot_be(change, why, caplog):
+def test_client_drops_out_of_impossible_tasks(change, why, caplog):
     """It says why, and goes on to the next round: nothing that a server sends ends its process."""
     side = announced(SecureSum(largest=64.0, degree=4, min_clients=4, weights=(0.5, 2.0)))
     with caplog.at_level(logging.WARNING, "turnout.client"):
@@ -311,7 +311,7 @@ def test_a_client_drops_out_where_the_server_tells_it_what_cannot_be(change, why
     assert phase_message(side, task("mask", senders=torch.tensor([[2]])), {}) is None
 
 
-def test_a_task_without_its_tensors_ends_no_client(caplog):
+def test_task_without_tensors_does_not_end_the_client(caplog):
     for phase in ("share", "mask", "open"):
         with caplog.at_level(logging.WARNING, "turnout.client"):
             assert phase_message(announced(), Assignment(1, 0, phase, 0, "", 0, 1.0, {}), {}) is None
@@ -319,7 +319,7 @@ def test_a_task_without_its_tensors_ends_no_client(caplog):
             assert phase_message(announced(), broken, {}) is None
 
 
-def test_a_client_opens_a_sum_once(deployed):
+def test_client_opens_a_sum_once(deployed):
     """A server that asks again, after a restart or with another list of who left, gets nothing."""
     asked = []
     worker = deployed.homes[3].client.trainer
@@ -337,7 +337,7 @@ def test_a_client_opens_a_sum_once(deployed):
     assert participants(deployed) == [ALL] * ROUNDS
 
 
-def test_weights_out_of_their_range_are_refused():
+def test_weights_out_of_range_are_refused():
     for wrong in ((2.0, 1.0), (-1.0, 1.0), (1.0,)):
         with pytest.raises(to.ConfigurationError, match=r"weights: got .*, needed the least and the largest"):
             SecureSum(weights=wrong)
@@ -346,7 +346,7 @@ def test_weights_out_of_their_range_are_refused():
     assert shamir.SHARE_BYTES == 33
 
 
-def test_a_client_that_runs_on_two_machines_harms_itself_alone(world):
+def test_client_on_two_machines_drops_only_itself(world):
     """Both have its token, and each answers some of its tasks; under masks, their secrets do not fit each other."""
     run = to.Experiment(DATA, to.models.Logistic(), to.fedau(LOCAL, also=(SECURE,)), EVERYONE, rounds=ROUNDS)
     deployed = world(run, leases=Leases(heartbeat=1e6, grace=1e6, task_deadline=50.0))

@@ -38,7 +38,7 @@ def run(algorithm, rounds=4, **options):
 
 
 @pytest.mark.parametrize("recipe", [to.fedau, to.fedavg, lambda local, also: to.maxfl(local, cohort_size=4, also=also)])
-def test_it_is_the_plain_sum_up_to_rounding(recipe):
+def test_sum_equals_the_plain_sum_up_to_rounding(recipe):
     """Weights by participation, by examples and by losses: n numbers are off by at most n 2^(-f-1) over D."""
     plain, secure = (
         Simulation(run(recipe(LOCAL, also=also), rounds=1, population=to.Population(to.availability.Everyone())))
@@ -50,7 +50,7 @@ def test_it_is_the_plain_sum_up_to_rounding(recipe):
     assert not torch.equal(plain.state.params, secure.state.params)
 
 
-def test_codes_of_the_protocol_are_what_a_simulation_sums():
+def test_simulation_sums_the_codes_of_the_protocol():
     piece, rng = SecureSum(fraction_bits=10, largest=4.0), np.random.default_rng(5)
     rows, factors = rng.normal(size=(6, 9)), rng.uniform(0.2, 1.2, 6)
     values = {i + 1: piece.code.encode(factors[i] * rows[i]) for i in range(6)}
@@ -61,7 +61,7 @@ def test_codes_of_the_protocol_are_what_a_simulation_sums():
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_a_round_ends_early_exactly_where_the_protocol_would(data):
+def test_attendance_ends_rounds_as_the_protocol_does(data):
     n = data.draw(st.integers(3, 8), "clients")
     degree = data.draw(st.sampled_from([None, 2, 4]), "degree")
     who = range(n)
@@ -88,7 +88,7 @@ def test_a_round_ends_early_exactly_where_the_protocol_would(data):
         assert [c + 1 for c in follows.masked] == summed
 
 
-def test_masks_of_who_left_need_neighbours_to_take_them_off():
+def test_masks_of_absent_clients_need_their_neighbours():
     """Client 0 is gone before it masked; of its neighbours, 1 and 5 here, both have to be there at the end."""
     found = Attendance(1.0, 2, 2, (0, 0))
     found.share(list(range(6)))
@@ -105,24 +105,24 @@ def test_masks_of_who_left_need_neighbours_to_take_them_off():
 @pytest.mark.parametrize(
     ("share", "degree", "threshold"), [(0.6, 6, 4), (0.8, 4, 4), (0.5, 4, 3), (0.1, 3, 2), (1.0, 7, 7), (0.51, 10, 6)]
 )
-def test_a_threshold_is_rounded_up_and_above_half(share, degree, threshold):
+def test_threshold_is_rounded_up_and_above_half(share, degree, threshold):
     assert threshold_of(share, degree) == threshold
 
 
 @pytest.mark.parametrize("degree", [None, 2, 3, 5, 20])
-def test_neighbours_are_counted_as_the_graph_has_them(degree):
+def test_num_neighbours_equals_the_degree_of_the_graph(degree):
     graph = neighbours(range(9), degree, 0)
     assert {len(others) for others in graph.values()} == {SecureSum(degree=degree).masking.num_neighbours(9)}
 
 
-def test_what_is_too_large_is_clipped():
+def test_large_numbers_are_clipped():
     piece = SecureSum(largest=2.0, fraction_bits=4, too_large="clip")
     rows = report([0, 1], torch.tensor([[0.3, -5.0], [1.5, -0.5]]))
     found = piece.summand(torch.tensor([1.0, 2.0], dtype=torch.float64), rows, 0)
     assert found.tolist() == [[5 / 16, -2.0], [2.0, -1.0]]
 
 
-def test_a_client_masks_in_the_round_in_which_it_trained():
+def test_client_masks_only_in_the_round_of_its_training():
     """A task of another round finds no update, and is given up."""
     simulation = Simulation(run(to.fedau(LOCAL, also=(SecureSum(),)), rounds=1))
     report = simulation.train(np.array([0]))
@@ -133,7 +133,7 @@ def test_a_client_masks_in_the_round_in_which_it_trained():
     assert phase_message(side, task, {}) is None
 
 
-def test_a_server_step_never_sees_an_update(world, monkeypatch):
+def test_server_step_sees_no_update(world, monkeypatch):
     """All that the server reads of clients: masks instead of updates, and one sum in the step."""
     import turnout.protocol.federated_server as federated_server
 
@@ -197,7 +197,7 @@ def test_clients_that_drop_out_of_a_phase_are_left_out(world, phase):
     assert torch.equal(reference.state.params, deployed.host.driver.params)
 
 
-def test_below_the_threshold_a_round_has_no_step(world):
+def test_round_below_the_threshold_is_empty(world):
     experiment = run(
         to.fedau(LOCAL, also=(SecureSum(largest=64.0, threshold=1.0),)),
         rounds=1,
@@ -211,7 +211,7 @@ def test_below_the_threshold_a_round_has_no_step(world):
     assert not len(deployed.host.driver.ledger.history.participation)
 
 
-def test_a_client_that_was_started_again_drops_out_and_a_server_goes_on(world, folder):
+def test_restarted_client_drops_out_of_its_sum(world, folder):
     """Secrets are nowhere on a disk, so a new process has none; a server's come out of what it has received."""
     experiment = run(
         to.fedau(LOCAL, also=(SecureSum(largest=64.0),)), rounds=2, population=to.Population(to.availability.Everyone())
@@ -240,7 +240,7 @@ def test_a_client_that_was_started_again_drops_out_and_a_server_goes_on(world, f
     assert replay(deployed.setting, deployed.folder).same is True
 
 
-def test_by_the_clock_messages_take_time_and_who_drops_out_is_not_in_the_sum():
+def test_virtual_time_counts_messages_and_excludes_dropouts():
     population = to.Population(
         speed=to.speed.Speed(compute=to.delay.Constant(1.0), upload=to.delay.Constant(0.5), per="task"),
         dropout=to.behaviour.Dropout(0.1),
@@ -270,7 +270,7 @@ WHY = {
 @pytest.mark.parametrize(
     "name", [name for name, make in RECIPES.items() if type(make(LOCAL).aggregation) is WeightedSum]
 )
-def test_every_rule_runs_or_is_refused_with_the_reason(name):
+def test_every_recipe_is_summed_or_refused_with_the_reason(name):
     """By how its name begins; rules with an aggregation of their own fill the same slot, and cannot be asked."""
     algorithm = RECIPES[name](LOCAL)
     pieces = [piece for place, piece in algorithm.pieces().items() if place != "aggregation"]
@@ -282,7 +282,7 @@ def test_every_rule_runs_or_is_refused_with_the_reason(name):
         to.compose(*pieces, SecureSum())
 
 
-def test_codes_and_gradients_and_buffers_and_colluders_are_refused():
+def test_incompatible_pieces_are_refused():
     with pytest.raises(ConfigurationError, match="TopK sends a code"):
         to.fedau(also=(SecureSum(), to.guard.TopK(share=0.1)))
     with pytest.raises(ConfigurationError, match="StartGradient sends the gradient"):
@@ -312,7 +312,7 @@ def test_numbers_out_of_range_are_refused():
     Simulation(run(to.fedavg(LOCAL, also=(SecureSum(too_large="clip"),)))).round()
 
 
-def test_a_server_says_that_it_sees_sums():
+def test_visible_data_are_sums():
     served = ServedExperiment.of(run(to.fedau(LOCAL, also=(SecureSum(),))))
     kinds = {each.kind: each.what for each in served.visible}
     assert "updates" not in kinds

@@ -54,7 +54,7 @@ class Logged:
 
 
 @pytest.mark.parametrize("pieces", [(), (Clip(norm=0.1),), (TopK(share=0.2),), (SecureSum(largest=64.0),), (SHARES,)])
-def test_the_log_is_what_the_server_received(pieces, world, tmp_path):
+def test_log_lists_what_the_server_received(pieces, world, tmp_path):
     deployed = world(run(*pieces))
     home, path = deployed.homes[0], tmp_path / "sent.jsonl"
     logged = Logged(deployed.host, SentLog(path, deployed.computer, URL), home)
@@ -89,7 +89,7 @@ def test_the_log_is_what_the_server_received(pieces, world, tmp_path):
     assert any(line["masked"] for line, _ in reports) == bool(deployed.experiment.algorithm.aggregation.phases)
 
 
-def test_what_joins_logs_before_it_sends(world, tmp_path, monkeypatch):
+def test_request_is_logged_before_it_is_sent(world, tmp_path, monkeypatch):
     """A `Joined` client: the line is flushed before the request of the same name, and the last is its leave."""
     deployed, path, events = world(run(rounds=1), min_clients=9), tmp_path / "sent.jsonl", []
     home = deployed.homes[0]
@@ -152,7 +152,7 @@ def test_all_messages_of_a_masked_answer_are_logged_as_such(world, tmp_path):
     assert {line["question"] for line in lines} == {"label_histogram of features"}
 
 
-def test_a_kill_between_the_line_and_its_bytes_loses_nothing(world, tmp_path):
+def test_kill_between_log_and_request_keeps_the_log_valid(world, tmp_path):
     """The line is there, cut anywhere, or whole; the client that starts again sends the same report, and it is logged."""
     deployed, path = world(run(rounds=1), homes=tmp_path / "homes"), tmp_path / "sent.jsonl"
     home = deployed.homes[0]
@@ -190,7 +190,7 @@ def test_a_kill_between_the_line_and_its_bytes_loses_nothing(world, tmp_path):
     assert lines[0]["digest"] == lines[2]["digest"] == digest(body) == digest(logged.received[-1][1])
 
 
-def test_a_full_disk_keeps_the_bytes_here(world, tmp_path):
+def test_unlogged_request_is_not_sent(world, tmp_path):
     """Half a line fits: the file is as it was before, the client says so, and the server gets nothing."""
     resource = pytest.importorskip("resource", reason="limits of files are of Unix")
     deployed, path = world(run(), min_clients=9), tmp_path / "sent.jsonl"
@@ -221,7 +221,7 @@ def test_another_file_is_refused_and_not_changed(content, tmp_path):
     assert path.read_text() == content
 
 
-def test_files_that_cannot_be(tmp_path):
+def test_unusable_log_files_are_refused(tmp_path):
     with pytest.raises(ConfigurationError, match="is no file: give one"):
         read_log(tmp_path)
     with pytest.raises(ConfigurationError, match="cannot be read"):

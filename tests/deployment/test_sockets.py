@@ -104,7 +104,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("what", ENDLESS)
-def test_what_never_ends_is_not_read(patient, what):
+def test_endless_requests_are_cut(patient, what):
     """The server closes the connection when it has read some KiB; the rest is in buffers of the operating system."""
     start, piece = ENDLESS[what]
     assert endless(piece, patient, start) < 16 << 20
@@ -124,14 +124,14 @@ def test_what_never_ends_is_not_read(patient, what):
         (b"POST / HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n", 400, "no HTTP request"),
     ],
 )
-def test_refusals(patient, request_, status, reason):
+def test_malformed_requests_are_refused(patient, request_, status, reason):
     """With a status and a reason, as everywhere."""
     got = ask(patient, request_)
     assert got.startswith(b"HTTP/1.1 %d " % status), got
     assert reason in json.loads(got.partition(b"\r\n\r\n")[2])["reason"]
 
 
-def test_what_is_allowed(patient):
+def test_unusual_valid_requests_are_answered(patient):
     """Eight KiB of headers, a body in chunks, a few requests at once, and bytes one by one."""
     padding = b"x: " + b"y" * 8000 + b"\r\n"
     assert ask(patient, b"GET /v1/run HTTP/1.1\r\nconnection: close\r\n" + padding + b"\r\n").startswith(
@@ -159,7 +159,7 @@ HALVES = {
 }
 
 
-def test_halves_are_not_waited_for(quick):
+def test_incomplete_requests_are_cut(quick):
     """Many connections that send half a request each: others are answered meanwhile, and all of these end."""
     with contextlib.ExitStack() as stack:
         connections = [(half, stack.enter_context(connected(quick))) for half in HALVES for _ in range(13)]
@@ -173,7 +173,7 @@ def test_halves_are_not_waited_for(quick):
             assert got in ({b""}, {b"HTTP/1.1 408"}, {b"HTTP/1.1 200"}, {b"HTTP/1.1 401"})
 
 
-def test_drops_of_bytes(quick):
+def test_slow_uploads_are_cut(quick):
     """A byte now and then does not prolong anything: blank lines between requests, headers, a body that nobody reads."""
     with connected(quick) as connection:
         connection.sendall(b"GET /v1/run HTTP/1.1\r\n\r\n")
@@ -190,7 +190,7 @@ def test_drops_of_bytes(quick):
     assert alive(quick)
 
 
-def test_reading_slowly(quick):
+def test_slow_readers_are_cut(quick):
     """A client that asks for much and reads nothing is cut."""
     with connected(quick) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -201,7 +201,7 @@ def test_reading_slowly(quick):
     assert alive(quick)
 
 
-def test_connections_are_counted(monkeypatch):
+def test_connections_are_limited(monkeypatch):
     """More than so many of one address, or of all, are refused; when some end, others come in. This machine may have more."""
     limits = Limits(connections=5, per_address=3)
     monkeypatch.setattr(sockets, "network_of", lambda address: address)
@@ -221,7 +221,7 @@ def test_connections_are_counted(monkeypatch):
         assert not alive(port)
 
 
-def test_peers():
+def test_refused_peers_are_not_counted_down():
     """Who was not admitted is not counted down."""
     peers = Peers(Limits(connections=3, per_address=1))
     assert [peers.admit(each, network) for each, network in [("a", "x"), ("b", "x"), ("c", None)]] == [
@@ -236,7 +236,7 @@ def test_peers():
     assert peers._networks == {"x": 1}
 
 
-def test_file_descriptors(monkeypatch):
+def test_connections_fit_the_file_descriptors(monkeypatch):
     """There are not more connections than the operating system has descriptors for."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (512, 1024))
     asked = []
@@ -266,7 +266,7 @@ def test_limits_behind_tls(certificates):  # noqa: F811
                 assert got.startswith(answer)
 
 
-def test_handshakes_that_stall_are_counted_and_cut(monkeypatch, certificates, caplog):  # noqa: F811
+def test_stalled_handshakes_are_counted_and_cut(monkeypatch, certificates, caplog):  # noqa: F811
     """They count for their address from the first packet on, have no longer than headers, and do not hold up the end."""
     files = {"certificate": certificates / "server.pem", "key": certificates / "server.key"}
     context = ssl.create_default_context(cafile=certificates / "ca.pem")
@@ -300,7 +300,7 @@ def test_handshakes_that_stall_are_counted_and_cut(monkeypatch, certificates, ca
 
 
 @pytest.mark.parametrize("protected", [False, True], ids=["plain", "TLS"])
-def test_headers_that_drip_do_not_hold_up_the_end(certificates, caplog, protected):  # noqa: F811
+def test_slow_headers_do_not_delay_the_stop(certificates, caplog, protected):  # noqa: F811
     """Neither those of a first or of a later request, nor a client that does not end TLS, until uvicorn loses patience."""
     files = {"certificate": certificates / "server.pem", "key": certificates / "server.key"} if protected else {}
     context = ssl.create_default_context(cafile=certificates / "ca.pem")

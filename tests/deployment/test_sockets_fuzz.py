@@ -80,7 +80,7 @@ REQUESTS = st.tuples(LINES, st.lists(FIELDS, max_size=6), BODIES, st.booleans())
 
 @settings(max_examples=EXAMPLES // 2, deadline=None)
 @given(requests=st.lists(REQUESTS, min_size=1, max_size=3), size=st.integers(1, 500), end=st.integers(0, 2000))
-def test_any_bytes_are_answered(
+def test_random_bytes_are_answered(
     patient,  # noqa: F811
     requests,
     size,

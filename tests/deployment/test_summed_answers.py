@@ -81,7 +81,7 @@ def there(world, experiment, **options):
         Question("mean", column=0, bound=0.5),
     ],
 )
-def test_an_opened_sum_is_the_plain_one_up_to_rounding(world, folder, question):
+def test_opened_sum_equals_the_plain_sum_up_to_rounding(world, folder, question):
     plain = ask(there(world, run(), folder=folder / "plain"), question)
     masked = ask(there(world, run(SECURE), folder=folder / "masked"), question)
     assert (masked["asked"], masked["answered"], masked["lost"]) == (8, 8, {})
@@ -94,7 +94,7 @@ def test_an_opened_sum_is_the_plain_one_up_to_rounding(world, folder, question):
             np.testing.assert_allclose(masked["figures"][name], value, rtol=0, atol=8 * 2.0**-21)
 
 
-def test_an_evaluation_under_masks_has_the_figures_that_are_sums(world, folder):
+def test_masked_evaluation_has_the_same_figures(world, folder):
     form = {"label_groups": ((0, 1), (3,)), "appeal": to.AppealMetrics()}
     plain = world(run(evaluate_share=1.0, **form), folder=folder / "plain").run()
     masked = world(run(SECURE, evaluate_share=1.0, **form), folder=folder / "masked").run()
@@ -117,7 +117,7 @@ def test_an_evaluation_under_masks_has_the_figures_that_are_sums(world, folder):
 
 
 @pytest.mark.parametrize(("phase", "answered"), [("share", 7), ("mask", 7), ("open", 8)])
-def test_clients_that_leave_in_a_phase(world, phase, answered):
+def test_clients_that_leave_in_a_phase_are_excluded(world, phase, answered):
     deployed = there(world, run(SECURE))
     number = deployed.host.service.survey("query", question=Question("label_histogram"))
     deployed.host.pump()
@@ -131,7 +131,7 @@ def test_clients_that_leave_in_a_phase(world, phase, answered):
 
 
 @pytest.mark.parametrize("piece", [replace(SECURE, min_clients=8), replace(KINDS["shares"], dropouts=0)])
-def test_a_cohort_below_the_threshold_opens_nothing(world, piece):
+def test_cohort_below_the_threshold_opens_no_sum(world, piece):
     deployed = there(world, run(piece))
     number = deployed.host.service.survey("query", question=Question("label_histogram"))
     deployed.host.pump()
@@ -145,7 +145,7 @@ def test_a_cohort_below_the_threshold_opens_nothing(world, piece):
 
 
 @pytest.mark.parametrize("deadline", [None, 45.0])
-def test_a_phase_that_some_do_not_answer_ends_by_the_deadline_of_tasks(world, deadline):
+def test_phase_ends_at_the_task_deadline(world, deadline):
     leases = Leases(heartbeat=1e6, grace=1e6, task_deadline=deadline)
     deployed = there(world, run(SECURE), leases=leases)
     number = deployed.host.service.survey("query", question=Question("count"))
@@ -167,7 +167,7 @@ def test_a_phase_that_some_do_not_answer_ends_by_the_deadline_of_tasks(world, de
     assert (found["answered"], found["lost"]) == (7, {"late": 1})
 
 
-def test_a_server_that_starts_again_in_each_phase_goes_on(world):
+def test_restart_in_each_phase_continues(world):
     deployed, phases = there(world, run(SECURE), checkpoint_every=0.0), []
     number = deployed.host.service.survey("query", question=Question("label_histogram"))
     deployed.host.pump()
@@ -186,7 +186,7 @@ def test_a_server_that_starts_again_in_each_phase_goes_on(world):
 
 
 @pytest.mark.parametrize("kind", ["secure", "masks"])
-def test_kills_between_the_writes_of_masked_answers(world, folder, reaper, kind):
+def test_kill_between_any_two_writes_loses_no_answer(world, folder, reaper, kind):
     """Server and clients die at any write of any phase: a sum is that of the clients whose masks came off, or none.
 
     A client that starts again in the midst of a sum has lost its secrets and drops out of it; nobody is barred for that.
@@ -232,7 +232,7 @@ def test_kills_between_the_writes_of_masked_answers(world, folder, reaper, kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_noised_answers_are_counted_with_training(world, kind):
+def test_noised_answers_count_towards_the_budget(world, kind):
     """Epsilon in all tables is that of as many Gaussian releases, one by one; noise of the stated deviation is in the sum."""
     deployed = there(world, run(KINDS[kind], rounds=2, evaluate_every=2, evaluate_share=1.0), checkpoint_every=0.0)
     found = ask(deployed, Question("label_histogram"))
@@ -282,7 +282,7 @@ def _account(kind, multipliers):
     ],
     ids=["plain", "correlated", "poisson", "fixed size"],
 )
-def test_the_budget_against_a_brute_force_account(release):
+def test_budget_equals_brute_force_accounting(release):
     """Rounds and answers as single mechanisms, composed one by one by dp-accounting's privacy loss distributions."""
     dp = pytest.importorskip("dp_accounting")
     from dp_accounting.pld import PLDAccountant
@@ -330,7 +330,7 @@ LAYOUTS = list(layouts())
 
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.sampled_from(LAYOUTS))
-def test_no_client_moves_a_sum_further_than_its_noise_is_made_for(data, layout):
+def test_influence_of_a_client_on_a_sum_is_bounded(data, layout):
     """Whatever a client sends, and on the grid of the masks: neighbours differ by S at most."""
     answer = {
         name: np.array(data.draw(st.lists(values, min_size=(n := int(np.prod(shape))), max_size=n))).reshape(shape)
@@ -344,7 +344,7 @@ def test_no_client_moves_a_sum_further_than_its_noise_is_made_for(data, layout):
         assert np.linalg.norm(code.decode(quiet.encoded(answer))) <= layout.norm
 
 
-def test_noise_of_clients_under_masks_has_the_deviation_that_is_counted():
+def test_masked_noise_has_the_accounted_deviation():
     """That of n - t clients together, in 6,001 numbers of clients that hold nothing."""
     adds = AnswerSum.of(run(KINDS["shares"]).algorithm)
     assert adds is not None
@@ -356,7 +356,7 @@ def test_noise_of_clients_under_masks_has_the_deviation_that_is_counted():
     assert layout.deviation == pytest.approx(Z * layout.norm)
 
 
-def test_a_client_without_anything_to_say_answers_zeros(world):
+def test_client_without_data_answers_zeros(world):
     """That it holds no test examples, or that its loss is not finite, shows nowhere but in noise."""
     deployed = there(world, run(NOISED))
     deployed.homes[1].client.trainer._lacks_test_examples = lambda: "no test examples"

@@ -24,7 +24,7 @@ def entry(kind: str, time: float) -> Any:
         (False, 3, (1, 3)),  # the cohort of round 3 is not chosen yet
     ],
 )
-def test_a_client_that_leaves_is_in_no_later_round(running: bool, after: int, stay: tuple[int, int]) -> None:
+def test_client_that_left_is_in_no_later_round(running: bool, after: int, stay: tuple[int, int]) -> None:
     visits, nothing = Visits(), SimpleNamespace(outcomes=(), assigned=())
     driver: Any = SimpleNamespace(version=0, roster=SimpleNamespace(bans={}))
     visits.note(driver, entry("join", 0.0), nothing, version=0, running=True)  # type: ignore[arg-type]
@@ -33,7 +33,7 @@ def test_a_client_that_leaves_is_in_no_later_round(running: bool, after: int, st
     assert visits.stays == [(7, 0.0, 9.0, *stay)]
 
 
-def test_a_disk_that_is_full_leaves_the_traces_from_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_earlier_traces_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     visits = SimpleNamespace(tasks=[(0, 2.0)], stays=[(0, 0.0, 9.0, 0, 3)])
     driver = SimpleNamespace(
         setting=SimpleNamespace(pace=SimpleNamespace(steps_are_rounds=False)), roster=SimpleNamespace(num_clients=1)

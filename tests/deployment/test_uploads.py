@@ -95,7 +95,7 @@ ORDERS = sorted(set(itertools.permutations("AABB")))
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_two_uploads_in_every_order(folder, at_once):
+def test_two_uploads_interleave_in_every_order(folder, at_once):
     """Both are answered that the report is taken, whichever piece comes first and however long the journal takes."""
     world, simulation = at_reports(folder), Simulation(RUN)
     try:
@@ -119,7 +119,7 @@ def test_two_uploads_in_every_order(folder, at_once):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_another_report_at_once(folder, order):
+def test_concurrent_uploads_of_two_reports_take_one(folder, order):
     """Of two reports one is taken, and an upload that is damaged or empty does not touch what another one had checked."""
     world = at_reports(folder)
     try:
@@ -140,7 +140,7 @@ def test_another_report_at_once(folder, order):
         world.close()
 
 
-def test_a_retry_while_the_first_waits_for_the_journal(folder):
+def test_retry_during_the_journal_write_is_answered(folder):
     """An upload that begins, or ends as damaged, while a checked one is in the queue changes nothing of it."""
     world = at_reports(folder)
     try:
@@ -159,7 +159,7 @@ def test_a_retry_while_the_first_waits_for_the_journal(folder):
         world.close()
 
 
-def test_resume_from_an_upload_that_goes_on(folder):
+def test_upload_resumes_from_an_unfinished_attempt(folder):
     """A resumed upload copies what it goes on from, so that the earlier one may go on, too, or end."""
     world = at_reports(folder)
     try:
@@ -186,7 +186,7 @@ def test_resume_from_an_upload_that_goes_on(folder):
         world.close()
 
 
-def test_uploads_at_once_are_counted(folder):
+def test_concurrent_uploads_are_limited(folder):
     """A fifth upload of one client has to wait; uploads of others do not."""
     world = at_reports(folder)
     try:
@@ -201,7 +201,7 @@ def test_uploads_at_once_are_counted(folder):
         world.close()
 
 
-def test_a_report_that_changes_before_it_is_committed(folder):
+def test_report_changed_before_its_commit_is_refused(folder):
     """The digest is verified once more: the report is not taken, its sender is told to send it again, and the run goes on."""
     world = at_reports(folder)
     try:
@@ -265,7 +265,7 @@ def test_slow_uploads_are_cut_and_keep_no_lease(folder):
         world.close()
 
 
-def test_the_time_behind_the_last_byte_of_an_attempt_counts(folder):
+def test_time_after_the_last_byte_counts(folder):
     """A byte at once, then silence, and another connection: this extends no lease either."""
     from turnout.deployment.server.leases import Leases
 
@@ -286,7 +286,7 @@ def test_the_time_behind_the_last_byte_of_an_attempt_counts(folder):
         world.close()
 
 
-def test_a_piece_that_does_not_come_ends_an_attempt(folder):
+def test_missing_piece_ends_an_attempt(folder):
     """What came before it is not lost."""
     world = at_reports(folder)
     try:
@@ -305,7 +305,7 @@ def task_of_or_none(world, client):
     return None if held is None else held.task
 
 
-def test_an_upload_has_a_longest_duration(folder):
+def test_duration_of_an_upload_is_limited(folder):
     """After it an upload is cut however fast it is, and goes on where it ended."""
     world = at_reports(folder)
     try:
@@ -327,7 +327,7 @@ def test_an_upload_has_a_longest_duration(folder):
         world.close()
 
 
-def test_a_proxy_that_retries(folder):
+def test_retry_by_a_proxy_is_taken_once(folder):
     """Requests that are really sent at once, some of them cut: every one that ends is told that the report is taken."""
     server = Server(RUN, folder, None, Options(port=0, min_clients=1, rate=0))
     manifest = server.setting.reports["train"].manifest

@@ -44,7 +44,7 @@ def content(body):
 
 
 @needs_node
-def test_the_javascript_client_replays_them(vectors):
+def test_javascript_client_replays_the_vectors(vectors):
     command = [str(NODE), str(Path(__file__).parent / "javascript/replay.mjs"), MODULE.as_uri(), str(vectors)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert found.returncode == 0, found.stderr

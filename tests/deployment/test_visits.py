@@ -60,7 +60,7 @@ def test_the_journal_stays_small_over_10_000_visits_without_a_report(world, run)
     assert replay(deployed.setting, deployed.folder).same is True
 
 
-def test_visits_that_nobody_waits_for_leave_no_row(world):
+def test_visits_without_effect_leave_no_row(world):
     """While a round is running, and of those who are back; who is away when it ends is written with its last report."""
     deployed = world(RUN, leases=LEASES)
     for home in deployed.homes:
@@ -81,7 +81,7 @@ def test_visits_that_nobody_waits_for_leave_no_row(world):
     assert deployed.host.driver.present() == [0, 6, 7]
 
 
-def test_who_left_is_known_to_the_next_start(world):
+def test_absence_is_known_after_a_restart(world):
     """A server that stops writes who is there; one that is killed believes in them for a while."""
     deployed = world(RUN, leases=LEASES)
     for home in deployed.homes:
@@ -93,7 +93,7 @@ def test_who_left_is_known_to_the_next_start(world):
     assert 3 not in deployed.host.driver.present()
 
 
-def test_visits_change_no_bit(world):
+def test_deferred_visits_do_not_change_the_model(world):
     simulation = Simulation(RUN)
     for _ in range(RUN.rounds):
         simulation.round()
@@ -115,7 +115,7 @@ def test_visits_change_no_bit(world):
     assert replay(deployed.setting, deployed.folder).same is True
 
 
-def test_who_loses_one_task_after_the_other_waits_longer_and_longer():
+def test_client_that_loses_tasks_is_suspended_for_longer():
     clock = Clock()
     lost = LostTasks(clock)
 
@@ -140,7 +140,7 @@ def test_who_loses_one_task_after_the_other_waits_longer_and_longer():
     assert not loses(43)
 
 
-def test_a_client_that_has_to_wait_is_told_for_how_long(world):
+def test_suspended_client_is_told_when_to_return(world):
     deployed = world(BUFFERED, leases=LEASES, max_empty_steps=0)
     for home in deployed.homes:
         home.step(deployed.host)

@@ -41,7 +41,7 @@ def without_data(run):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_reports_look_the_same(name):
+def test_formats_of_reports_equal_those_with_data(name):
     """Names, types and shapes of all phases, the bound of norms, and how clients compute follow from the shape alone."""
     there, here = ServedExperiment.of(experiment(name)), ServedExperiment.of(without_data(experiment(name)))
     assert here.objective.engine == there.objective.engine
@@ -66,12 +66,12 @@ def test_reports_look_the_same(name):
         ),
     ],
 )  # fmt: skip
-def test_models_are_tried_on_zeros(data, model, options):
+def test_model_is_tried_on_zeros(data, model, options):
     setting = ServedExperiment.of(to.Experiment(data, model, **{"algorithm": to.fedau(LOCAL), **options})).setting
     assert setting.reports["train"].manifest["delta"].shape == (1, len(setting.initial))
 
 
-def test_a_model_that_does_not_fit_the_declared_shape_is_refused():
+def test_model_that_does_not_fit_the_declared_shape_is_refused():
     with pytest.raises(ConfigurationError, match=r"the model does not fit the data: inputs \(16, 5\)"):
         ServedExperiment.of(to.Experiment(declared(5, 2), torch.nn.Linear(6, 2), to.fedau(LOCAL)))
     with pytest.raises(ConfigurationError, match="the model"):
@@ -79,7 +79,7 @@ def test_a_model_that_does_not_fit_the_declared_shape_is_refused():
 
 
 @pytest.mark.parametrize("name", ["fedau", "folb", "scaffold_p", "maxfl"])
-def test_it_trains_what_a_simulation_trains(folder, name, capsys):
+def test_server_without_data_equals_simulation(folder, name, capsys):
     run = experiment(name, rounds=2, population=to.Population(Everyone()))
     simulation = Simulation(run)
     for _ in range(2):
@@ -152,7 +152,7 @@ def served(folder, source, *overrides, test=None):
     return Server(with_test(made, test), folder, told, Options(port=0, rate=0, min_clients=1))
 
 
-def test_a_model_and_data_that_are_bundled_nowhere(folder, own):
+def test_own_model_and_data_from_files(folder, own):
     """The server has the experiment's file, without data; each client that file, and its data."""
     made = served(folder / "run", f"{own}:experiment", test=f"{own}:examples")
     with made.listening() as url:
@@ -167,7 +167,7 @@ def test_a_model_and_data_that_are_bundled_nowhere(folder, own):
     ]  # fmt: skip
 
 
-def test_a_file_of_settings_declares_the_shape(folder, own):
+def test_settings_file_declares_the_shape(folder, own):
     """Clients of such a server need their data alone."""
     (folder / "run.toml").write_text(
         'rounds = 2\n[algorithm]\nname = "fedavg"\n[data]\ninputs = 5\nclasses = 3\n[model]\nname = "logistic"\n'
@@ -184,7 +184,7 @@ def test_a_file_of_settings_declares_the_shape(folder, own):
     assert made.driver.version == 2
 
 
-def test_what_a_server_cannot_take_is_refused(own):
+def test_invalid_declarations_are_refused(own):
     made = own.parent
     python = ("serve", f"{own}:experiment")
     assert "own.py:experiment describes the entire experiment: leave rounds=5 out" in cli(*python, "rounds=5", code=2)

@@ -16,7 +16,7 @@ TENSORS = {"model/params": torch.arange(6.0), "memory/steps": torch.tensor([3, 4
 FACTS = {"version": 7, "experiment": {"seed": 0, "nested": [1, 2.5, None, "x"]}}
 
 
-def test_what_is_saved_is_loaded(tmp_path):
+def test_saved_tensors_and_facts_are_loaded(tmp_path):
     assert save(tmp_path / "new" / "folder", TENSORS, FACTS) == tmp_path / "new" / "folder" / FILE
     tensors, facts = load(tmp_path / "new" / "folder")
     assert facts == FACTS
@@ -27,7 +27,7 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert [path.name for path in (tmp_path / "new" / "folder").iterdir() if path.name != DIGESTS] == [FILE]
 
 
-def test_views_are_saved_as_they_look(tmp_path):
+def test_views_are_saved_with_their_values(tmp_path):
     whole = torch.arange(12.0).reshape(3, 4)
     save(tmp_path, {"column": whole[:, 1], "transposed": whole.T}, {})
     tensors, _ = load(tmp_path)
@@ -35,7 +35,7 @@ def test_views_are_saved_as_they_look(tmp_path):
     assert torch.equal(tensors["transposed"], whole.T)
 
 
-def test_groups_are_flattened_and_found_again():
+def test_unflatten_inverts_flatten():
     groups = {"server.weighting.0": {"a": torch.ones(1)}, "server.weighting.01": {"a": torch.zeros(1)}, "memory": {}}
     flat = flatten(groups)
     assert set(flat) == {"server.weighting.0/a", "server.weighting.01/a"}
@@ -43,7 +43,7 @@ def test_groups_are_flattened_and_found_again():
         assert unflatten(flat, name) == group
 
 
-def test_missing_checkpoint(tmp_path):
+def test_missing_checkpoint_is_refused(tmp_path):
     with pytest.raises(
         CheckpointError, match=r"holds no checkpoint.safetensors: give the folder of a run that has saved one"
     ):
@@ -51,7 +51,7 @@ def test_missing_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("keep", [0, 4, 100, -1])
-def test_truncated_checkpoint(tmp_path, keep):
+def test_truncated_checkpoint_is_refused(tmp_path, keep):
     path = save(tmp_path, TENSORS, FACTS)
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(
@@ -65,7 +65,7 @@ def test_truncated_checkpoint(tmp_path, keep):
         load(tmp_path)
 
 
-def test_the_checkpoint_before_is_kept_and_resumed_from_where_the_last_one_is_damaged(tmp_path):
+def test_damaged_checkpoint_falls_back_to_the_previous_one(tmp_path):
     save(tmp_path, TENSORS, FACTS)
     save(tmp_path, {"model/params": torch.zeros(6)}, {"version": 8})
     (tmp_path / FILE).write_bytes(flipped((tmp_path / FILE).read_bytes(), bit=-5))
@@ -96,7 +96,7 @@ def flipped(content, bit):
     return bytes(changed)
 
 
-def test_every_flipped_bit_is_noticed(tmp_path):
+def test_flipped_bits_are_detected(tmp_path):
     path = save(tmp_path, TENSORS, FACTS)
     content = path.read_bytes()
     for bit in range(0, 8 * len(content), 97):
@@ -113,7 +113,7 @@ def test_files_have_the_permissions_of_new_files(tmp_path):
         os.umask(before)
 
 
-def test_something_else_under_its_name(tmp_path):
+def test_other_file_types_are_refused(tmp_path):
     (tmp_path / FILE).write_text("not a checkpoint at all")
     with pytest.raises(CheckpointError, match="is damaged"):
         load(tmp_path)
@@ -126,7 +126,7 @@ def assert_last_good_one_is_whole(folder):
     assert [path.name for path in folder.iterdir() if path.name != DIGESTS] == [FILE]
 
 
-def test_no_space_left_on_the_device(tmp_path, monkeypatch):
+def test_full_device_leaves_the_previous_checkpoint(tmp_path, monkeypatch):
     save(tmp_path, TENSORS, FACTS)
 
     def full(_, path, **__):

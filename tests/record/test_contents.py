@@ -85,7 +85,7 @@ FACTS = {
 
 
 @pytest.mark.parametrize("path", FACTS)
-def test_values_of_a_checkpoint_that_are_no_such_values_are_named(copy, path):
+def test_invalid_values_of_a_checkpoint_are_refused_by_name(copy, path):
     tensors = load_file(copy / FILE)
     with safe_open(copy / FILE, framework="pt") as file:
         text = file.metadata()["facts"]
@@ -114,7 +114,7 @@ def other(tensor, form):
 
 
 @pytest.mark.parametrize("form", ["shape", "empty", "whole", "missing"])
-def test_tensors_of_a_checkpoint_that_are_no_such_tensors_are_named(sent, tmp_path, form):
+def test_invalid_tensors_of_a_checkpoint_are_refused_by_name(sent, tmp_path, form):
     with safe_open(sent / FILE, framework="pt") as file:
         metadata = file.metadata()
     tensors, refused = load_file(sent / FILE), set()
@@ -142,7 +142,7 @@ def test_tensors_of_a_checkpoint_that_are_no_such_tensors_are_named(sent, tmp_pa
     [(to.server.Adam(),), (to.weighting.Participation(3, average="exponential"), to.weighting.DivideByClients())],
     ids=["optimizer", "weighting"],
 )
-def test_numbers_of_the_server_that_are_not_finite_are_named(tmp_path, pieces, value):
+def test_server_state_with_nan_is_refused_by_name(tmp_path, pieces, value):
     """The attack: a checkpoint with its own digests, whose optimizer, controls or memory poison every later step."""
 
     def rounds(number):
@@ -167,7 +167,7 @@ def test_numbers_of_the_server_that_are_not_finite_are_named(tmp_path, pieces, v
     rounds(3).run(tmp_path, resume=True)
 
 
-def test_tasks_of_clients_that_do_not_exist_are_refused(copy):
+def test_tasks_of_unknown_clients_are_refused(copy):
     with safe_open(copy / FILE, framework="pt") as file:
         metadata = file.metadata()
     kept = load_file(copy / FILE)
@@ -194,7 +194,7 @@ CONFIG = {
 
 
 @pytest.mark.parametrize("path", CONFIG)
-def test_a_configuration_that_is_none_is_named(copy, path):
+def test_invalid_configuration_is_refused_by_name(copy, path):
     text = (copy / "config.json").read_text()
     for value in CONFIG[path]:
         config = json.loads(text)
@@ -205,7 +205,7 @@ def test_a_configuration_that_is_none_is_named(copy, path):
                 read(copy)
 
 
-def test_json_that_is_too_deep_or_holds_half_of_a_surrogate_pair_is_refused(copy):
+def test_deeply_nested_json_and_lone_surrogates_are_refused(copy):
     deep = '{"a":' * 50_000, '{"a":' * 200 + "1" + "}" * 200
     for text in (*deep, '{"\\ud800": 1}', "[]", "", '{"a": 1' + "0" * 5000 + "}"):
         (copy / "config.json").write_text(text)
@@ -215,14 +215,14 @@ def test_json_that_is_too_deep_or_holds_half_of_a_surrogate_pair_is_refused(copy
             contents.parse(text)
 
 
-def test_a_comparison_lists_runs_below_its_folder_alone(copy):
+def test_comparison_lists_only_runs_below_its_folder(copy):
     for runs in (["/etc"], ["../other"], [5], "x", {"a": 1}):
         (copy.parent / "comparison.json").write_text(json.dumps({"runs": runs}))
         with pytest.raises(CheckpointError, match=r"comparison.json is damaged \(runs"):
             ordered_names(copy.parent)
 
 
-def test_files_of_workers_that_are_none_are_passed_over(tmp_path):
+def test_invalid_worker_files_are_skipped(tmp_path):
     (tmp_path / ".workers").mkdir()
     odd = [], {"running": 5}, {"host": [], "running": []}, {"host": "a", "running": [{"name": 1}]}
     for number, value in enumerate(odd):
@@ -230,7 +230,7 @@ def test_files_of_workers_that_are_none_are_passed_over(tmp_path):
     assert list(running(tmp_path)) == []
 
 
-def test_tables_whose_numbers_are_none_are_named(copy):
+def test_tables_with_invalid_numbers_are_refused_by_name(copy):
     for name, column, change in (
         ("rounds.parquet", "round", lambda it: it.set_column(0, "round", pa.array([None, 2], pa.int64()))),
         ("rounds.parquet", "round", lambda it: it.set_column(0, "round", pa.array([-2, -1], pa.int64()))),
@@ -244,13 +244,13 @@ def test_tables_whose_numbers_are_none_are_named(copy):
         (copy / name).write_bytes(kept)
 
 
-def test_a_small_file_of_very_many_rows_is_not_read(copy, monkeypatch):
+def test_small_file_of_too_many_rows_is_refused(copy, monkeypatch):
     monkeypatch.setattr(tables, "memory_bytes", lambda: 100)
     with pytest.raises(CheckpointError, match=r"\.parquet is damaged .* rows, more than there is memory for"):
         load_record(copy)
 
 
-def test_a_journal_whose_digest_fits_may_hold_anything(tmp_path):
+def test_malformed_log_with_a_valid_digest_is_refused(tmp_path):
     history = History()
     history.record(round=1, participants=[0], train_loss=1.0)
     whole = history._log.whole()
@@ -267,7 +267,7 @@ def test_a_journal_whose_digest_fits_may_hold_anything(tmp_path):
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
-def test_a_journal_that_expands_is_not_read(tmp_path, compression):
+def test_compressed_log_is_refused(tmp_path, compression):
     """The attack: an entry of a kilobyte whose zeros take all memory. Arrow has no limit for what it decompresses."""
     table = pa.table({"round": pa.array([0] * (1 << 20))})
     sink = pa.BufferOutputStream()
@@ -282,7 +282,7 @@ def test_a_journal_that_expands_is_not_read(tmp_path, compression):
     assert pa.total_allocated_bytes() - before < 1 << 20
 
 
-def test_text_that_expands_in_a_column_that_is_no_text_is_not_read(copy):
+def test_text_in_a_numeric_column_is_refused_unread(copy):
     rounds = pq.read_table(copy / "rounds.parquet")
     text = pa.array(["x" * (1 << 24)] * len(rounds))
     pq.write_table(rounds.append_column("test_text", text), copy / "rounds.parquet", compression="zstd")
@@ -295,7 +295,7 @@ def test_text_that_expands_in_a_column_that_is_no_text_is_not_read(copy):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
 @pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_files_that_never_end_are_not_read(copy, kind):
+def test_special_files_are_refused(copy, kind):
     """The attack: a folder from an archive with pipes and links to devices, which a reader would wait for for ever."""
     for path in [*copy.iterdir(), copy / "SHA256SUMS", copy / LOG]:
         content = path.read_bytes() if path.exists() else None

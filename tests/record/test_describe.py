@@ -18,7 +18,7 @@ from turnout.population.availability import Markov
 from turnout.record.describe import describe, differences
 
 
-def test_pieces_are_their_kind_and_options():
+def test_pieces_are_described_by_kind_and_options():
     assert describe(Participation(3, groups=(0, 1))) == {
         "kind": "Participation",
         "cutoff": 3,
@@ -31,7 +31,7 @@ def test_pieces_are_their_kind_and_options():
     }  # fmt: skip
 
 
-def test_algorithms_are_their_slots():
+def test_algorithms_are_described_by_slots():
     found = describe(fedau(also=(Uniform(4), Prox(0.2))))
     assert found["name"] == "fedau"
     assert found["selection"] == {"kind": "Uniform", "cohort_size": 4}
@@ -40,7 +40,7 @@ def test_algorithms_are_their_slots():
     assert found["weighting.1"] == {"kind": "DivideByClients"}
 
 
-def test_values():
+def test_values_are_described_as_plain_values():
     array = np.arange(6.0).reshape(2, 3)
     assert describe(np.float64(0.5)) == 0.5
     assert describe((1, None, "a", True)) == [1, None, "a", True]
@@ -50,7 +50,7 @@ def test_values():
     assert describe(array) != describe(array + 1)
 
 
-def test_modules_are_told_apart_by_shape_and_first_values():
+def test_modules_differ_by_shape_and_first_values():
     torch.manual_seed(0)
     one, other = nn.Linear(3, 2), nn.Linear(3, 2)
     found = describe(one)
@@ -61,7 +61,7 @@ def test_modules_are_told_apart_by_shape_and_first_values():
     assert describe(other) == found
 
 
-def test_data_are_told_apart_by_who_holds_what(tiny):
+def test_data_differ_by_the_clients_examples(tiny):
     moved = tiny.train.offsets.copy()
     moved[1] += 1
     assert describe(tiny) == describe(replace(tiny))
@@ -71,7 +71,7 @@ def test_data_are_told_apart_by_who_holds_what(tiny):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_experiment_survives_json(tiny, name):
+def test_descriptions_survive_json(tiny, name):
     """A saved description equals a fresh one: only so can a run be resumed."""
     lr = 0.1 if name == "pfedme" else Cosine(0.1, 50)  # whose personal model has no schedule
     local = Sgd(lr=lr, steps=None, epochs=1)
@@ -81,7 +81,7 @@ def test_every_experiment_survives_json(tiny, name):
     assert list(differences(json.loads(json.dumps(found)), describe(replace(experiment)))) == []
 
 
-def test_differences_are_named_by_their_place(tiny):
+def test_differences_are_named_by_path(tiny):
     one = Experiment(tiny, models.Mlp(), fedau(Sgd(lr=0.1)), rounds=10)
     other = replace(one, algorithm=fedau(Sgd(lr=0.2, momentum=0.9)), rounds=20)
     assert list(differences(describe(one), describe(other))) == [
@@ -95,7 +95,7 @@ def test_differences_are_named_by_their_place(tiny):
     assert list(differences({"a": 1}, {"b": 2})) == ["a: 1 and None", "b: None and 2"]
 
 
-def test_a_field_that_a_saved_description_lacks_had_its_default(tiny):
+def test_missing_field_of_a_description_had_its_default(tiny):
     one = Experiment(tiny, models.Mlp(), fedau())
     saved = json.loads(json.dumps(describe(one)))
     del saved["pace"], saved["rounds"], saved["algorithm"]["local"]["momentum"], saved["population"]["availability"]

@@ -26,7 +26,7 @@ def earlier(tmp_path):
     return tmp_path / "runs"
 
 
-def test_a_finished_run_is_read(earlier):
+def test_finished_run_of_an_earlier_version_is_read(earlier):
     result = to.load(earlier / "finished")
     assert result.rounds["local_loss"].to_pylist() == LOSSES
     assert result.rounds["test_loss"].to_pylist() == [None, 1.372093786795934, 1.3542723655700684]
@@ -41,14 +41,14 @@ def test_a_finished_run_is_read(earlier):
     assert load_record(earlier / "finished").history.summary()["bytes_down"] == 2520
 
 
-def test_a_run_that_goes_on_is_read_up_to_its_checkpoint(earlier):
+def test_unfinished_run_of_an_earlier_version_is_read_up_to_its_checkpoint(earlier):
     history = to.load(earlier / "going-on").history
     assert (history.last_round, len(history.clients)) == (2, 0)
     assert history.column("local_loss")[1].tolist() == LOSSES[:2]
 
 
 @pytest.mark.parametrize(("name", "rounds"), [("finished", 5), ("going-on", 4)])
-def test_a_run_goes_on_to_the_result_of_one_without_interruption(earlier, name, rounds):
+def test_run_of_an_earlier_version_continues_to_the_same_result(earlier, name, rounds):
     run = replace(experiment(rounds=rounds), record_weights=True)
     result, reference = run.run(earlier / name, resume=True), run.run()
     assert result.participation.equals(reference.participation)
@@ -58,7 +58,7 @@ def test_a_run_goes_on_to_the_result_of_one_without_interruption(earlier, name, 
     assert not (earlier / name / "history.journal").exists()
 
 
-def test_a_served_run_that_saved_whole_tables_goes_on_from_any_of_their_rounds(earlier):
+def test_served_run_with_whole_tables_continues_from_any_round(earlier):
     """Its checkpoint may be the one before, two rounds behind the tables; there is no log yet."""
     history = to.History.load(earlier / "finished", last=2)
     assert (history.last_round, len(history.clients)) == (2, 0)

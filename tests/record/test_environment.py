@@ -11,7 +11,7 @@ import torch
 from turnout.record.environment import commit, environment
 
 
-def test_it_says_what_a_run_ran_on_and_how_it_was_started(monkeypatch):
+def test_environment_has_versions_and_command(monkeypatch):
     monkeypatch.setattr("sys.argv", ["turnout", "serve", "--database", "postgresql://me:secret@host/runs", "rounds=3"])
     found = environment("cpu")
     assert json.loads(json.dumps(found)) == found
@@ -21,7 +21,7 @@ def test_it_says_what_a_run_ran_on_and_how_it_was_started(monkeypatch):
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
-def test_the_commit_is_that_of_the_folder_and_says_where_files_differ(tmp_path):
+def test_commit_is_that_of_the_folder_and_marks_changes(tmp_path):
     def git(*words):
         who = ("-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "commit.gpgsign=false")
         return subprocess.run(["git", "-C", tmp_path, *who, *words], capture_output=True, text=True, check=True).stdout

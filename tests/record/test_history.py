@@ -40,7 +40,7 @@ def tables(history):
     return [plain(table) for table in (history.rounds, history.clients, history.participation)]
 
 
-def test_what_is_recorded_comes_back():
+def test_recorded_rounds_are_returned():
     history = History()
     history.record(
         round=3, participants=[5, 2], test_accuracy=torch.tensor(0.5), bytes_up=np.int64(7), extra=np.float32(0.25)
@@ -66,7 +66,7 @@ def test_an_empty_history_has_empty_tables_and_can_be_saved(tmp_path):
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 30), st.integers(0, 8))
-def test_saved_loaded_and_continued_is_uninterrupted(tmp_path_factory, stop, lost):
+def test_saved_and_continued_history_equals_uninterrupted(tmp_path_factory, stop, lost):
     """The tables were saved at `stop`, `lost` rounds after the checkpoint from which the run goes on."""
     folder = tmp_path_factory.mktemp("run")
     whole, first = History(), History()
@@ -79,7 +79,7 @@ def test_saved_loaded_and_continued_is_uninterrupted(tmp_path_factory, stop, los
     assert tables(again) == tables(whole)
 
 
-def test_rewind_forgets_columns_that_only_later_rounds_had():
+def test_rewind_removes_columns_of_later_rounds():
     first, reference = History(), History()
     play(first, range(1, 10))
     first.rewind(6)
@@ -99,7 +99,7 @@ def test_column_drops_what_was_not_measured_and_keeps_nan():
         history.column("test_acuracy")
 
 
-def test_nan_is_a_value_and_missing_is_null(tmp_path):
+def test_nan_and_null_are_distinct(tmp_path):
     history = History()
     history.record(round=1, test_loss=math.nan)
     history.record(round=2)
@@ -112,7 +112,7 @@ def test_nan_is_a_value_and_missing_is_null(tmp_path):
         assert each.column("test_loss")[0].tolist() == [1]
 
 
-def test_final_is_the_papers_metric():
+def test_final_averages_the_last_window():
     history = History()
     for r in range(1, 1001):
         history.record(round=r, **({"test_accuracy": r} if r % 10 == 0 else {}))
@@ -136,7 +136,7 @@ def spending(**columns):
     return history
 
 
-def test_what_was_spent_until_a_target_is_the_sum_of_all_rounds_before_and_of_this_one():
+def test_costs_until_a_target_include_its_round():
     history = spending(
         bytes_up=[1, 2, 4], bytes_down=[10, 20, 40], bytes_measured=[None, 100, None], simulated_seconds=[0.5, 1.0, 2.0]
     )
@@ -148,7 +148,7 @@ def test_what_was_spent_until_a_target_is_the_sum_of_all_rounds_before_and_of_th
     np.testing.assert_array_equal(history.spent("bytes"), [11, 133, 177])
 
 
-def test_a_cost_that_was_not_recorded_is_not_zero():
+def test_unrecorded_cost_is_none():
     history = spending(bytes_up=[1, 2, 4])
     assert history.reached("test_accuracy", 0.5) == Reached(2, bytes=3.0, simulated_seconds=None)
     assert history.spent("simulated_seconds") is None
@@ -158,7 +158,7 @@ def test_a_cost_that_was_not_recorded_is_not_zero():
         history.reached("test_acuracy", 0.5)
 
 
-def test_a_run_that_diverged_never_reaches_a_target():
+def test_diverged_run_never_reaches_a_target():
     history = History()
     history.record(round=1, test_accuracy=math.nan, test_loss=math.nan)
     assert history.reached("test_accuracy", 0.0) is None
@@ -166,7 +166,7 @@ def test_a_run_that_diverged_never_reaches_a_target():
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0, 1))
-def test_the_first_round_that_meets_a_target_is_found(accuracies, target):
+def test_reached_returns_the_first_round(accuracies, target):
     history = History()
     for r, accuracy in enumerate(accuracies, start=1):
         history.record(round=3 * r, test_accuracy=accuracy, bytes_up=1)
@@ -175,13 +175,13 @@ def test_the_first_round_that_meets_a_target_is_found(accuracies, target):
     assert reached == (Reached(met[0], bytes=met[0] / 3) if met else None)
 
 
-def test_which_columns_get_better_as_they_fall():
+def test_less_is_better_for_losses_and_costs():
     falling = ("test_loss", "train_loss", "gradient_norm", "simulated_seconds", "bytes_up")
     assert all(map(less_is_better, falling))
     assert not any(map(less_is_better, ("test_accuracy", "appeal", "num_participants")))
 
 
-def test_summary():
+def test_summary_has_final_figures():
     history = History()
     play(history, range(1, 11))
     history.set_clients(test_accuracy=[0.5, math.nan, 1.0])
@@ -196,7 +196,7 @@ def test_summary():
     assert history.summary()["fairness"]["of"] == "train_accuracy"
 
 
-def test_table_of_clients():
+def test_set_clients_builds_the_table_of_clients():
     history = History()
     history.set_clients(
         name=("a", "b"), num_examples=torch.tensor([3, 4]), weight=np.array([1.5, math.nan]), bias=[1, 2]
@@ -210,14 +210,14 @@ def test_table_of_clients():
         history.client_column("name")
 
 
-def test_clients_survive_saving(tmp_path):
+def test_table_of_clients_survives_saving(tmp_path):
     history = History()
     history.set_clients(name=["a", "ü"], weight=[1.5, None], participations=[1, 2])
     history.save(tmp_path)
     assert plain(History.load(tmp_path).clients) == plain(history.clients)
 
 
-def test_refused_records():
+def test_invalid_records_are_refused():
     history = History()
     history.record(round=2)
     with pytest.raises(ConfigurationError, match=r"round: got 2, needed a round after .*, 2. .*rewind\(1\)"):
@@ -244,7 +244,7 @@ def test_refused_records():
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_missing_and_damaged_files(tmp_path, name):
+def test_missing_and_damaged_files_are_refused(tmp_path, name):
     history = History()
     play(history, range(1, 3000))
     history.set_clients(weight=np.random.default_rng(0).random(1000))
@@ -269,7 +269,7 @@ def test_missing_and_damaged_files(tmp_path, name):
         History.load(tmp_path)
 
 
-def test_columns_of_another_type_and_rounds_out_of_order(tmp_path):
+def test_wrong_types_and_unordered_rounds_are_refused(tmp_path):
     history = History()
     play(history, range(1, 4))
     history.save(tmp_path)
@@ -285,7 +285,7 @@ def test_columns_of_another_type_and_rounds_out_of_order(tmp_path):
 
 
 @pytest.mark.parametrize("failing", [1, 2, 3])
-def test_a_full_disk_leaves_the_last_tables(tmp_path, monkeypatch, failing):
+def test_full_disk_leaves_the_last_tables(tmp_path, monkeypatch, failing):
     history, write, calls = History(), query.write, []
     play(history, range(1, 11))
     history.save(tmp_path)
@@ -307,7 +307,7 @@ def test_a_full_disk_leaves_the_last_tables(tmp_path, monkeypatch, failing):
     )
 
 
-def test_a_crash_between_the_files_leaves_a_readable_history(tmp_path):
+def test_crash_between_files_leaves_a_readable_history(tmp_path):
     """Participation is replaced before the rounds: what it has beyond them is ignored."""
     history, reference = History(), History()
     play(history, range(1, 11))

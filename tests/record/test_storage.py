@@ -99,7 +99,7 @@ def ends_at(folder, dies_at, monkeypatch, way):
 
 
 @pytest.mark.parametrize("way", ["killed", "full", "interrupted"])
-def test_a_run_that_ends_at_any_write_goes_on_to_the_same_result(finished, tmp_path, monkeypatch, way):
+def test_kill_at_any_write_continues_to_the_same_result(finished, tmp_path, monkeypatch, way):
     """It ends twice, so that what it left is met by a run that goes on and ends as well.
 
     Every fifth write is tried, every thirteenth for a Ctrl-C, and with TURNOUT_KILLS set each one. A file takes four, and a
@@ -141,7 +141,7 @@ def agrees_with_itself(folder, whole):
             load_record(folder)
 
 
-def test_a_file_that_was_being_replaced_is_whole_before_and_after(tmp_path, monkeypatch):
+def test_replaced_file_is_always_whole(tmp_path, monkeypatch):
     for dies_at in range(1, 30):
         folder = tmp_path / str(dies_at)
         storage.save(folder, {"settings.json": storage.json_writer({"seed": 0})})
@@ -157,7 +157,7 @@ def test_a_file_that_was_being_replaced_is_whole_before_and_after(tmp_path, monk
     raise AssertionError("it was never written")
 
 
-def test_digests_are_what_sha256sum_says(finished):
+def test_digests_equal_those_of_sha256sum(finished):
     if shutil.which("sha256sum") is None:
         pytest.skip("needs sha256sum")
     subprocess.run(["sha256sum", "--check", "--quiet", storage.DIGESTS], cwd=finished, check=True)
@@ -174,7 +174,7 @@ FILES = (
 @given(
     name=st.sampled_from(FILES), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), listed=st.booleans()
 )
-def test_a_flipped_bit_is_refused_in_one_sentence(finished, tmp_path, name, place, bit, listed):
+def test_flipped_bit_is_refused_with_one_sentence(finished, tmp_path, name, place, bit, listed):
     """With digests no wrong number is read; without them (runs of older versions) there is no traceback either."""
     folder = tmp_path / "copy"
     shutil.rmtree(folder, ignore_errors=True)
@@ -201,7 +201,7 @@ DOORS = {
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_flipped_bit_in_any_file_is_noticed_at_every_door(finished, tmp_path, door):
+def test_flipped_bit_in_any_file_is_detected_by_every_reader(finished, tmp_path, door):
     names = [path.name for path in finished.iterdir() if path.name != storage.DIGESTS]
     assert len(names) == 7
     for name in names:
@@ -217,7 +217,7 @@ def test_a_flipped_bit_in_any_file_is_noticed_at_every_door(finished, tmp_path, 
             DOORS[door](folder)
 
 
-def test_a_flipped_bit_in_the_rounds_of_a_run_that_goes_on(tmp_path):
+def test_flipped_bit_in_the_log_is_detected(tmp_path):
     stopped = experiment(rounds=4)
     with pytest.raises(KeyboardInterrupt):
         stopped.run(tmp_path, checkpoint_every=1, callbacks=[AfterRound(stops_after(3))])
@@ -240,7 +240,7 @@ def stops_after(rounds):
 
 
 @pytest.mark.parametrize("checkpoint_every", [None, 1])
-def test_the_checkpoint_before_goes_on_to_the_same_result(tmp_path, checkpoint_every):
+def test_previous_checkpoint_continues_to_the_same_result(tmp_path, checkpoint_every):
     experiment(rounds=6).run(tmp_path / "whole")
     folder = tmp_path / "damaged"
     with pytest.raises(KeyboardInterrupt):
@@ -254,7 +254,7 @@ def test_the_checkpoint_before_goes_on_to_the_same_result(tmp_path, checkpoint_e
     assert outcome(folder) == outcome(tmp_path / "whole")
 
 
-def test_a_folder_is_for_one_run_at_a_time(tmp_path):
+def test_folder_is_locked_by_one_run(tmp_path):
     with (
         FileLock(tmp_path / ".lock"),
         pytest.raises(
@@ -266,7 +266,7 @@ def test_a_folder_is_for_one_run_at_a_time(tmp_path):
     experiment().run(tmp_path)
 
 
-def test_a_lock_ends_with_its_process_and_what_that_left_is_cleared(tmp_path):
+def test_lock_ends_with_its_process_and_parts_are_deleted(tmp_path):
     code = """if True:
         import filelock, sys, time
         lock = filelock.FileLock(sys.argv[1])
@@ -287,7 +287,7 @@ def test_a_lock_ends_with_its_process_and_what_that_left_is_cleared(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_lock_that_was_removed_while_it_was_waited_for_is_not_taken(tmp_path, monkeypatch):
+def test_removed_lock_is_not_taken(tmp_path, monkeypatch):
     """Another process removes the file and makes a new one between opening and locking it."""
     path, attempts = tmp_path / ".lock", []
     acquire = lock.FileLock.acquire
@@ -305,7 +305,7 @@ def test_a_lock_that_was_removed_while_it_was_waited_for_is_not_taken(tmp_path, 
         assert len(attempts) == 2
 
 
-def test_an_empty_folder_is_left_only_where_it_was_there_before(tmp_path):
+def test_empty_folder_is_removed_unless_it_existed(tmp_path):
     (tmp_path / "before").mkdir()
     for name in ("before", "new"):
         with lock.locked(tmp_path / name):
@@ -314,7 +314,7 @@ def test_an_empty_folder_is_left_only_where_it_was_there_before(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["removed", "moved", "replaced", "link"])
-def test_a_folder_that_goes_away_ends_the_run_at_the_next_write(tmp_path, way):
+def test_removed_folder_ends_the_run_at_the_next_write(tmp_path, way):
     folder = tmp_path / "run"
 
     def take_away(row):
@@ -341,7 +341,7 @@ def test_a_folder_that_goes_away_ends_the_run_at_the_next_write(tmp_path, way):
 
 
 @pytest.mark.parametrize(("way", "jobs"), [("removed", 1), ("link", 1), ("link", 2)])
-def test_a_comparison_whose_folder_goes_away_between_two_runs_writes_nowhere_else(tmp_path, way, jobs):
+def test_comparison_with_a_removed_folder_writes_nowhere_else(tmp_path, way, jobs):
     folder, mine = tmp_path / "all", tmp_path / "mine"
     mine.mkdir()
     ended = []
@@ -369,7 +369,7 @@ def test_a_comparison_whose_folder_goes_away_between_two_runs_writes_nowhere_els
 
 
 @pytest.mark.parametrize("what", ["folder", "log"])
-def test_what_is_replaced_between_check_and_opening_is_not_written_through(tmp_path, monkeypatch, what):
+def test_file_replaced_by_a_link_is_not_written_through(tmp_path, monkeypatch, what):
     """The attack: whoever may write in the parent, or in the folder, wins the race against the check."""
     folder, mine = tmp_path / "run", tmp_path / "mine"
     (mine / "history.journal").mkdir(parents=True) if what == "log" else mine.mkdir()
@@ -392,7 +392,7 @@ def test_what_is_replaced_between_check_and_opening_is_not_written_through(tmp_p
     assert what == "log" or not list(mine.iterdir())
 
 
-def test_a_folder_that_is_replaced_while_a_file_is_written_gets_none(tmp_path):
+def test_replaced_folder_gets_no_file(tmp_path):
     folder, mine = tmp_path / "run", tmp_path / "mine"
     (mine / ".parts").mkdir(parents=True)
 
@@ -421,7 +421,7 @@ def forked(function):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_forked_process_neither_holds_nor_releases_the_lock_of_its_parent(tmp_path):
+def test_forked_process_neither_holds_nor_releases_the_lock(tmp_path):
     """The attack: a loader of data, or code of a user, that forks in the midst of a run."""
     folder = tmp_path / "run"
 
@@ -447,7 +447,7 @@ def test_a_forked_process_neither_holds_nor_releases_the_lock_of_its_parent(tmp_
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_lock_ends_with_its_holder_and_not_with_a_child_that_outlives_it(tmp_path):
+def test_lock_ends_with_its_holder_despite_a_child(tmp_path):
     """The attack: a run is killed, and a process that a loader of its data forked lives on."""
     read, write = os.pipe()
     holder = os.fork()
@@ -469,7 +469,7 @@ def test_a_lock_ends_with_its_holder_and_not_with_a_child_that_outlives_it(tmp_p
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_run_that_goes_on_in_a_forked_process_ends_there(tmp_path):
+def test_run_continued_in_a_forked_process_ends(tmp_path):
     """The attack: a callback forks and forgets to end the child."""
     children = []
 
@@ -489,7 +489,7 @@ def test_a_run_that_goes_on_in_a_forked_process_ends_there(tmp_path):
     assert load_record(tmp_path).history.last_round == 3
 
 
-def test_a_run_stays_in_its_folder_where_code_of_users_changes_the_working_directory(tmp_path, monkeypatch):
+def test_run_folder_is_independent_of_the_working_directory(tmp_path, monkeypatch):
     """The attack: pieces, callbacks and functions for data that call os.chdir, as many scripts do."""
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
@@ -510,7 +510,7 @@ def test_a_run_stays_in_its_folder_where_code_of_users_changes_the_working_direc
     assert to.load(tmp_path / "here" / "run").history.last_round == 3
 
 
-def test_nothing_is_written_through_links_of_a_folder_that_somebody_sent(tmp_path):
+def test_nothing_is_written_through_links(tmp_path):
     """The attack: a folder whose log and whose folder of unfinished files lead to files of whoever resumes it."""
     folder, mine = tmp_path / "run", tmp_path / "mine"
     mine.mkdir()
@@ -539,7 +539,7 @@ def test_files_have_the_permissions_of_new_files(tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["written", "moved"])
-def test_a_file_that_another_process_replaces_meanwhile_is_not_taken_for_damaged(tmp_path, monkeypatch, moment):
+def test_concurrently_replaced_file_is_not_damaged(tmp_path, monkeypatch, moment):
     def write(seed):
         storage.save(tmp_path, {"settings.json": storage.json_writer({"seed": seed})})
 
@@ -559,7 +559,7 @@ def test_a_file_that_another_process_replaces_meanwhile_is_not_taken_for_damaged
     assert calls
 
 
-def test_lists_of_digests_that_are_damaged_say_what_to_do(finished, tmp_path):
+def test_damaged_list_of_digests_says_what_to_do(finished, tmp_path):
     shutil.copytree(finished, tmp_path / "copy")
     (tmp_path / "copy" / storage.DIGESTS).write_text("nothing of the kind\n")
     with pytest.raises(
@@ -571,13 +571,13 @@ def test_lists_of_digests_that_are_damaged_say_what_to_do(finished, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"[1, 2]", b"\xff\xfe", b"{", b"[" * 100_000])
-def test_settings_that_are_no_settings(tmp_path, content):
+def test_invalid_settings_are_refused(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(CheckpointError, match=r"config.json is damaged \(.*\): restore it from a copy, or run again"):
         storage.read_json(tmp_path / "config.json", "")
 
 
-def test_memory_does_not_grow_with_the_rounds_that_are_saved(tmp_path):
+def test_memory_does_not_grow_with_saved_rounds(tmp_path):
     history = to.History()
     for save in range(3):
         for r in range(100):
@@ -591,7 +591,7 @@ def test_memory_does_not_grow_with_the_rounds_that_are_saved(tmp_path):
     assert to.History.load(tmp_path).participation.equals(history.participation)
 
 
-def test_a_save_costs_what_was_recorded_since_the_last_one(tmp_path):
+def test_save_costs_only_new_rounds(tmp_path):
     history, sizes = to.History(), [0]
     for save in range(4):
         for r in range(200):
@@ -603,7 +603,7 @@ def test_a_save_costs_what_was_recorded_since_the_last_one(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a lock is read by taking it on Windows")
-def test_asking_for_a_lock_changes_nothing_and_stops_no_run_that_starts_meanwhile(tmp_path):
+def test_querying_a_lock_has_no_effect(tmp_path):
     """The attack: `turnout status` of a folder at the moment when its run starts."""
     import fcntl
 
@@ -622,7 +622,7 @@ def test_asking_for_a_lock_changes_nothing_and_stops_no_run_that_starts_meanwhil
 
 @pytest.mark.skipif(sys.platform == "win32", reason="all file systems of Windows have locks")
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_used_without_them(tmp_path, monkeypatch, code):
+def test_file_system_without_locks_is_supported(tmp_path, monkeypatch, code):
     """Such as a network share without a lock daemon: every run there would end at its start."""
 
     def missing(*_):
@@ -637,7 +637,7 @@ def test_a_file_system_without_locks_is_used_without_them(tmp_path, monkeypatch,
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_lock_is_seen_by_who_may_only_read(tmp_path, monkeypatch):
+def test_lock_is_visible_with_read_access_only(tmp_path, monkeypatch):
     with lock.locked(tmp_path):
         (tmp_path / ".lock").chmod(0o444)
 
