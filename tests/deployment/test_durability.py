@@ -53,7 +53,7 @@ def test_client_syncs_files_before_and_folders_after_moving(folder, operations):
     part, waiting = folder / "state/pending.part", folder / "state/pending"
     assert operations == [("sync", part), ("move", part, waiting), ("sync", folder / "state")]
     operations.clear()
-    kept.settle()
+    kept.settle(REPORT)
     memory = "memory.safetensors"
     assert operations == [("move", waiting / memory, folder / "state" / memory), ("sync", folder / "state")]
 

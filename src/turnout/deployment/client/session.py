@@ -240,7 +240,7 @@ class Client:
             # The memory of the client changes only with an answer that says the report was taken. Where an answer is lost,
             # the state of the task says whether it was; to train again would count the client twice.
             if answer.status in (200, 201):
-                self.state.settle()
+                self.state.settle(pending)
                 self.done += 1
                 return
             if answer.status == 409 and "offset" in table:

@@ -83,12 +83,11 @@ class ClientState:
             self._folder.hold(pending.task, pending.body, pending.memory)
         self.pending = pending
 
-    def settle(self) -> None:
-        """Take over the memory of the pending report, because the server has taken it."""
-        assert self.pending is not None
+    def settle(self, pending: Pending) -> None:
+        """Take over the memory of the pending report, which the server has taken."""
         if self._folder is not None:
             self._folder.settle()
-        self.memory, self.pending = self.pending.memory, None
+        self.memory, self.pending = pending.memory, None
 
     def drop(self) -> None:
         """Delete the pending report, and keep the memory from before."""

@@ -20,6 +20,7 @@ from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.session import report_call
 from turnout.deployment.client.state import Pending
 from turnout.deployment.client.worker import Worker
+from turnout.deployment.conform.reference import reference_report
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
@@ -113,9 +114,8 @@ def _session(recorder: Recorder, worker: Worker) -> list[dict[str, Any]]:
         send(name, Call("GET", f"/v1/models/{task.model}", headers={**token, header: value}))
     send("a model that is none", Call("GET", f"/v1/models/{'0' * 64}", headers=token))
     memory = worker.first_memory()
-    done = worker.do(0, task, decode(model, worker.model), memory)
-    assert done is not None
-    _reports(recorder, token, task, done[0])
+    body, _ = reference_report(worker, task, decode(model, worker.model), memory)
+    _reports(recorder, token, task, body)
     post("ask what became of a task", f"/v1/tasks/{task.task}/heartbeat", {})
     send("a task of nobody", Call("GET", "/v1/tasks/999", headers=token))
     post("enrol a second client", "/v1/enrol", {"protocol": PROTOCOL}, other)
@@ -123,10 +123,10 @@ def _session(recorder: Recorder, worker: Worker) -> list[dict[str, Any]]:
     post("a third client is too many", "/v1/enrol", {"protocol": PROTOCOL}, _bearer("c" * 43))
     answer = post("ask for work again", "/v1/checkin", {"wait": 10})
     task = Assignment.read(answer.table()["task"])
-    tensors = decode(done[0], read_manifest(done[0]))
+    tensors = decode(body, read_manifest(body))
     nan = encode({**tensors, "delta": tensors["delta"] * torch.nan})
     send("a report that holds NaN", _report(token, task, nan))
-    send("a report on a task that was dropped", _report(token, task, done[0]))
+    send("a report on a task that was dropped", _report(token, task, body))
     answer = post("ask for work a third time", "/v1/checkin", {"wait": 0})
     if isinstance(table := answer.table().get("task"), dict):
         post("give a task up", f"/v1/tasks/{table['task']}/fail", {"reason": "died"})

@@ -9,6 +9,7 @@ from typing import Any
 from turnout.core.types import State
 from turnout.deployment.client.worker import Worker
 from turnout.deployment.conform.faults import Exchange
+from turnout.deployment.conform.reference import reference_report
 from turnout.deployment.conform.scenarios import Scenario
 from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.format import decode, digest, read_manifest
@@ -130,12 +131,9 @@ def of_training(worker: Worker, log: Sequence[Exchange], specified: bool) -> str
             task = tasks[exchange.path]
             if task["model"] not in models:
                 return f"a report comes on task {task['task']}, whose model was never downloaded"
-            done = worker.do(0, Assignment.read(task), models[task["model"]], memory)
-            assert done is not None
-            whole = exchange.headers.get("upload-offset", "0") == "0"
-            if whole and (why := _difference(exchange.body, done[0], specified)) is not None:
+            body, memory = reference_report(worker, Assignment.read(task), models[task["model"]], memory)
+            if _is_whole_report(exchange) and (why := _difference(exchange.body, body, specified)) is not None:
                 return f"the report on task {task['task']} (version {task['version']}): {why}"
-            memory = done[1]
             taken.add(exchange.path)
     return None
 
@@ -150,7 +148,7 @@ def of_queries(worker: Worker, log: Sequence[Exchange]) -> str | None:
         task = exchange.table.get("task", {}) if exchange.path == "/v1/checkin" else {}
         if task.get("phase") == "query":
             tasks[f"/v1/tasks/{task['task']}/report"] = task
-        elif exchange.path in tasks and _is_taken(exchange) and exchange.headers.get("upload-offset", "0") == "0":
+        elif exchange.path in tasks and _is_taken(exchange) and _is_whole_report(exchange):
             assignment = Assignment.read(tasks[exchange.path])
             done = worker.do(0, assignment, {}, {})
             if done is None:
@@ -170,6 +168,11 @@ def _is_whole(exchange: Exchange) -> bool:
 def _is_taken(exchange: Exchange) -> bool:
     """Return whether a request sent a report, or the rest of one, that was taken."""
     return exchange.served in (200, 201)
+
+
+def _is_whole_report(exchange: Exchange) -> bool:
+    """Return whether a request sent a report from its first byte on."""
+    return exchange.headers.get("upload-offset", "0") == "0"
 
 
 def _difference(body: bytes, reference_body: bytes, specified: bool) -> str | None:

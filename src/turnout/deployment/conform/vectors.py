@@ -26,6 +26,7 @@ from turnout.deployment.client.session import Client
 from turnout.deployment.client.state import ClientState
 from turnout.deployment.client.worker import Worker
 from turnout.deployment.conform.exchanges import Recorder, exchanges
+from turnout.deployment.conform.reference import reference_report
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.process import Server
@@ -116,10 +117,9 @@ def _training(run: Configuration, client: int = 0) -> dict[str, Any]:
     if "steps_done" in memory:
         memory["steps_done"] += 3
     task = Assignment(0, version, "train", repeat, "0" * 64, 0, 10.0)
-    done = worker.do(client, task, model_tensors(params, {}, params.dtype), memory)
-    assert done is not None
-    expected = read_manifest(done[0])
-    report = decode(done[0], expected)
+    body, _ = reference_report(worker, task, model_tensors(params, {}, params.dtype), memory, client)
+    expected = read_manifest(body)
+    report = decode(body, expected)
     low, high = computer.shards.offsets[client : client + 2]
     return {
         "run": {
@@ -162,10 +162,9 @@ def _surveys(run: Configuration) -> list[dict[str, Any]]:
         inputs = {} if question is None else plain_row({"question": question_tensor(question.table())[None]}, 0)
         phase = "evaluate" if question is None else "query"
         task = Assignment(FIRST_TASK + number, 0, phase, 0, "0" * 64, 0, 10.0, inputs)
-        done = worker.do(0, task, model_tensors(params, {}, params.dtype), worker.first_memory())
-        assert done is not None
+        body, _ = reference_report(worker, task, model_tensors(params, {}, params.dtype), worker.first_memory())
         examples = test if question is None else computer.shards
-        report = {name: value.tolist() for name, value in decode(done[0], read_manifest(done[0])).items()}
+        report = {name: value.tolist() for name, value in decode(body, read_manifest(body)).items()}
         values = {"inputs": examples.x.tolist(), "targets": examples.y.tolist(), "params": params.tolist()}
         answers.append({"task": task.json(), **values, "report": report})
     return answers

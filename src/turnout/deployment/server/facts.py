@@ -30,21 +30,23 @@ class Facts:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def get(self, name: str, default: str | None = None) -> str | None:
-        """Return the value of a name; where there is none, `default`, which is written unless it is None."""
+    def get(self, name: str) -> str | None:
+        """Return the value of a name; None where there is none."""
         with Transaction(self._engine) as connection:
-            value = connection.execute(sa.select(FACTS.c.value).where(FACTS.c.name == name)).scalar()
-            if value is None and default is not None:
-                connection.execute(FACTS.insert().values(name=name, value=default))
-                value = default
-            return value
+            return connection.execute(sa.select(FACTS.c.value).where(FACTS.c.name == name)).scalar()
+
+    def ensure(self, name: str, value: str) -> str:
+        """Return the value of a name, after writing this one where there is none."""
+        with Transaction(self._engine) as connection:
+            first = connection.execute(sa.select(FACTS.c.value).where(FACTS.c.name == name)).scalar()
+            if first is None:
+                connection.execute(FACTS.insert().values(name=name, value=value))
+            return value if first is None else first
 
     @property
     def run(self) -> str:
         """Name of the run, drawn once, by which clients recognise the server of their run."""
-        name = self.get("run", secrets.token_hex(8))
-        assert name is not None
-        return name
+        return self.ensure("run", secrets.token_hex(8))
 
     @property
     def shape(self) -> dict[str, Any] | None:
@@ -54,7 +56,7 @@ class Facts:
 
     def set_shape(self, shape: dict[str, Any]) -> dict[str, Any]:
         """Write the shape of clients' examples, before any entry; return the one that was written first."""
-        return read_json(self.get(_SHAPE, json.dumps(shape)) or "{}", _WHAT)
+        return read_json(self.ensure(_SHAPE, json.dumps(shape)), _WHAT)
 
     @property
     def begins(self) -> int:
@@ -70,4 +72,4 @@ class Facts:
 
     def add_lost(self, task: int, reason: str) -> None:
         """Write that the report of a task was not used."""
-        self.get(f"{_LOST}{task}", reason[:1000])
+        self.ensure(f"{_LOST}{task}", reason[:1000])

@@ -34,7 +34,7 @@ def open_files(
     Raises:
         ConfigurationError: for another object store than the run has, or one that only the folder names.
     """
-    used = facts.get(OBJECTS, None if read_only else "" if begun else url or "")
+    used = facts.get(OBJECTS) if read_only else facts.ensure(OBJECTS, "" if begun else url or "")
     if used and url != used:
         given = "" if url is None else f"got {url}, but "
         raise ConfigurationError(

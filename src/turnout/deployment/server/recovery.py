@@ -98,9 +98,8 @@ def _check_experiment(setting: RunSetting, store: Store, folder: Path) -> None:
         CheckpointError: naming the differences.
     """
     described = {**setting.description, "rounds": None}
-    recorded = read_json(
-        store.facts.get("experiment", json.dumps(described)) or "{}", f"the description of the run in {folder}"
-    )
+    first = store.facts.ensure("experiment", json.dumps(described))
+    recorded = read_json(first, f"the description of the run in {folder}")
     if different := list(differences(recorded, described)):
         raise CheckpointError(f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}")
 
