@@ -106,24 +106,32 @@ def announcement(
             answer = fetch(http, "/v1/run", stopped.is_set)
             if not _asks_to_wait(answer):
                 return _checked(answer, connection.url)
-            why, waited = answer.headers.get("error") or answer.reason, time.monotonic() - begun
-            if answer.headers.get("kind") == "RemoteProtocolError" and connection.wants_certificate:
-                raise JoinError(f"there is no server at {connection.url} without a certificate of this client: {why}")
-            if waited >= patience:
-                raise _silence(answer, connection.url, waited if patience else None, why)
+            waited = time.monotonic() - begun
+            if (error := _final_error(answer, connection, waited, patience)) is not None:
+                raise error
             if not attempt:
-                notice(f"no answer from {connection.url} yet ({why}): trying again")
+                notice(f"no answer from {connection.url} yet ({_reason(answer)}): trying again")
             attempt += 1
             pause = max(random.uniform(0.0, min(60.0, 0.5 * 2.0 ** min(attempt, 30))), answer.retry_after)
             if stopped.wait(min(pause, patience - waited)):
                 raise ServerSilent("stopped")
 
 
-def _silence(answer: Answer, url: str, waited: float | None, why: str) -> TurnoutError:
-    """Return the error for a server that does not describe its run, after so many seconds; None is a single attempt."""
-    if waited is not None:
+def _final_error(answer: Answer, connection: Connection, waited: float, patience: float) -> TurnoutError | None:
+    """Return the error for a server that does not describe its run; None where another attempt is worthwhile."""
+    why, url = _reason(answer), connection.url
+    if answer.headers.get("kind") == "RemoteProtocolError" and connection.wants_certificate:
+        return JoinError(f"there is no server at {url} without a certificate of this client: {why}")
+    if waited < patience:
+        return None
+    if patience:
         return ServerSilent(f"{url} has not answered for {waited:.0f} seconds: {why}")
     return JoinError(why if answer.status else f"there is no server at {url}: {why}")
+
+
+def _reason(answer: Answer) -> str:
+    """Return why there is no answer, or the reason that the server gives."""
+    return answer.headers.get("error") or answer.reason
 
 
 def fetch(http: WatchedClient, path: str, stopped: Callable[[], bool] = lambda: False) -> Answer:

@@ -60,6 +60,10 @@ class Exchange:
     retry_after: float = 0.0
     fault: str | None = None
 
+    def answered(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        """Record the answer that the client receives."""
+        self.status, self.answer, self.retry_after = status, body, float(headers.get("retry-after", 0))
+
     @property
     def table(self) -> dict[str, Any]:
         """Answer as a JSON object; empty for any other body."""
@@ -116,34 +120,33 @@ class Misbehaving:
         kind = None if fault is None else fault.kind
         if fault is not None and kind == "status":
             answer = JSONResponse(dict(fault.body), fault.status, dict(fault.headers))
-            exchange.status, exchange.answer = fault.status, bytes(answer.body)
-            exchange.retry_after = float(fault.headers.get("retry-after", 0))
+            exchange.answered(fault.status, bytes(answer.body), fault.headers)
             await answer(scope, receive, send)
             return
-        if kind == "drop":
-            await _hang_up(send, at_once=True)
-            return
-        whole = exchange.body if kind != "cut_request" else exchange.body[: len(exchange.body) // 2]
-        messages = await self._run(whole, kind == "cut_request", scope, receive)
-        exchange.served = messages[0]["status"] if messages else 0
-        if kind == "twice":
-            messages = await self._run(whole, False, scope, receive)
-        if kind in ("lose_answer", "cut_request"):
+        messages = [] if kind == "drop" else await self._processed(exchange, kind, scope, receive)
+        if kind in ("drop", "lose_answer", "cut_request"):
             await _hang_up(send, at_once=True)
             return
         start, content = messages[0], b"".join(message.get("body", b"") for message in messages[1:])
-        if kind == "damage":
-            content = content[:-1] + bytes([content[-1] ^ 1])
-        elif kind == "cut_answer":
+        if kind == "cut_answer":
             await send(start)
             await send({"type": "http.response.body", "body": content[: len(content) // 2], "more_body": True})
             await _hang_up(send, at_once=False)
             return
-        exchange.status, exchange.answer = start["status"], content
+        if kind == "damage":
+            content = content[:-1] + bytes([content[-1] ^ 1])
         named = {name.decode("latin-1"): value.decode("latin-1") for name, value in start["headers"]}
-        exchange.retry_after = float(named.get("retry-after", 0))
+        exchange.answered(start["status"], content, named)
         await send(start)
         await send({"type": "http.response.body", "body": content})
+
+    async def _processed(self, exchange: Exchange, kind: Kind | None, scope: Scope, receive: Receive) -> list[Message]:
+        """Have the server process a request, cut or twice; return the messages of its last answer."""
+        is_cut = kind == "cut_request"
+        body = exchange.body[: len(exchange.body) // 2] if is_cut else exchange.body
+        messages = await self._run(body, is_cut, scope, receive)
+        exchange.served = messages[0]["status"] if messages else 0
+        return await self._run(body, False, scope, receive) if kind == "twice" else messages
 
     async def _run(self, body: bytes, cut: bool, scope: Scope, receive: Receive) -> list[Message]:
         """Return the messages of the server's application for a request with this body, which may be interrupted."""

@@ -17,17 +17,7 @@ def check(experiment: Configuration) -> None:
         ConfigurationError: with the option that has none.
     """
     check_machines(experiment.algorithm)
-    for name in ("gradients", "class_weights"):
-        if getattr(experiment, name) is not None:
-            raise ConfigurationError(
-                f"{name}: this looks at the data of all clients, and theirs stay with them: leave it out"
-            )
-    for name in ("appeal", "label_groups", "metrics"):
-        if getattr(experiment, name) and not experiment.evaluate_share:
-            raise ConfigurationError(
-                f"{name}: this looks at the data of all clients, and theirs stay with them: leave it out, or write "
-                "evaluate_share=1.0, with which clients judge the model by test examples of their own"
-            )
+    _check_options_of_data(experiment)
     if experiment.data.train.weights is not None:
         raise ConfigurationError("weights: examples of clients at home have none: leave those of the data out")
     if experiment.appeal is not None and experiment.appeal.tuning_steps:
@@ -38,6 +28,22 @@ def check(experiment: Configuration) -> None:
     opting = experiment.population.opting
     if opting is not None and opting.split == "test":
         raise ConfigurationError("opting: clients at home judge by their training examples: write split='train'")
+
+
+def _check_options_of_data(experiment: Configuration) -> None:
+    """Check that no option looks at the data of all clients, unless clients judge the model by test examples of their own.
+
+    Raises:
+        ConfigurationError: for the first option that does.
+    """
+    judged = ("appeal", "label_groups", "metrics")
+    for name in ("gradients", "class_weights", *(() if experiment.evaluate_share else judged)):
+        if getattr(experiment, name):
+            instead = ", or write evaluate_share=1.0, with which clients judge the model by test examples of their own"
+            raise ConfigurationError(
+                f"{name}: this looks at the data of all clients, and theirs stay with them: leave it out"
+                f"{instead if name in judged else ''}"
+            )
 
 
 def _check_noised_answers(experiment: Configuration) -> None:

@@ -184,17 +184,18 @@ def report_body(report: Report) -> bytes:
     codes = report.codes or {}
     for name, vector in {"": report.delta, **report.extra}.items():
         key = f"extra.{name}" if name else "delta"
-        if (code := codes.get(name)) is None:
+        if (code := codes.get(name)) is not None:
+            tensors |= {f"{_CODE}{key}.{part}": value for part, value in _sendable(code, report).items()}
+        else:
             assert isinstance(vector, torch.Tensor)
             tensors[key] = vector
-        else:
-            code = code if report.finite()[0] else _nan(code)
-            tensors |= {f"{_CODE}{key}.{part}": value for part, value in code.items()}
     return encode(tensors | {f"seen.{name}": value for name, value in report.seen.items()})
 
 
-def _nan(code: State) -> State:
-    """Return a code whose floating numbers are NaN."""
+def _sendable(code: State, report: Report) -> State:
+    """Return the code of a vector; of a report that holds NaN or infinity, with NaN for all of its floating numbers."""
+    if report.finite()[0]:
+        return code
     return {
         part: value.new_full(value.shape, torch.nan) if value.is_floating_point() else value
         for part, value in code.items()
