@@ -75,7 +75,7 @@ def replayed(deployed):
 
 @pytest.mark.parametrize("route", ADMIN_ROUTES, ids=lambda route: route.name)
 def test_administrator_routes_require_the_administrator_token(world, route):
-    """None, a guess, one that is nearly right, and a client's are refused, and change nothing."""
+    """Requests without a token, with a wrong one, or with a client's are refused and change nothing."""
     deployed = world(RUN)
     path, before = route.path.replace("{client}", "0"), deployed.host.driver.applied
     body = json.dumps({"change": "ban", "text": "because", "number": 3}).encode()
@@ -94,7 +94,7 @@ def test_administrator_routes_require_the_administrator_token(world, route):
 
 
 def test_server_without_administrator_refuses_every_token(world):
-    """Also not the empty one, whose hash a server without an administrator does not have."""
+    """The empty token is refused, too: a server without an administrator does not have its hash."""
     deployed = world(RUN)
     deployed.host.http._gate._administrator = ""
     assert deployed.host.administer("GET", "clients").status == 401
@@ -109,7 +109,7 @@ def test_tokens_are_compared_in_constant_time(world, monkeypatch):
 
 
 def test_guessed_tokens_are_rate_limited_by_address(world):
-    """Whoever guesses is told to wait, and the administrator at another token is not held up by what clients do."""
+    """An address that guesses has to wait; the administrator at another address does not."""
     from turnout.deployment.server.app import Http
 
     deployed = world(RUN)
@@ -201,7 +201,7 @@ def test_invalid_changes_of_clients_are_refused(world, client, body, status, rea
 
 
 def test_banned_client_gets_the_reason_and_ends(world):
-    """In the midst of its task, whatever it asks; a new enrolment with its token is refused as well."""
+    """The ban ends the task of the client, answers all of its requests, and refuses a new enrolment with its token."""
     deployed = world(RUN)
     deployed.round()
     deployed.homes[0].train(deployed.host)
@@ -220,7 +220,7 @@ def test_banned_client_gets_the_reason_and_ends(world):
 
 
 def test_ban_ends_an_open_long_poll(world):
-    """A banned client does not wait for the end of its lease to be told."""
+    """The long poll of a banned client is answered at once, not at the end of its lease."""
     import asyncio
 
     deployed = world(PART, min_clients=9)  # nobody has work
@@ -241,7 +241,7 @@ def test_ban_ends_an_open_long_poll(world):
 
 
 def test_run_continues_without_banned_client_and_replays(world):
-    """A ban changes who is chosen, so it is in the journal; after a restart it holds, and it can be lifted."""
+    """A ban changes the selection, so it is in the journal: a restart keeps it, a replay agrees, and it can be lifted."""
     deployed = world(PART)
     deployed.round()
     ban(deployed, 1)
@@ -262,7 +262,7 @@ def test_run_continues_without_banned_client_and_replays(world):
 
 
 def test_token_of_a_removed_client_enrols_a_new_one(world):
-    """Its token may enrol anew, as another client; numbers are not used again; restart and replay agree."""
+    """Numbers are not used again; a restart and a replay agree."""
     deployed = world(RUN)
     deployed.round()
     assert deployed.host.administer("POST", "clients/3", change="name", text="Ward 4").status == 200
@@ -284,7 +284,7 @@ def test_token_of_a_removed_client_enrols_a_new_one(world):
 
 @pytest.mark.parametrize("phase", ["train", "share", "mask", "open"])
 def test_ban_during_a_secure_sum_drops_the_client(world, phase):
-    """It is as if the client had left: the sum is that of the others, and the journal leads to the same model."""
+    """The sum is that of the other clients, as if the client had left, and a replay leads to the same model."""
     deployed = world(SECURE)
     for _ in range(100):
         held = deployed.host.driver.task_of(0)
@@ -304,7 +304,7 @@ def test_ban_during_a_secure_sum_drops_the_client(world, phase):
 
 
 def test_bans_survive_kills(folder, monkeypatch):
-    """The server is killed at every operation on its disk around changes of clients and codes: each is done once, or not."""
+    """The server is killed at every write around changes of clients and codes: each change is applied once, or not at all."""
     reaper = Reaper(1)
     for name, function in (("sync", lambda _: None), ("move", os.replace)):
         monkeypatch.setattr(files, name, reaper.around("server", function))
@@ -341,7 +341,7 @@ def test_bans_survive_kills(folder, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_concurrent_changes_are_all_applied(world, seed):
-    """Their changes, enrolments and the run are journalled in some order, and a restart and a replay have the same of it."""
+    """Changes, enrolments and reports are journalled in some order, and a restart and a replay give the same state."""
     deployed = world(PART)
     host, chance = deployed.host, random.Random(seed)
     host.service.enrolment.needs_code = True
@@ -453,7 +453,7 @@ def test_server_with_open_enrolment_has_no_codes(world):
 
 
 def test_code_is_used_by_the_first_event_of_a_group():
-    """An enrolment and a withdrawal of one batch, in both orders; and an enrolment that has to be written a second time."""
+    """An enrolment and a withdrawal in one group, in both orders, also if the enrolment has to be written a second time."""
     made = enrolment_with({"a": None})
     batch = set[str]()
     assert made.admit(Event("enrol", digest="t", data={"code": "a"}), batch) is None
@@ -468,7 +468,7 @@ def test_code_is_used_by_the_first_event_of_a_group():
 
 
 def test_code_of_an_unwritten_enrolment_counts_as_used():
-    """The journal could not be written, the enrolment waits on, and a newcomer has the same code."""
+    """A second client cannot use the code of an enrolment that waits for the disk."""
     made, waits = enrolment_with({"a": None}), Event("enrol", digest="t", data={"code": "a"})
     assert made.admit(waits, set()) is None
     again = set[str]()

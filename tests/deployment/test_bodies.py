@@ -93,7 +93,7 @@ def run(*pieces):
 
 @pytest.mark.parametrize("row", PIECES)
 def test_training_sends_only_the_documented_content(row, world, bodies):
-    """Gets what the guide lists and nothing else: no example, and no update where there are masks."""
+    """No example is sent, and no update where updates are masked."""
     world(run(*PIECES[row])).run()
     check(bodies, DATA, row)
     if "mask" in bodies:

@@ -228,7 +228,7 @@ def test_only_the_report_that_makes_a_piece_raise_is_dropped(world, kind):
 
 @pytest.mark.parametrize("kind", ["applies", "sums"])
 def test_report_that_raises_is_dropped_from_steps_of_one_report(world, kind):
-    """A piece that copes with a report that says nothing is not to blame."""
+    """A piece that accepts a blank report is not to blame."""
     deployed = world(replace(run(kind), pace=Buffered(1), rounds=6))
     tamper(deployed)
     for home in [*deployed.homes, deployed.homes[HOSTILE]] * 20:
@@ -238,7 +238,7 @@ def test_report_that_raises_is_dropped_from_steps_of_one_report(world, kind):
 
 
 def test_masked_sum_that_makes_a_piece_raise_is_dropped(world, caplog):
-    """Nobody can be taken out of it, so the step has no report; the server goes on, and so does each later start."""
+    """No client can be left out of a secure sum, so the step has no report; the server and later starts continue."""
     data = replace(DATA, train=replace(DATA.train, x=DATA.train.x.clone()))
     data.train.client(HOSTILE)[0].fill_(1e3)
     deployed = world(run("steps of masked updates", data=data))
@@ -251,7 +251,7 @@ def test_masked_sum_that_makes_a_piece_raise_is_dropped(world, caplog):
 
 @pytest.mark.parametrize("kind", [*KINDS, "steps of masked updates"])
 def test_piece_that_always_raises_stops_the_run_without_loss(world, folder, kind):
-    """The message names it; another start says the same; once it is mended, the run is what it would have been."""
+    """The message names the piece, a restart repeats it, and after the piece is fixed the run continues unchanged."""
     version = len(kind) % 2
     expected = world(run(kind), folder=folder / "a").run().host.driver.params
     deployed = world(run(kind), folder=folder / "b")
@@ -275,7 +275,7 @@ def test_piece_that_always_raises_stops_the_run_without_loss(world, folder, kind
 
 
 def test_private_run_drops_no_report(world):
-    """Whom it left out would show, and weigh on others' reports: it stops, and goes on once the piece copes."""
+    """Leaving out a client would reveal something about its data: the run stops until the piece is fixed."""
     algorithm = compose(Applies(), DivideByClients(), PrivateSum(norm=0.3, noise_multiplier=2.0), LOCAL)
     deployed = world(replace(run("applies"), algorithm=algorithm))
     tamper(deployed)
@@ -298,7 +298,7 @@ def test_piece_that_raises_at_the_start_stops_the_run(world, monkeypatch):
 
 
 def test_failed_run_is_reported_and_not_saved(folder):
-    """Its status has the name of the piece, the process ends with it, and a start says it again."""
+    """The status and the error of the process name the piece, and a restart repeats the error."""
     SWITCH["version"] = 0
     server = Server(run("steps"), folder, None, Options(port=0, min_clients=1, linger=0.2))
     driver = server.driver
@@ -328,7 +328,7 @@ def test_bisection_finds_all_culprits():
 
 
 def test_errors_of_the_machine_drop_no_report():
-    """They are not raised at the next attempt, and replay would not find them."""
+    """Such an error may not occur at the next attempt or in a replay."""
     full = RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory: 8 bytes")
     assert is_of_the_machine(full)
     assert is_of_the_machine(torch.OutOfMemoryError("CUDA out of memory"))

@@ -62,7 +62,7 @@ def joined(computer, row, folder, url):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here, with which a client process is cheap")
 def test_killed_clients_lose_no_report_and_no_memory(folder, undisturbed):
-    """Whoever is started again goes on from its folder: the same model and memory, nothing lost and nothing twice."""
+    """A restarted client continues from its folder: model and memory equal those of an undisturbed run."""
     chance, port = random.Random(2), free_port()
     options = Options(port=port, min_clients=N, leases=Leases(heartbeat=600, grace=600), rate=0, linger=60)
     computer, url = Computer(RUN, "vectorised"), f"http://127.0.0.1:{port}"
@@ -174,7 +174,7 @@ def asks_amid_kills(processes, wanted, within):
     "masked", [pytest.param(False, marks=pytest.mark.skipif(KILLS <= 10, reason="TURNOUT_KILLS=100 does")), True]
 )
 def test_killed_processes_lose_no_answer(folder, masked):
-    """Server and clients die in evaluations and queries. Of a masked sum a client that died is left out, and nobody else."""
+    """Server and clients are killed during evaluations and queries; only a killed client is left out of a masked sum."""
     pieces = (SecureSum(largest=64.0),) if masked else ()
     run = Experiment(held_out(), Logistic(), fedau(LOCAL, also=pieces), Population(Everyone()), rounds=1)
     processes = Processes(run, folder)

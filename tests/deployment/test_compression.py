@@ -39,7 +39,7 @@ def run_with(guard, **options):
 
 @pytest.mark.parametrize("guard", GUARDS, ids=str)
 def test_report_body_contains_the_code(world, guard):
-    """Updates and changes of control variates: as many bytes as the tables count, and the simulation's bits."""
+    """Reports have as many bytes as the tables count, and the results equal the simulation bit for bit."""
     run = run_with(guard)
     deployed, simulation, sizes = world(run), Simulation(run), []
     call = deployed.host.call
@@ -66,7 +66,7 @@ def test_report_body_contains_the_code(world, guard):
 
 
 def test_random_positions_differ_between_repeated_tasks(world, monkeypatch):
-    """With a buffer, a client may get one version twice: its places are drawn anew, and the server knows them."""
+    """A client of a buffered run may get one version twice: its positions are drawn again, and the server can derive them."""
     run = Experiment(
         DATA,
         Mlp(hidden=(8,)),
@@ -97,7 +97,7 @@ def test_random_positions_differ_between_repeated_tasks(world, monkeypatch):
 
 
 def test_invalid_code_is_refused(world):
-    """Places beyond the model, NaN in a code, a code that was sent in full: 422 with the reason, and the run goes on."""
+    """Positions outside the model, NaN in a code, and an uncompressed vector are answered with 422 and the reason."""
     from safetensors.torch import load
 
     deployed = world(run_with(TopK(share=0.1)))
@@ -130,7 +130,7 @@ def done(worker, client, *given):
 
 @pytest.mark.parametrize("guard", GUARDS, ids=str)
 def test_diverged_report_is_sent_as_nan(guard):
-    """A code of what is not finite would be one of zeros, so that it is sent as NaN and refused."""
+    """A code cannot represent NaN or infinity: it would decode to zeros."""
     run = run_with(guard)
     computer = Computer(run, "vectorised")
     setting, worker = ServedExperiment.of(run).setting, Worker(computer, 0)
@@ -145,7 +145,7 @@ def test_diverged_report_is_sent_as_nan(guard):
 
 
 def test_attacker_sends_the_code_of_its_changed_update():
-    """What a swarm's attacker changes behind its guards is coded anew; honest clients' reports stay as they are."""
+    """An update that an attacker of a swarm changes after its guards is compressed again; honest reports are unchanged."""
     run = run_with(TopK(share=1.0))
     computer, setting = Computer(run, "vectorised"), ServedExperiment.of(run).setting
     behaviour = Byzantine(fraction=0.5, inflation=0.0, noise=0.0, scale=-1.0).bind(8, 0)
@@ -161,7 +161,7 @@ def test_attacker_sends_the_code_of_its_changed_update():
 
 
 def test_compression_must_be_the_last_guard():
-    """What changes the vectors behind it would make its code untrue."""
+    """A guard after it would change the vectors without changing their code."""
     with pytest.raises(ConfigurationError, match=r"Clip behind TopK changes .* write TopK as the last guard"):
         fedbuff(LOCAL, also=(TopK(share=0.1), Clip(1.0)))
 
@@ -188,7 +188,7 @@ WITHOUT = {"NoiseShare", "PrunedRank", "TruncatedRank", "ranks_from_table"}  # r
 
 @pytest.mark.parametrize("name", sorted({*guards.__all__} - WITHOUT))
 def test_recorded_bytes_equal_message_sizes(name):
-    """`bytes_up` and `bytes_down` are as long as what goes over the wire, but for the names of tensors."""
+    """`bytes_up` and `bytes_down` equal the sizes of messages without the names of tensors."""
     run = run_with(OF_EACH[name])
     algorithm, setting, simulation = run.algorithm, ServedExperiment.of(run).setting, Simulation(run)
     simulation.round()

@@ -103,7 +103,7 @@ def check(driver, homes, undisturbed):
 
 
 def test_kill_at_any_write_loses_no_report(world, folder, reaper, undisturbed):
-    """Server and clients die while they write, again and again; who comes back goes on from its folder."""
+    """Server and clients are killed at every write, and continue from their folders."""
     deployed = world(RUN, folder=folder / "server", homes=folder / "homes", checkpoint_every=0.0)
     while not all(home.over for home in deployed.homes):
         live_all(deployed, reaper)
@@ -162,7 +162,7 @@ def revive(deployed):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here, with which a server process is cheap")
 def test_sigkill_of_the_server_loses_no_report(folder, undisturbed):
-    """A real process and real signals: the server is killed at random moments while clients talk to it."""
+    """A server process is killed at random moments while clients talk to it."""
     chance, homes, port = random.Random(1), [], free_port()
     options = Options(port=port, min_clients=8, leases=Leases(heartbeat=600, grace=600), rate=0, linger=60)
     from turnout.deployment.client.computer import Computer

@@ -59,7 +59,7 @@ def test_client_syncs_files_before_and_folders_after_moving(folder, operations):
 
 
 def test_parts_left_by_a_killed_client_are_deleted(folder):
-    """A report that was half written, and one that was answered but not deleted."""
+    """Left are a report that was half written, and one that was answered but not deleted."""
     kept = ClientState(folder / "state")
     kept.hold(REPORT)
     os.replace(folder / "state/pending/memory.safetensors", folder / "state/memory.safetensors")
@@ -110,7 +110,7 @@ def until_full(original, left):
 @pytest.mark.parametrize("method", ["enrolled", "hold", "settle", "drop"])
 @pytest.mark.parametrize("at", range(7))
 def test_full_disk_leaves_client_state_before_or_after_the_write(folder, monkeypatch, method, at):
-    """The attack: the disk is full at each write of each method; a later start goes on from before it, or from behind it."""
+    """The disk is full at each write of each method; a later start has the state before the write, or that after it."""
     kept = ClientState(folder / "state")
     kept.enrolled(3, "run")
     if method in ("settle", "drop"):

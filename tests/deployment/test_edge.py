@@ -47,13 +47,13 @@ DOCUMENTS = {
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda body: body[:20].decode("latin-1"))
 def test_malformed_json_is_refused(document):
-    """One reading of JSON and no other: what parsers do not agree on is refused."""
+    """Refused is all JSON that parsers read differently."""
     with pytest.raises(Malformed, match=DOCUMENTS[document]):
         edge.read_object(document)
 
 
 def test_valid_json_is_read():
-    """Nothing is an empty object; texts and numbers are what they were."""
+    """An empty body is an empty object; texts and numbers are unchanged."""
     assert edge.read_object(b"") == {}
     value = {"a": [1.5, -(2**63), True, None, {"b": "naïve 🙂 名前"}]}
     assert edge.read_object(json.dumps(value).encode()) == value
@@ -76,7 +76,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("text", TEXTS, ids=repr)
 def test_unprintable_texts_are_refused(text):
-    """Nothing that moves a cursor, hides, or turns the reading direction."""
+    """Refused are characters that move a cursor, are invisible, or change the reading direction."""
     with pytest.raises(Malformed, match=r"reason is .*: (needed printable|string should have|input should be)"):
         Fail.read({"reason": text})
     assert Fail.read({"reason": "Zoë 名前 🙂"}).reason == "Zoë 名前 🙂"
@@ -139,7 +139,7 @@ def test_invalid_paths_and_headers_are_refused(deployed):  # noqa: F811
 
 
 def test_events_with_unstorable_values_are_refused():
-    """They are refused where they are made, not in the journal's thread."""
+    """The error is raised in the thread of the request, not in that of the journal."""
     for event, why in [
         ({"data": {"name": "\ud800"}}, "surrogates not allowed"),
         ({"data": {"name": "\0"}}, "contain NUL"),
@@ -185,7 +185,7 @@ def test_invalid_headers_of_reports_are_refused():
 )  # fmt: skip
 @pytest.mark.parametrize("mapped", [False, True])
 def test_overlapping_tensors_are_refused(tmp_path, offsets, mapped):
-    """The types and shapes are those that were asked for; where a header says that they lie is somewhere else."""
+    """The types and shapes are as expected, but the offsets in the header are not."""
     expected = manifest({"x": torch.zeros(2), "y": torch.zeros(2)})
     header = {name: {"dtype": "F32", "shape": [2], "data_offsets": at} for name, at in zip("xy", offsets, strict=True)}
     text = json.dumps(header).encode()

@@ -47,7 +47,7 @@ def test_used_unknown_and_missing_codes_are_refused() -> None:
 
 
 def test_used_code_is_marked_in_the_database(folder: Path) -> None:
-    """The others make clients as before, also in a server that is started again."""
+    """The other codes stay valid, also after a restart."""
     store = Store(folder)
     store.add_codes(["a", "b", "c"])
     store.commit([Entry(1, 0.0, 0.0, "enrol", 0, digest="token", data={"code": "b"})])
@@ -60,7 +60,7 @@ def test_used_code_is_marked_in_the_database(folder: Path) -> None:
 
 
 def test_codes_file_is_private_and_never_a_link(tmp_path: Path) -> None:
-    """The attack: whoever may write in the parent makes the folder first, with a `codes.txt` of their own."""
+    """An attacker who may write in the parent folder creates the folder first, with a `codes.txt` of its own."""
     mine, path = tmp_path / "mine", tmp_path / "run" / "codes.txt"
     mine.write_text("mine")
     path.parent.mkdir()
@@ -77,7 +77,7 @@ def test_codes_file_is_private_and_never_a_link(tmp_path: Path) -> None:
 
 
 def test_folder_with_linked_folders_is_refused(folder: Path) -> None:
-    """The attack: a folder that somebody sent, with links where a server deletes what it does not need."""
+    """A folder from an attacker has links where a server deletes files that it does not need."""
     (folder / "mine").mkdir()
     (folder / "mine" / "thesis.txt").write_text("mine")
     for name in ("models", "reports", "incoming", "anchors", "exports"):

@@ -66,7 +66,7 @@ PLAIN = {"appeal": AppealMetrics(), "label_groups": ((0, 1), (3,)), "metrics": (
     ],
 )
 def test_served_figures_equal_simulated_figures(world, algorithm, options):
-    """All columns about test examples, in every round and for every client; of personal models, too."""
+    """Compared are all columns about test examples, in every round and for every client, also of personal models."""
     run = experiment(algorithm, **options)
     deployed, simulation = world(run).run(), Simulation(run)
     for _ in range(run.rounds):
@@ -113,7 +113,7 @@ def test_share_of_clients_is_redrawn_for_each_evaluation(world):
 
 
 def test_evaluations_do_not_change_training(world, folder):
-    """The model and who took part when are the same, whether anybody judges models or not."""
+    """The model and the participation are the same with and without evaluations."""
     run = experiment(fedrep(LOCAL, share=0.5, cohort_size=3))
     with_them = world(run, folder=folder / "with").run().host.driver
     without = world(replace(run, evaluate_share=0.0), folder=folder / "without").run().host.driver
@@ -183,7 +183,7 @@ def test_client_may_decline_evaluations_and_train(world):
 
 
 def test_evaluation_ends_without_absent_or_silent_clients(world):
-    """Whoever comes back while it goes on is asked again; after ten minutes it ends, and with it the run."""
+    """A client that returns is asked again; after ten minutes the evaluation ends, and with it the run."""
     deployed = world(experiment(maxfl(LOCAL, cohort_size=3), rounds=1))
     for home in deployed.homes:  # all are there; the last one to come has the server begin
         home.step(deployed.host)
@@ -250,7 +250,7 @@ def test_report_page_has_the_number_of_answers(world):
 
 
 def test_unseen_clients_have_figures_of_their_own(world):
-    """With a cohort of three, whoever has not been drawn by the first evaluation has not been seen."""
+    """With a cohort of three, clients that no step has used before the first evaluation are unseen."""
     deployed = world(experiment(maxfl(LOCAL, cohort_size=3), rounds=1, label_groups=((0,),))).run()
     history = deployed.host.driver.ledger.history
     drawn = set(history.participation["client"].to_pylist())

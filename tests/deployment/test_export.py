@@ -35,7 +35,7 @@ def flat(deployed, body):
 
 
 def test_current_model_is_downloaded_as_named_tensors(world):
-    """Named tensors of the version that the header says, with their digest, while the run goes on and when it is over."""
+    """The headers have its version and digest, during the run and after it."""
     deployed, versions = world(RUN), []
     before = asked(deployed)
     assert (before.status, before.table()["reason"]) == (404, "there is no model yet: training has not begun")
@@ -68,7 +68,7 @@ def test_export_requires_a_token(world):
 
 
 def test_current_model_is_exported_without_clients(world):
-    """All clients left behind the last report of a step: the model is that of the step."""
+    """All clients left after the last report of a step: the export has the model after that step."""
     deployed = world(RUN)
     for _ in range(2):
         deployed.round()
@@ -105,7 +105,7 @@ def test_full_disk_answers_503_to_an_export(world, monkeypatch):
 
 
 def test_running_servers_folder_can_be_read(world, tmp_path):
-    """`to.load` and `turnout export` take the model of the last checkpoint, and change nothing."""
+    """`to.load` and `turnout export` read the model of the last checkpoint, and change nothing."""
     deployed = world(RUN, checkpoint_every=0.0)
     with pytest.raises(CheckpointError, match="has saved no model yet: it saves a minute after its first step"):
         to.load(deployed.folder)
@@ -123,7 +123,7 @@ def test_running_servers_folder_can_be_read(world, tmp_path):
 
 
 def test_saving_during_a_read_of_the_folder_is_harmless(world, monkeypatch):
-    """A file that is replaced between two reads is no damaged one: the model is whole, and of the version that it names."""
+    """A file that is replaced between two reads is not taken for damaged."""
     deployed, models = world(RUN, checkpoint_every=0.0), {}
 
     def saves():

@@ -74,7 +74,7 @@ def enlarged(home, factor):
 
 
 def test_report_beyond_max_norm_is_refused(world, undisturbed):
-    """By default nobody moves the model by more than 100 times its own norm; the others' run goes on."""
+    """By default, the limit is 100 times the norm of the first model; the run continues with other reports."""
     deployed = at_work(world(RUN))
     task = deployed.host.driver.task_of(0).task
     answer = put(deployed, 0, task, enlarged(deployed.homes[0], 3e38))
@@ -102,7 +102,7 @@ def test_max_norm_bounds_each_vector():
 
 
 def test_client_beyond_its_task_deadline_is_dropped():
-    """Ten minutes, or as long as a round may take; 0 is none."""
+    """The deadline is ten minutes, or that of a round; 0 is no deadline."""
     assert task_seconds(None, Rounds()) == 600.0
     assert task_seconds(None, Rounds(deadline=3600.0)) == 3600.0
     assert task_seconds(None, Buffered(3)) == 600.0
@@ -124,7 +124,7 @@ def ruined(world):
 
 
 def test_run_without_usable_reports_fails_with_the_reason(world):
-    """All honest updates are NaN from then on: two empty steps, and not one more, and no run that counts as over."""
+    """All updates are NaN: the run fails after two empty steps, and does not count as over."""
     deployed = ruined(world)
     with pytest.raises(Diverged, match=r"last 2 steps, up to step 3 \(tasks dropped so far: died 16\)"):
         deployed.run()
@@ -135,7 +135,7 @@ def test_run_without_usable_reports_fails_with_the_reason(world):
 
 
 def test_step_with_reports_resets_the_count_of_empty_steps(world):
-    """Empty steps that are not in a row end nothing."""
+    """Empty steps that are not consecutive do not end a run."""
     run = Experiment(**{**vars(RUN), "pace": Rounds(deadline=30.0), "rounds": 8})
     deployed = world(run, max_empty_steps=2)
 
@@ -154,7 +154,7 @@ def test_step_with_reports_resets_the_count_of_empty_steps(world):
 
 
 def test_failed_run_is_reported_in_status_metrics_and_exit(folder, monkeypatch):
-    """The server ends with the reason, its status says "failed", and a checkpoint is there."""
+    """The server ends with the reason, its status is "failed", and it saves a checkpoint."""
     server = Server(RUN, folder, None, Options(port=0, min_clients=1, linger=0.2))
     monkeypatch.setattr(server.service.writer.handler, "tick", lambda: 1.0)
     server.driver.publication.finite = False
@@ -170,7 +170,7 @@ def test_failed_run_is_reported_in_status_metrics_and_exit(folder, monkeypatch):
 
 
 def test_overflowing_model_stops_the_run(world):
-    """What clients get is what counts: a model that is finite in float32 and infinite in bfloat16."""
+    """The model is finite in float32, and infinite in bfloat16, in which clients receive it."""
     deployed = world(RUN)
     deployed.round()
     driver = deployed.host.driver
@@ -183,7 +183,7 @@ def test_overflowing_model_stops_the_run(world):
 
 
 def test_overflowing_update_is_not_kept_in_server_state(world, folder):
-    """Without a bound of norms the step overflows, and is taken without it: as if its client had sent NaN."""
+    """Without a limit of norms, a step that overflows is taken without the report that causes it."""
     run, params = replace(RUN, algorithm=replace(RECIPES["mifa"](LOCAL), server=ServerSgd(100.0))), []
     for name, value in (("huge", 3e38), ("bad", float("nan"))):
         deployed = world(run, folder=folder / name)
@@ -261,7 +261,7 @@ WRITES = {
 @pytest.mark.parametrize("point", WRITES)
 @pytest.mark.parametrize("at", [1, 3])
 def test_server_waits_for_a_full_disk(world, monkeypatch, undisturbed, point, at):
-    """Whatever cannot be written now is written later: same model, nothing counted twice."""
+    """Writes are repeated until they succeed: the model is the same, and nothing counts twice."""
     disk = Full(at)
     deployed = world(RUN, checkpoint_every=0.0)
     monkeypatch.setattr("turnout.deployment.server.journal_writer.time.sleep", lambda _: None)
@@ -288,7 +288,7 @@ def test_server_waits_for_a_full_disk(world, monkeypatch, undisturbed, point, at
 
 
 def test_server_waits_for_a_database_on_a_full_disk(folder):
-    """SQLite says that the disk is full: nothing is taken, and later it is, once."""
+    """Reports are accepted once SQLite can write again, each once."""
     store = Store(folder)
     store.claim()
     with store.engine.begin() as connection:
@@ -305,7 +305,7 @@ def test_server_waits_for_a_database_on_a_full_disk(folder):
 
 
 def test_stopping_server_does_not_wait_for_the_disk(world):
-    """While the disk is full, a server that stops gives up after a few attempts; its journal has everything."""
+    """A server that stops gives up after a few attempts; its journal is complete."""
     deployed = world(RUN)
     writer = deployed.host.service.writer
     writer.stopping = True
@@ -332,7 +332,7 @@ def test_missing_last_checkpoint_is_reported(folder, monkeypatch):
 
 @pytest.mark.parametrize("what", ["folder", "journal"])
 def test_removed_folder_ends_the_server(folder, what, monkeypatch):
-    """Nothing is written into the void, no fragment is left behind, and the reason is told."""
+    """The server writes nothing more, leaves no part of a file, and reports the reason."""
     monkeypatch.setattr("turnout.deployment.server.journal_writer._IDLE", 0.02)
     server = Server(RUN, folder / "run", None, Options(port=0, min_clients=1))
 
@@ -348,7 +348,7 @@ def test_removed_folder_ends_the_server(folder, what, monkeypatch):
 
 
 def test_folder_removed_before_stop_is_reported(world):
-    """The last save notices it, too."""
+    """The last checkpoint detects it."""
     deployed = world(RUN)
     deployed.round()
     shutil.rmtree(deployed.folder)
@@ -361,7 +361,7 @@ def test_folder_removed_before_stop_is_reported(world):
 
 
 def test_second_server_on_a_journal_ends_the_first(folder):
-    """Where locks do not work, whoever claims the journal last has it, and the other one writes nothing more."""
+    """Without file locks, the server that claimed the journal last has it, and the other one writes nothing more."""
     first, second = Store(folder), Store(folder)
     first.claim()
     first.commit([Entry(1, 0.0, 0.0, "join", 0)])
@@ -378,7 +378,7 @@ def test_second_server_on_a_journal_ends_the_first(folder):
 
 
 def test_lost_report_drops_its_task_on_recovery(world):
-    """It is missing or damaged when the journal is applied anew: the server starts, and goes on without it, each time."""
+    """The report is missing or damaged: each start continues without it."""
     deployed = world(RUN)
     for _ in range(3):
         deployed.round()
@@ -425,7 +425,7 @@ def test_damaged_journal_is_refused(world, table, column, said):
 
 
 def test_malformed_journal_entries_are_refused(world):
-    """The attack: rows of other types, which SQLite takes, and pages that are overwritten."""
+    """An attacker has written rows of other types, which SQLite accepts, and overwritten pages."""
     deployed = world(RUN)
     deployed.round()
     deployed.host.close()
@@ -459,7 +459,7 @@ def test_malformed_journal_entries_are_refused(world):
 
 
 def test_server_without_any_report_file_does_not_start(world):
-    """A folder of reports that was not restored is not taken for reports that were lost: no run begins anew by itself."""
+    """A folder of reports that was not restored is not mistaken for lost reports."""
     deployed = world(RUN)
     deployed.round()
     deployed.round()
@@ -471,7 +471,7 @@ def test_server_without_any_report_file_does_not_start(world):
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_report_that_cannot_be_read_drops_its_task(world, monkeypatch, restarts):
-    """What reads one report raises: the step is taken with the others, in the server and at each recovery."""
+    """The step is taken without it, in the server and at each recovery."""
     deployed = at_work(world(RUN))
     read = reading.ReportBuffer.add
 
@@ -494,7 +494,7 @@ def test_report_that_cannot_be_read_drops_its_task(world, monkeypatch, restarts)
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_entry_that_raises_does_not_end_the_server(world, monkeypatch, restarts):
-    """Its request is answered with the error, and the entries behind it are applied."""
+    """Its request is answered with the error, and later entries are applied."""
     deployed = world(RUN)
     writer, set_presence = deployed.host.service.writer, drivers.Roster.set_presence
     monkeypatch.setattr(UnwrittenVisits, "defer", lambda *_: False)
@@ -520,7 +520,7 @@ def test_entry_that_raises_does_not_end_the_server(world, monkeypatch, restarts)
 
 
 def test_unwritten_events_keep_their_order(world, monkeypatch):
-    """What arrives while a write fails is written behind what waits, in the order of arrival."""
+    """Events that arrive during a failed write come after those that wait."""
     deployed = world(RUN)
     writer, commit = deployed.host.service.writer, Store.commit
     monkeypatch.setattr(UnwrittenVisits, "defer", lambda *_: False)
@@ -543,7 +543,7 @@ def test_unwritten_events_keep_their_order(world, monkeypatch):
 
 
 def test_late_report_is_not_taken_for_a_new_task(world):
-    """Checked while its task was open, written when it had ended and the client had another one: 410, and no more."""
+    """The report was checked before its task ended, and written after the client got another task: the answer is 410."""
     deployed = at_work(world(Experiment(**{**vars(RUN), "pace": Rounds(deadline=30.0)})))
     host, late = deployed.host, deployed.homes[0]
     old, body = host.driver.task_of(0), waiting(late)

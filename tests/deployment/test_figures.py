@@ -18,7 +18,7 @@ class Unreadable:
 
 
 def test_status_can_be_read_while_a_step_is_recorded(world, monkeypatch):
-    """Status, metrics and page never look at tables: in the middle of a step they show what was before it."""
+    """Status, metrics and page read a snapshot, which has the figures from before the step."""
     deployed = world(RUN)
     ledger, service = deployed.host.driver.ledger, deployed.host.service
     seen, step = [], ledger.step
@@ -51,7 +51,7 @@ def test_snapshot_is_immutable(world):
 
 
 def test_curves_are_thinned():
-    """At most 200 points, the last among them; a restart shows the same; what is no number is null."""
+    """A curve has at most 200 points, with the last one; a restart keeps it, and numbers that are not finite are null."""
     curves, history = Curves(), History()
     for version in range(1, 1002):
         row = {"local_loss": version / 2, "test_loss": math.nan if version % 2 else None}
@@ -67,7 +67,7 @@ def test_curves_are_thinned():
 
 
 def test_curve_has_one_ordered_point_per_version():
-    """An evaluation by clients ends after later steps, and fills in what the server has not measured."""
+    """An evaluation by clients that ends after later steps fills in what the server has not measured."""
     curves = Curves()
     for version, value in ((1, 0.5), (3, 0.1), (2, 0.75), (3, 0.9), (4, 0.0)):
         curves.add(version, {"test_loss": value})
@@ -75,7 +75,7 @@ def test_curve_has_one_ordered_point_per_version():
 
 
 def test_labels_of_metrics_are_escaped(world):
-    """A reason cannot add lines or labels."""
+    """A reason cannot add lines or labels to the metrics."""
     deployed = world(RUN)
     figures = status(deployed.host.service, 0, {}).model_copy(update={"dropped": {'a"} 1\nevil 2 \\': 3}})
     assert r'turnout_tasks_dropped{reason="a\"} 1\nevil 2 \\"} 3' in metrics(figures).splitlines()

@@ -69,7 +69,7 @@ def test_deployment_equals_simulation_bit_for_bit(world, monkeypatch, recipe, pa
 
 @pytest.mark.parametrize("saved", [True, False])
 def test_restart_during_sums_of_groups_continues(world, monkeypatch, saved):
-    """From checkpoints, and from the journal alone: between any two reports of any phase."""
+    """The server restarts between any two reports of any phase, from checkpoints and from the journal alone."""
     experiment = run(RECIPES["fedau"], PACES["two of two"], rounds=2)
     simulation, order = simulated_in_order(experiment, monkeypatch)
     deployed = world(experiment, checkpoint_every=1e9)

@@ -144,7 +144,7 @@ HEADERS = st.fixed_dictionaries(
     cut=st.none() | st.integers(0, 300),
 )
 def test_fuzzed_requests_are_answered(deployed, method, path, body, headers, known, cut):
-    """With and without a token; a refusal says why, and nobody gets another's task."""
+    """Requests with and without a token; a refusal has a reason, and no client gets the task of another one."""
     before = [task_of(deployed, client) for client in (0, 1)]
     if known:  # a client that has no task of the first two
         headers = headers | {"authorization": f"Bearer {deployed.homes[7].state.token}"}
@@ -199,7 +199,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_unrequested_reports_are_refused(folder, what):
-    """422 with the reason; the task has ended, so that nobody waits for it."""
+    """The answer is 422 with the reason; the task has ended, so that the round does not wait for it."""
     from safetensors.torch import load
 
     change, why = REFUSED[what]
@@ -219,7 +219,7 @@ def test_unrequested_reports_are_refused(folder, what):
 
 
 def test_oversized_reports_are_refused_before_the_body_is_read(deployed):
-    """413 by what the headers say, and by what comes if they lie."""
+    """The answer is 413, by the headers or, if they are wrong, by the body."""
     task, big = task_of(deployed, 0), b"x" * 100_000
     assert put(deployed, 0, task, big).status == 413
     assert put(deployed, 0, task, b"x", content_length="999999999").status == 413
@@ -233,7 +233,7 @@ def auth(world, client):
 
 
 def test_client_can_reach_only_its_own_tasks(deployed):
-    """Another's task does not exist for it, whatever it asks, and ends by nothing that it does."""
+    """Requests on the task of another client are answered with 404 and do not change it."""
     task, body = task_of(deployed, 0), waiting(deployed.homes[0])
     for method, path in [("GET", ""), ("POST", "/heartbeat"), ("POST", "/fail")]:
         answer = deployed.host.send(method, f"/v1/tasks/{task}{path}", b"{}", auth(deployed, 7))
@@ -243,7 +243,7 @@ def test_client_can_reach_only_its_own_tasks(deployed):
 
 
 def test_invalid_tokens_are_refused(deployed):
-    """Without one, with a short one, with one that nobody has: 401; and none is ever shown or stored."""
+    """Missing, short and unknown tokens are answered with 401, and no token is shown or stored."""
     for headers in ({}, {"authorization": "Bearer short"}, {"authorization": f"Bearer {STRANGER}"}):
         assert deployed.host.send("POST", "/v1/checkin", b"{}", headers).status == 401
     token = deployed.homes[0].state.token
@@ -254,7 +254,7 @@ def test_invalid_tokens_are_refused(deployed):
 
 
 def test_requests_beyond_the_rate_limit_are_refused(deployed):
-    """Who asks too often is told to wait; others are not."""
+    """A client beyond the limit has to wait; other clients do not."""
     limited = Http(deployed.host.service, {}, Options(rate=1.0))
     app, deployed.host.app = deployed.host.app, limited.app()
     try:

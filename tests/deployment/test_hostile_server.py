@@ -122,7 +122,7 @@ DRIPS = {
 
 @pytest.mark.parametrize("part", DRIPS)
 def test_slow_answer_is_cut_off(part):
-    """For no longer than the headers or the body may take in all; each byte comes long before a timeout."""
+    """Headers and body have limits of time in all, although each byte arrives before the timeout."""
     with speaking(dripping(DRIPS[part])) as (connection, _), replace(connection, timeout=0.3).client() as http:
         assert send(http, Call("GET", "/x", seconds=0.3)).status == 0
         assert send(http, Call("PUT", "/x", body=bytes(1 << 20), seconds=0.3)).status == 0
@@ -130,7 +130,7 @@ def test_slow_answer_is_cut_off(part):
 
 @pytest.mark.parametrize("part", [*DRIPS, "silence"])
 def test_slow_answer_does_not_delay_a_stop(part, monkeypatch):
-    """A signal in the midst of an answer ends the exchange, and the goodbye has a time of its own."""
+    """A signal ends the exchange, and the request to leave has a limit of time of its own."""
     monkeypatch.setattr(join, "_GOODBYE", 0.1)
     stopped = Flag()
     with speaking(dripping(DRIPS[part]) if part in DRIPS else silence) as (connection, heard):

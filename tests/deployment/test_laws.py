@@ -95,7 +95,7 @@ def test_buffered_deployment_equals_simulation(world, monkeypatch, algorithm, pa
 
 
 def test_interrupted_download_is_resumed(world):
-    """What came before the cut is not asked for again, and the client trains from the whole model."""
+    """Only the missing bytes are requested, and the client trains from the whole model."""
     deployed = world(experiment("fedau", rounds=1, population=Population(Everyone())))
     home = deployed.homes[0]
     for other in deployed.homes:
@@ -114,7 +114,7 @@ def test_interrupted_download_is_resumed(world):
 
 
 def test_replay_gives_the_deployed_model(world):
-    """The journal leads to the model of the run, and nothing of the folder changes."""
+    """The journal leads to the model of the run, and the folder is unchanged."""
     deployed = world(experiment("fedau", rounds=3, population=Population(Everyone()))).run()
     deployed.host.service.writer.checkpoint()
     before = sorted((path, path.stat().st_mtime) for path in deployed.folder.rglob("*.safetensors"))

@@ -94,7 +94,7 @@ def test_rounds_can_be_added_before_the_end(world, tmp_path):
 
 @pytest.mark.parametrize("name", ["everyone", "buffered"])
 def test_continued_run_does_not_wait_for_absent_clients(world, tmp_path, name):
-    """Half of the clients come again; the others count as gone when they have been silent for a lease."""
+    """Half of the clients return; the others count as absent after their lease."""
     deployed = world(RUNS[name], homes=tmp_path, leases=Leases(heartbeat=1.0, grace=1.0, longest_wait=1.0)).run()
     planned(deployed, 2)
     deployed.homes = deployed.homes[::2]
@@ -106,7 +106,7 @@ def test_continued_run_does_not_wait_for_absent_clients(world, tmp_path, name):
 
 
 def test_run_with_a_spent_budget_stays_over(world, tmp_path):
-    """Each start says why, and more rounds than the budget allows are refused."""
+    """Each start reports the reason, and more rounds than the budget allows are refused."""
     private = replace(RUN, algorithm=fedau(LOCAL, also=(PrivateSum(noise_multiplier=2.0, budget=4.0),)), rounds=3)
     deployed = world(private, homes=tmp_path)
     while deployed.host.driver.version < 1:

@@ -192,7 +192,7 @@ def test_model_deleted_during_a_download_closes_the_connection(folder, monkeypat
 
 
 def test_long_polls_are_answered_in_time(folder):
-    """A client that waits is answered as soon as there is work, and when the server stops."""
+    """A waiting client is answered as soon as there is work, and when the server stops."""
     made = server(folder, min_clients=2)
     found = []
     with made.listening() as url:

@@ -208,7 +208,7 @@ def test_shares_of_another_key_abort_one_sum(deployed, monkeypatch, caplog):
 
 @pytest.mark.parametrize("phase", ["train", "share", "mask", "open"])
 def test_truncated_message_ends_only_its_task(deployed, phase):
-    """Its client is not in that sum, unless its masked update had arrived before."""
+    """The client is not in that sum, unless its masked update arrived before."""
     worker, do = deployed.homes[3].client.trainer, deployed.homes[3].client.trainer.do
 
     def cut(client, task, model, memory):

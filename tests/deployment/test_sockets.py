@@ -222,7 +222,7 @@ def test_connections_are_limited(monkeypatch):
 
 
 def test_refused_peers_are_not_counted_down():
-    """Who was not admitted is not counted down."""
+    """A connection that was not admitted does not free a place when it closes."""
     peers = Peers(Limits(connections=3, per_address=1))
     assert [peers.admit(each, network) for each, network in [("a", "x"), ("b", "x"), ("c", None)]] == [
         True,
