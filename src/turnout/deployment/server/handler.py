@@ -17,7 +17,7 @@ from turnout.deployment.wire.administrator import CHANGES
 
 
 class EntryHandler:
-    """Apply entries to a driver and answer their events: the `Handler` of a `JournalWriter`, called by its thread alone.
+    """Apply entries to a driver and answer their events, in the thread of a `JournalWriter` alone.
 
     Args:
         driver: the run, after all entries of the journal.
@@ -42,7 +42,12 @@ class EntryHandler:
         return self._timeouts.expire()
 
     def admit(self, event: Event, codes: set[str]) -> bool:
-        """Return whether an event is to be written; an enrolment or a change of codes may be answered at once."""
+        """Return whether an event is to be written; an enrolment or a change of codes may be answered at once.
+
+        Args:
+            event: the next one of a group.
+            codes: one-time codes that events before it in the group use; those of the event are added.
+        """
         match event.kind:
             case "enrol":
                 verdict = self._enrolment.admit(event, codes)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from turnout.core.checks import Diverged, count
 from turnout.deployment.server.blame import PieceFailed
@@ -23,6 +23,7 @@ from turnout.deployment.server.entries import Entry, Outcome
 from turnout.deployment.server.event import Event
 from turnout.deployment.server.event_queue import EventQueue
 from turnout.deployment.server.figures import snapshot
+from turnout.deployment.server.handler import EntryHandler
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.store import Store
 from turnout.deployment.server.verdicts import Verdict
@@ -32,27 +33,6 @@ from turnout.record.lock import FolderGone, create
 _IDLE = 1.0  # seconds without events after which the thread looks whether the folder is still there
 
 log = logging.getLogger("turnout.server")
-
-
-class Handler(Protocol):
-    """The part of a server that a `JournalWriter` calls, from its thread."""
-
-    def tick(self) -> float:
-        """Put events that are due into the queue; return the seconds until the next one can be due."""
-        ...
-
-    def admit(self, event: Event, codes: set[str]) -> bool:
-        """Return whether an event is to be written; if not, it has been answered.
-
-        Args:
-            event: the next one of a group.
-            codes: one-time codes that events before it in the group use; those of the event are added.
-        """
-        ...
-
-    def apply(self, entry: Entry, event: Event) -> tuple[list[Outcome], list[int]]:
-        """Apply an entry and answer its event; return outcomes of tasks, and clients whose long polls can be answered."""
-        ...
 
 
 class JournalWriter:
@@ -75,7 +55,7 @@ class JournalWriter:
         stopping: True once the thread is to end when the queue is empty.
     """
 
-    handler: Handler
+    handler: EntryHandler
 
     def __init__(self, driver: Driver, last: Entry | None, options: Options, clock: Callable[[], float]) -> None:
         self.driver, self.store, self.clock = driver, driver.store, clock
