@@ -135,15 +135,15 @@ def test_client_masks_only_in_the_round_of_its_training():
 
 def test_server_step_sees_no_update(world, monkeypatch):
     """All that the server reads of clients: masks instead of updates, and one sum in the step."""
-    import turnout.protocol.federated_server as federated_server
+    import turnout.protocol.blamable_step as blamable_step
 
-    steps, step = [], federated_server.server_step
+    steps, step = [], blamable_step.server_step
 
     def recorded(*args, **options):
         steps.append(args[2])
         return step(*args, **options)
 
-    monkeypatch.setattr(federated_server, "server_step", recorded)
+    monkeypatch.setattr(blamable_step, "server_step", recorded)
     experiment = run(
         to.fedau(LOCAL, also=(SecureSum(largest=64.0),)), rounds=2, population=to.Population(to.availability.Everyone())
     )
