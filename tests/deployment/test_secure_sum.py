@@ -254,16 +254,16 @@ def test_virtual_time_counts_messages_and_excludes_dropouts():
     assert sum(table["num_unused"]) > 0
 
 
-OTHERS = "weighs a report by the others of its step"
+OTHERS = "weights a report by the others of its step"
 WHY = {
     "folb": OTHERS,
     "qffl": OTHERS,
     "fedstaleweight": OTHERS,
-    "fednu": "StartGradient sends the gradient of every client|SignOfAlignment weighs|draws clients twice",
-    "scaffold": "clients remember control",
-    "amplified_scaffold": "clients remember control",
-    "fedexp": "reads the length of every update",
-    "oort of slow clients": "clients remember control",
+    "fednu": "StartGradient sends the gradient of every client|SignOfAlignment weights|draws clients twice",
+    "scaffold": "clients store control",
+    "amplified_scaffold": "clients store control",
+    "fedexp": "reads the norm of every update",
+    "oort of slow clients": "clients store control",
 }
 
 
@@ -288,7 +288,7 @@ def test_incompatible_pieces_are_refused():
     with pytest.raises(ConfigurationError, match="StartGradient sends the gradient"):
         to.compose(to.local.StartGradient(), SecureSum())
     speed = to.Population(speed=to.speed.Speed(compute=to.delay.Constant(1.0)))
-    with pytest.raises(ConfigurationError, match="Buffered cannot share: SecureSum masks"):
+    with pytest.raises(ConfigurationError, match="Buffered does not support masks: SecureSum masks"):
         Simulation(run(to.fedau(LOCAL, also=(SecureSum(),)), population=speed, pace=to.pace.Buffered(2)))
     liars = to.Population(behaviour=ALittleIsEnough(fraction=0.3))
     with pytest.raises(ConfigurationError, match="colluding attackers see"):
@@ -298,7 +298,7 @@ def test_incompatible_pieces_are_refused():
 def test_numbers_out_of_range_are_refused():
     with pytest.raises(ConfigurationError, match="bits: got 60, needed 2 to 54"):
         SecureSum(bits=60)
-    with pytest.raises(ConfigurationError, match="threshold: got 0, needed a share"):
+    with pytest.raises(ConfigurationError, match="threshold: got 0, needed a fraction"):
         SecureSum(threshold=0)
     with pytest.raises(ConfigurationError, match="min_clients"):
         SecureSum(min_clients=1)

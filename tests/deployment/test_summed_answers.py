@@ -483,7 +483,10 @@ def test_evaluations_that_noise_cannot_cover_are_refused(options, said):
             lambda: PrivateSum(answers=4.0),  # pyright: ignore[reportArgumentType]
             "answers: got 4.0, needed bounds",
         ),
-        (lambda: PrivateSum(noise_multiplier=0.0, answers=Answers()), "answers: without noise in its updates"),
+        (
+            lambda: PrivateSum(noise_multiplier=0.0, answers=Answers()),
+            "answers: with noise_multiplier=0 a run has no privacy guarantee",
+        ),
         (lambda: Question("count", bound=1.0), "bound: count sums no values"),
         (lambda: Question("mean", bound=-1.0), "bound"),
     ],

@@ -98,7 +98,7 @@ def test_zero_higher_layers_equal_fedavg_bit_for_bit():
         (lambda: fedala(parameters=""), "parameters: got '', needed one of head, first"),
         (lambda: AggregationSteps(threshold=0.0), "threshold: got 0.0"),
         (lambda: AggregationSteps(most_passes=0), "most_passes: got 0"),
-        (lambda: compose(AggregatedModel()), "AggregatedModel goes with AggregationSteps, got Sgd"),
+        (lambda: compose(AggregatedModel()), "AggregatedModel requires AggregationSteps, got Sgd"),
         (lambda: compose(AggregationSteps.of(Sgd(momentum=0.5))), r"add AggregatedModel\(\) to the pieces"),
     ],
 )

@@ -105,11 +105,11 @@ def test_shares_of_zero_and_one_give_the_shared_and_a_purely_local_model():
         (lambda: MoreauSteps(proximal=0.0), "proximal"),
         (lambda: MoreauSteps(inner_lr=0.0), "inner_lr"),
         (lambda: MoreauSteps(inner_steps=0), "inner_steps"),
-        (lambda: compose(Mixture()), r"Mixture goes with MixtureSteps, got Sgd.* write MixtureSteps.of\(Sgd"),
+        (lambda: compose(Mixture()), r"Mixture requires MixtureSteps, got Sgd.* write MixtureSteps.of\(Sgd"),
         (lambda: compose(MixtureSteps()), r"MixtureSteps trains two models: add Mixture\(\) to the pieces"),
         (lambda: compose(MixtureSteps(), MoreauModel()), "MixtureSteps trains two models"),
-        (lambda: ALGORITHMS["apfl"](also=(Prox(),)), "Prox is about one model"),
-        (lambda: ALGORITHMS["pfedme"](also=(PowerOfChoice(),)), "StartLoss is about one model"),
+        (lambda: ALGORITHMS["apfl"](also=(Prox(),)), "Prox applies to one model"),
+        (lambda: ALGORITHMS["pfedme"](also=(PowerOfChoice(),)), "StartLoss applies to one model"),
     ],
 )
 def test_invalid_pairs_of_models_are_refused(make, why):

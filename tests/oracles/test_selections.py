@@ -151,7 +151,7 @@ def test_client_above_the_participation_limit_is_excluded():
             lambda: compose(Oort()),
             r"Oort reads start_loss_rms of every report, and no client sends it: add LossRms\(\)",
         ),
-        (lambda: compose(RecentLoss(), PrivateSum(cohort=10)), "chooses the cohort by what clients measure"),
+        (lambda: compose(RecentLoss(), PrivateSum(cohort=10)), "selects the cohort by measurements of clients' data"),
         (lambda: compose(RecentLoss(), Median()), "attackers can fill it"),
     ],
 )

@@ -122,7 +122,7 @@ def test_unsupported_weights_and_clipped_sums_are_refused():
         run(to.compose(LOCAL, to.weighting.Participation(groups=(0, 1) * 4), to.weighting.DivideByClients(), FINE))
     private = PrivateSum(secure=FINE)
     with pytest.raises(
-        ConfigurationError, match="PrivateSum with secure cannot share with BufferedGroups: clients clip"
+        ConfigurationError, match="PrivateSum with secure does not support BufferedGroups: clients clip"
     ):
         run(to.fedau(LOCAL, also=(private,)))
     with pytest.raises(

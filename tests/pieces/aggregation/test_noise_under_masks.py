@@ -124,7 +124,7 @@ def test_sum_has_room_for_noise_and_a_minimum_of_clients():
             "dropouts: got 3, a margin of noise that clients add under masks: write noise_shares and secure",
         ),
         ({"noise_shares": None}, "dropouts: got 3, a margin of noise"),
-        ({"dropouts": 7}, "dropouts: got 7 of noise_shares=8, and two clients at least .* write dropouts=6 or less"),
+        ({"dropouts": 7}, "dropouts: got 7 of noise_shares=8, and at least two clients .* write dropouts=6 or less"),
         ({"dropouts": -1}, "dropouts"),
         (
             {"secure": SecureSum(fraction_bits=3)},

@@ -118,10 +118,10 @@ def test_incompatible_pieces_are_refused():
     with pytest.raises(ConfigurationError, match=r"write control_norm=1\.0 and add ClipControls"):
         to.scaffold(also=(replace(piece, control_norm=None),))
     with pytest.raises(
-        ConfigurationError, match="the server's mean would not be theirs: add ClipControls with that norm"
+        ConfigurationError, match="the server's mean would differ from theirs: add ClipControls with that norm"
     ):
         to.scaffold(also=(piece, to.guard.ClipControls(0.4)))
-    with pytest.raises(ConfigurationError, match="in a sum that has no noise: write initial='zeros'"):
+    with pytest.raises(ConfigurationError, match="in a sum without noise: write initial='zeros'"):
         to.scaffold_p(also=(piece, clip_controls))
     assert to.scaffold_p(initial="zeros", also=(piece, clip_controls)).privacy is not None
     with pytest.raises(ConfigurationError, match="control_norm: clients keep no control variates: leave it out"):

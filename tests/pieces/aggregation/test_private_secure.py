@@ -190,13 +190,16 @@ def test_client_within_its_separation_is_omitted_before_masking():
     [
         (
             {"quantile": 0.5, "count_deviation": 9.0},
-            "secure does not go with quantile: how many updates are not clipped",
+            "secure does not go with quantile: only clients know",
         ),
-        ({"sampling_rate": 0.5}, "secure does not go with sampling_rate: whether a sum opens depends on how many were"),
+        (
+            {"sampling_rate": 0.5},
+            "secure does not go with sampling_rate: whether a sum is opened depends on the number",
+        ),
         ({"secure": "masks"}, "secure: got 'masks', needed a SecureSum"),
         (
             {"norm": 70.0},
-            "secure: got largest=64, and a number of a clipped update .* write a SecureSum with largest=70",
+            "secure: got largest=64, and an element of a clipped update .* write a SecureSum with largest=70",
         ),
         ({"cohort": 2, "sampled_from": 8}, "secure: got min_clients=3, which a cohort of 2 never reaches"),
     ],
@@ -210,11 +213,11 @@ def test_algorithms_that_need_single_updates_or_unknown_divisors_are_refused():
     piece = PrivateSum(secure=FINE, cohort=8)
     with pytest.raises(ConfigurationError, match=r"PrivateSum with secure: .* sends a code"):
         to.average_participating(also=(piece, to.guard.TopK(share=0.1)))
-    with pytest.raises(ConfigurationError, match="DivideByNoisySum weighs a report by the others"):
+    with pytest.raises(ConfigurationError, match="DivideByNoisySum weights a report by the others"):
         to.maxfl(also=(piece, to.weighting.DivideByNoisySum()))
     with pytest.raises(ConfigurationError, match="draws clients twice"):
         to.average_participating(also=(piece, to.selection.WithReplacement(3)))
-    with pytest.raises(ConfigurationError, match="clients remember control"):
+    with pytest.raises(ConfigurationError, match="clients store control"):
         to.scaffold(also=(PrivateSum(secure=FINE, cohort=8, control_norm=1.0), to.guard.ClipControls(1.0)))
     with pytest.raises(ConfigurationError, match="does not fit 54 bits"):
         PrivateSum(secure=SecureSum(bits=54, fraction_bits=46, largest=64.0)).init(federation(8, 3))

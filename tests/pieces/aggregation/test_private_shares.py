@@ -72,13 +72,11 @@ def test_epsilon_is_recorded_and_the_budget_holds():
 
 
 def test_incompatible_pieces_are_refused():
-    with pytest.raises(
-        ConfigurationError, match="clients add no noise, and the sum is counted with that of NoiseShare"
-    ):
+    with pytest.raises(ConfigurationError, match="clients add no noise, and epsilon is computed for NoiseShare"):
         to.average_participating(also=(PIECE,))
-    with pytest.raises(ConfigurationError, match=r"clients add NoiseShare\(.*shares=9\), and the sum is counted"):
+    with pytest.raises(ConfigurationError, match=r"clients add NoiseShare\(.*shares=9\), and epsilon is computed"):
         to.average_participating(also=(PIECE, NoiseShare(NORM, Z, 9)))
-    with pytest.raises(ConfigurationError, match="would add all of it once more: write noise_shares=8 to PrivateSum"):
+    with pytest.raises(ConfigurationError, match=r"would add all of it again: write PrivateSum\(noise_shares=8"):
         to.average_participating(also=(PrivateSum(cohort=8), GUARD))
     with pytest.raises(
         ConfigurationError, match="Participation multiplies updates by weights after their noise was added"
@@ -101,11 +99,14 @@ def test_incompatible_pieces_are_refused():
     ("options", "message"),
     [
         ({"noise_multiplier": 0.0}, "noise_multiplier as given: there is no noise to share"),
-        ({"correlation": to.privacy.BandedSquareRoot(), "rounds": 9}, "correlation as given: what a round takes away"),
-        ({"quantile": 0.5, "count_deviation": 9.0}, "quantile as given: clients add noise for one norm"),
-        ({"control_norm": 1.0}, "control_norm as given: clients noise their update"),
-        ({"sampling_rate": 0.5}, "sampling_rate as given: what the server adds tells how many"),
-        ({"sampled_from": 20}, "sampled_from as given: who adds which share is public"),
+        (
+            {"correlation": to.privacy.BandedSquareRoot(), "rounds": 9},
+            "correlation as given: no client knows the noise",
+        ),
+        ({"quantile": 0.5, "count_deviation": 9.0}, "quantile as given: clients add noise for a constant norm"),
+        ({"control_norm": 1.0}, "control_norm as given: clients add noise to their update"),
+        ({"sampling_rate": 0.5}, "sampling_rate as given: the noise that the server adds reveals how many"),
+        ({"sampled_from": 20}, "sampled_from as given: it is public which clients"),
         ({"noise_shares": 0}, "noise_shares"),
     ],
 )

@@ -209,7 +209,7 @@ def test_sampling_is_counted_only_if_the_server_determines_participation():
         )
     with pytest.raises(ConfigurationError, match="add Poisson with that rate to the pieces"):
         to.average_all(also=(piece,))
-    with pytest.raises(ConfigurationError, match="how many were drawn by coins is private, and DivideByParticipants"):
+    with pytest.raises(ConfigurationError, match="the number of sampled clients is private, and DivideByParticipants"):
         to.average_participating(also=(PrivateSum(cohort=4, sampling_rate=0.5), to.selection.Poisson(0.5)))
 
 
@@ -230,11 +230,11 @@ def test_fixed_size_sampling_is_counted_and_named_in_rows():
         replace(run, population=to.Population(to.availability.Bernoulli(mean=0.5)))
     with pytest.raises(ConfigurationError, match="there are 8 clients to draw from: write sampled_from=8"):
         replace(run, algorithm=make(fresh, also=(replace(piece, sampled_from=9), to.selection.Uniform(2)))).run()
-    with pytest.raises(
-        ConfigurationError, match=r"AllAvailable draws otherwise than cohort=2 of all clients: add Uniform"
-    ):
+    with pytest.raises(ConfigurationError, match=r"AllAvailable does not draw cohort=2 of all clients: add Uniform"):
         make(also=(piece,))
-    with pytest.raises(ConfigurationError, match="DivideByNoisySum divides otherwise: use DivideByParticipants"):
+    with pytest.raises(
+        ConfigurationError, match="DivideByNoisySum divides by another number: use DivideByParticipants"
+    ):
         make(also=(piece, to.selection.Uniform(2), to.weighting.DivideByNoisySum()))
 
 
@@ -245,7 +245,9 @@ def test_fixed_size_sampling_is_counted_and_named_in_rows():
 )
 def test_fixed_size_sampling_requires_updates_independent_of_earlier_draws(remembering):
     pieces = (to.selection.Uniform(2), to.weighting.DivideByParticipants(), PrivateSum(cohort=2, sampled_from=8))
-    with pytest.raises(ConfigurationError, match=f"with {type(remembering).__name__}, what a client adds depends on"):
+    with pytest.raises(
+        ConfigurationError, match=f"with {type(remembering).__name__}, a client's contribution depends on"
+    ):
         to.compose(remembering, *pieces)
 
 
@@ -343,14 +345,14 @@ REFUSED = {
     "is defined by (Fed|Flora|Flex|Het|RaF)": LOW_RANK,
     "is defined by WeightedModels": {"fedasync"},
     "is defined by RecentModels": {"fedfa"},
-    "the server adds up without noise": {"scaffold", "scaffold_p", "amplified_scaffold"},
-    "makes a client's weight of what other clients hold": {
+    "the server sums without noise": {"scaffold", "scaffold_p", "amplified_scaffold"},
+    "computes a client's weight from other clients' data": {
         *("folb", "folb_heterogeneous", "fednova", "mw_fed"),
     },
-    "divides by a sum of losses and lengths, which have no bound and no noise": {"qffl"},
-    "chooses the cohort by what clients measure": {"fednu", "folb_two_set", "power_of_choice", "oort"},
-    "reads the length of every update": {"fedexp"},
-    "divides by a sum of what clients' data say": {
+    "divides by a sum of losses and norms, which has no bound and no noise": {"qffl"},
+    "selects the cohort by measurements of clients' data": {"fednu", "folb_two_set", "power_of_choice", "oort"},
+    "reads the norm of every update": {"fedexp"},
+    "divides by a sum over clients' data": {
         "fedavg",
         "fedper",
         "fedala",
@@ -392,12 +394,12 @@ def test_every_recipe_runs_or_is_refused_with_a_reason(name):
         ({"correlation": to.privacy.BandedSquareRoot()}, "write rounds=500"),
         (
             {"correlation": to.privacy.BandedSquareRoot(), "rounds": 9, "quantile": 0.5},
-            "goes with independent noise alone",
+            "requires independent noise",
         ),
-        ({"sampling_rate": 0.1, "quantile": 0.5}, "who was drawn by a coin is private"),
-        ({"sampling_rate": 0.1, "separation": 3}, "cannot be kept from coming back"),
-        ({"cohort": 2, "sampled_from": 9, "most": 3}, "sampled_from: a client that was drawn at random cannot be kept"),
-        ({"cohort": 2, "sampled_from": 9, "sampling_rate": 0.1}, "by coins or of fixed size: leave one out"),
+        ({"sampling_rate": 0.1, "quantile": 0.5}, "the sampled clients are private"),
+        ({"sampling_rate": 0.1, "separation": 3}, "so separation and most cannot hold"),
+        ({"cohort": 2, "sampled_from": 9, "most": 3}, "sampled_from: sampling is independent of earlier rounds"),
+        ({"cohort": 2, "sampled_from": 9, "sampling_rate": 0.1}, "Poisson samples or of fixed size: leave one out"),
         ({"sampled_from": 9}, "sampled_from: got 9, needed all N clients, of which cohort=None are drawn"),
         ({"cohort": 12, "sampled_from": 9}, "sampled_from: got 9, needed all N clients, of which cohort=12"),
         ({"cohort": 10, "quantile": 0.5, "noise_multiplier": 4.0}, "count_deviation: the count alone costs more"),

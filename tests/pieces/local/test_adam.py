@@ -233,7 +233,7 @@ def test_invalid_arguments_raise(options, message):
             lambda: compose(Adam(), StartLoss(), DivideByCurvature(1.0, 1e-3)),
             "the length of a step of Adam does not depend on that of the gradient: use Sgd",
         ),
-        (lambda: compose(AdamW(), Personal(alternate=0.5)), "with Adam the mean gradient of one part would move it on"),
+        (lambda: compose(AdamW(), Personal(alternate=0.5)), "with Adam the mean gradient of one part would change it"),
         (
             lambda: compose(AdamW(), Personal(lr_factor=2.0)),
             "lr_factor=2.0 multiplies the gradients .* use Sgd, or lr_",

@@ -130,7 +130,7 @@ def test_update_rules_without_personal_parameters_are_refused():
 
 
 def test_momentum_is_refused_with_alternating_parts():
-    with pytest.raises(ConfigurationError, match="with momentum the velocity of one part would move it on"):
+    with pytest.raises(ConfigurationError, match="with momentum the velocity of one part would change it"):
         compose(Sgd(momentum=0.9), Personal(alternate=0.5))
 
 

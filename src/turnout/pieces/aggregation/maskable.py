@@ -1,4 +1,4 @@
-"""Base class of sums whose updates clients may mask, in phases after training."""
+"""Base class of sums of updates that clients may mask, in additional phases after training."""
 
 from __future__ import annotations
 
@@ -19,44 +19,45 @@ from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.masks import word
 from turnout.protocol.secure.messages import KEY_BYTES, SEALED_BYTES
 
-_KEYS, _NUMBER = 2 * KEY_BYTES, 8  # bytes of two public keys, of a number
+_KEYS, _NUMBER = 2 * KEY_BYTES, 8  # bytes of two public keys, and of a number
 
 
 class MaskableSum(Aggregation):
-    """A sum of updates that clients mask where there is `masking`.
+    """Base class of sums of updates that clients mask if `masking` is not None (secure aggregation).
 
-    What a client adds to the sum is its `summand`, which a simulation sums without masks, to the same bits.
+    The contribution of a client is its `summand`. A simulation adds summands without masks and has the same bits as a
+    deployment.
     """
 
     @property
     def masking(self) -> Masking | None:
-        """The options of the secure sum; None where updates are sent as they are."""
+        """The options of the secure sum; None if updates are sent without masks."""
         return None
 
     @property
     def phases(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """What a round asks for after training."""
+        """The phases of a round after training: share, mask and open with masks, none without."""
         return () if self.masking is None else ("share", "mask", "open")
 
     @property
     def sends_in(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The phase in which an update leaves its client."""
+        """The phase in which a client sends its update."""
         return "train" if self.masking is None else "mask"
 
     @property
     def only_sums(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True if all it does with updates is to sum them."""
+        """True if the only operation on updates is to sum them."""
         return self.masking is not None
 
     @property
     def needs_rounds(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Why masks need synchronous rounds."""
+        """The reason for which masks require synchronous rounds; None without masks."""
         if self.masking is None:
             return None
         return _NEEDS_ROUNDS if self.sums_groups else _CLIPS_BEFORE
 
     def attendance(self, seed: int, version: int) -> Attendance:
-        """Follow the sum of the round from `version`."""
+        """Return a record of the clients that take part in the sum of the round from `version`."""
         masking = self._masking
         return Attendance(
             masking.threshold, masking.degree, masking.min_clients, (seed, version), masking.code.capacity
@@ -70,21 +71,26 @@ class MaskableSum(Aggregation):
         attendance: Attendance,
         messages: Messages,
     ) -> MaskedSum:
-        """Return the sum of a round, of the messages of its clients."""
+        """Return the server's side of the sum of a round."""
         return MaskedSum(self._masking, weighting, state, federation, attendance, messages)
 
     def client_side(self) -> Masker | None:
-        """Return what masks the updates of one client."""
+        """Return the client's side of the sum, which masks its update; None without masks."""
         return None if self.masking is None else Masker(self.masking, self.summand, self.nulls_dropped)
 
     def form(self, phase: str, inputs: Shapes, num_params: int) -> Form:
-        """Return the tensors of a message."""
+        """Return the tensors of a client's message in a phase."""
         return form_of(phase, self._masking.bits, inputs, num_params)
 
     def bytes(self, phase: str, num_clients: int, num_params: int) -> tuple[int, int] | None:
-        """Return the bytes that each of `num_clients` sends and receives in a phase, beside those of any task.
+        """Return the bytes that each client sends and receives in a phase, in addition to those of every task.
 
-        In ``"train"`` it sends keys in place of its update.
+        In ``"train"`` a client sends keys in place of its update. None if updates are sent without masks.
+
+        Args:
+            phase: the phase.
+            num_clients: number of clients in the sum.
+            num_params: P, the number of parameters.
         """
         if (masking := self.masking) is None:
             return None
@@ -103,26 +109,27 @@ class MaskableSum(Aggregation):
 
 
 _CLIPS_BEFORE = (
-    "{piece} with secure cannot share with {pace}: clients clip before it is known how stale their sum will be, by which "
-    "{pace} may weigh it"
+    "{piece} with secure does not support {pace}: clients clip before the staleness of their sum is known, by which "
+    "{pace} may weight it"
 )
 _NEEDS_ROUNDS = (
-    "{pace} cannot share: {piece} masks updates among the clients of a round, who are there at the same time, and {pace} "
-    "has no rounds"
+    "{pace} does not support masks: {piece} masks updates among the clients of a round, which are available at the "
+    "same time, and {pace} has no rounds"
 )
 
 
 def round_to_grid(weighted: torch.Tensor, code: FixedPoint) -> torch.Tensor:
-    """Return ``q(x)``, float64: what the fixed-point codes of x stand for.
+    """Return the values of the fixed-point codes of numbers, ``q(x)``, float64.
 
     Raises:
-        ConfigurationError: for numbers beyond `largest`, unless they are to be clipped.
+        ConfigurationError: for a number above `largest`, on a CPU and unless it is clipped. On a GPU it becomes NaN, so
+            that the server drops the report.
     """
     unit = 2.0**code.fraction_bits
     if code.too_large == "clip":
         weighted = weighted.clamp(-code.largest, code.largest)
-    elif weighted.device.type != "cpu":  # where nobody is to wait for an answer
-        weighted = weighted.where(weighted.abs() <= code.largest, torch.nan)  # dropped by the server step
+    elif weighted.device.type != "cpu":  # without synchronising with the device
+        weighted = weighted.where(weighted.abs() <= code.largest, torch.nan)  # the server step drops NaN
     elif weighted.numel() and float(top := weighted.abs().max()) > code.largest:
         raise code.overflow(float(top))
     # Multiplying by a power of two is exact, and float64 holds whole numbers below 2^53: a sum of grid points is exact in any
@@ -131,31 +138,32 @@ def round_to_grid(weighted: torch.Tensor, code: FixedPoint) -> torch.Tensor:
 
 
 def check_maskable(algorithm: Slots, name: str = "SecureSum") -> None:
-    """Refuse algorithms that need more of updates than one sum."""
+    """Raise an error for algorithms that read more than one sum of updates; `name` is the piece in the message."""
     if algorithm.server.of_reports:
         raise ConfigurationError(
-            f"{name}: {type(algorithm.server).__name__} reads the length of every update, and the server has none"
+            f"{name}: {type(algorithm.server).__name__} reads the norm of every update, and the server receives no "
+            "single one"
         )
     for piece in algorithm.weighting:
         if type(piece).factors is Weighting.factors:
             raise ConfigurationError(
-                f"{name}: {type(piece).__name__} weighs a report by the others of its step, and a client has to know "
+                f"{name}: {type(piece).__name__} weights a report by the others of its step, and a client has to know "
                 "its weight before it masks its update"
             )
     if algorithm.keeps:
         raise ConfigurationError(
-            f"{name}: clients remember {algorithm.keeps[0]}, of which the server has the mean; where a sum cannot be "
-            "opened the two would drift apart: use an algorithm that sends the update alone"
+            f"{name}: clients store {algorithm.keeps[0]}, whose mean the server has, and if a sum cannot be opened, "
+            "the two would differ: use an algorithm that sends only updates"
         )
     for piece in (*algorithm.measurements, *algorithm.selection.measurements):
         if "start_gradient" in piece.gives:
             raise ConfigurationError(
-                f"{name}: {type(piece).__name__} sends the gradient of every client to the server, one by one"
+                f"{name}: {type(piece).__name__} sends the gradient of every client to the server, without masks"
             )
     for guard in algorithm.guard:
         if guard.codes:
             raise ConfigurationError(
-                f"{name}: {type(guard).__name__} sends a code, and the sum of codes stands for no sum of updates: "
+                f"{name}: {type(guard).__name__} sends a code, and a sum of codes does not encode the sum of updates: "
                 "leave it out, and write fewer bits"
             )
     if algorithm.selection.repeats:

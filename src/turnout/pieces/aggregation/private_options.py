@@ -1,4 +1,4 @@
-"""The options of a private sum, and which of them exclude each other."""
+"""Check the options of a private sum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CORRELATIONS = "Independent(), BandedSquareRoot() or BufferedToeplitz()"
 
 
 def _inside(name: str, value: float) -> None:
-    """Refuse numbers that are not strictly between 0 and 1."""
+    """Raise an error unless a number is strictly between 0 and 1."""
     if not 0 < value < 1:
         raise refuse(name, given=value, needed="a number between 0 and 1")
 
@@ -34,28 +34,31 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
 
 
 def check_options(piece: Any) -> None:
-    """Refuse options of a `PrivateSum` that are out of range, or mean nothing together."""
+    """Raise an error if an option of a `PrivateSum` is out of range or excludes another one."""
     for name, check in _CHECKS.items():
         if (value := getattr(piece, name)) is not None:
             check(name, value)
     if not isinstance(piece.correlation, Correlation):
         raise refuse("correlation", given=piece.correlation, needed=_CORRELATIONS)
     if piece.answers is not None and not isinstance(piece.answers, Answers):
-        raise refuse("answers", given=piece.answers, needed="bounds and noise of the class privacy.Answers, or None")
+        raise refuse("answers", given=piece.answers, needed="an instance of privacy.Answers, or None")
     if piece.answers is not None and not piece.noise_multiplier:
         raise ConfigurationError(
-            "answers: without noise in its updates (noise_multiplier=0) a run promises no privacy, and answers are not "
-            "noised: leave answers out, or write a noise_multiplier"
+            "answers: with noise_multiplier=0 a run has no privacy guarantee, and answers have no noise: leave answers "
+            "out, or write a noise_multiplier"
         )
     _check_together(piece)
 
 
 def check_clients(sampled_from: int | None, delta: float, num_clients: int) -> None:
-    """Refuse to count samples of another federation, and a delta that allows to publish one client in full."""
+    """Raise an error if samples of another number of clients are counted, or delta is 1/N or more.
+
+    With such a delta, publishing all data of a random client would count as epsilon 0.
+    """
     if delta * num_clients >= 1:
         raise ConfigurationError(
-            f"delta: got {delta:g} with {num_clients:,} clients, needed less than 1/{num_clients}: to publish all data of "
-            f"one client drawn by chance costs epsilon=0 at that delta; write delta={delta_below(num_clients):g}"
+            f"delta: got {delta:g} with {num_clients:,} clients, needed less than 1/{num_clients}: publishing all data of "
+            f"a random client has epsilon=0 at that delta; write delta={delta_below(num_clients):g}"
         )
     if sampled_from not in (None, num_clients):
         raise ConfigurationError(
@@ -65,22 +68,22 @@ def check_clients(sampled_from: int | None, delta: float, num_clients: int) -> N
 
 
 def delta_below(num_clients: int) -> float:
-    """Return a power of ten that is below ``1 / (10 N)``."""
+    """Return a power of ten below ``1 / (10 N)``."""
     return 10.0 ** -(len(str(num_clients)) + 1)
 
 
 def _check_together(piece: Any) -> None:
-    """Refuse options that mean nothing together."""
+    """Raise an error for options of a `PrivateSum` that exclude each other."""
     correlated = not isinstance(piece.correlation, Independent)
     if correlated and piece.rounds is None:
         raise ConfigurationError(
-            f"{type(piece.correlation).__name__} is made for a number of rounds: write rounds=500, as the run has"
+            f"{type(piece.correlation).__name__} is computed for a number of rounds: write rounds=500 for a run of 500 rounds"
         )
     for name in ("quantile", "sampling_rate", "sampled_from"):
         if correlated and getattr(piece, name) is not None:
             raise ConfigurationError(
-                f"{name} goes with independent noise alone: of correlated noise, the sensitivity is that of a whole run "
-                "with one norm, and sampling adds nothing that this package could count"
+                f"{name} requires independent noise: the sensitivity of correlated noise is that of a whole run with a "
+                "constant norm, and its amplification by sampling is not supported"
             )
     limited = piece.separation > 1 or piece.most is not None
     _check_sampling(piece.sampling_rate, piece.sampled_from, piece.cohort, limited)
@@ -88,22 +91,31 @@ def _check_together(piece: Any) -> None:
         _check_shares(piece, correlated)
     if piece.sampling_rate is not None and piece.quantile is not None:
         raise ConfigurationError(
-            "quantile: who was drawn by a coin is private, and so is the share that is not clipped"
+            "quantile: with sampling_rate the sampled clients are private, and so is the fraction that is not clipped"
         )
 
 
 def _check_sampling(sampling_rate: float | None, sampled_from: int | None, cohort: int | None, limited: bool) -> None:
-    """Refuse options about sampling that mean nothing together."""
+    """Raise an error for options about sampling that exclude each other.
+
+    Args:
+        sampling_rate: the rate of Poisson sampling, or None.
+        sampled_from: the number of clients from which cohorts of fixed size are drawn, or None.
+        cohort: the size of a cohort, or None.
+        limited: whether the participation of a client is limited by `separation` or `most`.
+    """
     if sampling_rate is None and sampled_from is None:
         return
     if limited:
         name = "sampled_from" if sampling_rate is None else "sampling_rate"
-        raise ConfigurationError(f"{name}: a client that was drawn at random cannot be kept from coming back")
+        raise ConfigurationError(
+            f"{name}: sampling is independent of earlier rounds, so separation and most cannot hold: leave them out"
+        )
     if sampled_from is None:
         return
     if sampling_rate is not None:
         raise ConfigurationError(
-            "sampling_rate and sampled_from: a cohort is drawn by coins or of fixed size: leave one out"
+            "sampling_rate and sampled_from: cohorts are Poisson samples or of fixed size: leave one out"
         )
     if not 0 < (cohort or 0) <= sampled_from:
         raise refuse(
@@ -115,14 +127,20 @@ def _check_sampling(sampling_rate: float | None, sampled_from: int | None, cohor
 
 
 def _check_shares(piece: Any, correlated: bool) -> None:
-    """Refuse what clients who add the noise would have to know, or do not add."""
+    """Raise an error for options that exclude noise added by clients."""
     reasons = {
         "noise_multiplier": ("there is no noise to share", not piece.noise_multiplier),
-        "correlation": ("what a round takes away of earlier noise is known to no client", correlated),
-        "quantile": ("clients add noise for one norm, and this would move it", piece.quantile is not None),
-        "control_norm": ("clients noise their update, and no second vector", piece.control_norm is not None),
-        "sampling_rate": ("what the server adds tells how many were drawn", piece.sampling_rate is not None),
-        "sampled_from": ("who adds which share is public", piece.sampled_from is not None),
+        "correlation": ("no client knows the noise of earlier rounds that a round subtracts", correlated),
+        "quantile": ("clients add noise for a constant norm", piece.quantile is not None),
+        "control_norm": (
+            "clients add noise to their update, and not to a second vector",
+            piece.control_norm is not None,
+        ),
+        "sampling_rate": (
+            "the noise that the server adds reveals how many clients were sampled",
+            piece.sampling_rate is not None,
+        ),
+        "sampled_from": ("it is public which clients add noise", piece.sampled_from is not None),
     }
     for name, (why, given) in reasons.items():
         if given:

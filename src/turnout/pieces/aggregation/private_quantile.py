@@ -1,4 +1,4 @@
-"""A clipping norm that follows a quantile of the updates' lengths, by a noised count (Andrew et al., NeurIPS 2021)."""
+"""Adapt the clipping norm to a quantile of the updates' norms by a noised count (Andrew et al., NeurIPS 2021)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,20 @@ from turnout.privacy.noise import gaussian
 
 
 def update_multiplier(piece: Any, divisor: int) -> float:
-    """Return the noise of each vector of a client over its norm, so that all that is noised together costs z.
+    """Return the noise multiplier of each vector for which a whole release has the privacy cost of `noise_multiplier`.
+
+    A release may consist of the sum of updates, that of control variates and the count of updates that were not
+    clipped. The multiplier is the standard deviation of the noise divided by the clipping norm of the vector. With c =
+    1 for updates alone and c = sqrt(2) for updates and control variates, it is ``c z`` without a count, and
+    ``c (z^-2 - (2 s)^-2)^(-1/2)`` with a count, to which one client adds at most 1/2 and the server noise of standard
+    deviation s.
 
     Args:
-        piece: a `PrivateSum`, which has z.
-        divisor: D.
+        piece: the `PrivateSum`, whose noise multiplier is z.
+        divisor: D, the divisor of the sum.
 
     Raises:
-        ConfigurationError: where the count alone costs more than that.
+        ConfigurationError: if the count alone costs more than z allows.
     """
     both = 1.0 if piece.control_norm is None else math.sqrt(2.0)
     if piece.quantile is None or not piece.noise_multiplier:
@@ -36,17 +42,25 @@ def update_multiplier(piece: Any, divisor: int) -> float:
 
 
 def _count_deviation(piece: Any, divisor: int) -> float:
-    """The deviation of the noise in the count."""
+    """Return the standard deviation of the noise in the count, by default D / 20."""
     return divisor / 20 if piece.count_deviation is None else piece.count_deviation
 
 
 def moved_norm(
     piece: Any, whole: torch.Tensor, report: Report, divisor: int, release: int, federation: Federation
 ) -> float:
-    """Return what C is multiplied by, given which updates were not clipped (bool ``[B]``).
+    """Return ``exp(-rate (b - gamma))``, the factor of the clipping norm, for the noised fraction b of unclipped updates.
 
-    Each client adds 1/2 or -1/2 to the count, and one whose report was dropped 0, as a neighbour's does: one client moves the
-    count by 1/2 at most.
+    Each client adds 1/2 or -1/2 to the noised count, and a client whose report contained NaN or infinity adds 0, like a
+    client without data. One client therefore changes the count by at most 1/2.
+
+    Args:
+        piece: the `PrivateSum`, with rate, gamma and the deviation of the noise.
+        whole: True for updates that were not clipped, bool ``[B]``.
+        report: the B reports.
+        divisor: D, from which the default deviation follows.
+        release: the number of earlier releases.
+        federation: the clients and the seed.
     """
     votes = whole.double() - 0.5
     if report.good is not None:
@@ -54,5 +68,5 @@ def moved_norm(
     counted = float(votes.sum())
     if piece.noise_multiplier:
         counted += float(gaussian("noise of the count", federation, release, 1)) * _count_deviation(piece, divisor)
-    share = counted / len(whole) + 0.5  # of the participants, whose number is public
+    share = counted / len(whole) + 0.5  # of the participants; their number is public
     return math.exp(-piece.quantile_rate * (share - piece.quantile))

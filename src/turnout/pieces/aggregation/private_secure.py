@@ -1,4 +1,4 @@
-"""A private sum under masks: the clipping norm allows for rounding, and clients may add the noise themselves."""
+"""Clip and add noise under secure aggregation: norms that allow for rounding, and noise that clients add."""
 
 from __future__ import annotations
 
@@ -24,12 +24,18 @@ from turnout.protocol.secure.masks import secret_uniform
 
 
 def grid_norm(norm: float, fraction_bits: int, num_params: int) -> float:
-    """Return ``C' = C - sqrt(P) 2^(-f-1)``: a vector of this length has a length of at most C once it is rounded.
+    """Return the norm ``C' = C - sqrt(P) 2^(-f-1)`` to which clients clip, so that rounded vectors have norm C at most.
 
-    Rounding moves each of P numbers by half a unit at most, so that a vector moves by ``sqrt(P) 2^(-f-1)``.
+    Rounding to f bits behind the binary point changes each of P numbers by at most half a unit of ``2^-f``, and so the
+    norm by at most ``sqrt(P) 2^(-f-1)``.
+
+    Args:
+        norm: C, the norm for which the noise is calibrated.
+        fraction_bits: f.
+        num_params: P.
 
     Raises:
-        ConfigurationError: where more than half of the norm would be left for rounding.
+        ConfigurationError: if rounding uses up more than half of the norm.
 
     Example:
         >>> grid_norm(1.0, fraction_bits=10, num_params=10_000)
@@ -46,30 +52,38 @@ def grid_norm(norm: float, fraction_bits: int, num_params: int) -> float:
 
 
 def clipped_summand(secure: SecureSum, norm: float, factors: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Return ``q(clip(f_b Delta_b, C'))``, float64 ``[B, P]``, each at most C long; NaN stays for the server to drop."""
+    """Return ``q(clip(f_b Delta_b, C'))``, float64 ``[B, P]``, of norm at most C; NaN remains for the server to drop.
+
+    Args:
+        secure: the secure sum, which has the rounding q.
+        norm: C.
+        factors: f_b, the products of the weighting chain's factors, ``[B]``.
+        rows: the updates Delta_b, ``[B, P]``.
+    """
     lengths = factors.abs() * Updates.of(rows).norms()
     factors = shortened(factors, lengths, grid_norm(norm, secure.fraction_bits, rows.shape[1]))
     return round_to_grid(factors[:, None] * rows.double(), secure.code)
 
 
 def check_secure_options(piece: Any) -> None:
-    """Refuse options of a `PrivateSum` that mean nothing, or are counted wrongly, where updates are masked."""
+    """Raise an error for options of a `PrivateSum` that exclude masked updates, or break the accounting under masks."""
     _check_margin(piece)
     if piece.secure is None:
         return
     if not isinstance(piece.secure, SecureSum):
         raise ConfigurationError(f"secure: got {piece.secure!r}, needed a SecureSum, or None for no masks")
     reasons = {
-        "quantile": "how many updates are not clipped is known to their clients alone",
-        "sampling_rate": "whether a sum opens depends on how many were drawn, so that one client can decide whether those of "
-        "the others are in the model, which sampling does not hide; Poisson without sampling_rate counts every round in full",
+        "quantile": "only clients know whether their updates were clipped",
+        "sampling_rate": "whether a sum is opened depends on the number of sampled clients, so one client can decide whether "
+        "those of others are in the model, which sampling does not hide; Poisson without sampling_rate counts every round "
+        "in full",
     }
     for name, why in reasons.items():
         if getattr(piece, name) is not None:
             raise ConfigurationError(f"secure does not go with {name}: {why}: leave one of them out")
     if piece.secure.largest < piece.norm:
         raise ConfigurationError(
-            f"secure: got largest={piece.secure.largest:g}, and a number of a clipped update may be as large as "
+            f"secure: got largest={piece.secure.largest:g}, and an element of a clipped update may be as large as "
             f"norm={piece.norm:g}: write a SecureSum with largest={piece.norm:g}"
         )
     if piece.sampled_from is not None and piece.cohort < piece.secure.min_clients:
@@ -81,19 +95,19 @@ def check_secure_options(piece: Any) -> None:
 
 
 def _check_margin(piece: Any) -> None:
-    """Refuse a margin of noise that nobody adds."""
+    """Raise an error if `dropouts` is given without noise that clients add under masks."""
     if piece.dropouts and (piece.secure is None or piece.noise_shares is None):
         raise ConfigurationError(
             f"dropouts: got {piece.dropouts}, a margin of noise that clients add under masks: write noise_shares and secure "
-            "too, or leave it out; without masks the server adds the noise of who drops out"
+            "too, or leave it out; without masks the server adds the noise of clients that drop out"
         )
 
 
 def _check_grid(piece: Any) -> None:
-    """Refuse margins that leave too few clients, and noise that is too fine or too wide for the grid."""
+    """Raise an error if `dropouts` leaves fewer than two clients, or the noise of a client does not suit the grid."""
     if piece.noise_shares - piece.dropouts < 2:
         raise ConfigurationError(
-            f"dropouts: got {piece.dropouts} of noise_shares={piece.noise_shares}, and two clients at least have to stay: "
+            f"dropouts: got {piece.dropouts} of noise_shares={piece.noise_shares}, and at least two clients have to remain: "
             f"write dropouts={max(piece.noise_shares - 2, 0)} or less, and noise_shares=2 or more"
         )
     units = share_deviation(piece) * 2.0**piece.secure.fraction_bits
@@ -108,28 +122,28 @@ def _check_grid(piece: Any) -> None:
 
 
 def share_deviation(piece: Any) -> float:
-    """Return the deviation of the noise of one client, ``z C / sqrt(n - t)``."""
+    """Return the standard deviation of the noise of one client, ``z C / sqrt(n - t)``."""
     return piece.noise_multiplier * piece.norm / math.sqrt(piece.noise_shares - piece.dropouts)
 
 
 def with_shares(piece: Any, secure: SecureSum) -> SecureSum:
-    """Return a secure sum with room for the noise of its clients, which is not opened where too much of it is missing."""
+    """Return a secure sum with room for the clients' noise, which is opened only if at least n - t clients are in it."""
     largest = max(secure.largest, piece.norm + WIDEST * share_deviation(piece))
     least = max(secure.min_clients, piece.noise_shares - piece.dropouts)
     return replace(secure, largest=largest, min_clients=least)
 
 
 def shares_under_masks(piece: Any, report: Report, seed: int | None) -> torch.Tensor:
-    """Return the noise of clients on the grid, float64 ``[B, P]``: discrete Gaussian of deviation ``z C / sqrt(n - t)``."""
+    """Return the clients' discrete Gaussian noise of deviation ``z C / sqrt(n - t)`` on the grid, float64 ``[B, P]``."""
     unit = 2.0**piece.secure.fraction_bits
     return discrete_gaussian(chances(report, seed), share_deviation(piece) * unit) / unit
 
 
 def chances(report: Report, seed: int | None) -> torch.Tensor:
-    """Draw numbers on (0, 1) for the noise of clients, float64 ``[B, P]``.
+    """Draw uniform numbers on (0, 1) for the noise of clients, float64 ``[B, P]``.
 
-    Those of a simulation follow from (seed, version, client). A client of a server draws a secret from its operating system,
-    expands it as masks are, and forgets it.
+    In a simulation they are a function of (seed, version, client). A client of a server draws a secret from its
+    operating system, expands it in the same way as masks, and does not store it.
     """
     number, device = report.delta.shape[1], report.delta.device
     if seed is None:
@@ -139,10 +153,10 @@ def chances(report: Report, seed: int | None) -> torch.Tensor:
 
 
 def check_secure(algorithm: Slots) -> None:
-    """Refuse algorithms that need more than a sum, or whose divisor is unknown when clients clip."""
+    """Raise an error if an algorithm reads more than a sum, or if its divisor is unknown when clients clip."""
     check_maskable(algorithm, "PrivateSum with secure")
     if not isinstance(last := algorithm.weighting[-1], DivideByClients | DivideByParticipants):
         raise ConfigurationError(
-            f"PrivateSum with secure: {type(last).__name__} divides by what the server knows once the sum is open, and "
-            "clients clip before: use DivideByClients or DivideByParticipants"
+            f"PrivateSum with secure: {type(last).__name__} divides by a number that the server knows only after the sum is "
+            "opened, and clients clip before: use DivideByClients or DivideByParticipants"
         )

@@ -1,4 +1,4 @@
-"""Sum updates to which clients added shares of the noise; the server adds the shares of absent clients."""
+"""Sum updates to which clients added shares of the noise, with the server's noise for absent clients."""
 
 from __future__ import annotations
 
@@ -19,18 +19,24 @@ from turnout.privacy.noise import gaussian
 def completed_sum(
     piece: Any, weights: Weights, report: Report, divisor: int, release: int, federation: Federation
 ) -> torch.Tensor:
-    """Return ``w (sum_b r_b + z C sqrt((max(m - B, 0) + d) / m) y)``, float64 ``[P]``: r_b is clipped and has its share.
+    """Return the sum of updates that contain noise, with the server's noise for the missing shares, float64 ``[P]``.
 
-    m is how many shares make the noise: n, and n - t under masks. The noise of B < m clients and of the server together has
-    the deviation z C; that of more clients has more. The d reports that held NaN or infinity bring no noise, and the server
-    adds their shares even if there are more than m reports: how much noise there is must not tell whose report was dropped.
+    r_b is the clipped update of report b with its share of the noise, y standard Gaussian noise ``[P]``, and m the
+    number of shares that together have the standard deviation z C: n, or n - t under masks::
+
+        w (sum_b r_b + z C sqrt((max(m - B, 0) + d) / m) y)
+
+    For B < m reports, the server adds the remaining shares; for more than m there is more noise than the accounting
+    requires. The d reports that contained NaN or infinity have no noise. The server adds their shares even if there are
+    more than m reports, so that the amount of noise does not reveal whose report was dropped.
 
     Args:
-        piece: a `PrivateSum`, which has z, C, n and t.
-        weights: w, the same for all, ``[B]``; under masks it is 1 over the divisor.
-        report, federation: as for `PrivateSum.apply`.
-        divisor: 1/w where there is no report.
-        release: how many there were.
+        piece: the `PrivateSum`, with z, C, n (`noise_shares`) and t (`dropouts`).
+        weights: w, equal for all reports, ``[B]``; under masks it is 1 over the divisor.
+        report: the B reports.
+        divisor: the divisor D; w is 1/D in a round without reports.
+        release: the number of earlier releases.
+        federation: the clients and the seed.
     """
     updates, shares = report.updates, piece.noise_shares - piece.dropouts
     dropped = 0 if report.good is None else int((~report.good).sum())
@@ -48,32 +54,38 @@ def completed_sum(
 
 
 def check_shares(algorithm: Slots, piece: Any) -> None:
-    """Refuse clients that add other noise than what is counted, and weights by which shares would not sum to it."""
+    """Raise an error if clients add noise other than that of the accounting, or if weights would scale it."""
     shares = [guard for guard in algorithm.guard if isinstance(guard, NoiseShare)]
     if shares and piece.noise_shares is None:
         raise ConfigurationError(
-            f"NoiseShare: clients add noise, and the server would add all of it once more: write "
-            f"noise_shares={shares[0].shares} to PrivateSum, or leave NoiseShare out"
+            f"NoiseShare: clients add noise, and the server would add all of it again: write "
+            f"PrivateSum(noise_shares={shares[0].shares}), or leave NoiseShare out"
         )
     if shares and piece.secure is not None:
         raise ConfigurationError(
-            "NoiseShare: clients add their shares of the noise under the masks, where they are not rounded: leave it out"
+            "NoiseShare: clients add their shares of the noise under the masks, after rounding: leave it out"
         )
     if piece.noise_shares is None or piece.secure is not None:
         return
     wanted = NoiseShare(piece.norm, piece.noise_multiplier, piece.noise_shares)
     if shares != [wanted]:
         raise ConfigurationError(
-            f"noise_shares: clients add {' and '.join(map(repr, shares)) or 'no noise'}, and the sum is counted with that of "
+            f"noise_shares: clients add {' and '.join(map(repr, shares)) or 'no noise'}, and epsilon is computed for "
             f"{wanted}: add it to the pieces"
         )
     if not isinstance(first := algorithm.weighting[0], DivideByClients | DivideByParticipants):
         raise ConfigurationError(
             f"noise_shares: {type(first).__name__} multiplies updates by weights after their noise was added, "
-            "so that it no longer covers the largest of them: use an algorithm in which clients count alike"
+            "so the noise no longer suffices for the largest of them: use an algorithm with equal weights"
         )
 
 
 def shortened(weights: Weights, lengths: torch.Tensor, norm: float) -> Weights:
-    """Return weights that bring vectors down to `norm`, from those that give them these lengths; 0 for an infinite length."""
+    """Return the weights, reduced for vectors longer than `norm` so that they have that norm; 0 for an infinite length.
+
+    Args:
+        weights: factors of the vectors, ``[B]``.
+        lengths: Euclidean norms of the vectors after these factors, ``[B]``.
+        norm: maximum norm.
+    """
     return torch.where(lengths > norm, weights * (norm / lengths), weights).nan_to_num(0.0, 0.0, 0.0)

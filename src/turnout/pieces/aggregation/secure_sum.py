@@ -1,4 +1,4 @@
-"""Secure aggregation: the server learns the weighted sum of a round's updates, and no single update."""
+"""Sum masked updates, so that the server learns the sum of a round and no single update (secure aggregation)."""
 
 from __future__ import annotations
 
@@ -18,36 +18,46 @@ from turnout.protocol.secure.masking import Masking
 
 @dataclass(frozen=True)
 class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore[reportIncompatibleVariableOverride]
-    """``u = (1/D) sum_b q(f_b Delta_b)``: the sum of masked updates, which the server can open and single ones it cannot.
+    """Sum masked updates: the server learns the weighted sum of a round, but no single update (SecAgg+).
 
-    f is the product of the factors of the weighting chain, D what the chain divides by, and
-    ``q(x) = round(x 2^fraction_bits) / 2^fraction_bits`` is fixed point, because masks are added modulo ``2^bits``.
+    Delta_b is the update of report b, f_b the product of the factors of the weighting chain, and D its divisor::
 
-    A round has three more phases (SecAgg+): those who trained get the keys of their neighbours and their weight and *share*
-    their secrets; *mask* their weighted update and send it; and *open* the sum, by shares that take off the masks of those
-    who sent one, and of those who left before. A simulation computes the same bits without the masks; `turnout serve` and
-    its clients exchange all messages. Where fewer are left than it takes, the round ends without a step.
+        u = (1/D) sum_b q(f_b Delta_b)
 
-    The server is honest but curious: it sees updates of nobody, as long as fewer than the threshold of a client's neighbours
-    help it to. What it does see is who took part, the numbers of examples and steps, and what weights are made of (losses).
-    Clients that cheat are left out; the guide to privacy has a table of who is protected against whom.
+    q rounds to fixed point, ``q(x) = round(x 2^fraction_bits) / 2^fraction_bits``, because masks are added modulo
+    ``2^bits``.
+
+    A round has three additional phases. The clients that trained receive their weight and the keys of their neighbours,
+    and *share* secrets with these; they *mask* and send their weighted updates; and they *open* the sum by shares that
+    remove the masks of the clients that sent an update and of those that left earlier. A simulation computes the same
+    bits without masks; `turnout serve` and its clients exchange all messages. If fewer clients remain than the protocol
+    requires, the round ends without a step.
+
+    The adversary is an honest-but-curious server that colludes with fewer than the threshold of any client's
+    neighbours. It sees no update, but the sum, the participants, the numbers of examples and steps, and the values from
+    which weights are computed (losses). Clients that deviate from the protocol are excluded. The guide to privacy lists
+    the protection against each adversary. Secure aggregation alone is not differential privacy: see
+    `PrivateSum(secure=...)`.
 
     Args:
-        bits: of the modulus, at most 54; masked updates are sent as whole numbers of 8, 16, 32 or 64 bits.
-        fraction_bits: of the part behind the point. The sum of n updates is off by at most ``n 2^(-fraction_bits - 1)``.
-        largest: that a number of ``f_b Delta_b`` may be, in absolute value.
-        too_large: what becomes of a larger one: ``"refuse"`` ends a simulation with what to write (on a GPU, drops the
-            report), and has a deployed client give up its task; ``"clip"`` takes the nearest that fits.
-        threshold: the share of a client's neighbours whose help it takes to take off its masks, more than half of them.
-        weights: the least and the largest weight with which a client multiplies its update. A client refuses others, with
-            which a server could single out its update. None allows all that are not negative.
-        degree: k, the neighbours of a client; None joins all to all.
-        min_clients: with fewer there is no sum; of one client alone it would be its update.
-        cohort: clients of a round at most, for which the sum has to have room; None is all N.
+        bits: bits of the modulus, from 2 to 54. Masked updates are sent as integers of 8, 16, 32 or 64 bits.
+        fraction_bits: bits behind the binary point. The error of a sum of n updates is at most
+            ``n 2^(-fraction_bits - 1)`` in each element.
+        largest: maximum absolute value of an element of ``f_b Delta_b``, in units of an update.
+        too_large: treatment of larger values: ``"refuse"`` ends a simulation with an error that says what to write (on
+            a GPU, it drops the report), and a deployed client gives up its task; ``"clip"`` takes the nearest value
+            that fits.
+        threshold: fraction of a client's neighbours, > 0.5 and at most 1, whose shares are necessary to remove its
+            masks.
+        weights: smallest and largest weight by which a client multiplies its update, ``0 <= smallest <= largest``. A
+            client refuses other weights, with which the server could isolate its update. None allows all weights >= 0.
+        degree: number of neighbours of a client (k), >= 2; None connects all clients with each other.
+        min_clients: minimum number of clients in a sum, >= 2; the sum of one client would be its update.
+        cohort: maximum number of clients in a round, >= 2, for which the sum has to have room; None is all N.
 
     Raises:
-        ConfigurationError: for numbers out of range, a sum without room for the clients, and algorithms that need more than
-            a sum, with the reason.
+        ConfigurationError: for a number out of range, a sum without room for the clients, or an algorithm that reads
+            more than a sum, with the reason.
 
     Example:
         >>> import turnout as to
@@ -71,17 +81,17 @@ class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore
 
     def __post_init__(self) -> None:
         if isinstance(self.bits, int) and self.bits > 54:
-            raise refuse("bits", given=self.bits, needed="2 to 54, for sums are computed in float64")
-        self.code  # noqa: B018  # refuses what is out of range
+            raise refuse("bits", given=self.bits, needed="2 to 54, because sums are computed in float64")
+        self.code  # noqa: B018  # raises an error for numbers out of range
         if not 0.5 < self.threshold <= 1:
             raise refuse(
                 "threshold",
                 given=self.threshold,
-                needed="a share of the neighbours, > 0.5 and at most 1: with half of them a server that lies about who left "
-                "gets both secrets of a client",
+                needed="a fraction of the neighbours, > 0.5 and at most 1: with half of them, a server that lies about which "
+                "clients left obtains both secrets of a client",
             )
         if self.weights is not None and not (len(self.weights) == 2 and 0 <= self.weights[0] <= self.weights[1]):
-            raise refuse("weights", given=self.weights, needed="the least and the largest, 0 <= least <= largest")
+            raise refuse("weights", given=self.weights, needed="the smallest and the largest, 0 <= smallest <= largest")
         count("min_clients", self.min_clients, least=2)
         for name in ("degree", "cohort"):
             if (given := getattr(self, name)) is not None:
@@ -89,7 +99,7 @@ class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore
 
     @property
     def code(self) -> FixedPoint:
-        """Return how numbers are written."""
+        """The fixed-point encoding of numbers."""
         return FixedPoint(self.bits, self.fraction_bits, self.largest, self.too_large)
 
     @property
@@ -98,18 +108,18 @@ class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore
         return Masking(self.code, self.threshold, self.min_clients, self.degree, self.weights)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse algorithms that need more of updates than one sum."""
+        """Raise an error for algorithms that read more than one sum of updates."""
         check_maskable(algorithm)
 
     def init(self, federation: Federation) -> State:
-        """Nothing is remembered.
+        """Return an empty state.
 
         Raises:
-            ConfigurationError: where the sum has no room for so many clients.
+            ConfigurationError: if the sum has no room for so many clients.
         """
         self.code.check(min(self.cohort or federation.num_clients, federation.num_clients))
         return super().init(federation)
 
     def summand(self, factors: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor:
-        """Return ``q(f_b Delta_b)``, float64 ``[B, P]``: what fixed-point codes stand for."""
+        """Return ``q(f_b Delta_b)``, float64 ``[B, P]``, the values of the fixed-point codes."""
         return round_to_grid(factors[:, None] * report.updates.gathered().double(), self.code)

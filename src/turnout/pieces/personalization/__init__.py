@@ -1,4 +1,4 @@
-"""Keep part of a model, or a whole one, at each client."""
+"""Personalizations: parts of a model, or whole models, that each client keeps for itself."""
 
 from turnout.core.registry import lookup
 from turnout.pieces.personalization.ditto import Ditto

@@ -1,4 +1,4 @@
-"""Base classes of personalizations: whole models beside the shared one, and fine-tuning before evaluation."""
+"""Base classes of personalizations with a whole model for each client, and the local rule of fine-tuning."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from turnout.pieces.base import Correction, Local, MemoryShapes, Personalization
 
 
 class WholeModel(Personalization):
-    """Base class: each client has a whole model of its own, which begins as the shared one and is the one it uses."""
+    """Base class of personalizations in which each client keeps a whole model, and is served by it.
+
+    The personal model starts from the model's initial parameters, or from the shared model if a client has never
+    trained.
+    """
 
     def __post_init__(self) -> None:
         check_steps(self.adaptation_steps)
 
     def chosen(self, module: nn.Module) -> frozenset[str]:
-        """Return no parameters: all of the model is shared."""
+        """Return no names: all parameters of the model are shared."""
         return frozenset()
 
     def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
-        """Return the model's first parameters, ``[P]``."""
+        """Return the model's initial parameters, ``[P]``."""
         return initial
 
     def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
@@ -33,33 +37,33 @@ class WholeModel(Personalization):
         return to_device(memory["personal"], params.device)
 
     def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-        """Return the shared model, from which a client that never trained begins."""
+        """Return the shared model, from which a client that never trained starts."""
         return params
 
 
 @dataclass(frozen=True)
 class OnOwnPart(Local):
-    """Train personal parameters by a local rule with further corrections.
+    """Fine-tune personal parameters by a local rule with additional corrections.
 
     Args:
-        rule: the steps.
-        columns: the further corrections.
+        rule: the local rule.
+        columns: the additional corrections, which are applied last.
     """
 
     rule: Local
     columns: tuple[Correction, ...]
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
-        """Return what the rule remembers."""
+        """Return the client memory of the rule."""
         return self.rule.memory(num_params, dtype)
 
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
-        """Train by the rule, with its further corrections behind all others."""
+        """Train by the rule, and apply its additional corrections after all others."""
         return self.rule.train(task, memory, clients, (*corrections, *self.columns))
 
 
 def check_steps(adaptation_steps: int | tuple[int, ...]) -> None:
-    """Refuse numbers of steps of adaptation below 1, none at all, and one twice."""
+    """Raise an error unless `adaptation_steps` is a whole number >= 1, or a tuple of different ones."""
     if not isinstance(adaptation_steps, tuple):
         return count("adaptation_steps", adaptation_steps, instead="Or several, such as (1, 5, 20)")
     for steps in adaptation_steps:

@@ -15,24 +15,27 @@ from turnout.pieces.personalization.base import OnOwnPart, WholeModel
 
 @dataclass(frozen=True)
 class Ditto(WholeModel, name="ditto"):
-    """Train a personal model v_k near the shared one: minimise ``F_k(v_k) + lambda/2 ||v_k - w||^2`` (Ditto).
+    """Train a personal model of each client close to the shared model (Ditto).
 
-    A client that takes part trains the shared model and reports its update. By the same local rule, on the same minibatches,
-    it also descends::
+    Client k minimises ``F_k(v_k) + lambda/2 ||v_k - w||^2`` over its personal model v_k, where F_k is its training loss
+    and w the shared model. A client that participates trains the shared model as usual and reports its update. With the
+    same local rule, on the same minibatches, it also trains v_k from its last value::
 
         v_k <- v_k - lr (grad F_k(v_k) + lambda (v_k - w^t))
 
-    v_k starts from the model's first parameters, never leaves its client, and is the model that the client uses. The report
-    does not depend on it, so it can be trained after the report is sent: times and traffic are those of the shared model.
-    Corrections that belong to a client's objective (`Prox`, `Scaffold`) are about the shared model alone.
+    w^t is the shared model as received in round t and lr the local step size. v_k starts from the model's initial
+    parameters, never leaves its client, and is the model that serves it. The report does not depend on v_k, which can
+    therefore be trained after the report is sent: simulated durations and traffic are those of the shared model.
+    Corrections of a client's objective (`Prox`, `Scaffold`) apply to the shared model only.
 
     Args:
-        proximal: lambda; 0 is a model that knows nothing of the others.
-        adaptation_steps: local steps that clients who never trained may do, from the shared model and held near it, before
-            they are judged; of several numbers, such as ``(1, 5, 20)``, each is judged by itself.
+        proximal: lambda, >= 0; with 0 a personal model is independent of the shared one.
+        adaptation_steps: number of local steps, >= 1, by which a client that never trained (``unseen_clients``) fits a
+            personal model before it is evaluated. The steps start from the shared model, with the same proximal term. A
+            tuple of numbers, such as ``(1, 5, 20)``, evaluates clients after each of them.
 
     Raises:
-        ConfigurationError: for numbers out of range, and, of an algorithm, for a local rule whose state clients keep.
+        ConfigurationError: for a number out of range, or a local rule that keeps its optimizer state between rounds.
 
     Example:
         >>> import turnout as to
@@ -50,46 +53,51 @@ class Ditto(WholeModel, name="ditto"):
         not_negative("proximal", self.proximal)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse a solver state that clients keep, which cannot be that of two models."""
+        """Raise an error for a local rule whose state clients keep: one state cannot belong to two models."""
         if algorithm.local.remembers:
             raise ConfigurationError(
-                "keep_state: with Ditto a client trains two models, each with moments of its own, and it keeps one state: "
+                "keep_state: with Ditto a client trains two models, each with its own moments, and it keeps one state: "
                 "write keep_state=False"
             )
 
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
-        """Return the shared model, which is what clients train."""
+        """Return the shared model, which clients train."""
         return params
 
     def split(
         self, report: Report, num_shared: int, start: torch.Tensor, row: torch.Tensor
     ) -> tuple[Report, torch.Tensor | None]:
-        """Return the report unchanged: all of it is about the shared model."""
+        """Return the report unchanged, because it contains only the shared model's update."""
         return report, None
 
     def beside(
         self, local: Local, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]
     ) -> torch.Tensor:
-        """Return the update of every client's own model, ``[B, P]``."""
+        """Return the update of each client's personal model, ``[B, P]``."""
         way = tuple(correction for correction in corrections if not correction.of_objective)
         rows = {name: value.clone() for name, value in memory.items() if name != "personal"}
         personal_task = replace(task, params=self.serving(task.params, memory))
         return local.train(personal_task, rows, clients, (*way, _Near(self.proximal, task.params))).updates.gathered()
 
     def adapting(self, local: Local, steps: int) -> Local:
-        """Return the rule by which a client that never trained makes a model of its own from the shared one."""
+        """Return the rule by which a client that never trained fits a personal model, starting from the shared one."""
         return OnOwnPart(local.tuning(steps), (_Near(self.proximal),))
 
 
 @dataclass(frozen=True)
 class _Near(Correction):
-    """Add ``factor (params - centre)``; the centre is where a client started, unless it is given, ``[P]`` or ``[B, P]``."""
+    """Add the gradient ``factor (params - centre)`` of a proximal term.
+
+    Args:
+        factor: lambda.
+        centre: the centre, ``[P]`` or ``[B, P]``; None is the model from which a client starts.
+    """
 
     factor: float
     centre: torch.Tensor | None = None
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
-        """Return the term with centres in the order of the lanes."""
+        """Return the correction with its centres in the order of the lanes."""
         return self if self.centre is None or self.centre.dim() == 1 else replace(self, centre=lanes.of(self.centre))
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:

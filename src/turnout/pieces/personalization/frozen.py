@@ -1,4 +1,4 @@
-"""Keep a part of the model at its first values until a client fine-tunes it (FedBABU)."""
+"""Freeze a part of the model in federated training, and fine-tune it at each client (FedBABU)."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from turnout.pieces.personalization.base import OnOwnPart
 from turnout.pieces.personalization.partial import Columns, PartialModel
 
 TUNES = ("all", "head")
-"""Parameters that clients fine-tune."""
+"""The supported choices of parameters that clients fine-tune."""
 
 
 @dataclass(frozen=True)
 class Frozen(PartialModel, name="frozen"):
-    """Keep a part of the model at its first values, ``v_i = v^0``, and train and send only ``u`` (FedBABU).
+    """Freeze a part of the model at its initial values, and train and send only the rest (FedBABU).
 
-    A client is served by the shared body and the first head. Clients who never trained (``unseen_clients``) fine-tune it
-    with `adaptation_steps` local steps before they are judged, as the paper has all clients do after training; it has five
-    epochs.
+    The model has a frozen part v, the head by default, and a shared part u, the body. Federated training updates u,
+    while ``v_i = v^0`` stays at its random initial value at every client i. A trained client is served by u and v^0. A
+    client that never trained (``unseen_clients``) fine-tunes the model by `adaptation_steps` local steps before it is
+    evaluated; in the paper all clients do so after training, for five epochs.
 
     Args:
-        parameters: the head, as in `Personal`.
-        adaptation_steps: as in `Personal`.
-        tunes: what fine-tuning moves: ``"all"`` of the model (the paper's choice), or the ``"head"``.
+        parameters: the frozen parameters, given as in `Personal`.
+        adaptation_steps: number of local steps of fine-tuning, given as in `Personal`.
+        tunes: the parameters that fine-tuning updates: ``"all"`` (the paper's choice), or only the ``"head"``, which is
+            the frozen part.
 
     Raises:
-        ConfigurationError: as `Personal`, and, of an algorithm, for a local rule that moves parameters without a gradient.
+        ConfigurationError: as for `Personal`, and for a local rule that changes parameters without a gradient.
 
     Example:
         The parameters of the last layer of a model:
@@ -50,19 +52,19 @@ class Frozen(PartialModel, name="frozen"):
         known_name("tunes", self.tunes, TUNES)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse what would move the head all the same."""
+        """Raise an error for a local rule that would change the frozen part."""
         super().fits(algorithm)
         if algorithm.local.drifts:
             raise ConfigurationError(
-                "Frozen freezes the head by a gradient of zero, and AdamW's weight decay and moments of earlier rounds move "
-                "it all the same: write weight_decay=0 and keep_state=False"
+                "Frozen freezes the head by a gradient of zero, and AdamW's weight decay and moments of earlier rounds "
+                "change it nevertheless: write weight_decay=0 and keep_state=False"
             )
 
     @property
     def columns(self) -> tuple[Correction, ...]:
-        """A step of zero for the head; the last of the corrections."""
+        """The correction that sets the gradient of the frozen part to zero, applied after all others."""
         return (Columns(0.0, 0.0),)
 
     def adapting(self, local: Local, steps: int) -> Local:
-        """Return the rule by which a client fine-tunes the whole model, or the head alone."""
+        """Return the rule by which a client fine-tunes the whole model, or only the frozen part."""
         return OnOwnPart(local.tuning(steps), () if self.tunes == "all" else (Columns(1.0, 1.0),))

@@ -1,4 +1,4 @@
-"""Train a personal model in the same local steps as the shared one (APFL, pFedMe, FedALA)."""
+"""Train a personal model together with the shared one, in the same local steps (APFL, pFedMe, FedALA)."""
 
 from __future__ import annotations
 
@@ -16,58 +16,64 @@ from turnout.pieces.personalization.base import WholeModel
 
 
 class PairModel(WholeModel):
-    """Base class: the row of a client is trained behind the shared model, in more parameters than the model has."""
+    """Base class of personalizations whose local steps train the shared model and a client's personal row together.
+
+    A local step has the parameters of both: the shared model, ``[P]``, followed by the personal row, ``[P_v]``.
+    """
 
     steps: type[Local]
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse other local steps, and pieces that are about one model."""
+        """Raise an error for other local steps, and for pieces that require a single model."""
         name, steps = type(self).__name__, self.steps.__name__
         if type(algorithm.local) is not self.steps:
-            raise ConfigurationError(f"{name} goes with {steps}, got {algorithm.local}: write {steps}.of(Sgd(...))")
+            raise ConfigurationError(f"{name} requires {steps}, got {algorithm.local}: write {steps}.of(Sgd(...))")
         for piece in (*algorithm.corrections, *algorithm.measurements, *algorithm.selection.measurements):
             raise ConfigurationError(
-                f"{type(piece).__name__} is about one model, and what clients of {name} train is of two: leave it out"
+                f"{type(piece).__name__} applies to one model, and clients of {name} train two: leave it out"
             )
 
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
-        """Return the shared model and the row of each client, ``[B, P + P_v]``."""
+        """Return the shared model and the personal row of each client, ``[B, P + P_v]``."""
         personal = to_device(memory["personal"], params.device)
         return torch.cat([params.expand(len(personal), -1), personal], dim=1)
 
     def split(
         self, report: Report, num_shared: int, start: torch.Tensor, row: torch.Tensor
     ) -> tuple[Report, torch.Tensor]:
-        """Return the report on the shared model, and the update of the row."""
+        """Return the report on the shared model, and the update of the personal row, ``[B, P_v]``."""
         moved = start[:, num_shared:] + report.delta[:, num_shared:]
         return replace(report, delta=report.delta[:, :num_shared]), moved - to_device(row, moved.device)
 
     def adapting(self, local: Local, steps: int) -> Local:
-        """Return plain steps from the shared model."""
+        """Return plain local steps from the shared model."""
         return local.tuning(steps)
 
 
 @dataclass(frozen=True)
 class Mixture(PairModel, name="mixture"):
-    """APFL: a client is served by ``a_k v_k + (1 - a_k) w``, and trains its own v_k within this mixture.
+    """Serve each client by a mixture of the shared model and its personal model (APFL).
 
-    `MixtureSteps` has the steps. v_k begins at the model's first parameters; v_k and a_k never leave the client.
+    Client k is served by ``m_k = a_k v_k + (1 - a_k) w``, with the shared model w, its personal model v_k and its share
+    a_k in [0, 1]. The local steps, `MixtureSteps`, train w on the client's loss and v_k on the loss of the mixture. v_k
+    starts from the model's initial parameters; v_k and a_k never leave the client.
 
-    The paper's `alpha` is fixed or moves by a gradient step. The code that its authors point to mixes the outputs of two
-    networks in place of their parameters, and adds ``0.02 a`` to the slope of a; here parameters are mixed, as in the
-    paper, without this term.
+    In the paper, a_k is either fixed or updated by gradient steps. The code to which its authors refer mixes the
+    outputs of two networks and not their parameters, and adds ``0.02 a`` to the derivative with respect to a. Here
+    parameters are mixed, as in the paper, and that term is absent.
 
     Args:
-        alpha: a at first; 0 is the shared model alone, 1 a model that knows nothing of the others.
-        adaptation_steps: plain local steps from the shared model that clients who never trained may do before they are
-            judged; of several numbers each is judged by itself.
+        alpha: initial share a_k, from 0 (the shared model alone) to 1 (a personal model that is independent of it).
+        adaptation_steps: number of plain local steps from the shared model, >= 1, by which a client that never trained
+            (``unseen_clients``) fits a model before it is evaluated. A tuple of numbers evaluates it after each of
+            them.
 
     Raises:
-        ConfigurationError: for numbers out of range, and, of an algorithm, for other local steps, corrections of gradients
-            and measurements.
+        ConfigurationError: for a number out of range, local steps other than `MixtureSteps`, corrections of gradients,
+            or measurements.
 
     Example:
-        A client's row is its model and its share:
+        The personal row of a client contains its model and its share:
 
         >>> Mixture(alpha=0.25).first(torch.zeros(3), num_shared=3).tolist()
         [0.0, 0.0, 0.0, 0.25]
@@ -85,7 +91,7 @@ class Mixture(PairModel, name="mixture"):
         probability("alpha", self.alpha)
 
     def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
-        """Return the model's first parameters and the share, ``[P + 1]``."""
+        """Return the model's initial parameters and the share, ``[P + 1]``."""
         return torch.cat([initial, initial.new_tensor([self.alpha])])
 
     def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
@@ -96,15 +102,18 @@ class Mixture(PairModel, name="mixture"):
 
 @dataclass(frozen=True)
 class MoreauModel(PairModel, name="moreau"):
-    """pFedMe: a client is served by the theta_k that its last local step found, see `MoreauSteps`.
+    """Serve each client by the minimiser of its loss near the shared model (pFedMe).
 
-    theta_k never leaves the client, and begins anew from the shared model in every round that it takes part in.
+    Client k is served by the personal model theta_k that its last local step found as the approximate minimiser of its
+    loss plus a proximal term, see `MoreauSteps`. theta_k never leaves the client, and starts from the shared model in
+    every round in which the client participates.
 
     Args:
         adaptation_steps: as in `Mixture`.
 
     Raises:
-        ConfigurationError: as in `Mixture`.
+        ConfigurationError: for a number out of range, local steps other than `MoreauSteps`, corrections of gradients,
+            or measurements.
 
     Example:
         >>> import turnout as to
@@ -120,27 +129,29 @@ class MoreauModel(PairModel, name="moreau"):
     adaptation_steps: int | tuple[int, ...] = 5
 
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
-        """Return w twice for each client, ``[B, 2 P]``."""
+        """Return the shared model twice for each client, ``[B, 2 P]``."""
         rows = params.expand(len(memory["personal"]), -1)
         return torch.cat([rows, rows], dim=1)
 
 
 @dataclass(frozen=True)
 class AggregatedModel(PairModel, name="aggregated"):
-    """FedALA: a client is served by ``v_k + (w - v_k) W_k``, of its last model v_k, number by number.
+    """Serve each client by a learned elementwise mixture of the shared model and its last model (FedALA).
 
-    It is the model from which the client's next round begins, before the weights W_k are learnt anew, see
-    `AggregationSteps`; of a client that never trained, it is w. v_k begins at the model's first parameters; v_k and W_k never
-    leave the client.
+    Client k is served by ``v_k + (w - v_k) W_k``, with the shared model w, the model v_k after its last local training
+    and the weights W_k in [0, 1], one for each parameter. The client's next round begins with this model, before W_k is
+    updated (see `AggregationSteps`). A client that never trained is served by w. v_k starts from the model's initial
+    parameters; v_k and W_k never leave the client.
 
     Args:
         adaptation_steps: as in `Mixture`.
 
     Raises:
-        ConfigurationError: as in `Mixture`.
+        ConfigurationError: for a number out of range, local steps other than `AggregationSteps`, corrections of
+            gradients, or measurements.
 
     Example:
-        A client's row is its model, the weights, and whether they were learnt:
+        The personal row of a client contains its model, the weights, and a flag that is 1 once these have been learned:
 
         >>> AggregatedModel().first(torch.zeros(2), num_shared=2).tolist()
         [0.0, 0.0, 1.0, 1.0, 0.0]
@@ -154,7 +165,7 @@ class AggregatedModel(PairModel, name="aggregated"):
     adaptation_steps: int | tuple[int, ...] = 5
 
     def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
-        """Return the model's first parameters, weights of 1, and 0, ``[2 P + 1]``."""
+        """Return the model's initial parameters, weights of 1, and a flag of 0, ``[2 P + 1]``."""
         return torch.cat([initial, torch.ones_like(initial), initial.new_zeros(1)])
 
     def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:

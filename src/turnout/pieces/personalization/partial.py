@@ -1,4 +1,4 @@
-"""Keep some parameters of the model at each client."""
+"""Keep some parameters of the model personal to each client."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from turnout.pieces.personalization.base import OnOwnPart, check_steps
 
 
 class PartialModel(Personalization):
-    """Base class: some parameters of the model are not shared, those that `parameters` names.
+    """Base class of personalizations in which some parameters of the model, named by `parameters`, are not shared.
 
-    A piece that derives from it has the options `parameters` and `adaptation_steps` of `Personal`.
+    A subclass has the options `parameters` and `adaptation_steps` of `Personal`.
     """
 
     parameters: str | tuple[str, ...] | Callable[[str], bool]
@@ -32,7 +32,7 @@ class PartialModel(Personalization):
         check_steps(self.adaptation_steps)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse pieces that act on updates where nothing is sent."""
+        """Raise an error for pieces that act on updates if no parameter is shared."""
         if self.parameters == "all" and (idle := _rules_about_updates(algorithm)):
             raise ConfigurationError(
                 f"with {type(self).__name__}('all') no update is ever sent, so there is nothing for {idle} to act on: leave "
@@ -40,10 +40,10 @@ class PartialModel(Personalization):
             )
 
     def chosen(self, module: nn.Module) -> frozenset[str]:
-        """Return the names of the personal ones among a model's trainable parameters.
+        """Return the names of the personal parameters among the trainable parameters of a model.
 
         Raises:
-            ConfigurationError: where a pattern or kind matches none of them, or all of them without being ``"all"``.
+            ConfigurationError: if a pattern or kind matches no parameter, or all of them without being ``"all"``.
         """
         names = trainable_names(module)
         if callable(self.parameters):
@@ -57,54 +57,62 @@ class PartialModel(Personalization):
         return chosen
 
     def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
-        """Return the personal ones among the model's first parameters, ``[P_v]``."""
+        """Return the initial values of the personal parameters, ``[P_v]``."""
         return initial[num_shared:]
 
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
-        """Return the model of each client, ``[B, P]``: what it received, ``[P_u]`` or ``[B, P_u]``, and its own part."""
+        """Return the model of each client, ``[B, P]``: the received part, ``[P_u]`` or ``[B, P_u]``, and the personal one."""
         personal = to_device(memory["personal"], params.device)
         return torch.cat([params.expand(len(personal), -1), personal], dim=1)
 
     serving = join
 
     def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-        """Return the shared part and the first personal one."""
+        """Return the shared part, followed by the initial personal part."""
         return torch.cat([params, first.to(params.device)])
 
     def split(
         self, report: Report, num_shared: int, start: torch.Tensor, row: torch.Tensor
     ) -> tuple[Report, torch.Tensor]:
-        """Return the report without anything personal, and the update of the personal part, ``[B, P_v]``."""
+        """Return the report without the personal part, and the update of the personal part, ``[B, P_v]``."""
         seen = {name: value[:, :num_shared] if value.dim() > 1 else value for name, value in report.seen.items()}
         return replace(report, delta=report.delta[:, :num_shared], seen=seen), report.delta[:, num_shared:]
 
 
 @dataclass(frozen=True)
 class Personal(PartialModel, name="personal"):
-    """Keep some parameters personal: minimise ``(1/n) sum_i f_i(u, v_i)`` over a shared u and personal v_i (eq. 1).
+    """Keep some parameters of the model personal, and train them with the shared ones (FedAvg-P, Algorithm 1).
 
-    A client trains u and v_i side by side with whatever the local rule is, sends the update of u alone, and keeps
-    ``v_i <- (1 - outer_lr) v_i + outer_lr v_i'`` for itself (FedAvg-P, Algorithm 1, line 9); v_i starts from the model's
-    first parameters. Measurements are about both, and of those that are vectors the shared part is sent. A client whose
-    report would be dropped, or whose own part is no longer finite, keeps the v_i that it had.
+    The model has a shared part u and a personal part v_i at each of n clients. With the loss f_i of client i, the
+    objective is ``(1/n) sum_i f_i(u, v_i)`` (equation 1). A client trains u and v_i together by any local rule, sends
+    the update of u only, and keeps the result v_i' of its local steps by line 9 of the algorithm::
+
+        v_i <- (1 - outer_lr) v_i + outer_lr v_i'
+
+    v_i starts from the model's initial parameters. Measurements refer to the whole model; if they are vectors, only the
+    shared part is sent. v_i does not change if the server would drop the client's report or if the new v_i is not
+    finite.
 
     Args:
-        parameters: which are personal: ``"head"`` (of the last layer), ``"first"``, ``"norms"``, ``"all"``, ``"none"``, a
-            pattern of their names such as ``"output.*"``, several of these, or a function that says of a name whether it is.
-        lr_factor: the personal part's step size is so many times the local rule's (``gamma_v / gamma_u``).
-        outer_lr: eta_v; 1 keeps what the local steps led to.
-        alternate: the share of each client's local steps, rounded down, that go to v_i alone, before the others go to u
-            alone (FedAlt); 0 moves both in every step (FedSim).
-        adaptation_steps: local steps on v_i alone that clients who never trained may do before they are judged. Chen et
-            al. judge no such clients. Several numbers k, such as ``(1, 5, 20)``, give columns of the last round for each,
-            ``unseen_after_k_test_accuracy`` and alike; a single one gives ``unseen_test_accuracy``.
+        parameters: the personal parameters: ``"head"`` (the last layer), ``"first"`` (the first layer), ``"norms"``
+            (normalisation layers), ``"all"``, ``"none"``, one or several patterns of their names such as
+            ``"output.*"``, or a function that takes a name and returns whether it is personal.
+        lr_factor: step size of the personal part divided by that of the local rule (``gamma_v / gamma_u``), > 0.
+        outer_lr: outer step size of the personal part (eta_v), > 0; 1 keeps the result of the local steps.
+        alternate: fraction of a client's local steps, in [0, 1] and rounded down, that train v_i alone before the
+            remaining steps train u alone (FedAlt); with 0 every step trains both (FedSim).
+        adaptation_steps: number of local steps on v_i alone, >= 1, by which a client that never trained
+            (``unseen_clients``) fits its personal part before it is evaluated. Chen et al. do not evaluate such
+            clients. A single number gives ``unseen_test_accuracy`` and similar columns; a tuple, such as
+            ``(1, 5, 20)``, gives ``unseen_after_k_test_accuracy`` and similar columns in the last round, for each
+            number k.
 
     Raises:
-        ConfigurationError: for numbers out of range, and, of an algorithm, for momentum or Adam with `alternate`, Adam with
-            an `lr_factor`, and with ``"all"`` for rules about updates, of which there are none.
+        ConfigurationError: for a number out of range, for momentum or Adam with `alternate`, for Adam with an
+            `lr_factor` other than 1, and for rules about updates with ``"all"``, because no updates are sent.
 
     Example:
-        What is personal, by a kind and by a pattern of names:
+        Personal parameters chosen by a kind and by a pattern of names:
 
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
         >>> sorted(Personal('head').chosen(model)), sorted(Personal('*.bias').chosen(model))
@@ -127,32 +135,32 @@ class Personal(PartialModel, name="personal"):
         probability("alternate", self.alternate)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse local rules with which the two parts cannot take turns, or have step sizes of their own."""
+        """Raise an error for local rules with which the parts cannot alternate or have different step sizes."""
         if self.alternate and algorithm.local.adapts:
             what = "momentum the velocity" if hasattr(algorithm.local, "momentum") else "Adam the mean gradient"
             raise ConfigurationError(
-                f"with {what} of one part would move it on while the other part's steps are due: use Sgd without momentum, "
+                f"with {what} of one part would change it during the steps of the other part: use Sgd without momentum, "
                 "or alternate=0"
             )
         if self.lr_factor != 1.0 and algorithm.local.normalises:
             raise ConfigurationError(
-                f"lr_factor={self.lr_factor} multiplies the gradients of the personal part, and a step of "
-                f"{type(algorithm.local).__name__} is as long whatever the gradient's length is: use Sgd, or lr_factor=1"
+                f"lr_factor={self.lr_factor} multiplies the gradients of the personal part, and the length of a step of "
+                f"{type(algorithm.local).__name__} does not depend on that of the gradient: use Sgd, or lr_factor=1"
             )
         super().fits(algorithm)
 
     def adapting(self, local: Local, steps: int) -> Local:
-        """Return the rule by which a client that never trained fits its own part to its data, the shared part frozen."""
+        """Return the rule by which a client that never trained fits its personal part, with the shared part frozen."""
         return OnOwnPart(local.tuning(steps), (Columns(self.lr_factor, 1.0),))
 
     @property
     def columns(self) -> tuple[Correction, ...]:
-        """The correction by which the two parts move differently; it comes last, so that no other moves a frozen part."""
+        """The correction that gives the parts different steps. It comes last, so that no other one changes a frozen part."""
         return (Columns(self.lr_factor, self.alternate),) if self.alternate or self.lr_factor != 1.0 else ()
 
 
 def _chosen_by(function: Callable[[str], bool], names: list[str]) -> frozenset[str]:
-    """Return the names that a function chooses: some, and not all."""
+    """Return the names that a function selects; raise an error if it selects all names or none."""
     chosen = frozenset(name for name in names if function(name))
     if 0 < len(chosen) < len(names):
         return chosen
@@ -163,7 +171,7 @@ def _chosen_by(function: Callable[[str], bool], names: list[str]) -> frozenset[s
 
 
 def _rules_about_updates(algorithm: Slots) -> str:
-    """Return the names of the pieces that act on updates, other than those of plain averaging."""
+    """Return the names of the pieces that act on updates, except for those of plain averaging."""
     from turnout.pieces.aggregation import WeightedSum
     from turnout.pieces.base import Normaliser
     from turnout.pieces.weighting import ByExamples
@@ -175,7 +183,13 @@ def _rules_about_updates(algorithm: Slots) -> str:
 
 @dataclass(frozen=True)
 class Columns(Correction):
-    """Scale the steps of the personal part, or have the two parts move in turns."""
+    """Scale the steps of the personal part, or alternate between steps of the two parts.
+
+    Args:
+        lr_factor: factor of the steps of the personal part.
+        alternate: fraction of the local steps that change the personal part alone, before the others change the shared
+            part alone; 0 does not alternate.
+    """
 
     of_objective = False
 
@@ -183,7 +197,7 @@ class Columns(Correction):
     alternate: float
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
-        """Return the correction with the number of steps that each client takes."""
+        """Return the correction for the number of steps of each client."""
         layout, device = clients.objective.layout, task.params.device
         alone = to_device(np.floor(self.alternate * lanes.num_steps), device)[:, None]
         personal = torch.arange(layout.num_params, device=device) >= layout.num_shared
@@ -194,13 +208,14 @@ class Columns(Correction):
 
 @dataclass(frozen=True)
 class _Paced(Correction):
-    """`Columns` in one round.
+    """The correction `Columns` in one round.
 
     Args:
-        personal: which numbers are personal, bool ``[P]``.
-        factor: of each number's step, ``[P]``.
-        alone: steps of each client in which they move alone, ``[B, 1]``; None where both parts always move.
-        step: how many steps there were, int64 ``[]``.
+        personal: True for personal parameters, bool ``[P]``.
+        factor: factor of the step of each parameter, ``[P]``.
+        alone: number of steps of each client that change only the personal part, ``[B, 1]``; None if all steps change
+            both.
+        step: number of steps so far, int64 ``[]``.
     """
 
     personal: torch.Tensor
@@ -209,7 +224,7 @@ class _Paced(Correction):
     step: torch.Tensor
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the gradient times the factor, and zero for the part whose turn it is not."""
+        """Return the gradient times the factor, and zero for the part that does not move in this step."""
         direction = gradient * self.factor
         if self.alone is None:
             return direction
