@@ -1,4 +1,4 @@
-"""Sum clipped updates and add Gaussian noise, for differential privacy of clients."""
+"""Sum clipped updates with Gaussian noise, for client-level differential privacy."""
 
 from __future__ import annotations
 
@@ -42,84 +42,104 @@ _CONTROL = "control_"
 
 @dataclass(frozen=True)
 class PrivateSum(MaskableSum, name="private_sum"):
-    """Clip what every client adds, sum, and add noise (DP-FedAvg): the model says little about any one client.
+    """Clip the update of each client, sum, and add Gaussian noise (DP-FedAvg), for client-level differential privacy.
 
-    ::
+    Delta_b is the update of report b, ``[P]``, w_b its weight, C the clipping norm, z the noise multiplier, y_t
+    standard Gaussian noise of step t, ``[P]``, independent or correlated over steps, and D the divisor: N if weights
+    are divided by the number N of all clients (FedAU), otherwise `cohort`. The direction is the release of a step::
 
-        u = (1/D) (sum_b clip(D w_b Delta_b, C) + z C y_t),    clip(v, C) = v min(1, C / ||v||)
+        u = (1/D) (sum_b clip(D w_b Delta_b, C) + z C y_t)
+        clip(v, C) = v min(1, C / ||v||)
 
-    w are the weights of the chain, D is N where they are divided by N (FedAU) and `cohort` otherwise, y_t is Gaussian
-    noise of deviation 1 in each of P places, or a correlation of it over rounds. The server clips the weighted update, so one
-    client adds at most C whatever it sends and however FedAU weighs it. `turnout.privacy.epsilon` says what it costs,
-    and so does every row of the table of rounds; no run begins that would exceed `budget`.
+    The server clips the weighted update, so that one client changes the sum by at most C, whatever it sends and
+    whatever weight FedAU gives it.
 
-    SCAFFOLD's clients send two vectors, and the pair is released by one Gaussian mechanism: each is clipped to its own length
-    and has the noise that is right for it,
+    The released models of a run are together (epsilon, delta)-differentially private at the level of clients.
+    Neighbouring federations have the same N clients, but one client has no data in the second (zero-out adjacency): it
+    participates in the same rounds and contributes zeros. N and, without sampling, participation are public.
+    `turnout.privacy.accounting` defines neighbours under sampling. `turnout.privacy.epsilon` computes epsilon, every
+    row of the table of rounds contains that of the rounds so far, and a run that would exceed `budget` does not begin.
+    The guarantee holds towards observers of the models. The server is trusted: it sees single updates or, with
+    `secure`, sums before it adds the noise. With `noise_shares`, clients add the noise (see the guide to privacy for
+    what holds towards the server).
 
-    ::
+    Weights may depend on participation, if it is public, and on a client's own report, but not on the data of other
+    clients. A report that contains NaN or infinity counts as that of a client without data, and a round without reports
+    has the noise of any other.
+
+    The clients of SCAFFOLD send two vectors, the update and the change dc_b of their control variate. Both sums are one
+    release of a Gaussian mechanism, each vector with its own norm and noise, where c is the server's mean of control
+    variates::
 
         u = (1/D) (sum_b clip(D w_b Delta_b, C) + sqrt(2) z C y_t)
         c <- c + (1/N) (sum_b clip(dc_b, C_c) + sqrt(2) z C_c y'_t)
 
-    so that the pair, each over its own norm, has a length of at most sqrt(2) and costs what z says. One clip over the pair
-    would save the sqrt(2), but how much of dc_b is left would depend on the weight that the server gives Delta_b, which the
-    client, whose c_b must move by what counts, does not know. The noise of c adds up over rounds; correlated noise less.
+    The pair, each vector divided by its own norm, has a norm of at most sqrt(2), so that it has the privacy cost of z.
+    Clipping the pair as one vector would save the factor sqrt(2), but would scale dc_b by a factor that depends on the
+    weight of Delta_b. The client does not know this weight, and has to change its own control variate by the same
+    amount. The noise in c accumulates over rounds; correlated noise reduces it.
 
-    With `secure`, clients clip and mask, the server opens the sum of a round (see `SecureSum`) and adds its noise to it:
+    With `secure`, clients clip and mask their updates, and the server opens the sum of a round (see `SecureSum`) and
+    adds its noise::
 
-    ::
+        u = (1/D) (sum_b q(clip(f_b Delta_b, C')) + z C y_t)
+        C' = C - sqrt(P) 2^(-fraction_bits - 1)
 
-        u = (1/D) (sum_b q(clip(f_b Delta_b, C')) + z C y_t),    C' = C - sqrt(P) 2^(-fraction_bits - 1)
-
-    f are the factors of the chain, and q rounds to fixed point, which lengthens no vector by more than C - C': a client adds
-    at most C to the sum, and a round costs what it costs without masks. Divided by N, or with reports of all of a cohort, the
-    model is the same up to rounding; who drops out of a cohort counts as zero.
-
-    Weights may depend on who took part when, which is public, and on the client's own report; not on what others hold. A
-    report that holds NaN or infinity counts as one that adds nothing (`turnout.privacy.accounting` defines neighbours), and
-    a round without reports has the noise of any other.
+    f_b is the product of the factors of the weighting chain, and q rounds to fixed point, which increases a norm by at
+    most C - C'. One client therefore changes the sum by at most C, and a round has the same privacy cost as without
+    masks. If sums are divided by N, or if all clients of a cohort report, the model is the same up to rounding; clients
+    that drop out of a cohort count as zero.
 
     Args:
-        norm: C, the length of an update; with `quantile`, the first.
-        noise_multiplier: z; 0 clips only.
-        cohort: D, the reports of a step that are expected; None where the chain divides by N.
-        correlation: of the noise over rounds. Other than `Independent`, it needs `rounds`.
-        rounds: of the whole run, for which a correlation is made.
-        separation: least number of rounds from one participation of a client to its next (b), which the server enforces:
-            nobody is chosen earlier, and an earlier report is dropped.
-        most: participations of a client at most (k), enforced likewise; None is what `separation` leaves room for.
-        sampling_rate: of `Poisson`, where the privacy that sampling adds is to be counted. That needs clients who are all
-            there in every round, for who comes when it likes is not sampled by the server, and weights that are divided
-            by N, for how many were drawn is private, too.
-        sampled_from: N, where the privacy is to be counted that ``Uniform(cohort)`` adds, which draws equally many of all
-            clients without replacement. It needs clients as `sampling_rate` does, and updates that do not depend on the
-            rounds in which a client was drawn before. Neighbours then differ in the data of one client, whatever these are,
-            so that the sum moves by up to 2 C: without sampling, where one client has no data, it would be C.
-        quantile: gamma; C moves so that this share of updates is not clipped, ``C <- C exp(-rate (b - gamma))``, b the noised
-            share. None leaves C as it is.
-        quantile_rate: of that, eta_C.
-        control_norm: C_c, of the changes of control variates (SCAFFOLD), which clients clip likewise by `ClipControls`, so
-            that c is the mean of what they keep, and noise. None is for algorithms without any.
-        noise_shares: n, where clients clip and each adds ``z C / sqrt(n)`` of the noise, by `NoiseShare`, and the server that
-            of those who dropped out, so that a step of fewer than n costs the same. None has the server add all. With
-            `secure`, clients add ``z C / sqrt(n - t)`` without any guard: discrete Gaussian noise under their masks. The
-            server then adds none to a sum that opens.
-        dropouts: t, how many of n clients may drop out. A sum of fewer than n - t clients would have too little noise and is
-            not opened; clients refuse to open it where each has all others as neighbours (``degree=None``).
-        secure: how clients mask their clipped updates; None sends updates to the server, which clips them.
-        count_deviation: of the noise in the count behind b; None is a twentieth of D, as in the paper. Updates then have the
-            noise ``(z^-2 - (2 count_deviation)^-2)^(-1/2)``, so that both together cost what z says.
-        answers: bounds and noise of what clients of a server answer to evaluations and queries, which spend the same
-            budget; None has nobody asked. Simulations ask nobody.
-        budget: the epsilon that a run must not exceed; None only counts.
-        delta: of epsilon, below 1/N.
+        norm: C, the maximum Euclidean norm of a weighted update, > 0, in units of an update; with `quantile`, the
+            initial one.
+        noise_multiplier: z, the standard deviation of the noise divided by C, from 0.001 to 1,000,000, or 0 for
+            clipping without noise. Useful values are about 0.3 to 30.
+        cohort: D, the expected number of reports in a step; None if weights are divided by N.
+        correlation: correlation of the noise over rounds. All but `Independent` require `rounds`.
+        rounds: number of rounds of the run, for which a correlation is computed.
+        separation: minimum number of rounds from one participation of a client to the next (b). The server enforces it:
+            it does not select a client earlier, and drops an earlier report. The default of 1 is no limit.
+        most: maximum number of participations of a client (k), enforced in the same way; None is the number for which
+            `separation` leaves room.
+        sampling_rate: sampling probability of `Poisson`, in (0, 1), to count the amplification of privacy by sampling;
+            None counts no amplification. It requires that all clients are available in every round, because otherwise
+            the server does not determine the sample, and weights divided by N, because the size of the sample is
+            private.
+        sampled_from: N, to count the amplification by ``Uniform(cohort)``, which draws `cohort` of N clients without
+            replacement; None does not count it. It requires that all clients are available in every round, and updates
+            that do not depend on the rounds in which a client was drawn before. Neighbours then differ in the data of
+            one client in any way, so that the sum changes by up to 2 C, in place of C.
+        quantile: gamma, the target fraction of updates that are not clipped, in (0, 1). C adapts in every round by
+            ``C <- C exp(-eta_C (b - gamma))``, where b is the noised fraction. None keeps C constant.
+        quantile_rate: eta_C, the step size of that adaptation, > 0.
+        control_norm: C_c, the clipping norm of changes of control variates (SCAFFOLD), > 0. Clients clip them to the
+            same norm by `ClipControls`, so that c is the mean of their control variates, up to noise. None is for
+            algorithms without control variates.
+        noise_shares: n, the number of clients that add noise. Each clips its update and adds noise of standard
+            deviation ``z C / sqrt(n)`` by `NoiseShare`; the server adds the shares of absent clients, so that a step
+            with fewer than n reports has the same privacy cost. With `secure`, each client adds discrete Gaussian noise
+            of standard deviation ``z C / sqrt(n - t)`` under its masks, without `NoiseShare`, and the server adds none
+            to a sum that is opened. None has the server add all noise.
+        dropouts: t, the number of the n clients that may drop out, for `noise_shares` with `secure`. A sum of fewer
+            than n - t clients would have too little noise and is not opened; clients refuse to open it if each has all
+            others as neighbours (``degree=None``).
+        secure: the secure sum in which clients mask their clipped updates; None sends updates to the server, which
+            clips them.
+        count_deviation: standard deviation of the noise in the count behind b, from 0.001 to 1,000,000; None is D / 20,
+            as in the paper. The noise multiplier of updates is then ``(z^-2 - (2 count_deviation)^-2)^(-1/2)``, so that
+            updates and count together have the privacy cost of z.
+        answers: bounds and noise of clients' answers to evaluations and queries of a server, which spend the same
+            budget; None refuses these. Simulations do not ask.
+        budget: maximum epsilon of the run, > 0; None is unlimited.
+        delta: delta of the guarantee, in (0, 1) and below 1/N.
 
-    State: ``norm []``, float64; ``releases []``, int64; what a correlation remembers and has searched, of control variates
-    with ``control_`` before the names.
+    State: ``norm []``, float64, the present C; ``releases []``, int64, the number of releases; and the state of the
+    correlation, for control variates with the prefix ``control_``.
 
     Raises:
-        ConfigurationError: for numbers out of range, and for algorithms of which no sum like this is all they need, with the
-            reason.
+        ConfigurationError: for a number out of range, for options that exclude each other, and for algorithms that read
+            more about clients than this sum, with the reason.
 
     Example:
         >>> import turnout as to
@@ -160,7 +180,7 @@ class PrivateSum(MaskableSum, name="private_sum"):
             update_multiplier(self, self.cohort)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse algorithms that need more than a sum to which each client adds what depends on its own data."""
+        """Raise an error for algorithms that read more than a sum with one contribution of each client's own data."""
         check_sums(algorithm, self.control_norm)
         check_weights(algorithm)
         check_divisor(algorithm, self.cohort)
@@ -174,26 +194,26 @@ class PrivateSum(MaskableSum, name="private_sum"):
 
     @property
     def secure_sum(self) -> SecureSum | None:
-        """The secure sum of noised updates; None where the server gets single updates."""
+        """The secure sum, with room for the noise of clients; None if the server receives single updates."""
         return self.secure if self.secure is None or self.noise_shares is None else with_shares(self, self.secure)
 
     @property
     def masking(self) -> Masking | None:
-        """The options of the secure sum; None where the server gets single updates."""
+        """The options of the secure sum; None if the server receives single updates."""
         return None if self.secure_sum is None else self.secure_sum.masking
 
     @property
     def limit(self) -> ParticipationLimit:  # narrower than the base class: there is always one
-        """Say how often the server lets a client take part."""
+        """The limit on the participation of a client."""
         return ParticipationLimit(self.separation, self.most)
 
     @property
     def is_correlated(self) -> bool:
-        """Tell whether the noise of a round depends on that of earlier ones."""
+        """True if the noise of a round depends on that of earlier rounds."""
         return not isinstance(self.correlation, Independent)
 
     def release(self, searched: tuple[float, ...] | None = None) -> Release:
-        """Return what the accountant has to know, with what the correlation of a run has searched."""
+        """Return the noised sums as the accountant needs them, with the coefficients that a correlation has searched."""
         column = None
         if self.is_correlated:
             values = None if searched is None else torch.tensor(searched, dtype=torch.float64).view(2, -1)
@@ -207,16 +227,16 @@ class PrivateSum(MaskableSum, name="private_sum"):
         return Release(self.noise_multiplier, sampling_rate=self.cohort / self.sampled_from, sampling="fixed_size")
 
     def searched(self, state: State) -> tuple[float, ...] | None:
-        """Return what the correlation has searched, as a state has it; None where it has not yet, or does not search."""
+        """Return the coefficients that a correlation has searched, from a state; None before the search or without one."""
         values = state.get("searched")
         return None if values is None or not values.any() else tuple(values.flatten().tolist())
 
     def search(self) -> list[float] | None:
-        """Return what the correlation searches for a run, which `settled` makes part of a state; None if it does not."""
+        """Return the coefficients that a correlation searches for a run, which `settled` stores; None without a search."""
         return self.correlation.search(*self._plan).flatten().tolist() if self.correlation.is_searched else None
 
     def settled(self, state: State, values: list[float]) -> State:
-        """Return a state that goes on with what `search` has found, in place of searching."""
+        """Return a state with the result of `search`, which is then not repeated."""
         return state | {
             name: torch.tensor(values, dtype=torch.float64).view(value.shape)
             for name, value in state.items()
@@ -224,11 +244,12 @@ class PrivateSum(MaskableSum, name="private_sum"):
         }
 
     def init(self, federation: Federation) -> State:
-        """Return the first norm, and no noise yet.
+        """Return the initial norm, and the initial state of the correlation.
 
         Raises:
-            ConfigurationError: where N is so small that the count leaves no noise to spend on the updates, is another than
-                `sampled_from`, or is 1/delta or more; and where rounding would use up the norm, or a secure sum has no room.
+            ConfigurationError: if the count leaves no privacy budget for the updates; if N differs from `sampled_from`,
+                or is 1/delta or more; if rounding would use up the norm; or if a secure sum has no room for the
+                clients.
         """
         check_clients(self.sampled_from, self.delta, federation.num_clients)
         update_multiplier(self, self._divisor(federation))
@@ -244,26 +265,26 @@ class PrivateSum(MaskableSum, name="private_sum"):
         return {"norm": first, "releases": torch.tensor(0), **remembered}
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Return the same: nothing has a row for each client."""
+        """Return the state unchanged: no tensor has a row for each client."""
         return state
 
     @property
     def _plan(self) -> tuple[int, int, int | None]:
-        """Return the rounds, separation and participations that a correlation is made for."""
+        """The number of rounds, the separation and the number of participations for which a correlation is computed."""
         return self.rounds or 1, self.separation, self.most
 
     @property
     def acts_alone(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Tell whether there is noise, which every counted round has, with reports or without."""
+        """True if there is noise, which every counted round has, with or without reports."""
         return self.noise_multiplier > 0
 
     @property
     def noises_controls(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Tell whether control variates have noise, too."""
+        """True if control variates have noise."""
         return self.control_norm is not None and self.acts_alone
 
     def move(self, name: str, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
-        """Return by how much the mean of control variates moves: clipped changes and noise."""
+        """Return the change of the mean of control variates, clipped and with noise, ``[P]``, and the new state."""
         assert self.control_norm is not None
         total = torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)
         if len(report):
@@ -276,7 +297,7 @@ class PrivateSum(MaskableSum, name="private_sum"):
         return total, state
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
-        """Return the noised direction, and the state after it."""
+        """Return the noised direction ``[P]``, and the new state."""
         release, updates = int(state["releases"]), report.updates
         summed = isinstance(updates, OnlySums)  # under masks; the rows were clipped, and may have noise
         if self.noise_shares is not None and summed is (self.secure is not None):
@@ -298,14 +319,14 @@ class PrivateSum(MaskableSum, name="private_sum"):
         return total.to(federation.dtype), after
 
     def summand(self, factors: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor | None:
-        """Return what clients add to a sum under masks, ``q(clip(f_b Delta_b, C'))`` and their noise; None without masks."""
+        """Return the contributions to a masked sum, ``q(clip(f_b Delta_b, C'))`` plus clients' noise; None without masks."""
         if self.secure is None:
             return None
         values = clipped_summand(self.secure, self.norm, factors, report.updates.gathered())
         return values if self.noise_shares is None else values + shares_under_masks(self, report, seed)
 
     def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
-        """Return the rows that a correlation writes over."""
+        """Return the rows that a correlation overwrites."""
         if not self.noise_multiplier:
             return {}
         return {
@@ -316,19 +337,19 @@ class PrivateSum(MaskableSum, name="private_sum"):
 
     @property
     def _prefixes(self) -> tuple[str, ...]:
-        """What stands before the names of what a correlation remembers: nothing for updates."""
+        """The prefixes of the names of a correlation's state: none for updates, ``control_`` for control variates."""
         return ("",) if self.control_norm is None else ("", _CONTROL)
 
     def _remembered(self, prefix: str, state: State) -> State:
-        """What a correlation remembers of the noise of one vector, by its own names."""
+        """Return the state of the correlation for one vector, without prefixes."""
         return {name: state[prefix + name] for name in self.correlation.init((0,), *self._plan)}
 
     def _divisor(self, federation: Federation) -> int:
-        """D."""
+        """Return D."""
         return self.cohort or federation.num_clients
 
     def _noise(self, prefix: str, state: State, federation: Federation) -> WithState:
-        """The noise of a release, ``[P]``, deviation 1, and what is remembered of it by names with this before them."""
+        """Return the noise of a release, ``[P]``, of standard deviation 1, and the new state."""
         purpose = "noise of the controls" if prefix else "noise of the model"
         drawn = gaussian(purpose, federation, int(state["releases"]), federation.num_params)
         noise, remembered = self.correlation.next(drawn, self._remembered(prefix, state), *self._plan)
