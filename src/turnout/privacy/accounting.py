@@ -1,20 +1,21 @@
-"""Compute the epsilon of a run, and the noise that keeps it within a budget, by the package dp-accounting.
+"""Compute the epsilon of a run, and the noise multiplier for a privacy budget, by the package dp-accounting.
 
-Neighbouring federations have the same N clients, but one client has no data in the second (zero-out): it participates in the
-same rounds and contributes nothing, neither to a sum of updates nor to a count. A client with an update adds a vector of norm
-at most C to a sum of updates, 1/2 or -1/2 to the count of a quantile, and up to its bound to a divisor, which are the
-sensitivities. A report with NaN or infinity counts as that of a client without data. N is public and, without sampling, so is
-participation.
+The guarantee is (epsilon, delta)-differential privacy at the level of clients: it covers all released sums of a run,
+and therefore all its models. Neighbouring federations have the same N clients, but one client has no data in the second
+(zero-out adjacency): it participates in the same rounds and contributes nothing, neither to a sum of updates nor to a
+count. The sensitivities are the contributions of one client: a vector of norm at most C to a sum of updates, 1/2 or
+-1/2 to the count of a quantile, and up to its bound to a divisor. A report with NaN or infinity counts as that of a
+client without data. N is public and, without sampling, so is participation.
 
-Without sampling, epsilon after t rounds is that of one Gaussian mechanism, because the noise is that of a matrix mechanism:
-its multiplier is divided by the sensitivity of t rounds. If the server draws each client independently (`Poisson`), each
-round is a Gaussian mechanism on a Poisson sample. A client that is drawn and has no data contributes as much as one that is
-not drawn, so that neighbours may as well differ in the presence of the client.
+Without sampling, the noise is that of a matrix mechanism, so that epsilon after t rounds is that of one Gaussian
+mechanism whose noise multiplier is divided by the sensitivity of t rounds. If the server draws each client
+independently (`Poisson`), each round is a Gaussian mechanism on a Poisson sample. A client that is drawn and has no
+data contributes as much as one that is not drawn, so that neighbours may as well differ in the presence of the client.
 
-If the server draws a cohort of fixed size without replacement (`Uniform`), the bound is for neighbours that differ in the
-data of one client in any way. An update of norm C may then be replaced by its opposite, so that a sum changes by up to 2 C
-and a count by up to 1: rounds are counted with half the multiplier, which is the ratio in dp-accounting's Renyi divergence of
-such samples (Wang, Balle and Kasiviswanathan, AISTATS 2019, Theorem 27).
+If the server draws a cohort of fixed size without replacement (`Uniform`), the bound is for neighbours that differ in
+the data of one client in any way. An update of norm C may then be replaced by its opposite, so that a sum changes by up
+to 2 C and a count by up to 1: rounds are counted with half the multiplier, which is the ratio in dp-accounting's Renyi
+divergence of such samples (Wang, Balle and Kasiviswanathan, AISTATS 2019, Theorem 27).
 """
 
 from __future__ import annotations
@@ -59,15 +60,17 @@ class Release:
     """The noised sums of a run, as the accountant needs them.
 
     Attributes:
-        noise_multiplier: z, the standard deviation of the noise over the norm to which updates are clipped.
-        coefficients: first column of the matrix C of a matrix mechanism, one for each round; None is independent noise.
-        separation: minimum number of rounds between participations of a client.
+        noise_multiplier: z, the standard deviation of the noise divided by the norm to which updates are clipped, >= 0.
+        coefficients: first column of the matrix C of a matrix mechanism, one number for each round; None is independent
+            noise.
+        separation: minimum number of rounds from one participation of a client to the next, >= 1.
         most: maximum number of participations of a client; None is unlimited.
-        sampling_rate: the probability with which the server draws a client, or the fraction of clients in a cohort; None
+        sampling_rate: probability with which the server draws a client, or the fraction of clients in a cohort; None
             without sampling.
-        sampling: ``"poisson"`` draws each client independently, and neighbours differ by one client; ``"fixed_size"`` draws
-            cohorts of fixed size without replacement, and neighbours differ in the data of one client.
-        is_discrete: True for sums of discrete Gaussian noise, whose Renyi divergence is bounded by that of Gaussian noise.
+        sampling: ``"poisson"`` draws each client independently, and neighbours differ by one client; ``"fixed_size"``
+            draws cohorts of fixed size without replacement, and neighbours differ in the data of one client.
+        is_discrete: True for sums of discrete Gaussian noise, whose Renyi divergence is bounded by that of Gaussian
+            noise.
     """
 
     noise_multiplier: float
@@ -84,12 +87,13 @@ def epsilon(release: Release, rounds: int, delta: float, accountant: Accountant 
 
     Args:
         release: the noised sums.
-        rounds: the number of rounds.
-        delta: the delta.
-        accountant: for Poisson sampling, privacy loss distributions (``"pld"``, tighter) or Renyi divergence (``"rdp"``).
-            Samples of fixed size use Renyi divergence. Without sampling, epsilon is exact, that of one Gaussian mechanism.
-        beside: the sum of ``1 / z^2`` over further unsampled releases with independent noise multipliers z, in each of which
-            a client participates once: noised answers to evaluations and queries.
+        rounds: number of rounds, >= 0.
+        delta: delta of the guarantee, in (0, 1).
+        accountant: for Poisson sampling, privacy loss distributions (``"pld"``, tighter) or Renyi divergence
+            (``"rdp"``). Samples of fixed size use Renyi divergence. Without sampling, epsilon is exact, that of one
+            Gaussian mechanism.
+        beside: sum of ``1 / z^2`` over further unsampled releases with independent noise multipliers z, in each of
+            which a client participates once: noised answers to evaluations and queries.
 
     Example:
         >>> round(epsilon(Release(noise_multiplier=10.0), rounds=100, delta=1e-5), 3)
@@ -154,12 +158,12 @@ def _bound_of_samples(release: Release, rounds: int, delta: float, total: int | 
 
 
 def noise_multiplier_for(budget: float, delta: float, rounds: int, release: Release, beside: float = 0.0) -> float:
-    """Return the least noise multiplier for which the rounds stay within an epsilon; infinite if there is none.
+    """Return the least noise multiplier for which a number of rounds stays within a budget; infinite if there is none.
 
     Args:
-        budget: the epsilon.
-        delta: see `epsilon`.
-        rounds: the number of rounds.
+        budget: maximum epsilon, > 0.
+        delta: delta of the guarantee, in (0, 1).
+        rounds: number of rounds.
         release: the noised sums; its noise multiplier is ignored.
         beside: see `epsilon`.
 
@@ -182,7 +186,15 @@ def noise_multiplier_for(budget: float, delta: float, rounds: int, release: Rele
 
 
 def rounds_within(release: Release, budget: float, delta: float, most: int, beside: float = 0.0) -> int:
-    """Return the maximum number of rounds within an epsilon, up to `most`; see `epsilon` for `beside`."""
+    """Return the maximum number of rounds, up to `most`, that stays within a budget.
+
+    Args:
+        release: the noised sums.
+        budget: maximum epsilon, > 0.
+        delta: delta of the guarantee, in (0, 1).
+        most: upper limit of the result.
+        beside: see `epsilon`.
+    """
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""Define bounds and noise of clients' answers to evaluations and queries."""
+"""Bound and noise clients' answers to evaluations and queries."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from turnout.privacy.accounting import check_deviation
 
 @dataclass(frozen=True)
 class Answers:
-    """Clip clients' answers, sum them, and add noise, within the budget of a run with `PrivateSum`.
+    """Clip and sum clients' answers to evaluations and queries, with noise, within the budget of a private run.
 
-    An answer has sums over a client's examples. A client with n examples counts as at most ``examples`` of them: each sum is
-    multiplied by ``min(1, examples / n)``. Each sum is then divided by its maximum,
+    The run is one with `PrivateSum`. An answer contains sums over a client's examples. A client with n examples counts
+    as at most `examples` of them: each sum is multiplied by ``min(1, examples / n)``. Each sum is then divided by its
+    maximum,
 
     ========================  ==============================================
     sum                       maximum
@@ -26,16 +27,23 @@ class Answers:
     yes or no of a client     1
     ========================  ==============================================
 
-    and clipped to norm 1, or ``sqrt(D)`` if it has D columns. All sums together are a vector of norm at most S, the square
-    root of the sum of the squares of these norms. The sum over clients gets Gaussian noise of standard deviation ``z S`` in
-    each element, and has the cost of a round without sampling at this z. Every answer is counted, whether its sum is opened
-    or not.
+    and clipped to norm 1, or to ``sqrt(D)`` if it has D columns. All sums together are a vector of norm at most S, the
+    square root of the sum of the squares of these norms, which is the sensitivity to one client. The sum over clients
+    gets Gaussian noise of standard deviation ``z S`` in each element, and has the privacy cost of a round without
+    sampling at this z. Every answer is counted, whether its sum is opened or not.
 
     Args:
-        noise_multiplier: z.
-        most: maximum number of evaluations and queries of a run, for which it reserves budget at its start.
-        examples: maximum number of examples for which a client counts.
-        largest_loss: maximum mean loss, or mean squared error, of a client.
+        noise_multiplier: z, from 0.001 to 1,000,000.
+        most: maximum number of evaluations and queries of a run, >= 1, for which it reserves budget at its start.
+        examples: maximum number of examples for which a client counts, >= 1.
+        largest_loss: maximum mean loss, or mean squared error, of a client, > 0.
+
+    Raises:
+        ConfigurationError: for a number out of range.
+
+    Example:
+        >>> Answers(noise_multiplier=4.0).most
+        20
     """
 
     noise_multiplier: float = 4.0

@@ -18,17 +18,31 @@ from turnout.privacy.mechanisms import library
 
 @dataclass(frozen=True)
 class BufferedToeplitz(Correlation, name="buffered_toeplitz"):
-    """A sum of a few exponentially decaying buffers (BLT): ``c_i = sum_j omega_j theta_j^(i-1)`` for i >= 1.
+    """Correlate noise over rounds by a few exponentially decaying buffers (BLT).
 
-    The state has one vector for each buffer, whatever the separation. Rates and weights minimise the error of prefix sums for
-    the rounds, separation and participations of a run. They are optimised at the start of a run, in a fraction of a second,
-    and stored in its state, so that a resumed run does not repeat the search.
+    The matrix C of the mechanism (see `turnout.privacy.correlation`) is a lower triangular Toeplitz matrix. Its first
+    column is ``c_0 = 1`` and, with decay rates theta_j and weights omega_j of d buffers::
+
+        c_i = sum_{j=1}^d omega_j theta_j^(i-1)
+
+    The state has one vector for each buffer, whatever the separation. Rates and weights minimise the error of prefix
+    sums for the rounds, separation and participations of a run. They are optimised at the start of a run, in a fraction
+    of a second, and stored in its state, so that a resumed run does not repeat the search.
 
     Args:
-        buffers: d, the number of buffers; according to the paper 4 or 5 are sufficient.
+        buffers: number of buffers (d), >= 1; according to the paper 4 or 5 are sufficient.
 
-    Reference: McMahan, Xu and Zhang, "A hassle-free algorithm for strong differential privacy in federated learning systems",
-    arXiv 2408.08868, 2024.
+    Raises:
+        ConfigurationError: for a number below 1.
+
+    Example:
+        >>> import turnout as to
+        >>> piece = to.aggregation.PrivateSum(correlation=BufferedToeplitz(buffers=4), rounds=100, separation=10)
+        >>> piece.is_correlated
+        True
+
+    Reference: McMahan, Xu and Zhang, "A hassle-free algorithm for strong differential privacy in federated learning
+    systems", arXiv 2408.08868, 2024.
     """
 
     is_searched: ClassVar[bool] = True

@@ -22,7 +22,7 @@ from turnout.core.types import State
 
 @dataclass(frozen=True)
 class Correlation(Registered, ABC):
-    """Base class of correlations of the noise of a round with that of earlier rounds."""
+    """Base class of matrix mechanisms, which correlate the noise of a round with that of earlier rounds."""
 
     family = Family("correlation", "correlations", ("turnout.privacy",))
 
@@ -67,7 +67,7 @@ class Correlation(Registered, ABC):
 
 @dataclass(frozen=True)
 class Independent(Correlation, name="independent"):
-    """Independent noise in every round: ``C = I``."""
+    """Add independent noise in every round (``C = I``)."""
 
     def coefficients(
         self, rounds: int, separation: int, most: int | None, searched: torch.Tensor | None = None
@@ -88,15 +88,24 @@ class Independent(Correlation, name="independent"):
 
 @dataclass(frozen=True)
 class BandedSquareRoot(Correlation, name="banded_square_root"):
-    """The first bands of the square root of the matrix of prefix sums: ``c_0 = 1, c_j = c_{j-1} (2j - 1) / (2j)``.
+    """Correlate noise over rounds by the first bands of the square root of the matrix of prefix sums (equation 3).
 
-    The state has p - 1 vectors for p bands. If p is at most the separation, the columns of one client do not overlap.
+    The first column of C consists of the first p of the coefficients ``c_0 = 1``, ``c_j = c_{j-1} (2j - 1) / (2j)``,
+    followed by zeros. The state has p - 1 vectors. If p is at most the separation, the columns of one client do not
+    overlap.
 
     Args:
-        bands: p, the number of bands of C; None is the separation.
+        bands: number of bands of C (p), >= 1; None is the separation.
+
+    Raises:
+        ConfigurationError: for a number below 1.
+
+    Example:
+        >>> BandedSquareRoot().coefficients(rounds=4, separation=2, most=None)
+        array([1. , 0.5, 0. , 0. ])
 
     Reference: Kalinin and Lampert, "Banded square root matrix factorization for differentially private model training",
-    NeurIPS 2024, equation 3.
+    NeurIPS 2024.
     """
 
     bands: int | None = None

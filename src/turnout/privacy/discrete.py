@@ -1,4 +1,4 @@
-"""Draw discrete Gaussian noise, of which clients add shares under masks."""
+"""Draw discrete Gaussian noise, which clients add under masks."""
 
 from __future__ import annotations
 

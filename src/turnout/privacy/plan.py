@@ -16,11 +16,11 @@ from turnout.privacy.answers import Answers
 
 @dataclass(frozen=True)
 class Plan:
-    """The privacy of a run.
+    """The privacy of a run: its noised sums, its budget, and the epsilon of its rounds and answers.
 
     Args:
         pieces: the pieces of the algorithm that add noise; the first has the delta and the budget.
-        searched: the coefficients of correlated noise that the run found by a search; None if it has not searched.
+        searched: coefficients of correlated noise that the run found by a search; None if it has not searched.
     """
 
     pieces: tuple[Any, ...]
@@ -127,12 +127,12 @@ class Plan:
 
     @property
     def relation(self) -> str:
-        """The neighbouring relation in words, and the sampling."""
+        """The adjacency relation in words, and the sampling."""
         rate = self.release.sampling_rate
         if rate is None:
             return "no sampling counted; one client has no data"
         if self.release.sampling == "poisson":
-            return f"each client drawn by a coin of {rate:g}; one client has no data"
+            return f"each client sampled with probability {rate:g}; one client has no data"
         return f"a sample of {rate:.3g} of the clients without replacement; one client is replaced by another"
 
     def check_correlation(self, rounds: int) -> None:

@@ -6,7 +6,13 @@ import numpy as np
 
 
 def most_participations(rounds: int, separation: int, most: int | None) -> int:
-    """Return the maximum number of participations of a client, at least `separation` rounds apart and at most `most`."""
+    """Return the maximum number of participations of a client in a number of rounds.
+
+    Args:
+        rounds: number of rounds.
+        separation: minimum number of rounds from one participation to the next, >= 1.
+        most: maximum number of participations; None is unlimited.
+    """
     spaced = -(-rounds // separation)
     return spaced if most is None else min(most, spaced)
 
@@ -54,8 +60,17 @@ def inverse(coefficients: np.ndarray) -> np.ndarray:
 def prefix_sum_error(coefficients: np.ndarray, separation: int, most: int | None = None) -> float:
     """Return the root mean square error of the sums of the first 1, 2, ..., n releases, at a noise multiplier of 1.
 
-    It is ``sens(C) sqrt(mean_t ||row_t(A C^-1)||^2)``, A the matrix of prefix sums: the distance by which noise moves the
-    model, over the rounds, at equal privacy of all mechanisms.
+    It is ``sens(C) sqrt(mean_t ||row_t(A C^-1)||^2)``, where A is the matrix of prefix sums: the distance by which
+    noise moves the model, over the rounds, for equal privacy of all mechanisms. Use it to compare correlations.
+
+    Args:
+        coefficients: first column of C, ``[n]``, positive and not increasing.
+        separation: b, see `sensitivity`.
+        most: k, see `sensitivity`.
+
+    Example:
+        >>> round(prefix_sum_error(np.array([1.0, 0.0, 0.0, 0.0]), separation=1), 3)
+        3.162
     """
     column = np.cumsum(inverse(coefficients))
     rows = np.cumsum(column**2)
