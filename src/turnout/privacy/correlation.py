@@ -88,7 +88,7 @@ class Independent(Correlation, name="independent"):
 
 @dataclass(frozen=True)
 class BandedSquareRoot(Correlation, name="banded_square_root"):
-    """Correlate noise over rounds by the first bands of the square root of the matrix of prefix sums (equation 3).
+    """Correlate noise over rounds by the first bands of the square root of the prefix-sum matrix (BSR, equation 3).
 
     The first column of C consists of the first p of the coefficients ``c_0 = 1``, ``c_j = c_{j-1} (2j - 1) / (2j)``,
     followed by zeros. The state has p - 1 vectors. If p is at most the separation, the columns of one client do not

@@ -18,15 +18,17 @@ def most_participations(rounds: int, separation: int, most: int | None) -> int:
 
 
 def sensitivity(coefficients: np.ndarray, separation: int, most: int | None = None) -> float:
-    """Return ``max_pi ||sum_{t in pi} C[:, t]||``, the maximum change of ``C g`` by one client with updates of norm 1.
+    """Return the sensitivity of a matrix mechanism: the maximum change of ``C g`` by one client with updates of norm 1.
 
-    C is the lower triangular Toeplitz matrix with these coefficients as its first column. If they are positive and not
-    increasing, the maximum is at the earliest rounds that are `separation` apart (Kalinin and Lampert, Theorem 2), for
-    updates of all directions, because no entry is negative.
+    C is the lower triangular Toeplitz matrix with these coefficients as its first column, g are the sums of all rounds,
+    and pi is a set of rounds in which the client may participate. The sensitivity is
+    ``max_pi ||sum_{t in pi} C[:, t]||``. If the coefficients are positive and not increasing, the maximum is at the
+    earliest rounds that are `separation` apart (Kalinin and Lampert, Theorem 2), for updates of all directions, because
+    no entry is negative.
 
     Args:
         coefficients: ``[n]``, one for each round.
-        separation: b, the minimum number of rounds between participations of a client; 1 is no restriction.
+        separation: b, the minimum number of rounds from one participation of a client to the next; 1 is no restriction.
         most: k, the maximum number of participations of a client; None is unlimited.
 
     Raises:

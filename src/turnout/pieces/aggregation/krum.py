@@ -13,11 +13,12 @@ from turnout.pieces.aggregation.robust import Combination
 
 @dataclass(frozen=True)
 class Krum(Combination, name="krum"):
-    """Select the vector with the least sum of squared distances to its nearest n - f - 2 neighbours (Krum).
+    """Select the vector with the least sum of squared distances to its nearest neighbours (Krum).
 
-    n is the number of vectors of a step and f the maximum number of Byzantine ones (see `Robust`). The guarantee
-    requires ``n > 2 f + 2``. If n - f - 2 is less than 1, one neighbour is used. If several vectors tie, as two vectors
-    without others do, the result is their mean, so that it does not depend on the order of clients.
+    n is the number of vectors of a step and f the maximum number of Byzantine ones (see `Robust`). The neighbours of a
+    vector are the n - f - 2 vectors nearest to it; if that number is less than 1, one neighbour is used. The guarantee
+    requires ``n > 2 f + 2``. If several vectors tie, as two vectors without others do, the result is their mean, so
+    that it does not depend on the order of clients.
 
     The options are those of `Robust`.
 
@@ -38,9 +39,10 @@ class Krum(Combination, name="krum"):
 
 @dataclass(frozen=True)
 class MultiKrum(Combination, name="multi_krum"):
-    """Average the m vectors with the least sums of squared distances to their nearest n - f - 2 neighbours (Multi-Krum).
+    """Average the vectors with the least sums of squared distances to their nearest neighbours (Multi-Krum).
 
-    n is the number of vectors of a step and f the maximum number of Byzantine ones (see `Robust`).
+    n is the number of vectors of a step and f the maximum number of Byzantine ones (see `Robust`). The neighbours of a
+    vector are the n - f - 2 vectors nearest to it, as for `Krum`.
 
     Args:
         selected: number of vectors in the mean (m), >= 1, limited to n; None is n - f.

@@ -13,13 +13,13 @@ from turnout.pieces.aggregation.robust import Combination
 
 @dataclass(frozen=True)
 class MinimumDiameter(Combination, name="minimum_diameter"):
-    """Average the n - f vectors of least diameter, the largest distance between two of them (MDA).
+    """Average the subset of vectors of least diameter, the largest distance between two of them (MDA).
 
-    n is the number of vectors of a step and f the maximum number of Byzantine ones (see `Robust`, also for the
-    options). The solution is exact: two vectors farther apart than d cannot both remain, so a subset of diameter at
-    most d is the complement of a vertex cover of at most f vectors, and the least d is found by bisection. In the worst
-    case the time doubles with every Byzantine report. Of several such subsets, the one whose vectors have the least
-    distances to all others is preferred.
+    The subset has n - f vectors, where n is the number of vectors of a step and f the maximum number of Byzantine ones
+    (see `Robust`, also for the options). The solution is exact: two vectors farther apart than d cannot both remain, so
+    a subset of diameter at most d is the complement of a vertex cover of at most f vectors, and the least d is found by
+    bisection. In the worst case the time doubles with every Byzantine report. Of several such subsets, the one whose
+    vectors have the least distances to all others is preferred.
 
     Example:
         >>> from turnout.pieces.base.trial import aggregate, report

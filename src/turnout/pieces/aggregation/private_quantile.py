@@ -49,10 +49,11 @@ def _count_deviation(piece: Any, divisor: int) -> float:
 def moved_norm(
     piece: Any, whole: torch.Tensor, report: Report, divisor: int, release: int, federation: Federation
 ) -> float:
-    """Return ``exp(-rate (b - gamma))``, the factor of the clipping norm, for the noised fraction b of unclipped updates.
+    """Return the factor by which the clipping norm adapts, from a noised count of the updates that were not clipped.
 
-    Each client adds 1/2 or -1/2 to the noised count, and a client whose report contained NaN or infinity adds 0, like a
-    client without data. One client therefore changes the count by at most 1/2.
+    It is ``exp(-rate (b - gamma))``, where b is the noised fraction of updates that were not clipped. Each client adds
+    1/2 or -1/2 to the noised count, and a client whose report contained NaN or infinity adds 0, like a client without
+    data. One client therefore changes the count by at most 1/2.
 
     Args:
         piece: the `PrivateSum`, with rate, gamma and the deviation of the noise.

@@ -24,10 +24,10 @@ from turnout.protocol.secure.masks import secret_uniform
 
 
 def grid_norm(norm: float, fraction_bits: int, num_params: int) -> float:
-    """Return the norm ``C' = C - sqrt(P) 2^(-f-1)`` to which clients clip, so that rounded vectors have norm C at most.
+    """Return the norm to which clients clip, so that vectors have at most the norm C after they are rounded to fixed point.
 
-    Rounding to f bits behind the binary point changes each of P numbers by at most half a unit of ``2^-f``, and so the
-    norm by at most ``sqrt(P) 2^(-f-1)``.
+    It is ``C' = C - sqrt(P) 2^(-f-1)``. Rounding to f bits behind the binary point changes each of P numbers by at most
+    half a unit of ``2^-f``, and so the norm by at most ``sqrt(P) 2^(-f-1)``.
 
     Args:
         norm: C, the norm for which the noise is calibrated.
@@ -52,7 +52,9 @@ def grid_norm(norm: float, fraction_bits: int, num_params: int) -> float:
 
 
 def clipped_summand(secure: SecureSum, norm: float, factors: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Return ``q(clip(f_b Delta_b, C'))``, float64 ``[B, P]``, of norm at most C; NaN remains for the server to drop.
+    """Return the weighted updates, clipped and rounded to fixed point, float64 ``[B, P]``.
+
+    They are ``q(clip(f_b Delta_b, C'))``, of norm at most C. NaN remains, so that the server drops the report.
 
     Args:
         secure: the secure sum, which has the rounding q.

@@ -11,9 +11,10 @@ from turnout.pieces.aggregation.robust import Coordinatewise
 
 @dataclass(frozen=True)
 class TrimmedMean(Coordinatewise, name="trimmed_mean"):
-    """Average each coordinate without its f largest and f smallest values (coordinate-wise trimmed mean).
+    """Average each coordinate without its largest and smallest values (coordinate-wise trimmed mean).
 
-    The vectors of a step, the maximum number f of Byzantine ones and the options are those of `Robust`.
+    The f largest and the f smallest values are left out, where f is the maximum number of Byzantine vectors. f, the
+    vectors of a step and the options are those of `Robust`.
 
     Example:
         >>> from turnout.pieces.base.trial import aggregate, report
