@@ -267,7 +267,7 @@ def test_noise_is_gaussian_and_determined_by_its_secret():
 def test_randomness_known_from_the_seed_is_refused():
     with pytest.raises(ConfigurationError, match="the server draws clients by the run's seed"):
         check(private(PrivateSum(sampling_rate=0.5), Poisson(0.5), recipe=average_all))
-    with pytest.raises(ConfigurationError, match="NoiseShare: the noise of a client follows from the run's seed"):
+    with pytest.raises(ConfigurationError, match="NoiseShare: the noise of a client is a function of the run's seed"):
         check(private(PrivateSum(cohort=8, noise_shares=8), NoiseShare(shares=8), recipe=average_participating))
 
 

@@ -67,7 +67,7 @@ def test_piece_that_needs_a_simulation_is_refused_only_by_a_server():
         ConfigurationError, match=r"^AtHome: it reads a clock that real clients do not have: simulate it$"
     ):
         ServedExperiment.of(run)
-    with pytest.raises(ConfigurationError, match=r"^NoiseShare: the noise of a client follows from the run's seed"):
+    with pytest.raises(ConfigurationError, match=r"^NoiseShare: the noise of a client is a function of the run's seed"):
         check_machines(
             to.average_participating(
                 also=(to.aggregation.PrivateSum(cohort=4, noise_shares=4), to.guard.NoiseShare(shares=4))

@@ -86,7 +86,7 @@ def test_refusals_give_the_reason():
         PrivateSum(cohort=2, sampled_from=8),
         to.Sgd(sampling="fresh"),
     )
-    with pytest.raises(ConfigurationError, match="with ServerAmsgrad, what a client adds depends on"):
+    with pytest.raises(ConfigurationError, match="with ServerAmsgrad, a client's contribution depends on"):
         to.compose(*fixed, slow)
 
     class Unknown(to.weighting.ByExamples):
