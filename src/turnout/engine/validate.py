@@ -57,7 +57,11 @@ def _check_memory(
             f"the model changes its buffer {changed[0]!r} in forward(); buffers are neither averaged nor sent, so one "
             "client's would leak into the next: make it a parameter, or leave it unchanged"
         )
-    if not torch.allclose(loss(outputs, y).detach(), losses, rtol=1e-3, atol=1e-5, equal_nan=True):
+    again = loss(outputs, y).detach()
+    # Sums on a GPU may be rounded in another order, which shows most in narrow types.
+    narrow = network.precision == "bf16" or network.initial.dtype.itemsize < 4
+    rtol, atol = (5e-2, 1e-2) if narrow else (1e-3, 1e-5)
+    if not torch.allclose(again, losses, rtol=rtol, atol=atol, equal_nan=True):
         raise ConfigurationError(
             "the model gives other outputs when it is called twice with the same minibatch: forward() changes an attribute, "
             "which is neither averaged nor sent, so one client's would leak into the next: make it a parameter, or leave it "
