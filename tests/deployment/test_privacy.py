@@ -299,9 +299,11 @@ def test_report_with_nan_stays_in_a_private_step(world):
 def test_reports_with_nan_end_no_private_run(world):
     """The attack: whether a run ends would tell that the updates of its only participants hold NaN."""
     sizes = [len(DATA.train.client(row)[1]) for row in range(DATA.num_clients)]
-    huge = Shards(torch.full_like(DATA.train.x, 1e30), DATA.train.y * 0, np.cumsum([0, *sizes]))
-    run = private(PrivateSum(noise_multiplier=2.0, cohort=8), recipe=average_participating)
-    deployed = world(replace(run, data=replace(DATA, train=huge)), max_empty_steps=2)
+    value = torch.finfo(DATA.train.x.dtype).max ** 0.9
+    huge = Shards(torch.full_like(DATA.train.x, value), DATA.train.y * 0, np.cumsum([0, *sizes]))
+    private = average_participating(replace(LOCAL, steps=3), also=(PrivateSum(noise_multiplier=2.0, cohort=8),))
+    run = Experiment(DATA, Logistic(), private, Population(Everyone()), rounds=ROUNDS)
+    deployed = world(replace(run, data=replace(DATA, train=huge)), served=run, max_empty_steps=2)
     while not all(home.over for home in deployed.homes):
         deployed.round()
     assert deployed.host.driver.version == ROUNDS
