@@ -387,6 +387,8 @@ def test_every_recipe_runs_or_is_refused_with_a_reason(name):
     ("options", "message"),
     [
         ({"norm": 0}, "norm"),
+        ({"norm": None}, "norm"),
+        ({"delta": None}, "delta"),
         ({"noise_multiplier": -1}, "noise_multiplier"),
         ({"delta": 1.5}, "delta"),
         ({"quantile": 0}, "quantile"),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from turnout.core.checks import ConfigurationError, count, positive, refuse
+from turnout.core.checks import ConfigurationError, count, is_finite, positive, refuse
 from turnout.privacy.accounting import check_deviation
 from turnout.privacy.answers import Answers
 from turnout.privacy.correlation import Correlation, Independent
@@ -16,7 +16,7 @@ _CORRELATIONS = "Independent(), BandedSquareRoot() or BufferedToeplitz()"
 
 def _inside(name: str, value: float) -> None:
     """Raise an error unless a number is strictly between 0 and 1."""
-    if not 0 < value < 1:
+    if not is_finite(value) or not 0 < value < 1:
         raise refuse(name, given=value, needed="a number between 0 and 1")
 
 
@@ -30,13 +30,14 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
     **dict.fromkeys(("budget", "control_norm"), positive),
     **dict.fromkeys(("delta", "quantile", "sampling_rate"), _inside),
 }
-"""The check of each option that is a number; None is not checked."""
+"""The check of each option that is a number."""
 
 
 def check_options(piece: Any) -> None:
     """Raise an error if an option of a `PrivateSum` is out of range or excludes another one."""
     for name, check in _CHECKS.items():
-        if (value := getattr(piece, name)) is not None:
+        value = getattr(piece, name)
+        if value is not None or getattr(type(piece), name) is not None:  # None only where it is the default
             check(name, value)
     if not isinstance(piece.correlation, Correlation):
         raise refuse("correlation", given=piece.correlation, needed=_CORRELATIONS)
