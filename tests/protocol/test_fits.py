@@ -78,7 +78,7 @@ def test_piece_that_needs_a_simulation_is_refused_only_by_a_server():
 @pytest.mark.parametrize("seconds", [None, 5.0])
 def test_rounds_with_a_deadline_count_as_rounds(seconds):
     check_pace(to.pace.Rounds(deadline=seconds), to.scaffold(LOCAL))
-    with pytest.raises(ConfigurationError, match=r"keep \(control\) minus their own; .* Buffered may mix several"):
+    with pytest.raises(ConfigurationError, match=r"\(control\) minus the client's own; .* Buffered may mix several"):
         check_pace(BUFFER, to.scaffold(LOCAL, also=(to.selection.AllAvailable(),)))
 
 

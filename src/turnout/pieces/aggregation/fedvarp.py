@@ -14,7 +14,7 @@ from turnout.pieces.weighting.normalise import DivideByParticipants
 
 @dataclass(frozen=True)
 class FedVarp(KeepsUpdates, name="fedvarp"):
-    """Add the mean change of the participants' updates to the mean of all clients' last updates (FedVARP, Algorithm 2).
+    """Add the mean change of the participants' updates to the mean of all clients' last updates (FedVARP).
 
     Delta_b is the new update of participant b, w_b = 1/B its weight, and Y_n the last update of client n, 0 at first::
 
