@@ -32,7 +32,7 @@ def test_every_point_runs_and_the_best_is_printed(turnout: Turnout, small: Seque
     assert re.fullmatch(r"test accuracy \(%\) of the best: \d+\.\d", lines[-2])
     assert lines[-1].startswith("best: local.lr=0.1 also.prox.mu=")
     assert "4 points, 2 seeds on digits" in result.stderr
-    assert "lr-0.1_mu-1, seed 1: done, test accuracy" in result.stderr
+    assert "lr-0.1_mu-1, seed 1: done, validation accuracy" in result.stderr
     with Path("runs/sweep-digits/results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["local.lr"], row["also.prox.mu"], row["seed"]) for row in rows] == [
@@ -195,7 +195,7 @@ def test_search_prints_best_trials_and_resumes(turnout: Turnout, small: Sequence
     settings = json.loads(Path("runs/sweep-digits/trial-1/seed-0/settings.json").read_text())
     assert settings["local"] == {"lr": float(rows[1]["local.lr"]), "steps": int(rows[1]["local.steps"])}
     again = turnout(*command, "--trials", 3)
-    assert again.stderr.count("done, test accuracy") == 1
+    assert again.stderr.count("done, validation accuracy") == 1
     assert "10 trials" not in again.output
     changed = turnout(*command[:-1], "local.lr=0.1", "--trials", 3, "--metric", "train_loss")
     assert changed.exit_code != 0
