@@ -223,9 +223,9 @@ def test_unnamed_algorithm_is_refused():
 
 
 REFUSED = {
-    "scaffold": "clients correct their steps by the server's mean",
-    "scaffold_p": "clients correct their steps by the server's mean",
-    "amplified_scaffold": "clients correct their steps by the server's mean",
+    "scaffold": "corrects local steps by the server's mean",
+    "scaffold_p": "corrects local steps by the server's mean",
+    "amplified_scaffold": "corrects local steps by the server's mean",
     "fedlaavg": "LongestAbsent chooses the cohort of a round",
     "f3ast": "LeastServed chooses the cohort of a round",
     "fedawe": "they continue from the one that they kept",

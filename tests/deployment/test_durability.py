@@ -120,7 +120,7 @@ def test_full_disk_leaves_client_state_before_or_after_the_write(folder, monkeyp
     before, left = {"client": 3, "pending": kept.pending is not None, "memory": None}, [at]
     for name in ("move", "_write", "sync"):
         monkeypatch.setattr(states, name, until_full(getattr(states, name), left))
-    arguments = {"enrolled": (4, "run"), "hold": (REPORT,)}.get(method, ())
+    arguments = {"enrolled": (4, "run"), "hold": (REPORT,), "settle": (REPORT,)}.get(method, ())
     with suppress(CheckpointError):
         getattr(kept, method)(*arguments)
     monkeypatch.undo()

@@ -481,7 +481,7 @@ def test_evaluations_that_noise_cannot_cover_are_refused(options, said):
         (lambda: Answers(most=0), "most"),
         (
             lambda: PrivateSum(answers=4.0),  # pyright: ignore[reportArgumentType]
-            "answers: got 4.0, needed bounds",
+            "answers: got 4.0, needed an instance of privacy.Answers",
         ),
         (
             lambda: PrivateSum(noise_multiplier=0.0, answers=Answers()),

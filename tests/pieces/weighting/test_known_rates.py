@@ -46,7 +46,7 @@ def test_invalid_arguments_raise(piece, known, message):
 
 
 def test_partial_selection_makes_rates_unknown(tiny):
-    with pytest.raises(ConfigurationError, match="a selection that takes only some of the available clients"):
+    with pytest.raises(ConfigurationError, match="a selection of only some of the available clients"):
         Simulation(Experiment(tiny, models.Logistic(), known_statistics(also=(Uniform(2),))))
 
 
