@@ -235,7 +235,7 @@ def test_no_name_lists_reproductions_with_missing_data(turnout: Turnout, monkeyp
     assert result.exit_code == 0
     shown = " ".join(result.stdout.split())
     assert "fedau/digits" in shown
-    assert "folb/table-1 Rounds to an accuracy" in shown
+    assert "folb/figure-5 FOLB and FedProx with 2 and with 20 clients" in shown
     assert "turnout data fetch" in shown
 
 

@@ -341,7 +341,7 @@ def test_weights_out_of_range_are_refused():
     for wrong in ((2.0, 1.0), (-1.0, 1.0), (1.0,)):
         with pytest.raises(to.ConfigurationError, match=r"weights: got .*, needed the smallest and the largest"):
             SecureSum(weights=wrong)
-    with pytest.raises(to.ConfigurationError, match=r"threshold: got 0.5, needed a share of the neighbours, > 0.5"):
+    with pytest.raises(to.ConfigurationError, match=r"threshold: got 0.5, needed a fraction of the neighbours, > 0.5"):
         SecureSum(threshold=0.5)
     assert shamir.SHARE_BYTES == 33
 
