@@ -106,7 +106,10 @@ class _Node:
         """Update the memory by the server's decision on the last report, do the task, and reply."""
         state, order = self._state, self._order
         if state.pending is not None and state.pending.task.task != order["task"]:
-            (state.settle if state.pending.task.task <= order["taken"] else state.drop)()
+            if state.pending.task.task <= order["taken"]:
+                state.settle(state.pending)
+            else:
+                state.drop()
         if self._message.metadata.message_type == MessageType.EVALUATE:
             self._message.content[order["arrays"]] = _served(self._algorithm, self._arrays, state)
             return self._app(self._message, self._context)

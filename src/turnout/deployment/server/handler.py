@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from turnout.deployment.server import noise
 from turnout.deployment.server.driver import Driver
@@ -14,6 +14,27 @@ from turnout.deployment.server.roster import REASONS
 from turnout.deployment.server.timeouts import Timeouts
 from turnout.deployment.server.verdicts import Verdict
 from turnout.deployment.wire.administrator import CHANGES
+
+
+class Handler(Protocol):
+    """The part of a server that a `JournalWriter` calls, from its thread."""
+
+    def tick(self) -> float:
+        """Put events that are due into the queue; return the seconds until the next one can be due."""
+        ...
+
+    def admit(self, event: Event, codes: set[str]) -> bool:
+        """Return whether an event is to be written; if not, it has been answered.
+
+        Args:
+            event: the next one of a group.
+            codes: one-time codes that events before it in the group use; those of the event are added.
+        """
+        ...
+
+    def apply(self, entry: Entry, event: Event) -> tuple[list[Outcome], list[int]]:
+        """Apply an entry and answer its event; return outcomes of tasks, and clients whose long polls can be answered."""
+        ...
 
 
 class EntryHandler:

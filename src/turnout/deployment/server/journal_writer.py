@@ -23,7 +23,7 @@ from turnout.deployment.server.entries import Entry, Outcome
 from turnout.deployment.server.event import Event
 from turnout.deployment.server.event_queue import EventQueue
 from turnout.deployment.server.figures import snapshot
-from turnout.deployment.server.handler import EntryHandler
+from turnout.deployment.server.handler import Handler
 from turnout.deployment.server.options import Options
 from turnout.deployment.server.store import Store
 from turnout.deployment.server.verdicts import Verdict
@@ -55,7 +55,7 @@ class JournalWriter:
         stopping: True once the thread is to end when the queue is empty.
     """
 
-    handler: EntryHandler
+    handler: Handler
 
     def __init__(self, driver: Driver, last: Entry | None, options: Options, clock: Callable[[], float]) -> None:
         self.driver, self.store, self.clock = driver, driver.store, clock
