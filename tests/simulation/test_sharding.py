@@ -2,6 +2,8 @@
 
 import importlib
 import sys
+import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -78,13 +80,25 @@ def test_no_thread_outlives_the_process_group(monkeypatch, tmp_path):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delitem(sys.modules, "torch.distributed.nn.functional", raising=False)
     with collectives.started("cpu"):
-        assert any("gloo" in name for name in _threads())
+        assert _becomes(True)
         importlib.import_module("torch.distributed.nn.functional")
-    assert not [name for name in _threads() if "gloo" in name]
+    assert _becomes(False)
 
 
-def _threads():
-    return [(thread / "comm").read_text() for thread in Path("/proc/self/task").iterdir()]
+def _becomes(present):
+    """Wait for threads of gloo to be present, or absent: they get their names, and leave the list, with a delay."""
+    end = time.monotonic() + 10.0
+    while bool(_gloo_threads()) is not present and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(_gloo_threads()) is present
+
+
+def _gloo_threads():
+    names = []
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has ended since it was listed
+            names.append((thread / "comm").read_text())
+    return [name for name in names if "gloo" in name]
 
 
 def test_no_process_group_without_torchrun(monkeypatch):
