@@ -65,7 +65,7 @@ def examples(commands: str, *notes: str) -> str:
 
 
 SETTINGS = "KEY=VALUE"
-"""What the placeholder of an argument for settings contains."""
+"""Text in the placeholder of every argument that takes settings."""
 
 
 class _WithSuggestions(TyperCommand):

@@ -58,8 +58,7 @@ class AnswerSum:
     def of(cls, algorithm: Algorithm) -> AnswerSum | None:
         """Return the options for an algorithm; None if the server receives single answers, or answers are forbidden."""
         masking: Masking | None = getattr(algorithm.aggregation, "masking", None)
-        plan = algorithm.privacy
-        if plan is None or not plan.is_noised:
+        if (plan := algorithm.noised_privacy) is None:
             return None if masking is None else cls(masking, None)
         if plan.answers is None:
             return None

@@ -59,9 +59,9 @@ class Published:
     """
 
     def __init__(self, algorithm: Algorithm) -> None:
-        plan = algorithm.privacy
-        self.data = plan is None or not plan.is_noised
-        self.participation = self.data or (plan is not None and plan.sampling is None)
+        plan = algorithm.noised_privacy
+        self.data = plan is None
+        self.participation = plan is None or plan.sampling is None
         self.time = self.data or (self.participation and not algorithm.local.steps_by_examples)
         public = all(piece.reads == "timing" for piece in algorithm.weighting)
         self.weights = self.data or (self.participation and public)

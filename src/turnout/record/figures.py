@@ -20,7 +20,7 @@ _REDUCED: Mapping[str, Callable[[np.ndarray], np.number]] = {
     "server_bytes": np.max,
     **dict.fromkeys(("epsilon", "poisson_rate", "fixed_size_rate", *ANSWERED), lambda values: values[-1]),
 }
-"""How the values of a column give that of the whole run."""
+"""Functions that reduce the values of a column by round to one of the whole run."""
 _EVALUATIONS = tuple(f"{split}_{figure}" for split in ("train", "validation", "test") for figure in ("loss", *METRICS))
 
 

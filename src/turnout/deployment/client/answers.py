@@ -34,8 +34,8 @@ class Answerer:
 
     def __init__(self, algorithm: Algorithm, form: SumsForm, widths: Mapping[str, int]) -> None:
         self._sum, self._form, self._widths = AnswerSum.of(algorithm), form, widths
-        plan = algorithm.privacy
-        self.refuses = plan is not None and plan.is_noised and plan.answers is None
+        plan = algorithm.noised_privacy
+        self.refuses = plan is not None and plan.answers is None
         self._maskers: dict[int, VectorMasker] = {}  # by the number of the survey
 
     @property

@@ -82,7 +82,5 @@ class PrivacyBudget:
     @property
     def _plan(self) -> Plan | None:
         """The privacy of the run with the correlation that was searched for its noise; None without noise."""
-        plan = self._setting.algorithm.privacy
-        if plan is None or not plan.is_noised:
-            return None
-        return plan if self._run is None else plan.of(self._run.server.state.slots["aggregation"])
+        plan = self._setting.algorithm.noised_privacy
+        return plan if plan is None or self._run is None else plan.of(self._run.server.state.slots["aggregation"])

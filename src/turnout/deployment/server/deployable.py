@@ -52,8 +52,7 @@ def _check_noised_answers(experiment: Configuration) -> None:
     Raises:
         ConfigurationError: with the reason.
     """
-    plan = experiment.algorithm.privacy
-    if plan is None or not plan.is_noised:
+    if (plan := experiment.algorithm.noised_privacy) is None:
         return
     if (answers := plan.answers) is None:
         if experiment.evaluate_share:

@@ -183,9 +183,8 @@ class ServedRun:
         self.noise = self._next_noise
         self.extra.clear(but=set(self.scheduler.pace.busy()))
         # How many were dropped tells of clients' data: with differential privacy, no run may end by it.
-        plan = self.setting.algorithm.privacy
-        private = plan is not None and plan.is_noised
-        usable = len(stepped.reports) - (0 if private else stepped.info.get("num_dropped", 0))
+        dropped = 0 if self.setting.algorithm.noised_privacy is not None else stepped.info.get("num_dropped", 0)
+        usable = len(stepped.reports) - dropped
         self.empty_steps = 0 if usable > 0 else self.empty_steps + 1
         if self._ledger is not None:
             self._ledger.step(self.server, stepped, self.tasks.time)

@@ -76,6 +76,12 @@ class Algorithm:
         return plan_of(self.pieces().values())
 
     @property
+    def noised_privacy(self) -> Plan | None:
+        """The privacy accounting of a run with noise; None without noise, and so without a guarantee."""
+        plan = self.privacy
+        return plan if plan is not None and plan.is_noised else None
+
+    @property
     def keeps(self) -> tuple[str, ...]:
         """Names of vectors in the memory of every client whose mean over all clients the server maintains."""
         return tuple(name for correction in self.corrections for name in correction.keeps)
