@@ -102,7 +102,7 @@ def test_base_is_stored_once_for_all_copies():
     base = objective.network.constants
     for alone in (False, True):
         objective.network.alone = alone
-        copy = objective.network._copy().module
+        copy = objective.network.module_of_thread()
         held = dict(copy.named_parameters(remove_duplicate=False))
         shared = [name for name in base if name in held and held[name].data_ptr() == base[name].data_ptr()]
         assert len(shared) == sum(not p.requires_grad for p in copy.parameters())

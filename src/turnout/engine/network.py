@@ -2,89 +2,29 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import pickle
-import threading
 from collections.abc import Collection, Hashable
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import torch
 from torch import nn
 from torch.func import functional_call
-from torch.nn.utils.spectral_norm import SpectralNorm
-from torch.nn.utils.weight_norm import WeightNorm
 
 from turnout.core.adapter import BASE_OFFSET
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import State
-from turnout.engine import batch_norm
 from turnout.engine.adapters import adapters_of, add_offsets, offsets_of, split_offset
-from turnout.engine.batch_norm import BATCH_NORMS, with_own_batch_norm
+from turnout.engine.batch_norm import with_own_batch_norm
 from turnout.engine.choice import Precision
-from turnout.engine.dropout import KeyedDropout, with_keyed_dropout
+from turnout.engine.copies import ThreadCopies
+from turnout.engine.dropout import with_keyed_dropout
+from turnout.engine.layer_checks import check_layers
 from turnout.engine.parameters import Layout
-
-
-def _check_layers(module: nn.Module, personal: bool) -> None:
-    """Reject layers that would behave differently from what users expect with many clients."""
-    for name, child in module.named_modules():
-        kind = type(child).__name__
-        if isinstance(child, BATCH_NORMS):
-            batch_norm.refuse(name, child, personal)
-        if isinstance(child, nn.RNNBase) and child.dropout > 0:
-            raise ConfigurationError(
-                f"layer {name!r} is a {kind} with dropout={child.dropout}, whose random numbers cannot be reproduced for "
-                "each client: stack single layers with nn.Dropout between them"
-            )
-        if isinstance(child, nn.MultiheadAttention) and child.dropout > 0:
-            raise ConfigurationError(
-                f"layer {name!r} is a {kind} with dropout={child.dropout} of its attention weights, whose random numbers "
-                "cannot be reproduced for each client: set its attribute dropout to 0.0; the other dropout of a "
-                "transformer is in layers of nn.Dropout, and stays"
-            )
-        if isinstance(child, nn.AlphaDropout | nn.FeatureAlphaDropout | nn.RReLU):
-            raise ConfigurationError(
-                f"layer {name!r} is a {kind}, whose random numbers cannot be reproduced for each client: use nn.Dropout"
-            )
-        if isinstance(child, nn.Embedding | nn.EmbeddingBag):
-            _refuse_options(name, child)
-        _refuse_uncopied_norms(name, child)
-
-
-def _refuse_uncopied_norms(name: str, child: nn.Module) -> None:
-    """Reject norms of weights that torch cannot copy."""
-    for hook in child._forward_pre_hooks.values():
-        if isinstance(hook, WeightNorm | SpectralNorm):
-            normed = "weight_norm" if isinstance(hook, WeightNorm) else "spectral_norm"
-            raise ConfigurationError(
-                f"layer {name!r} has a {normed} of torch.nn.utils, which torch cannot copy: write "
-                "torch.nn.utils.parametrizations.weight_norm"
-            )
-
-
-def _refuse_options(name: str, child: nn.Embedding | nn.EmbeddingBag) -> None:
-    """Reject options of embeddings that change weights in forward(), or that make gradients sparse."""
-    for option, why in (
-        ("max_norm", "changes its weights in forward(), which are not its own here"),
-        ("sparse", "has sparse gradients, and the updates of clients are plain vectors"),
-    ):
-        if value := getattr(child, option):
-            raise ConfigurationError(
-                f"layer {name!r} is an {type(child).__name__} with {option}={value}, which {why}: leave {option} out"
-            )
-
 
 _TENSORS = ("_parameters", "_buffers", "_modules", "training", "_flat_weights", "_flat_weight_refs")
 """Attributes of a layer that are no options; the last two refer to parameters of recurrent layers once more."""
-
-
-class _Copy(NamedTuple):
-    """The module that one thread calls, and its dropout layers."""
-
-    module: nn.Module
-    dropouts: list[KeyedDropout]
 
 
 class Network:
@@ -127,7 +67,7 @@ class Network:
         offsets: bool = False,
         precision: Precision = "full",
     ) -> None:
-        _check_layers(module, bool(personal))
+        check_layers(module, bool(personal))
         copied, self._key_names = with_keyed_dropout(module)
         self.module, statistics, self._mask_names = with_own_batch_norm(copied)
         self.module.to(device)
@@ -153,7 +93,7 @@ class Network:
         self.precision: Precision = precision
         self.alone = False
         self._has_ties = _has_ties(self.module)
-        self._copies = {alone: threading.local() for alone in (False, True)}
+        self._copies = {alone: ThreadCopies(self.module, alone) for alone in (False, True)}
 
     def __repr__(self) -> str:
         return repr(self.module)
@@ -182,21 +122,9 @@ class Network:
             if type(named[name]) is nn.Parameter:  # a subclass may have further attributes
                 named[name].data = value
 
-    def _copy(self) -> _Copy:
-        """Return this thread's module for the present value of `alone`.
-
-        There is one per value, so that switching copies nothing.
-        """
-        copies = self._copies[self.alone]
-        if not hasattr(copies, "copy"):
-            # Every call replaces all parameters and buffers, so copies of a layer can share them.
-            tensors = {id(value): value for value in (*self.module.parameters(), *self.module.buffers())}
-            module = copy.deepcopy(self.module, tensors)
-            for layer in module.modules():
-                if hasattr(layer, "alone"):
-                    cast("Any", layer).alone = self.alone
-            copies.copy = _Copy(module, [m for m in module.modules() if isinstance(m, KeyedDropout)])
-        return copies.copy
+    def module_of_thread(self) -> nn.Module:
+        """Return the module that this thread calls for the present value of `alone`."""
+        return self._copies[self.alone].of_thread().module
 
     def rebase(self, shared: State) -> None:
         """Set the offsets of the frozen weights below adapters to the broadcast ones.
@@ -210,7 +138,7 @@ class Network:
 
     def mode(self, training: bool) -> None:
         """Put layers in training or evaluation mode for the next calls in this thread."""
-        module = self._copy().module
+        module = self.module_of_thread()
         if module.training != training:
             module.train(training)
 
@@ -229,7 +157,7 @@ class Network:
             key: 64 random bits for dropout.
             mask: 1 for examples and 0 for padding, ``[b]``, for layers that read the whole minibatch.
         """
-        module, dropouts = self._copy()
+        module, dropouts = self._copies[self.alone].of_thread()
         named = (params if isinstance(params, dict) else self.layout.split(params)) | self.constants
         for dropout in dropouts:
             dropout.uses = 0
@@ -252,7 +180,7 @@ class Network:
 
         The replacements are lost when the call returns.
         """
-        module, replaced = self._copy().module, list[str]()
+        module, replaced = self.module_of_thread(), list[str]()
 
         def compare(module: nn.Module, *_: Any) -> None:
             buffers = dict(module.named_buffers())
@@ -263,41 +191,6 @@ class Network:
             return self.outputs(params, x, key), replaced
         finally:
             hook.remove()
-
-    def features(
-        self, params: torch.Tensor, x: torch.Tensor, key: torch.Tensor | None = None, mask: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Return the representations of examples, ``[b, d]``: the input of the last layer with trainable parameters.
-
-        Args:
-            params, x, key, mask: as in `outputs`.
-
-        Raises:
-            ConfigurationError: if there is no layer before that one, or if it is not called exactly once, with one
-                tensor that has a row for each example.
-        """
-        layers = [
-            (name, layer)
-            for name, layer in self._copy().module.named_modules()
-            if any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
-        ]
-        if len(layers) < 2:
-            raise ConfigurationError(
-                f"representations: {type(self.module).__name__} has one layer with trainable parameters, and a "
-                "representation is what the last of them receives: needed one before the last"
-            )
-        (name, head), received = layers[-1], []
-        hook = head.register_forward_pre_hook(lambda _, inputs: received.append(inputs))
-        try:
-            self.outputs(params, x, key, mask)
-        finally:
-            hook.remove()
-        if [len(inputs) for inputs in received] != [1] or len(received[0][0]) != len(x):
-            raise ConfigurationError(
-                f"representations: the last layer with trainable parameters, {name!r}, was called {len(received)} times; "
-                "needed once, with one tensor that has a row for each example"
-            )
-        return received[0][0].flatten(start_dim=1)
 
 
 def _has_ties(module: nn.Module) -> bool:

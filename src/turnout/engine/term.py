@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from turnout.engine.features import features
 from turnout.engine.network import Network
 
 
@@ -26,16 +27,17 @@ class Minibatch(NamedTuple):
     key: torch.Tensor
 
     def features(self, params: torch.Tensor, training: bool = True) -> torch.Tensor:
-        """Return the representations of the examples by a model, ``[b, d]``; see `Network.features`.
+        """Return the representations of the examples by a model, ``[b, d]``; see `turnout.engine.features.features`.
 
         Args:
             params: parameters of the model, ``[P]``.
             training: whether to use training mode; False, without dropout, for models that are constant in the term.
         """
         self.network.mode(training)
-        features = self.network.features(params, self.x, self.key, None if self.mask is None else self.mask.sign())
+        examples = None if self.mask is None else self.mask.sign()
+        representations = features(self.network, params, self.x, self.key, examples)
         self.network.mode(training=True)
-        return features
+        return representations
 
 
 Term = Callable[..., torch.Tensor]

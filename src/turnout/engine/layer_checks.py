@@ -1,0 +1,69 @@
+"""Check that the layers of a model can be trained with many clients."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
+
+from turnout.core.checks import ConfigurationError
+from turnout.engine import batch_norm
+from turnout.engine.batch_norm import BATCH_NORMS
+
+
+def check_layers(module: nn.Module, personal: bool) -> None:
+    """Reject layers that would behave differently from what users expect with many clients.
+
+    Args:
+        module: the user's model.
+        personal: whether clients keep parameters to themselves, which batch normalisation needs.
+
+    Raises:
+        ConfigurationError: if a layer has random numbers that cannot be reproduced for each client, statistics or weights
+            that change in ``forward()``, or sparse gradients.
+    """
+    for name, child in module.named_modules():
+        kind = type(child).__name__
+        if isinstance(child, BATCH_NORMS):
+            batch_norm.refuse(name, child, personal)
+        if isinstance(child, nn.RNNBase) and child.dropout > 0:
+            raise ConfigurationError(
+                f"layer {name!r} is a {kind} with dropout={child.dropout}, whose random numbers cannot be reproduced for "
+                "each client: stack single layers with nn.Dropout between them"
+            )
+        if isinstance(child, nn.MultiheadAttention) and child.dropout > 0:
+            raise ConfigurationError(
+                f"layer {name!r} is a {kind} with dropout={child.dropout} of its attention weights, whose random numbers "
+                "cannot be reproduced for each client: set its attribute dropout to 0.0; the other dropout of a "
+                "transformer is in layers of nn.Dropout, and stays"
+            )
+        if isinstance(child, nn.AlphaDropout | nn.FeatureAlphaDropout | nn.RReLU):
+            raise ConfigurationError(
+                f"layer {name!r} is a {kind}, whose random numbers cannot be reproduced for each client: use nn.Dropout"
+            )
+        if isinstance(child, nn.Embedding | nn.EmbeddingBag):
+            _refuse_options(name, child)
+        _refuse_uncopied_norms(name, child)
+
+
+def _refuse_uncopied_norms(name: str, child: nn.Module) -> None:
+    """Reject norms of weights that torch cannot copy."""
+    for hook in child._forward_pre_hooks.values():
+        if isinstance(hook, WeightNorm | SpectralNorm):
+            normed = "weight_norm" if isinstance(hook, WeightNorm) else "spectral_norm"
+            raise ConfigurationError(
+                f"layer {name!r} has a {normed} of torch.nn.utils, which torch cannot copy: write "
+                "torch.nn.utils.parametrizations.weight_norm"
+            )
+
+
+def _refuse_options(name: str, child: nn.Embedding | nn.EmbeddingBag) -> None:
+    """Reject options of embeddings that change weights in forward(), or that make gradients sparse."""
+    for option, why in (
+        ("max_norm", "changes its weights in forward(), which are not its own here"),
+        ("sparse", "has sparse gradients, and the updates of clients are plain vectors"),
+    ):
+        if value := getattr(child, option):
+            raise ConfigurationError(
+                f"layer {name!r} is an {type(child).__name__} with {option}={value}, which {why}: leave {option} out"
+            )
