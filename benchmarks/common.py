@@ -29,6 +29,11 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def next_cohort(simulation: Simulation) -> np.ndarray:
+    """Return the clients that the next round selects, int64 ``[B]``."""
+    return simulation.experiment.algorithm.selection.select(simulation.pool.candidates(simulation.state.version))
+
+
 def in_turns(
     simulations: Mapping[Name, Simulation], first: int, rounds: int, clock: Callable[[], float]
 ) -> dict[Name, list[float]]:

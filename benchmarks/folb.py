@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 import turnout as to
+from common import next_cohort
 from turnout.data.federated import FederatedData, Shards
 from turnout.simulation import Simulation
 
@@ -88,7 +89,7 @@ def compare(name: str, rounds: int) -> dict[str, object]:
     # Until the operations of all shapes are traced: part of no side's pace.
     untimed = max(10, rounds // 2)
     for number in range(untimed + rounds):
-        cohorts = [simulation.cohort().tolist() for simulation in simulations.values()]
+        cohorts = [next_cohort(simulation).tolist() for simulation in simulations.values()]
         assert all(cohort == cohorts[0] for cohort in cohorts), "the cohorts differ"
         for algorithm, simulation in simulations.items():
             begin = time.perf_counter()

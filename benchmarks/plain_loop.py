@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 import turnout as to
-from common import random_data
+from common import next_cohort, random_data
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
 from turnout.simulation import Simulation
@@ -92,7 +92,7 @@ def compare(name: str, rounds: int) -> dict[str, object]:
     assert isinstance(sgd, to.Sgd)
     spec = simulation.experiment.build_model()
     for number in range(rounds + 1):
-        state, cohort = simulation.state, simulation.cohort()
+        state, cohort = simulation.state, next_cohort(simulation)
         clients = Clients(cohort, cohort, simulation.experiment.data.train, simulation.objective)
         task = Task(state.params, state.version, 0)
         planned = sgd.plan(task, simulation.memory.gather(cohort), clients)

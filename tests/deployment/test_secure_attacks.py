@@ -23,6 +23,7 @@ from turnout.protocol.secure import SecureClient, shamir
 from turnout.protocol.secure.masks import new_key, public
 
 from ..laws.recipes import DATA
+from ..phases import train
 from .world import LOCAL, Home
 
 ROUNDS = 2
@@ -266,7 +267,7 @@ def announced(piece=SECURE):
     experiment = to.Experiment(DATA, to.models.Logistic(), to.fedau(LOCAL, also=(piece,)), rounds=1)
     from turnout.simulation import Simulation
 
-    report = Simulation(experiment).train(np.array([0]))
+    report = train(Simulation(experiment), np.array([0]))
     side = piece.client_side()
     assert side is not None
     assert side.announce(0, 0, report, {}) is not None

@@ -28,6 +28,7 @@ from turnout.protocol.secure.messages import TooFewClients
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, RECIPES
+from ..phases import train
 from ..tiny import federation, report
 from .world import LOCAL, Home, turn_without
 
@@ -125,7 +126,7 @@ def test_large_numbers_are_clipped():
 def test_client_masks_only_in_the_round_of_its_training():
     """A task of another round finds no update, and is given up."""
     simulation = Simulation(run(to.fedau(LOCAL, also=(SecureSum(),)), rounds=1))
-    report = simulation.train(np.array([0]))
+    report = train(simulation, np.array([0]))
     side = SecureSum().client_side()
     assert side is not None
     assert side.announce(0, 3, report, {}) is not None

@@ -7,13 +7,15 @@ from torch import nn
 
 import turnout as to
 from turnout.comparison.bench.workloads import WORKLOADS
-from turnout.engine import choice, network, validate
+from turnout.engine import choice, copies, validate
 from turnout.engine import objective as objective_module
 from turnout.engine.choice import Choice, expected
 from turnout.engine.compile import compiled
 from turnout.engine.objective import Objective
 from turnout.models import MODELS, CharLstm
 from turnout.simulation import Simulation, running
+
+from ..phases import train
 
 X = torch.randn(5, 6)
 
@@ -77,7 +79,7 @@ def test_choice_does_not_depend_on_a_clock(monkeypatch):
     simulation = Simulation(to.Experiment(data=data, model=to.models.Mlp(hidden=(4,)), rounds=2))
     monkeypatch.setattr("time.perf_counter", forbidden)
     simulation.objective.choose(simulation.workspace.data.train.x[:16])
-    simulation.train(np.arange(3))
+    train(simulation, np.arange(3))
 
 
 def experiment(rounds):
@@ -103,9 +105,9 @@ def test_resumed_run_keeps_its_engine(tmp_path):
 
 
 def test_switching_engines_copies_the_model_once_each(monkeypatch):
-    copied, deepcopy = [], network.copy.deepcopy
+    copied, deepcopy = [], copies.copy.deepcopy
     objective = Objective(CharLstm(hidden=4).build((5,), 6))
-    monkeypatch.setattr(network.copy, "deepcopy", lambda *given: copied.append(1) or deepcopy(*given))
+    monkeypatch.setattr(copies.copy, "deepcopy", lambda *given: copied.append(1) or deepcopy(*given))
     x, y, found = torch.randint(0, 6, (2, 3, 5)), torch.randint(0, 6, (2, 3)), []
     for engine in ("vectorised", "one_by_one") * 3:
         objective.use(Choice(engine, "in turns"))

@@ -17,6 +17,7 @@ from turnout.cli.names import AGGREGATIONS, SERVER_OPTIMIZERS
 from turnout.cli.names import GUARDS as ALL_GUARDS
 from turnout.simulation import Simulation
 
+from ..phases import train
 from .recipes import LOCAL, RECIPES, experiment
 from .test_reports import batches, reordered, states_after
 
@@ -122,7 +123,7 @@ def test_reports_do_not_depend_on_chunks(name):
     for lanes in (100, 3):
         simulation = Simulation(run)
         simulation.workspace.lanes = lanes
-        sent.append(simulation.train(np.arange(7)))
+        sent.append(train(simulation, np.arange(7)))
     one, other = sent
     assert torch.equal(one.updates.gathered(), other.updates.gathered())
     assert one.nbytes == other.nbytes

@@ -10,6 +10,7 @@ from turnout.engine.compile import torchscript
 from turnout.pieces.local import UniformWork
 from turnout.simulation import Simulation
 
+from ..phases import train
 from .recipes import (
     CLIENTS,
     DATA,
@@ -67,11 +68,11 @@ def test_clients_trained_together_change_no_bit(local, engine):
     """Clients with short minibatches and few steps train beside others as they do alone."""
     run = experiment("fedavg", local=local, engine=engine, model=models.Mlp(hidden=(16,), dropout=0.3))
     together, ids = Simulation(run), torch.arange(8).numpy()
-    reports = [together.train(ids), together.train(ids)]  # the second goes on in the middle of a pass
+    reports = [train(together, ids), train(together, ids)]  # the second goes on in the middle of a pass
     for k in ids:
         alone = Simulation(run)
         for report in reports:
-            own = alone.train(ids[k : k + 1])
+            own = train(alone, ids[k : k + 1])
             assert torch.equal(own.delta[0], report.delta[k])
             assert torch.equal(own.seen["loss"][0], report.seen["loss"][k])
             assert own.num_steps[0] == report.num_steps[k]

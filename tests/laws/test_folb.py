@@ -32,6 +32,7 @@ from turnout.pieces.selection import TwoCohorts, Uniform
 from turnout.population.availability import Everyone
 from turnout.simulation import Simulation
 
+from ..phases import train
 from ..tiny import federation, report
 from .recipes import LOCAL, N, experiment, trained
 
@@ -124,9 +125,9 @@ def test_one_full_batch_step_descends_the_start_gradient():
     """mu = 0 and one step: FOLB's updates are FedAvg's, ``-lr grad F_k``, and so its ingredients are one and the same."""
     local = Sgd(lr=0.25, steps=1, batch_size=64)
     simulation = Simulation(run_of(folb(local, cohort_size=3, also=(Prox(0.0),))))
-    found = simulation.train(np.arange(N))
+    found = train(simulation, np.arange(N))
     torch.testing.assert_close(found.delta, -0.25 * found.seen["start_gradient"], rtol=1e-4, atol=1e-7)
-    plain = Simulation(run_of(fedavg(local))).train(np.arange(N))
+    plain = train(Simulation(run_of(fedavg(local))), np.arange(N))
     torch.testing.assert_close(found.delta, plain.delta, rtol=1e-4, atol=1e-6)
 
 
@@ -324,7 +325,7 @@ NUMBERS = FederatedData(
 def inexactness(local, mu=0.0, clip=False, **options):
     algorithm = compose(local, StartGradient(), Inexactness(clip=clip), Prox(mu))
     run = Experiment(NUMBERS, Mean(), algorithm, EVERYONE, rounds=1, loss=half_square, **options)
-    return Simulation(run).train(np.arange(4)).seen["inexactness"].numpy()
+    return train(Simulation(run), np.arange(4)).seen["inexactness"].numpy()
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
@@ -352,10 +353,10 @@ def test_clients_without_steps_have_inexactness_1_and_do_not_change_the_model(ba
     assert (found[1::2] == 1.0).all()
     assert (found[::2] < 1.0).all()
     run = Experiment(NUMBERS, Mean(), folb(local, cohort_size=4), EVERYONE, rounds=1, loss=half_square)
-    together = Simulation(run).train(np.arange(4))
+    together = train(Simulation(run), np.arange(4))
     assert together.num_steps.tolist() == [3, 0, 3, 0]
     assert (together.delta[1::2] == 0).all()
-    alone = Simulation(run).train(np.array([2]))
+    alone = train(Simulation(run), np.array([2]))
     assert torch.equal(alone.delta[0], together.delta[2])
 
 
@@ -364,7 +365,7 @@ def test_client_at_its_optimum_has_inexactness_0():
         replace(NUMBERS, train=replace(NUMBERS.train, y=torch.full((12,), 0.5).double())), Mean(),
         compose(Sgd(batch_size=3), Inexactness()), EVERYONE, rounds=1, loss=half_square,
     )  # fmt: skip
-    assert (Simulation(run).train(np.arange(4)).seen["inexactness"] == 0).all()
+    assert (train(Simulation(run), np.arange(4)).seen["inexactness"] == 0).all()
 
 
 # --- unequal work

@@ -14,6 +14,7 @@ from turnout.population.requirement import GivenRequirement, WarmUp
 from turnout.record.checkpoint import FILE
 from turnout.simulation import Simulation, running
 
+from ..phases import train
 from .recipes import DATA, LOCAL, RATES, N, assert_same_bits, assert_same_tensors, experiment, trained
 
 ALL = {
@@ -131,7 +132,7 @@ def test_attackers_change_a_plain_mean():
 def test_attackers_do_not_clip_themselves():
     population = Population(Everyone(), behaviour=Byzantine(0.25, noise=0.0, scale=10.0))
     simulation = Simulation(experiment("fedau, clipped", population=population))
-    norms = simulation.train(np.arange(N)).delta.norm(dim=1)
+    norms = train(simulation, np.arange(N)).delta.norm(dim=1)
     assert simulation.behaviour is not None
     attackers = torch.from_numpy(simulation.behaviour.attackers)
     assert (norms[~attackers] <= 0.5 + 1e-6).all()
@@ -151,7 +152,7 @@ def test_maxfl_with_identical_gaps_is_federated_averaging_with_the_adaptive_step
     for algorithm in (maxfl(local, epsilon=epsilon, cohort_size=4), average_participating(local)):
         simulation = Simulation(replace(run, algorithm=algorithm))
         start = simulation.state.params.clone()
-        gap = Simulation(replace(run, algorithm=maxfl(local, cohort_size=4))).train(np.arange(4)).seen["appeal_gap"]
+        gap = train(Simulation(replace(run, algorithm=maxfl(local, cohort_size=4))), np.arange(4)).seen["appeal_gap"]
         simulation.round()
         steps.append(simulation.state.params - start)
     assert len(set(gap.tolist())) == 1

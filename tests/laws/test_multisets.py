@@ -16,6 +16,7 @@ from turnout.pieces.weighting import DivideByClients, Participation
 from turnout.population.availability import Everyone, Trace
 from turnout.simulation import Simulation
 
+from ..phases import measure, next_cohort, train
 from ..tiny import federation, report
 from .recipes import DATA, LOCAL, RECIPES, N, experiment
 
@@ -31,8 +32,8 @@ def simulation_of(algorithm, population=None, **options):
 def test_rows_of_a_repeated_client_are_equal_and_in_the_order_of_the_cohort():
     simulation = simulation_of(folb(LOCAL, cohort_size=3))
     cohort = np.array([1, 1, 3, 6, 6, 6])
-    found = simulation.train(cohort)
-    once = simulation_of(folb(LOCAL, cohort_size=3)).train(np.array([1, 3, 6]))
+    found = train(simulation, cohort)
+    once = train(simulation_of(folb(LOCAL, cohort_size=3)), np.array([1, 3, 6]))
     assert list(found.client) == list(cohort)
     for row, of in enumerate([0, 0, 1, 2, 2, 2]):
         assert torch.equal(found.delta[row], once.delta[of])
@@ -44,7 +45,7 @@ def test_rows_of_a_repeated_client_are_equal_and_in_the_order_of_the_cohort():
 
 def test_repeated_client_trains_once_and_advances_its_pass_once():
     simulation = simulation_of(fednu(LOCAL, by="uniform"))
-    simulation.train(np.array([2, 2, 2, 5]))
+    train(simulation, np.array([2, 2, 2, 5]))
     memory = simulation.memory.state()
     assert memory["clients"].tolist() == [2, 5]
     assert memory["table.steps_done"].tolist() == [LOCAL.steps] * 2
@@ -53,9 +54,9 @@ def test_repeated_client_trains_once_and_advances_its_pass_once():
 @pytest.mark.parametrize("lanes", [1, 2, 100])
 def test_repeated_client_trains_once_with_few_lanes(lanes):
     cohort, simulation = np.array([0, 2, 2, 5, 5]), simulation_of(fednu(LOCAL, by="uniform"))
-    expected = simulation_of(fednu(LOCAL, by="uniform")).train(cohort)
+    expected = train(simulation_of(fednu(LOCAL, by="uniform")), cohort)
     simulation.workspace.lanes = lanes
-    found = simulation.train(cohort)
+    found = train(simulation, cohort)
     assert torch.equal(found.updates.gathered(), expected.updates.gathered())
     assert simulation.memory.state()["table.steps_done"].tolist() == [LOCAL.steps] * 3
 
@@ -63,22 +64,22 @@ def test_repeated_client_trains_once_with_few_lanes(lanes):
 def test_measuring_does_not_change_client_memory():
     """Also for measurements of training, which train a copy."""
     simulation = simulation_of(fednu(LOCAL, by="alignment_and_inexactness", cohort_size=2))
-    measured = simulation.measure()
+    measured = measure(simulation)
     assert measured is not None
     assert set(measured.seen) == {"start_gradient", "inexactness"}
     assert len(simulation.memory.state()["clients"]) == 0
-    trained = simulation.train(np.arange(N))
-    fresh = simulation_of(fednu(LOCAL, by="alignment_and_inexactness", cohort_size=2)).train(np.arange(N))
+    trained = train(simulation, np.arange(N))
+    fresh = train(simulation_of(fednu(LOCAL, by="alignment_and_inexactness", cohort_size=2)), np.arange(N))
     assert torch.equal(trained.updates.gathered(), fresh.updates.gathered())
     assert simulation.memory.state()["table.steps_done"].tolist() == [LOCAL.steps] * N
 
 
 def test_measurements_before_selection_equal_those_during_training():
     simulation = simulation_of(fednu(LOCAL, by="alignment_and_inexactness", cohort_size=2, also=(Inexactness(),)))
-    simulation.train(np.array([1, 4]))  # in the middle of a pass by now
-    measured = simulation.measure()
+    train(simulation, np.array([1, 4]))  # in the middle of a pass by now
+    measured = measure(simulation)
     assert measured is not None
-    trained = simulation.train(np.arange(N))
+    trained = train(simulation, np.arange(N))
     assert torch.equal(measured.seen["inexactness"], trained.seen["inexactness"])
 
 
@@ -163,7 +164,7 @@ MODEL, SENT = FLOAT * P, 24 + FLOAT  # a report: two whole numbers and a version
 def test_bytes_are_counted_per_client_not_per_draw(algorithm, draws, down, up, measured):
     """Clients that measured have the model already; an update and a gradient have the size of a model."""
     simulation = simulation_of(algorithm, Population(Trace(((2, 0, 9), (5, 0, 9)))))
-    assert len(simulation.cohort(simulation.measure())) == draws
+    assert len(next_cohort(simulation, measure(simulation))) == draws
     simulation.round()
     (row,) = simulation.history.rounds.to_pylist()
     assert simulation.history.participation["client"].to_pylist() == [2, 5]
@@ -177,7 +178,7 @@ def test_bytes_of_two_disjoint_cohorts_are_added():
     """A client in both cohorts receives the model once."""
     simulation = simulation_of(folb_two_set(LOCAL, cohort_size=3))
     for _ in range(5):
-        measured, trained = simulation.measure(), np.unique(simulation.cohort())
+        measured, trained = measure(simulation), np.unique(next_cohort(simulation))
         assert measured is not None
         asked = np.unique(measured.client)
         simulation.round()
@@ -209,5 +210,5 @@ def test_repeated_client_computes_its_gradient_once(monkeypatch):
     monkeypatch.setattr(Objective, "gradient", count)
     simulation = simulation_of(folb(LOCAL, cohort_size=3))
     counted.clear()  # of trying the model
-    simulation.train(np.array([1, 1, 1, 1]))
+    train(simulation, np.array([1, 1, 1, 1]))
     assert counted == [1] * (1 + 2)  # the full gradient, and LOCAL's two steps

@@ -39,6 +39,7 @@ from turnout.protocol.pace import Buffered
 from turnout.simulation import Simulation, running
 from turnout.simulation.memory import ClientMemory
 
+from ..phases import next_cohort, train
 from .recipes import DATA, LOCAL, RATES, N, assert_same_bits, assert_same_tensors, trained
 
 MODEL = models.Mlp(hidden=(16,))
@@ -162,7 +163,7 @@ def test_memory_of_absent_clients_does_not_change(name):
     simulation.round()  # before which everyone may have been asked
     for _ in range(4):
         before = simulation.memory.gather(EVERYONE)
-        cohort = simulation.cohort()
+        cohort = next_cohort(simulation)
         simulation.round()
         absent = np.setdiff1d(EVERYONE, cohort)
         for field, value in simulation.memory.gather(absent).items():
@@ -311,7 +312,7 @@ def test_tasks_of_one_client_in_a_buffer_run_one_after_the_other():
     tasks = simulation.server.influence.columns()["contributions"]
     alone = Simulation(run_of(compose(local, Personal("all"))))
     for turn in range(int(tasks.max())):
-        alone.train(np.flatnonzero(tasks > turn))
+        train(alone, np.flatnonzero(tasks > turn))
     torch.testing.assert_close(memory_of(simulation, "personal"), memory_of(alone, "personal"), rtol=1e-4, atol=1e-5)
     steps = simulation.history.participation["round"].to_numpy()
     assert len(steps) < tasks.sum()  # some were in a step more than once

@@ -14,6 +14,7 @@ from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.population.availability import Trace
 from turnout.simulation import Simulation
 
+from ..phases import measure, next_cohort, train
 from ..tiny import classification
 from .recipes import COVERING, PLAIN, SOME, N, assert_same_bits, baseline, experiment, standard, tables, trained
 
@@ -60,10 +61,10 @@ def test_clients_and_rounds_have_their_own_minibatches_and_masks():
     twins = FederatedData("twins", both, data.num_classes)
     local = Sgd(lr=0.1, steps=1, batch_size=40, sampling="fresh")  # the whole data, so minibatches differ in order only
     simulation = Simulation(Experiment(twins, DROPOUT, fedau(local)))
-    first = simulation.train(np.array([0, 1])).delta
+    first = train(simulation, np.array([0, 1])).delta
     assert (first[0] - first[1]).norm() > 0.1 * first[0].norm()
     simulation.server.state = replace(simulation.state, version=1)
-    second = simulation.train(np.array([0, 1])).delta
+    second = train(simulation, np.array([0, 1])).delta
     assert (first - second).norm(dim=1).min() > 0.1 * first[0].norm()
 
 
@@ -75,8 +76,8 @@ def test_update_depends_on_the_round_not_on_earlier_cohorts():
         run = experiment("average_all", rounds=3, model=DROPOUT, population=population, local=Sgd(lr=0.1, steps=2))
         simulation = Simulation(run)
         simulation.server.state = replace(simulation.state, version=2)
-        assert simulation.cohort()[0] == 0
-        return simulation.train(simulation.cohort()).delta[0]
+        assert next_cohort(simulation)[0] == 0
+        return train(simulation, next_cohort(simulation)).delta[0]
 
     assert torch.equal(last(((0, 2, 3),)), last(((0, 2, 3), (1, 0, 3), (5, 2, 3))))
 
@@ -85,7 +86,7 @@ def test_update_depends_on_the_round_not_on_earlier_cohorts():
 def test_server_lr_scales_the_step(name):
     """From the same state, a server step is proportional to server_lr."""
     simulation = Simulation(experiment(name))
-    report = replace(simulation.train(np.arange(4)), measured=simulation.measure())
+    report = replace(train(simulation, np.arange(4)), measured=measure(simulation))
     algorithm, start = simulation.experiment.algorithm, simulation.state.params
     steps = []
     for eta in (0.5, 2.0):
@@ -106,4 +107,4 @@ def test_schedule_gives_the_step_size_of_its_round():
     half = Simulation(experiment("fedau", local=Sgd(lr=0.2, steps=2)))
     half.server.state = other.state
     half.memory.restore(other.memory.state())
-    assert torch.equal(one.train(np.arange(N)).updates.gathered(), half.train(np.arange(N)).updates.gathered())
+    assert torch.equal(train(one, np.arange(N)).updates.gathered(), train(half, np.arange(N)).updates.gathered())

@@ -13,6 +13,7 @@ from turnout.population.availability import Trace
 from turnout.protocol.growth import grown
 from turnout.simulation import Simulation
 
+from ..phases import next_cohort
 from ..tiny import federation, presence, report
 from .rules import local_sgd, softmax_gradient
 from .shuffles import client_key, endless
@@ -28,7 +29,7 @@ def ours_by_round(algorithm, present):
     run = Experiment(DATA, model(), algorithm, Population(Trace(rows, rounds=T)), rounds=T, seed=SEED, evaluate_every=T)
     simulation = Simulation(run)
     for _ in range(T):
-        chosen = simulation.cohort()
+        chosen = next_cohort(simulation)
         simulation.round()
         yield chosen, simulation.state.params.numpy().copy()
 

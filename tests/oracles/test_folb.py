@@ -22,6 +22,7 @@ from turnout.pieces.selection import ByAlignment, ByAlignmentAndInexactness, ByG
 from turnout.population.availability import Trace
 from turnout.simulation import Simulation
 
+from ..phases import measure, next_cohort
 from ..tiny import federation, presence, report
 from . import folb as rules
 from .rules import local_sgd, softmax_gradient
@@ -88,9 +89,9 @@ def ours(algorithm, present, engine):
     run = Experiment(DATA, model(), algorithm, population, rounds=T, seed=SEED, evaluate_every=T, engine=engine)
     simulation, found, cohorts = Simulation(run), [], []
     for _ in range(T):
-        measured = simulation.measure()
+        measured = measure(simulation)
         asked = [] if measured is None else measured.client.tolist()
-        cohorts.append((simulation.cohort(measured).tolist(), asked))
+        cohorts.append((next_cohort(simulation, measured).tolist(), asked))
         simulation.round()
         found.append(simulation.state.params.numpy().copy())
     return np.array(found), cohorts
@@ -214,7 +215,7 @@ def test_selection_probabilities_equal_the_transcription(by, mu, data_weighted, 
     algorithm = fednu(LOCAL, by=by, psi=0.5, cohort_size=3, also=(Prox(mu),), **options)
     simulation = Simulation(Experiment(DATA, model(), algorithm, rounds=3, seed=SEED))
     for _ in range(3):
-        w, measured = simulation.state.params.numpy().copy(), simulation.measure()
+        w, measured = simulation.state.params.numpy().copy(), measure(simulation)
         assert measured is not None
         done = simulation.memory.gather(np.arange(N))["steps_done"].tolist()
         batches = [endless(int(SIZES[n]), client_key(SEED, n), BATCH, drop_last=True) for n in range(N)]

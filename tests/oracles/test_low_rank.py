@@ -8,6 +8,7 @@ from turnout import ALGORITHMS, AdamW, Experiment, Population, Sgd
 from turnout.population.availability import Trace
 from turnout.simulation import Simulation
 
+from ..phases import train
 from ..tiny import SIZES, adapted, classification
 from . import low_rank
 
@@ -77,7 +78,7 @@ def test_recipe_equals_its_transcription(name, engine):
     for t in range(T):
         cohort = np.flatnonzero(PRESENT[t])
         before, residual = run.state.params.clone(), offsets(run)
-        report = run.train(cohort) if len(cohort) else None
+        report = train(run, cohort) if len(cohort) else None
         run.round()
         if report is None:
             assert torch.equal(run.state.params, before)
@@ -119,7 +120,7 @@ def test_clients_train_on_frozen_weights_with_their_additions(name, engine):
         run.round()
     offset = {layer: torch.from_numpy(value) for layer, value in offsets(run).items()}
     assert all(value.abs().max() > 1e-4 for value in offset.values())
-    report, model = run.train(np.arange(N)), adapted(10, 6).double()
+    report, model = train(run, np.arange(N)), adapted(10, 6).double()
     run.objective.layout.load(model, run.state.params)
     for n in range(N):
         rank = R if name == "fedex_lora" else RANKS[n % len(RANKS)]

@@ -14,6 +14,7 @@ from turnout.population.behaviour.opting import Opting
 from turnout.population.requirement import WarmUp
 from turnout.simulation import Simulation
 
+from ..phases import next_cohort
 from ..tiny import presence
 from . import maxfl as rules
 from .rules import local_sgd, softmax_gradient
@@ -136,7 +137,7 @@ def ours(algorithm, present, opting, engine):
     run = Experiment(DATA, model(), algorithm, population, rounds=T, seed=SEED, evaluate_every=T, engine=engine)
     simulation, found, cohorts = Simulation(run), [], []
     for _ in range(T):
-        cohorts.append(list(simulation.cohort()))
+        cohorts.append(list(next_cohort(simulation)))
         simulation.round()
         found.append(simulation.state.params.numpy().copy())
     return np.array(found), cohorts

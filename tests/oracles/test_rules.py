@@ -13,6 +13,7 @@ from turnout.pieces.local import Prox
 from turnout.population.availability import Trace
 from turnout.simulation import Simulation
 
+from ..phases import next_cohort
 from ..tiny import classification, presence
 from . import asynchronous, cached, folb, maxfl, optimizers, personal, rules
 from .shuffles import client_key, endless
@@ -81,7 +82,7 @@ def ours(algorithm, present, engine):
     simulation = Simulation(experiment)
     found = []
     for t in range(T):
-        assert list(simulation.cohort()) == list(np.flatnonzero(present[t]))
+        assert list(next_cohort(simulation)) == list(np.flatnonzero(present[t]))
         simulation.round()
         found.append(simulation.state.params.numpy().copy())
     return np.array(found)

@@ -10,6 +10,7 @@ from turnout.pieces.aggregation import Median, PrivateSum
 from turnout.pieces.selection import Oort, PowerOfChoice, RecentLoss
 from turnout.pieces.selection.draws import by_weight
 
+from ..phases import measure, next_cohort
 from ..tiny import federation, presence, report
 from .clients import Clients, simulation
 from .test_rules import SIZES, N
@@ -42,7 +43,7 @@ def test_power_of_choice_equals_its_transcription(recent):
     algorithm = ALGORITHMS["power_of_choice"](LOCAL, cohort_size=size, candidates=N, recent=recent)
     w, last, choices, run = clients.first, np.full(N, np.inf), 0, simulation(algorithm, present)
     for t in range(T):
-        there, chosen = np.flatnonzero(present[t]), run.cohort(run.measure()).tolist()
+        there, chosen = np.flatnonzero(present[t]), next_cohort(run, measure(run)).tolist()
         loss = last if recent else [clients.losses(w, clients.held[n]).mean() for n in range(N)]
         highest(loss, there, chosen, size)
         choices += len(there) > size
@@ -66,7 +67,7 @@ def test_oort_equals_its_transcription(cutoff, durations):
     w, U, L, gained, choices = clients.first, {}, {}, [], 0
     run = simulation(algorithm, present)
     for t in range(T):
-        R, there, chosen = t + 1, np.flatnonzero(present[t]), run.cohort().tolist()
+        R, there, chosen = t + 1, np.flatnonzero(present[t]), next_cohort(run).tolist()
         known = [n for n in there if n in U]
         new = [n for n in there if n not in U]
         num_new = min(int(max(0.9 * 0.8**R, 0.1) * size), len(new))

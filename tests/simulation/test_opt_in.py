@@ -29,6 +29,7 @@ from turnout.population.requirement import GivenRequirement, WarmUp
 from turnout.simulation import Simulation, running
 from turnout.simulation.client_groups import ClientGroup
 
+from ..phases import train
 from ..tiny import classification
 
 LOCAL = Sgd(lr=0.3, steps=3, batch_size=16)
@@ -123,14 +124,14 @@ def test_own_models_and_pools_do_not_depend_on_chunks(data):
 def test_columns_equal_hand_counts(data):
     simulation = run(simulation_of(data, population=Population(requirement=WarmUp(5)), appeal=AppealMetrics()))
     row, opt_in = simulation.history.rounds.to_pylist()[-1], simulation.opt_in
-    for prefix, kind, train, test in (
+    for prefix, kind, training, test in (
         ("", "seen", data.train, data.client_test), ("unseen_", "unseen", data.unseen_train, data.unseen_test),
     ):  # fmt: skip
         requirement = opt_in._requirement(kind)
         assert requirement is not None
         assert requirement.test is not None
         assert requirement.solo_accuracy is not None
-        loss, _ = by_client(simulation, train)
+        loss, _ = by_client(simulation, training)
         test_loss, accuracy = by_client(simulation, test)
         tested, happy = test.sizes > 0, test_loss < requirement.test
         assert row[f"{prefix}appeal_train"] == pytest.approx((loss < requirement.train).mean())
@@ -177,7 +178,7 @@ def test_given_requirements_are_in_reports(data):
         requirement = GivenRequirement(table, measure=measure)  # type: ignore[arg-type]
         simulation = simulation_of(data, maxfl(LOCAL, cohort_size=3), population=Population(requirement=requirement))
         ids = np.array([1, 3, 6])
-        gap = simulation.train(ids).seen["appeal_gap"]
+        gap = train(simulation, ids).seen["appeal_gap"]
         value = by_client(simulation, data.train)[measure == "accuracy"]
         expected = torch.from_numpy(sign * (value - np.array(table)))[ids]
         torch.testing.assert_close(gap, expected, rtol=1e-5, atol=1e-6)
@@ -192,7 +193,7 @@ def test_given_requirements_are_in_reports(data):
 def test_gap_uses_the_tuned_model_and_the_update_the_received_one(data):
     given = Population(requirement=GivenRequirement((0.5,) * N))
     plain, fitted = (
-        simulation_of(data, maxfl(LOCAL, tuning_steps=k, cohort_size=3), population=given).train(np.arange(N))
+        train(simulation_of(data, maxfl(LOCAL, tuning_steps=k, cohort_size=3), population=given), np.arange(N))
         for k in (0, 6)
     )
     assert (fitted.seen["appeal_gap"] < plain.seen["appeal_gap"]).all()

@@ -14,6 +14,8 @@ from turnout.population.delay import Constant, Exponential
 from turnout.protocol.pace import Rounds
 from turnout.simulation import Simulation
 
+from ..phases import train
+
 P = 4 * 17  # logistic regression, 16 features and 4 classes
 SPEED = Speed(Constant(2.0), upload=Constant(5.0), download=Constant(3.0))
 SCAFFOLD = partial(scaffold, cohort_size=3)
@@ -49,7 +51,7 @@ def test_more_steps_take_longer(tiny):
     algorithm = fedavg(Sgd(steps=UniformWork(1, 20)))
     simulation = run(tiny, algorithm, speed=Speed(Constant(2.0)))
     simulation.server.state = simulation.state.__class__(simulation.state.params, 2, simulation.state.slots)
-    steps = simulation.train(np.arange(8)).num_steps
+    steps = train(simulation, np.arange(8)).num_steps
     assert seconds(simulation)[2] == 2 * steps.max()
     assert len(set(seconds(simulation))) > 1
 
@@ -80,7 +82,7 @@ def test_time_budget_accounts_for_actual_message_sizes(tiny, algorithm, up, down
     algorithm = algorithm(Sgd(steps=TimeBudget(budget)))
     pace = Rounds(deadline=budget + 20.0) if clock else Rounds()
     found = Simulation(Experiment(tiny, models.Logistic(), algorithm, Population(speed=speed), rounds=1, pace=pace))
-    assert found.train(np.array([0, 5])).num_steps.tolist() == [int(left / 0.4)] * 2
+    assert train(found, np.array([0, 5])).num_steps.tolist() == [int(left / 0.4)] * 2
 
 
 def test_control_variates_make_a_round_longer(tiny):
@@ -95,14 +97,14 @@ def test_fixed_length_rounds_have_that_length(tiny):
     simulation = run(tiny, fedavg(Sgd(steps=budget)), speed=speed, availability=Bernoulli(mean=0.3), rounds=8)
     assert (simulation.history.column("num_participants")[1] == 0).any()
     np.testing.assert_array_equal(seconds(simulation), 30.0)
-    report = simulation.train(np.arange(8))
+    report = train(simulation, np.arange(8))
     assert report.num_steps.tolist() == [int((30 - np.log(100)) / 2)] * 8
 
 
 def test_client_without_time_returns_the_model_unchanged(tiny):
     groups = (Group(7), Group(1, compute=Constant(100.0)))
     simulation = run(tiny, fedavg(Sgd(steps=TimeBudget(10.0))), speed=Speed(Constant(1.0), groups=groups))
-    report = simulation.train(np.arange(8))
+    report = train(simulation, np.arange(8))
     assert report.num_steps.tolist() == [10] * 7 + [0]
     assert not report.delta[7].any()
     assert report.delta[:7].any(dim=1).all()

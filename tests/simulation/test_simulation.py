@@ -30,6 +30,7 @@ from turnout.protocol.pace import Buffered, Rounds
 from turnout.record.rows import weights_of
 from turnout.simulation import Simulation, running
 
+from ..phases import next_cohort, train
 from ..tiny import report
 
 P = 16 * 4 + 4  # multinomial logistic regression
@@ -43,8 +44,8 @@ def simulation_of(data, algorithm=None, **options):
 def test_round_selects_trains_and_steps(tiny):
     simulation = simulation_of(tiny, average_participating(), population=Population(Trace(((1, 0, 1), (4, 0, 1)))))
     start = simulation.state.params.clone()
-    assert list(simulation.cohort()) == [1, 4]
-    report = simulation_of(tiny, average_participating()).train(np.array([1, 4]))
+    assert list(next_cohort(simulation)) == [1, 4]
+    report = train(simulation_of(tiny, average_participating()), np.array([1, 4]))
     simulation.round()
     torch.testing.assert_close(simulation.state.params, start + report.updates.gathered().mean(dim=0))
     assert simulation.state.version == 1
@@ -100,7 +101,7 @@ def test_clients_without_a_step_have_no_loss(tiny):
             simulation_of(tiny, fedavg(local=local), population=Population(Everyone(), speed=speed)) for _ in range(2)
         )
         one.round()
-        return one.history.rounds["local_loss"].to_pylist()[0], other.train(np.arange(8))
+        return one.history.rounds["local_loss"].to_pylist()[0], train(other, np.arange(8))
 
     loss, reports = recorded(1.0)
     trained = torch.from_numpy(reports.num_steps > 0)
@@ -216,9 +217,9 @@ def test_client_too_large_to_shuffle_is_refused_with_a_remedy():
     simulation = simulation_of(
         data, average_participating(Sgd(sampling="replacement")), population=Population(Everyone())
     )
-    assert len(simulation.train(np.array([0]))) == 1
+    assert len(train(simulation, np.array([0]))) == 1
     with pytest.raises(ConfigurationError, match="sampling='replacement'"):
-        simulation_of(data, population=Population(Everyone())).train(np.array([0]))
+        train(simulation_of(data, population=Population(Everyone())), np.array([0]))
 
 
 @pytest.mark.parametrize(

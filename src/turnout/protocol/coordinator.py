@@ -15,7 +15,7 @@ from turnout.core.types import Report, State, Task
 from turnout.protocol.attendances import Attendances
 from turnout.protocol.batch import Batch, Order, Stepped, with_repeats
 from turnout.protocol.federated_server import FederatedServer
-from turnout.protocol.pace import Ask, Gather, Phase, Step
+from turnout.protocol.pace import Ask, Gather, Step
 from turnout.protocol.repeats import Repeats
 from turnout.protocol.scheduler import DriverAction, Scheduler
 from turnout.protocol.tensors import as_arrays, as_tensors
@@ -78,14 +78,6 @@ class Coordinator:
         group_of = self.attendances.group_of(groups, clients) if phase == "train" else None
         version = self.server.state.version
         return Batch(phase, version, tasks, clients, versions, turn, repeat_index, streams, groups, group_of)
-
-    def present_batch(self, clients: np.ndarray, phase: Phase) -> Batch:
-        """Return a batch of tasks from the present model that the pace did not send.
-
-        The clients are distinct and ascending.
-        """
-        version, zero = self.server.state.version, np.zeros_like(clients)
-        return Batch(phase, version, zero - 1, clients, np.full(len(clients), version), zero, None, False)
 
     def task(self, batch: Batch, rows: np.ndarray | slice) -> Task:
         """Return the task of the clients in some rows of a batch, for a simulation that trains them together."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,16 +11,15 @@ import torch
 
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import Federation, Report, ServerState, State, Task
+from turnout.core.types import Federation, ServerState, State, Task
 from turnout.data.federated import FederatedData
-from turnout.protocol.batch import Stepped, with_repeats
+from turnout.protocol.batch import Stepped
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import SelectedCohorts
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.fits import by_the_clock, check_clock
 from turnout.protocol.loop import use
-from turnout.protocol.pace import Phase
 from turnout.protocol.scheduler import Scheduler
 from turnout.record.describe import describe
 from turnout.record.query import History
@@ -145,28 +143,6 @@ class Simulation:
     def state(self) -> ServerState:
         """The server's state; ``state.version`` is the number of completed rounds."""
         return self.server.state
-
-    def cohort(self, measured: Report | None = None) -> np.ndarray:
-        """Return the cohort of the next round, int64 ``[B]``; a client that was drawn twice is in it twice."""
-        record = self.state.slots.get("selection", {})
-        candidates = replace(self.pool.candidates(self.state.version), measured=measured, record=record)
-        return self.experiment.algorithm.selection.select(candidates)
-
-    def measure(self) -> Report | None:
-        """Return the measurements that the selection needs; None if it needs none."""
-        selection = self.experiment.algorithm.selection
-        clients = selection.measuring(self.pool.candidates(self.state.version))
-        return self.ask(clients, "measure") if selection.measurements else None
-
-    def train(self, cohort: np.ndarray) -> Report:
-        """Train a cohort from the present model, without a server step. A client that is in it twice trains once."""
-        return self.ask(cohort, "train")
-
-    def ask(self, cohort: np.ndarray, phase: Phase) -> Report:
-        """Return the reports of a cohort on a phase, without passing them to the server."""
-        clients = np.unique(cohort)
-        reports = self.workers.reports_of(self.coordinator, self.coordinator.present_batch(clients, phase))
-        return reports if len(clients) == len(cohort) else with_repeats(reports, np.sort(cohort))
 
     def round(self) -> None:
         """Take one server step, evaluate the model if due, and record a row."""

@@ -24,6 +24,7 @@ from turnout.pieces.weighting import ByExamples, DivideByClients, DivideBySum, P
 from turnout.protocol.pace import Buffered
 from turnout.simulation import Simulation
 
+from ...phases import train
 from ...tiny import SIZES, LoraLinear, adapted, classification, federation, report
 
 M, K, R, S, B = 4, 5, 4, 0.5, 6
@@ -171,7 +172,7 @@ def test_bytes_include_additions_to_frozen_weights():
 
 def test_client_of_small_rank_trains_only_its_part():
     simulation = Simulation(Experiment(DATA, adapted(10, 6), compose(TruncatedRank((1, 3)), AdamW(lr=0.1))))
-    sent = simulation.train(np.arange(2))
+    sent = train(simulation, np.arange(2))
     assert sent.seen["rank"].tolist() == [1, 3]
     for row, rank in ((0, 1), (1, 3)):
         named = simulation.objective.layout.split(sent.delta[row])
@@ -232,11 +233,11 @@ NONE = "FedexLora averages products of low-rank factors, and the model has no ad
         (lambda: TruncatedRank(()), r"ranks: got \(\), needed whole numbers from 1 on"),
         (lambda: TruncatedRank((2, 0)), r"ranks: got \(2, 0\), needed whole numbers from 1 on"),
         (
-            lambda: start(adapted(10, 6), compose(TruncatedRank((4,)))).train(np.arange(2)),
+            lambda: train(start(adapted(10, 6), compose(TruncatedRank((4,)))), np.arange(2)),
             "got 4, needed at most 3, the rank of the model's adapters",
         ),
         (
-            lambda: start(models.Logistic(), compose(TruncatedRank((1,)))).train(np.arange(2)),
+            lambda: train(start(models.Logistic(), compose(TruncatedRank((1,)))), np.arange(2)),
             "TruncatedRank needs a model",
         ),
         (lambda: ALGORITHMS["hetlora"](penalty=0.1), r"penalty=0.1 prunes ranks: write hetlora\(ranks="),

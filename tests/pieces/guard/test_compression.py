@@ -22,6 +22,8 @@ from turnout.pieces.personalization import Personal
 from turnout.population.availability import Everyone
 from turnout.simulation import Simulation
 
+from ...phases import train
+
 LOW_RANK = PowerSgd(rank=2).for_shapes(((40, 5, 5), (3,)))
 EVERY = [TopK(share=0.1), RandomK(share=0.1), Sign(), Qsgd(), Qsgd(bits=2, norm="l2"), BFloat16(), LOW_RANK]
 NOBODY = cast("Clients", None)
@@ -211,14 +213,14 @@ def test_control_variates_remain_the_mean_over_clients(guard):
 def test_late_client_keeps_its_memory():
     run = with_guards("average_participating", TopK(share=0.05), rounds=2)
     simulation = Simulation(run)
-    simulation.train(np.array([3]))
+    train(simulation, np.array([3]))
     error = simulation.memory.gather(np.array([3]))["error"].clone()
     assert error.norm() > 0
     assert (simulation.memory.gather(np.array([2]))["error"] == 0).all()
-    report_of_two = simulation.train(np.array([2, 3]))
+    report_of_two = train(simulation, np.array([2, 3]))
     plain = Simulation(with_guards("average_participating", rounds=2))
-    plain.train(np.array([3]))
-    made = plain.train(np.array([2, 3])).updates.gathered()
+    train(plain, np.array([3]))
+    made = train(plain, np.array([2, 3])).updates.gathered()
     after = simulation.memory.gather(np.array([2, 3]))["error"]
     torch.testing.assert_close(
         report_of_two.updates.gathered() + after, made + torch.stack([torch.zeros_like(error[0]), error[0]])
@@ -237,7 +239,7 @@ def test_compressed_training_learns_and_lanes_change_no_bit(guard):
 def test_personal_parameters_are_not_compressed():
     algorithm = average_participating(LOCAL, also=(Personal(), TopK(share=0.1)))
     simulation = Simulation(replace(experiment("average_participating", rounds=1), algorithm=algorithm))
-    found = simulation.train(np.arange(4))
+    found = train(simulation, np.arange(4))
     assert found.vector_bytes == 8 * round(0.1 * simulation.server.federation.num_params)
     assert simulation.memory.gather(np.arange(4))["error"].shape[1] == simulation.server.federation.num_params
 

@@ -16,6 +16,8 @@ from turnout.pieces.personalization import Personal
 from turnout.population.availability import Everyone
 from turnout.simulation import Simulation
 
+from ...phases import train
+
 SHAPES = ((7, 3, 2), (5,), (4, 6), (2, 2))
 
 
@@ -97,7 +99,7 @@ def test_only_shared_matrices_of_a_personal_model_are_factored():
     algorithm = scaffold(LOCAL, cohort_size=4, also=(Personal(), PowerSgd(rank=2)))
     run = replace(run, model=Mlp(hidden=(20,)), algorithm=algorithm, population=Population(Everyone()))
     simulation = Simulation(run)
-    found, features = simulation.train(np.arange(4)), simulation.objective.layout.shapes[0][1]
+    found, features = train(simulation, np.arange(4)), simulation.objective.layout.shapes[0][1]
     assert found.vector_bytes == 2 * 4 * (2 * (20 + features) + 20)
     assert simulation.memory.gather(np.arange(4))["power"].shape == (4, 2 * features)
     simulation.round()

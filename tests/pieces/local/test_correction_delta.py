@@ -15,6 +15,8 @@ from turnout.pieces.base import Correction
 from turnout.pieces.local import UniformWork
 from turnout.simulation import Simulation
 
+from ...phases import train
+
 ALPHA, LR, STEPS, BATCH, ROUNDS = 0.3, 0.2, 4, 8, 4
 
 
@@ -118,6 +120,6 @@ def test_memory_uses_final_parameters_for_unequal_numbers_of_steps():
     data = classification(features=4, classes=3, dtype=torch.float64)
     algorithm = compose(Sgd(lr=LR, steps=UniformWork(1, 5), batch_size=BATCH), Came())
     run = Simulation(Experiment(data, model(), algorithm, rounds=1, engine="vectorised"))
-    report = run.train(np.arange(N))
+    report = train(run, np.arange(N))
     assert len(set(report.num_steps.tolist())) > 1
     torch.testing.assert_close(run.memory.gather(np.arange(N))["came"], report.delta, rtol=0, atol=0)

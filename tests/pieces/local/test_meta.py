@@ -11,6 +11,8 @@ from turnout.engine.compile import torchscript
 from turnout.pieces.local import Meta
 from turnout.simulation import Simulation
 
+from ...phases import train
+
 LOCAL = Sgd(lr=0.3, steps=2, batch_size=8)
 DATA = classification()
 
@@ -21,7 +23,7 @@ def trained(local, **options):
 
 
 def everyone(simulation):
-    return simulation.train(torch.arange(8).numpy())
+    return train(simulation, torch.arange(8).numpy())
 
 
 def test_options_equal_those_of_sgd():

@@ -11,6 +11,8 @@ from turnout.pieces.local import GradientNoise, Inexactness, Scaffold, UniformWo
 from turnout.pieces.personalization import Personal
 from turnout.simulation import Simulation
 
+from ...phases import train
+
 N = 8
 EVERYONE = np.arange(N)
 SHARED, HEAD = 16 * 40 + 40, 40 * 4 + 4
@@ -27,7 +29,7 @@ def noise_of(simulation):
     plain = simulation_of(simulation.experiment.data)
     plain.server.state = simulation.state
     first = simulation.memory.gather(EVERYONE)["personal"], plain.memory.gather(EVERYONE)["personal"]
-    sent = simulation.train(EVERYONE).delta - plain.train(EVERYONE).delta
+    sent = train(simulation, EVERYONE).delta - train(plain, EVERYONE).delta
     kept = [run.memory.gather(EVERYONE)["personal"] - at for run, at in zip((simulation, plain), first, strict=True)]
     return sent, kept[0] - kept[1]
 
@@ -49,8 +51,8 @@ def test_zero_noise_changes_no_bit(tiny):
         parts = noise_of(simulation_of(tiny, GradientNoise(**options)))
         assert not parts[exact].any()
         assert parts[1 - exact].all()
-    quiet = simulation_of(tiny, GradientNoise()).train(EVERYONE).updates.gathered()
-    assert torch.equal(quiet, simulation_of(tiny).train(EVERYONE).updates.gathered())
+    quiet = train(simulation_of(tiny, GradientNoise()), EVERYONE).updates.gathered()
+    assert torch.equal(quiet, train(simulation_of(tiny), EVERYONE).updates.gathered())
 
 
 def test_noise_differs_by_client_step_round_and_seed(tiny):
@@ -68,10 +70,10 @@ def test_noise_differs_by_client_step_round_and_seed(tiny):
 def test_noise_does_not_depend_on_other_clients(tiny, engine):
     """Also for unequal numbers of steps."""
     local = Sgd(lr=0.1, steps=UniformWork(1, 5), batch_size=8)
-    together = simulation_of(tiny, GradientNoise(1.0, 1.0), local=local, engine=engine).train(EVERYONE)
+    together = train(simulation_of(tiny, GradientNoise(1.0, 1.0), local=local, engine=engine), EVERYONE)
     alone = simulation_of(tiny, GradientNoise(1.0, 1.0), local=local, engine=engine)
     for k in range(N):
-        assert torch.equal(alone.train(np.array([k])).delta[0], together.delta[k])
+        assert torch.equal(train(alone, np.array([k])).delta[0], together.delta[k])
 
 
 def test_later_control_variates_include_the_noise(tiny):
@@ -80,7 +82,7 @@ def test_later_control_variates_include_the_noise(tiny):
     sent, controls = [], []
     for pieces in ((Scaffold(),), before, after):
         simulation = simulation_of(tiny, *pieces)
-        sent.append(simulation.train(EVERYONE).delta)
+        sent.append(train(simulation, EVERYONE).delta)
         controls.append(simulation.memory.gather(EVERYONE)["control"])
     assert torch.equal(sent[1], sent[2])
     torch.testing.assert_close(controls[1], -sent[1], rtol=1e-4, atol=1e-6)
@@ -91,7 +93,7 @@ def test_later_control_variates_include_the_noise(tiny):
 def test_inexactness_ignores_the_noise(tiny):
     """For a client that did not move, the ratio of the two norms is one."""
     local = Sgd(lr=1e-12, steps=1, batch_size=64)
-    report = simulation_of(tiny, GradientNoise(5.0), Inexactness(), local=local).train(EVERYONE)
+    report = train(simulation_of(tiny, GradientNoise(5.0), Inexactness(), local=local), EVERYONE)
     torch.testing.assert_close(report.seen["inexactness"], torch.ones(N, dtype=torch.float64), rtol=1e-5, atol=0)
 
 

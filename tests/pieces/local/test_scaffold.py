@@ -18,6 +18,8 @@ from turnout.population.availability import Bernoulli
 from turnout.protocol.pace import Gather, Step
 from turnout.simulation import Simulation
 
+from ...phases import ask, train
+
 N, P = 8, 16 * 4 + 4
 EVERYONE = np.arange(N)
 
@@ -45,7 +47,7 @@ def test_option_two_equals_line_10_of_the_paper(tiny):
     for _ in range(3):
         simulation.round()
     own, mean = controls(simulation)
-    report = simulation.train(EVERYONE)
+    report = train(simulation, EVERYONE)
     expected = own - mean - report.delta.double() / (4 * 0.2)
     torch.testing.assert_close(controls(simulation)[0], expected, rtol=0, atol=1e-5)
     assert (expected - own).norm() > 0.1
@@ -55,7 +57,7 @@ def test_option_one_is_the_full_gradient_at_the_received_model(tiny):
     simulation = simulation_of(tiny, Scaffold("I"))
     for _ in range(3):
         before = simulation.state.params
-        simulation.train(EVERYONE)
+        train(simulation, EVERYONE)
         torch.testing.assert_close(controls(simulation)[0].float(), gradients_at(simulation, before))
         simulation.round()
 
@@ -150,8 +152,8 @@ def test_c_stays_the_mean_if_the_server_step_overflows(tiny):
 
 def test_client_drawn_twice_sends_its_change_once(tiny):
     simulation = simulation_of(tiny, Scaffold())
-    once = simulation_of(tiny, Scaffold()).train(np.array([1, 5]))
-    report = simulation.train(np.array([1, 1, 5, 5, 5]))
+    once = train(simulation_of(tiny, Scaffold()), np.array([1, 5]))
+    report = train(simulation, np.array([1, 1, 5, 5, 5]))
     assert torch.equal(report.updates.gathered(), once.updates.gathered()[[0, 0, 1, 1, 1]])
     assert report.extra["control"].norm(dim=1).bool().tolist() == [True, False, True, False, False]
     assert torch.equal(report.extra["control"].sum(dim=0), once.extra["control"].sum(dim=0))
@@ -159,18 +161,18 @@ def test_client_drawn_twice_sends_its_change_once(tiny):
 
 def test_absent_clients_keep_their_control_variate(tiny):
     simulation = simulation_of(tiny, Scaffold())
-    simulation.train(EVERYONE)
+    train(simulation, EVERYONE)
     before = controls(simulation)[0]
-    simulation.train(np.array([2, 3]))
+    train(simulation, np.array([2, 3]))
     changed = (controls(simulation)[0] != before).any(dim=1)
     assert changed.tolist() == [k in (2, 3) for k in range(N)]
 
 
 def test_measuring_before_selection_changes_no_control_variate(tiny):
     simulation = simulation_of(tiny, Scaffold())
-    simulation.train(EVERYONE)
+    train(simulation, EVERYONE)
     before = simulation.memory.state()
-    simulation.ask(EVERYONE, "measure")
+    ask(simulation, EVERYONE, "measure")
     after = simulation.memory.state()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
@@ -179,11 +181,11 @@ def test_inexactness_includes_the_control_variates(tiny):
     """``h_k(w) = F_k(w) + <c - c_k, w>``: with c_k the gradient of k, all gradients are c at the start."""
     local = Sgd(lr=0.1, steps=1, batch_size=64)
     simulation = simulation_of(tiny, Scaffold("I"), Inexactness(), local=local)
-    simulation.train(EVERYONE)  # every c_k is the gradient at the model now
+    train(simulation, EVERYONE)  # every c_k is the gradient at the model now
     own, _ = controls(simulation)
     slots = simulation.state.slots | {"controls": {"control": own.mean(dim=0)}}
     simulation.server.state = replace(simulation.state, slots=slots)
-    report = simulation.train(EVERYONE)
+    report = train(simulation, EVERYONE)
     moved = gradients_at(simulation, simulation.state.params + report.delta) - own + own.mean(dim=0)
     expected = moved.norm(dim=1) / own.mean(dim=0).norm()
     torch.testing.assert_close(report.seen["inexactness"], expected, rtol=1e-4, atol=0)
@@ -222,7 +224,7 @@ class NoTime(Work):
 
 def test_client_without_steps_keeps_its_control_variate(tiny):
     simulation = simulation_of(tiny, Scaffold(), local=Sgd(lr=0.2, steps=NoTime(), batch_size=8))
-    change = simulation.train(EVERYONE).extra["control"]
+    change = train(simulation, EVERYONE).extra["control"]
     assert (change[1::2] == 0).all()
     assert (change[::2].norm(dim=1) > 0).all()
 

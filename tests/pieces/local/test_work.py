@@ -13,6 +13,8 @@ from turnout.engine.objective import Objective
 from turnout.pieces.local import UniformWork
 from turnout.simulation import Simulation
 
+from ...phases import train
+
 
 def amounts(work, ids, version: int | np.ndarray = 0, seed=0):
     ids = np.asarray(ids)
@@ -61,7 +63,7 @@ def test_all_algorithms_see_the_same_draws(tiny):
         simulation = Simulation(Experiment(tiny, models.Logistic(), algorithm, rounds=3, seed=4))
         steps = []
         for _ in range(3):
-            steps.append(simulation.train(np.arange(8)).num_steps.tolist())
+            steps.append(train(simulation, np.arange(8)).num_steps.tolist())
             simulation.round()
         found.append(steps)
     assert found[0] == found[1] == found[2]

@@ -29,6 +29,8 @@ from turnout.protocol.pace import Buffered
 from turnout.record import checkpoint
 from turnout.simulation import Simulation, running
 
+from ...phases import train
+
 MODEL = models.Mlp(hidden=(6,))
 P = 16 * 6 + 6 + 6 * 4 + 4
 LOCAL = Sgd(lr=0.2, steps=4, batch_size=8)
@@ -88,7 +90,7 @@ def test_larger_lambda_keeps_personal_models_closer(tiny):
 def test_report_is_independent_of_the_personal_model(tiny, tmp_path):
     one, other = (simulation_of(tiny, ditto(LOCAL, cohort_size=8)) for _ in range(2))
     other.memory.scatter(EVERYONE, other.memory.gather(EVERYONE) | {"personal": torch.ones(8, P)})
-    sent, same = one.train(EVERYONE), other.train(EVERYONE)
+    sent, same = train(one, EVERYONE), train(other, EVERYONE)
     assert torch.equal(sent.updates.gathered(), same.updates.gathered())
     assert torch.equal(sent.seen["loss"], same.seen["loss"])
     assert (own(one) - own(other)).abs().max() > 0.1
@@ -101,7 +103,7 @@ def test_dropped_client_keeps_its_personal_model(tiny):
     data = replace(tiny, train=replace(tiny.train, x=tiny.train.x.clone()))
     data.train.client(4)[0].fill_(3e38)
     simulation = simulation_of(data, ditto(LOCAL, cohort_size=8))
-    simulation.train(EVERYONE)
+    train(simulation, EVERYONE)
     assert (own(simulation) != simulation.objective.initial).any(dim=1).tolist() == [k != 4 for k in range(8)]
 
 

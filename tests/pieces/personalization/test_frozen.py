@@ -9,6 +9,8 @@ from turnout.data.partition import Dirichlet
 from turnout.pieces.personalization import Frozen
 from turnout.simulation import Simulation
 
+from ...phases import train
+
 
 def run(algorithm, rounds=10):
     data = digits().split(Dirichlet(0.3), num_clients=12, client_test_fraction=0.3, unseen_clients=4)
@@ -49,6 +51,6 @@ def test_pattern_that_freezes_nothing_is_refused(make, why):
 
 def test_head_is_not_sent():
     assert fedbabu().personal == Frozen()
-    report = run(fedbabu(cohort_size=6), rounds=1).train(np.arange(3))
-    whole = run(fedper(cohort_size=6), rounds=1).train(np.arange(3))
+    report = train(run(fedbabu(cohort_size=6), rounds=1), np.arange(3))
+    whole = train(run(fedper(cohort_size=6), rounds=1), np.arange(3))
     assert report.delta.shape == whole.delta.shape

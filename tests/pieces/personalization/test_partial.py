@@ -22,6 +22,8 @@ from turnout.population.availability import Bernoulli
 from turnout.record import checkpoint
 from turnout.simulation import Simulation, running
 
+from ...phases import ask, train
+
 N = 8
 EVERYONE = np.arange(N)
 MODEL = models.Mlp(hidden=(6, 5))
@@ -185,10 +187,10 @@ def test_personal_parameters_never_leave_their_client(tiny, tmp_path, engine):
 def test_report_depends_only_on_the_clients_own_personal_part(tiny):
     one, other = simulation_of(tiny, Personal()), simulation_of(tiny, Personal())
     for simulation in (one, other):
-        simulation.train(EVERYONE)
+        train(simulation, EVERYONE)
     memory = other.memory.gather(np.array([3]))
     other.memory.scatter(np.array([3]), memory | {"personal": memory["personal"] + 0.5})
-    changed = (one.train(EVERYONE).updates.gathered() != other.train(EVERYONE).updates.gathered()).any(dim=1)
+    changed = (train(one, EVERYONE).updates.gathered() != train(other, EVERYONE).updates.gathered()).any(dim=1)
     assert changed.tolist() == [k == 3 for k in range(N)]
 
 
@@ -196,7 +198,7 @@ def test_personal_part_starts_from_the_first_model_and_persists(tiny):
     simulation = simulation_of(tiny, Personal())
     first = simulation.objective.initial[SHARED:]
     assert torch.equal(own(simulation), first.expand(N, -1))
-    simulation.train(np.array([1, 4]))
+    train(simulation, np.array([1, 4]))
     moved = (own(simulation) != first).any(dim=1)
     assert moved.tolist() == [k in (1, 4) for k in range(N)]
     assert (own(simulation)[1] - own(simulation)[4]).norm() > 0.01
@@ -206,7 +208,7 @@ def test_personal_part_starts_from_the_first_model_and_persists(tiny):
 def test_shared_and_personal_parts_form_one_ordinary_update(tiny, engine):
     """One client, one round."""
     personal, whole = simulation_of(tiny, Personal(), engine=engine), simulation_of(tiny, engine=engine)
-    sent, update = personal.train(EVERYONE), whole.train(EVERYONE).delta
+    sent, update = train(personal, EVERYONE), train(whole, EVERYONE).delta
     torch.testing.assert_close(sent.delta, update[:, :SHARED])
     kept = own(personal) - personal.objective.initial[SHARED:]
     torch.testing.assert_close(kept, update[:, SHARED:], rtol=1e-4, atol=1e-6)
@@ -216,7 +218,7 @@ def test_shared_and_personal_parts_form_one_ordinary_update(tiny, engine):
 def test_outer_lr_scales_only_the_personal_update(tiny):
     plain, half = simulation_of(tiny, Personal()), simulation_of(tiny, Personal(outer_lr=0.5))
     first = plain.objective.initial[SHARED:]
-    assert torch.equal(plain.train(EVERYONE).updates.gathered(), half.train(EVERYONE).updates.gathered())
+    assert torch.equal(train(plain, EVERYONE).updates.gathered(), train(half, EVERYONE).updates.gathered())
     torch.testing.assert_close(own(half) - first, 0.5 * (own(plain) - first), rtol=1e-4, atol=1e-6)
 
 
@@ -225,19 +227,19 @@ def test_lr_factor_scales_only_personal_steps(tiny):
     local = Sgd(lr=0.2, steps=1, batch_size=8, weight_decay=0.1)
     plain, scaled = (simulation_of(tiny, Personal(lr_factor=f), local=local) for f in (1.0, 2.5))
     first = plain.objective.initial[SHARED:]
-    torch.testing.assert_close(plain.train(EVERYONE).delta, scaled.train(EVERYONE).delta)
+    torch.testing.assert_close(train(plain, EVERYONE).delta, train(scaled, EVERYONE).delta)
     torch.testing.assert_close(own(scaled) - first, 2.5 * (own(plain) - first), rtol=1e-4, atol=1e-6)
 
 
 def test_parts_alternate(tiny):
     """3 of 5 steps on the personal part, then 2 on the shared one."""
     simulation = simulation_of(tiny, Personal(alternate=0.6), local=Sgd(lr=0.2, steps=5, batch_size=8))
-    sent = simulation.train(EVERYONE).updates.gathered()
+    sent = train(simulation, EVERYONE).updates.gathered()
     by_hand = simulation_of(tiny, local=Sgd(lr=0.2, steps=1, batch_size=8))
     params = by_hand.state.params.expand(N, -1)
     for step in range(5):
         by_hand.server.state = replace(by_hand.state, params=params)
-        delta = by_hand.train(EVERYONE).updates.gathered()  # with one model each
+        delta = train(by_hand, EVERYONE).updates.gathered()  # with one model each
         delta[:, slice(SHARED, None) if step >= 3 else slice(SHARED)] = 0.0
         params = params + delta
     start = by_hand.objective.initial
@@ -249,7 +251,7 @@ def test_alternation_uses_each_clients_number_of_steps(tiny):
     """A client with one step trains the shared part; one with many begins with the personal part."""
     local = Sgd(lr=0.2, steps=UniformWork(1, 3), batch_size=8)
     simulation = simulation_of(tiny, Personal(alternate=0.5), local=local)
-    report = simulation.train(EVERYONE)
+    report = train(simulation, EVERYONE)
     moved = (own(simulation) != simulation.objective.initial[SHARED:]).any(dim=1)
     assert {1} < set(report.num_steps.tolist())
     assert moved.tolist() == (report.num_steps > 1).tolist()
@@ -261,7 +263,7 @@ def test_dropped_client_keeps_its_personal_part(tiny):
     data = replace(tiny, train=replace(tiny.train, x=tiny.train.x.clone()))
     data.train.client(4)[0].fill_(3e38)
     simulation = simulation_of(data, Personal())
-    simulation.train(EVERYONE)
+    train(simulation, EVERYONE)
     moved = (own(simulation) != simulation.objective.initial[SHARED:]).any(dim=1)
     assert moved.tolist() == [k != 4 for k in range(N)]
 
@@ -270,11 +272,11 @@ def test_diverged_fully_personal_model_is_restored(tiny):
     """Nothing is sent that could show the divergence."""
     simulation = simulation_of(tiny, Personal("all"), local=Sgd(lr=1e38, steps=1, batch_size=8))
     for _ in range(3):
-        simulation.train(EVERYONE)
+        train(simulation, EVERYONE)
     assert torch.isfinite(own(simulation)).all()
 
 
 def test_measuring_before_selection_changes_no_personal_part(tiny):
     simulation = simulation_of(tiny, Personal())
-    simulation.ask(EVERYONE, "measure")
+    ask(simulation, EVERYONE, "measure")
     assert len(simulation.memory.state()["clients"]) == 0
