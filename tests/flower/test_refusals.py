@@ -77,6 +77,7 @@ def test_pieces_unsupported_by_the_mod_are_refused_on_both_sides(algorithm, reas
         ({"algorithm": to.fedau(), "retry": 0.0}, "retry: got 0.0"),
         ({"algorithm": to.fedau(), "poll": -1.0}, "poll: got -1.0"),
         ({"algorithm": to.fedau(), "max_norm": 0.0}, "max_norm: got 0.0"),
+        ({"algorithm": to.fedau(), "max_steps": 0}, "max_steps: got 0"),
     ],
 )
 def test_invalid_options_raise(options, message):

@@ -1,7 +1,7 @@
 """Colluding attackers send the updates of their papers, and other reports do not change."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from turnout.population import (
     random_updates,
     sign_flipping,
 )
-from turnout.population.behaviour import BoundAttack
+from turnout.population.behaviour import Attack, BoundAttack
 from turnout.simulation import Simulation
 
 from ..laws.recipes import experiment, trained
@@ -113,6 +113,27 @@ def test_memory_budget_does_not_change_an_attack(attack):
     assert torch.equal(one.state.params, other.state.params)
     honest = trained(replace(run, population=Population()))
     assert (one.state.params - honest.state.params).norm() > 1e-3
+
+
+@dataclass(frozen=True)
+class Overstated(Attack):
+    """Attackers that claim more steps than any task has."""
+
+    def corrupted(self, report, rows, key):
+        num_steps = report.num_steps.copy()
+        num_steps[rows] = 1 << 40
+        return replace(report, num_steps=num_steps)
+
+
+@pytest.mark.parametrize("name", ["fednova", "scaffold", "fedau of secure sums"])
+def test_claimed_steps_beyond_a_task_are_dropped(name):
+    """FedNova multiplies a step by their mean. Such a report counts as one with NaN, whatever clients train together."""
+    run = experiment(name, population=Population(behaviour=Overstated(0.25)), rounds=2)
+    one, other = trained(run), trained(run, lanes=3)
+    assert torch.equal(one.state.params, other.state.params)
+    assert one.history.total("num_dropped") > 0
+    honest = trained(replace(run, population=Population()))
+    assert (one.state.params - honest.state.params).norm() < 1.0
 
 
 def test_random_updates_have_the_norm_of_the_honest_update():

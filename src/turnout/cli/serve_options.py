@@ -60,6 +60,9 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         "Maximum norm of an update; auto is 100 times that of the initial model, or of a vector of ones.",
         "N|auto|none", "auto", panel=CLIENTS,
     )  # fmt: skip
+    max_examples: int | None = option(
+        "Maximum number of examples of a client; reports of more are refused (default: no limit).", "N", panel=CLIENTS
+    )
     max_empty_steps: int = option(
         "Fail after K consecutive steps without a usable report; 0 disables this.", "K", 10, panel=OUTCOME
     )
@@ -146,7 +149,7 @@ _IN_PYTHON = {
 
 _AS_THEY_ARE = (
     "host", "port", "database", "store", "max_clients", "enrolment", "certificate", "key", "client_ca", "rate", "linger",
-    "keep_reports", "max_empty_steps", "page", "enrolments_per_address",
+    "keep_reports", "max_empty_steps", "max_examples", "page", "enrolments_per_address",
 )  # fmt: skip
 """Options of the same name in `turnout.deployment.server.options.Options`."""
 

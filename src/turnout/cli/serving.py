@@ -20,10 +20,12 @@ from turnout.cli.settings import Settings
 from turnout.core.checks import CheckpointError, Diverged
 from turnout.deployment.server import process
 from turnout.deployment.server.first_client import first_shape
+from turnout.deployment.server.options import Options
 from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.wire.data_shape import MOST_MODEL, DataShape
 from turnout.experiment import Experiment
 from turnout.models import ModelSpec
+from turnout.pieces.base import Algorithm
 from turnout.record import storage
 from turnout.record.describe import describe
 from turnout.record.environment import save_description
@@ -121,6 +123,8 @@ def introduce(server: process.Server, folder: Path) -> None:
     for figure in server.served.visible:
         table.add_row(figure.what, figure.kind, figure.piece)
     show(table)
+    for line in unlimited(setting.algorithm, options):
+        say(line)
     if server.experiment.data.is_declared and server.experiment.data.test is None and not setting.evaluate_share:
         say(
             "this server has no examples, so losses and accuracies of the model are not recorded; --test FILE.py:FUNCTION "
@@ -134,6 +138,16 @@ def introduce(server: process.Server, folder: Path) -> None:
             "no certificate: tokens and models travel unencrypted, unless a proxy with TLS is before this",
             style="yellow",
         )
+
+
+def unlimited(algorithm: Algorithm, options: Options) -> list[str]:
+    """Return the harm that one dishonest client can do through each piece, where an option of the server can limit it."""
+    harms = [(piece, *piece.trusts) for piece in algorithm.pieces().values() if piece.trusts is not None]
+    return [
+        f"{type(piece).__name__} {harm}: write --{option.replace('_', '-')} N against dishonest clients"
+        for piece, option, harm in harms
+        if getattr(options, option) in (None, "auto")
+    ]
 
 
 def _tell_progress(server: process.Server, folder: Path) -> None:

@@ -113,7 +113,8 @@ class Report:
             encoded.
         codes: the encoded tensors, ``[B, ...]``, by name (``""`` is the update) and by name within the code. They are for the
             sender, and are left out when reports are joined.
-        good: the reports without NaN and infinity, bool ``[B]``, on the host; None if unknown.
+        good: the reports that the server may use, without NaN, infinity and refused counts, bool ``[B]``, on the host; None
+            if unknown.
 
     On the server, matrices ``[B, P]`` may be `Updates`, whose rows are on other processes or already summed: rules write
     ``report.updates.norms()``, and ``Updates.of(report.seen["start_gradient"])`` for other matrices than the update.
@@ -195,7 +196,9 @@ class Report:
             join([part.delta for part in parts]),
             {name: join([part.extra[name] for part in parts]) for name in parts[0].extra},
             {name: join([part.seen[name] for part in parts]) for name in parts[0].seen},
-            good=np.concatenate([part.finite() for part in parts]) if parts[0].good is not None else None,
+            good=None
+            if all(part.good is None for part in parts)
+            else np.concatenate([part.finite() for part in parts]),
             vector_bytes=parts[0].vector_bytes,
         )
 

@@ -43,6 +43,8 @@ class Options:
     retry: float = 10.0
     poll: float = 0.5
     max_norm: float | Literal["auto"] | None = "auto"
+    max_examples: int | None = None
+    max_steps: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.algorithm, Algorithm):
@@ -52,7 +54,8 @@ class Options:
             hint = ": write mod=True, and mods=[turnout.flower.mod(...)] in the ClientApp" if with_mod else ""
             raise ConfigurationError(f"{self.algorithm.name} does not run on a Flower grid: {why}{hint}")
         check_pace(self.pace, self.algorithm)
-        for name in ("min_nodes", "evaluate_every"):
+        limits = [name for name in ("max_examples", "max_steps") if getattr(self, name) is not None]
+        for name in ("min_nodes", "evaluate_every", *limits):
             count(name, getattr(self, name))
         for name in ("retry", "poll", *(["max_norm"] if self.max_norm not in ("auto", None) else [])):
             positive(name, getattr(self, name))

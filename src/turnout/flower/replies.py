@@ -17,6 +17,7 @@ from turnout.deployment.wire.messages import Coding, ReportFormat, report_body
 from turnout.flower.arrays import Arrays
 from turnout.flower.loop import ORDER, example
 from turnout.flower.options import Options
+from turnout.protocol.counts import CountLimits
 
 
 def formats(rule: Options, arrays: Arrays, max_norm: float | None) -> dict[str, ReportFormat]:
@@ -24,7 +25,10 @@ def formats(rule: Options, arrays: Arrays, max_norm: float | None) -> dict[str, 
     objective: Any = arrays  # a coding reads its layout and initial model alone
     coding, nulls = Coding.of(rule.algorithm, rule.seed, objective), rule.algorithm.aggregation.nulls_dropped
     bodies = {phase: report_body(_example(rule, arrays, phase)) for phase in rule.algorithm.phases}
-    return {phase: ReportFormat(manifest(load(body)), coding, nulls, max_norm) for phase, body in bodies.items()}
+    counts = CountLimits(None, rule.max_examples, rule.max_steps)
+    return {
+        phase: ReportFormat(manifest(load(body)), coding, nulls, max_norm, counts) for phase, body in bodies.items()
+    }
 
 
 def _example(rule: Options, arrays: Arrays, phase: str) -> Report:

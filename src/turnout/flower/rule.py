@@ -52,6 +52,8 @@ class Rule(Options):
         poll: seconds between polls for replies and connected nodes.
         max_norm: maximum norm of an update; None is unlimited. ``"auto"`` is 100 times the norm of the initial model, and at
             least 100 times the square root of its number of parameters.
+        max_examples, max_steps: maximum numbers of examples and of local steps that a client may report; None is 2^40.
+            Weights by examples (FedAvg) grow with the first, and FedNova's step with the second.
 
     Raises:
         ConfigurationError: for an algorithm that needs more of clients than a ClientApp sends, or options out of range.

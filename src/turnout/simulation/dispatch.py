@@ -16,6 +16,7 @@ from turnout.pieces.base.client_step import client_step
 from turnout.population import BoundAttack, BoundSpeed
 from turnout.protocol.batch import Batch, Stepped
 from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.counts import CountLimits
 from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.pace import Gather, Step
 from turnout.protocol.streaming import ReportBuffer, StreamingSum, of_groups
@@ -72,6 +73,11 @@ class SimulatedClients:
         return replace(self.workspace.clients(ids), speed=self.speed, message_bytes=self.message_bytes)
 
     @property
+    def _limits(self) -> CountLimits:
+        """Limits of the counts that attackers may report."""
+        return CountLimits(self.algorithm.local)
+
+    @property
     def collude(self) -> bool:
         """True if attackers see all updates of a step, which therefore cannot be summed on arrival."""
         return self.behaviour is not None and self.behaviour.options.colludes
@@ -117,7 +123,7 @@ class SimulatedClients:
                 report, memory = self.step(clients, coordinator.task(batch, rows[chunk]))
                 if batch.phase != "measure":
                     self.memory.scatter(clients, memory)
-                report = report if self.behaviour is None else self.behaviour.sent(report)
+                report = report if self.behaviour is None else self._limits.screened(self.behaviour.sent(report))
                 buffer.add(report.take(np.arange(0)) if is_empty else report)
             if batch.phase != "measure":
                 share_memory(self.memory, batch.clients[rows], coordinator.server.federation.device)

@@ -101,7 +101,7 @@ class OpenSurvey:
         else:
             expected = self._setting.answer_format(assignment)
             assert isinstance(expected, SumsFormat)
-            answer = expected.read(self._read(task, body))
+            answer = expected.read(self._read(task, body), checked=True)
         self.survey.answered(client, answer)
 
     def begin_phase(self, barred: Collection[int]) -> list[int]:

@@ -10,6 +10,7 @@ from turnout.core.checks import ConfigurationError, count
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.limits import Limits
 from turnout.deployment.server.proxies import Networks, Proxies
+from turnout.protocol.counts import MAX_COUNT
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Options:
         limits: of sizes, times and connections.
         max_norm: maximum norm of an update, and of each other vector of a report; ``"auto"`` is 100 times that of the first
             model, or of a vector of ones if that is larger. None has no limit.
+        max_examples: maximum number of examples that a client may report; None is 2^40. Private sums have no such limit,
+            because a report that it excludes would reveal something about its client's data.
         checkpoint_every: minimum seconds between two checkpoints.
         max_empty_steps: number of steps in a row without a usable report after which the run fails; 0 is no limit.
         page: True for a page that turns a browser into a client.
@@ -59,6 +62,7 @@ class Options:
     keep_reports: int | None = None
     limits: Limits = field(default_factory=Limits)
     max_norm: float | Literal["auto"] | None = "auto"
+    max_examples: int | None = None
     checkpoint_every: float = 60.0
     max_empty_steps: int = 10
     page: bool = False
@@ -68,6 +72,8 @@ class Options:
 
     def __post_init__(self) -> None:
         count("enrolments_per_address", self.enrolments_per_address, least=0)
+        if self.max_examples is not None:
+            count("max_examples", self.max_examples, most=MAX_COUNT)
         if (self.certificate is None) != (self.key is None):
             raise ConfigurationError("certificate and key go together: give both, or neither")
         if self.client_ca is not None and self.certificate is None:

@@ -65,7 +65,8 @@ class Server:
         folder = folder.absolute()  # pieces may change the working directory
         options, self.folder, self.experiment = options or Options(), folder, experiment
         leases = options.leases
-        self.served = ServedExperiment.of(experiment, leases.heartbeat, options.max_norm, leases.task_deadline)
+        limits = options.max_norm, leases.task_deadline, options.max_examples
+        self.served = ServedExperiment.of(experiment, leases.heartbeat, *limits)
         self.setting = self.served.setting
         most = self.setting.check_clients(options.min_clients, options.max_clients)
         self.options = replace(options, max_clients=most)

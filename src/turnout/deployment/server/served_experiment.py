@@ -25,6 +25,7 @@ from turnout.engine.objective import Objective
 from turnout.engine.trial import try_model
 from turnout.evaluation.evaluate import columns, evaluate
 from turnout.evaluation.sums import metric_sums
+from turnout.protocol.counts import CountLimits
 from turnout.protocol.pace import Phase
 from turnout.protocol.published import Published
 from turnout.record.describe import describe
@@ -51,13 +52,14 @@ class ServedExperiment(NamedTuple):
         heartbeat: float = 10.0,
         max_norm: float | Literal["auto"] | None = "auto",
         task_deadline: float | None = None,
+        max_examples: int | None = None,
     ) -> ServedExperiment:
         """Take the settings of an experiment, and do each task of one client once.
 
         Args:
             experiment: what is run.
             heartbeat: seconds between two heartbeats of a client at work.
-            max_norm: see `turnout.deployment.server.options.Options`.
+            max_norm, max_examples: see `turnout.deployment.server.options.Options`.
             task_deadline: maximum age of a task in seconds; None has no limit.
 
         Raises:
@@ -68,6 +70,8 @@ class ServedExperiment(NamedTuple):
         algorithm, objective = experiment.algorithm, computer.objective
         initial = objective.initial[: objective.layout.num_shared]
         max_norm = norm_limit(initial, max_norm)
+        # A private sum drops no report because of its client's data; its weights are bounded.
+        counts = CountLimits(algorithm.local, None if algorithm.aggregation.nulls_dropped else max_examples)
         setting = RunSetting(
             algorithm=algorithm,
             pace=experiment.pace,
@@ -79,7 +83,7 @@ class ServedExperiment(NamedTuple):
             initial=initial,
             adapters=objective.network.adapters,
             reports={
-                phase: _tried_report(computer, phase, initial, max_norm)
+                phase: replace(_tried_report(computer, phase, initial), max_norm=max_norm, counts=counts)
                 for phase in algorithm.phases
                 if phase not in algorithm.aggregation.phases
             },
@@ -87,6 +91,7 @@ class ServedExperiment(NamedTuple):
             widths=experiment.data.widths,
             heartbeat=heartbeat,
             task_deadline=task_deadline,
+            max_examples=max_examples,
             description=describe(experiment),
             trained=Trained.of_parts(experiment, objective, initial),
             score=None if (test := _test(experiment)) is None else _Score(objective, *test),
@@ -124,8 +129,8 @@ def _tried_computer(experiment: Configuration) -> Computer:
     return computer
 
 
-def _tried_report(computer: Computer, phase: Phase, initial: torch.Tensor, max_norm: float | None) -> ReportFormat:
-    """Return the format of the report that the client with the fewest examples makes in a phase."""
+def _tried_report(computer: Computer, phase: Phase, initial: torch.Tensor) -> ReportFormat:
+    """Return the format of the report, without limits, that the client with the fewest examples makes in a phase."""
     algorithm = computer.experiment.algorithm
     num_clients = max(computer.shards.num_clients, getattr(algorithm.selection, "cohort_size", 1))
     federation = replace(computer.federation, num_clients=num_clients)
@@ -140,7 +145,7 @@ def _tried_report(computer: Computer, phase: Phase, initial: torch.Tensor, max_n
     if done is None:
         raise ConfigurationError("a client's first update holds NaN or infinity: write a smaller lr")
     coding = Coding.of(algorithm, computer.experiment.seed, computer.objective)
-    return ReportFormat(read_manifest(done[0]), coding, algorithm.aggregation.nulls_dropped, max_norm)
+    return ReportFormat(read_manifest(done[0]), coding, algorithm.aggregation.nulls_dropped)
 
 
 def _test(experiment: Configuration) -> tuple[Shards, tuple[Transform, ...]] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -42,6 +42,7 @@ class RunSetting:
         widths: sizes of an example; see `turnout.evaluation.queries.Question.shapes`.
         heartbeat: seconds between two heartbeats of a client at work.
         task_deadline: maximum age of a task in seconds; None has no limit.
+        max_examples: maximum number of examples in the answer to an evaluation or query; None is 2^40.
         description: the experiment as plain values.
         trained: names of the parameters of the model, for exports of a checkpoint.
         score: returns the columns of an evaluation, given the version, parameters and shared vectors of a model; None where
@@ -62,6 +63,7 @@ class RunSetting:
     widths: dict[str, int] = field(default_factory=dict)
     heartbeat: float
     task_deadline: float | None = None
+    max_examples: int | None = None
     description: dict[str, Any]
     trained: Trained
     score: Callable[[int, torch.Tensor, State], dict[str, float]] | None = None
@@ -93,8 +95,10 @@ class RunSetting:
             return PhaseFormat(form_of(task.phase, layout.masking.bits, input_shapes(task), layout.size))
         noised = self.answer_sum is not None
         if task.phase == "query":
-            return SumsFormat.of_query(question_of(task), self.widths, noised)
-        return SumsFormat.of_evaluation(self.sums, noised)
+            answers = SumsFormat.of_query(question_of(task), self.widths, noised)
+        else:
+            answers = SumsFormat.of_evaluation(self.sums, noised)
+        return answers if noised else replace(answers, max_examples=self.max_examples)
 
     def answer_layout(self, question: Question | None) -> AnswerLayout:
         """Return the layout of the answers to a query, or to an evaluation, as vectors that are summed.

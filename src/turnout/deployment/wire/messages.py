@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +13,10 @@ from turnout.deployment.wire.format import Manifest, WireError, decode, encode, 
 from turnout.engine.objective import Objective
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.base.compression import Compression, code_bytes, nth
+from turnout.protocol.counts import CountLimits
 from turnout.protocol.secure.masks import check_public
 from turnout.protocol.secure.messages import KEY_BYTES, ProtocolError
 
-_MAX_COUNT = 1 << 40  # of examples or steps
 _CODE = "code."
 
 
@@ -92,12 +92,14 @@ class ReportFormat:
         coding: compression; None without one.
         takes_nan: True where NaN and infinity are passed on to the server step, which replaces such a report by zeros.
         max_norm: maximum norm of the update, and of each vector that is only summed; None has no limit.
+        counts: limits of the numbers of examples and steps.
     """
 
     manifest: Manifest
     coding: Coding | None = None
     takes_nan: bool = False
     max_norm: float | None = None
+    counts: CountLimits = field(default_factory=CountLimits)
 
     @property
     def size_limit(self) -> int:
@@ -115,9 +117,10 @@ class ReportFormat:
             checked: True for a report that was checked before, of which only the format is checked again.
 
         Raises:
-            WireError: for other tensors, NaN or infinity, too large a norm, impossible counts, or keys of low order.
+            WireError: for other tensors, NaN or infinity, too large a norm, counts beyond the limits, or keys of low order.
         """
         tensors, nbytes = decode(body, self.manifest), None
+        limits = CountLimits() if checked else self.counts  # those of a server may change when it is started again
         if not checked:
             _check_keys(tensors.get("keys"))
         checked = checked or self.takes_nan
@@ -126,17 +129,19 @@ class ReportFormat:
             tensors, nbytes = self.coding.decoded(tensors, client, version + (repeat << 40))
             _check_finite({} if checked else tensors)
         _check_norms({} if checked else tensors, self.max_norm)
-        counts = {name: _count(name, tensors.pop(name).numpy()) for name in ("num_examples", "num_steps")}
-        return Report(
+        report = Report(
             np.array([client], dtype=np.int64),
             np.array([version], dtype=np.int64),
-            counts["num_examples"],
-            counts["num_steps"],
+            tensors.pop("num_examples").numpy(),
+            tensors.pop("num_steps").numpy(),
             tensors.pop("delta", torch.zeros((1, 0))),  # a masked update comes in a later phase
             _under("extra.", tensors),
             _under("seen.", tensors),
             vector_bytes=nbytes,
         )
+        if (reason := limits.refusal(report)) is not None:
+            raise WireError(reason)
+        return report
 
     def blank(self, clients: np.ndarray, versions: np.ndarray, params: torch.Tensor) -> Report:
         """Return blank reports: all vectors and scalars are zero, and the numbers of examples and steps 1.
@@ -153,17 +158,6 @@ class ReportFormat:
         tensors = {name: spec.zeros(len(clients)) for name, spec in vectors.items()}
         ones, delta = np.ones(len(clients), dtype=np.int64), of_params.zeros(len(clients))
         return Report(clients, versions, ones, ones, delta, _under("extra.", tensors), _under("seen.", tensors))
-
-
-def _count(name: str, value: np.ndarray) -> np.ndarray:
-    """Check a count, int64 ``[1]``.
-
-    Raises:
-        WireError: for an impossible one.
-    """
-    if not 0 <= value[0] <= _MAX_COUNT:
-        raise WireError(f"{name} is {value[0]}, needed 0 to 2^40")
-    return value
 
 
 def _under(prefix: str, tensors: State) -> State:

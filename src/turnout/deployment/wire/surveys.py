@@ -17,8 +17,8 @@ from turnout.deployment.wire.format import NAMES, Manifest, Spec, WireError, dec
 from turnout.evaluation.queries import Question
 from turnout.evaluation.sums import SumsForm
 from turnout.protocol.answer_sum import AnswerLayout, AnswerSum
+from turnout.protocol.counts import MAX_COUNT, needed_count
 
-_MAX_COUNT = 1 << 40  # of examples
 LARGEST = 1e100
 """Maximum of a sum other than a number of examples, with which squares of sums over all clients do not overflow."""
 _COUNTS = ("num_examples", "group_examples", "counts")
@@ -38,11 +38,13 @@ class SumsFormat:
         manifest: types and shapes of the tensors.
         labelled: True where scores are numbers of correctly classified examples, and not squared errors.
         noised: True where clients without examples answer, too, because the server must not learn that they have none.
+        max_examples: maximum number of examples; None is 2^40.
     """
 
     manifest: Manifest
     labelled: bool = True
     noised: bool = False
+    max_examples: int | None = None
 
     @classmethod
     def of_evaluation(cls, form: SumsForm, noised: bool = False) -> SumsFormat:
@@ -59,15 +61,19 @@ class SumsFormat:
         """Maximum size in bytes."""
         return size_limit(self.manifest)
 
-    def read(self, body: bytes) -> dict[str, Any]:
+    def read(self, body: bytes, *, checked: bool = False) -> dict[str, Any]:
         """Decode and check an answer; return its sums as plain values.
+
+        Args:
+            body: bytes of the answer.
+            checked: True for an answer that was checked before, perhaps by a server with another `max_examples`.
 
         Raises:
             WireError: for other tensors, NaN, infinity, numbers beyond 1e100, and sums that no examples can have.
         """
         tensors = decode(body, self.manifest)
         for name, value in tensors.items():
-            _check_number(name, value)
+            _check_number(name, value, None if checked else self.max_examples)
         _check_counts(tensors, may_be_empty=self.noised)
         if self.labelled:
             _check_shares(tensors)
@@ -120,14 +126,14 @@ def question_of(task: Assignment) -> Question:
         raise WireError(f"the server's task is no query: {error}") from None
 
 
-def _check_number(name: str, value: torch.Tensor) -> None:
-    """Check that a sum is finite, and that numbers of examples are possible."""
+def _check_number(name: str, value: torch.Tensor, max_examples: int | None) -> None:
+    """Check that a sum is finite, and that numbers of examples are within their limit."""
     if not is_finite(value):
         raise WireError(f"{name} holds NaN or infinity")
     if bool((value.double().abs() > LARGEST).any()):
         raise WireError(f"{name} is beyond 1e100")
-    if name in _COUNTS and not bool(((value >= 0) & (value <= _MAX_COUNT)).all()):
-        raise WireError(f"{name} is {value.flatten().tolist()[:3]}, needed 0 to 2^40")
+    if name in _COUNTS and not bool(((value >= 0) & (value <= (max_examples or MAX_COUNT))).all()):
+        raise WireError(f"{name} is {value.flatten().tolist()[:3]}, needed {needed_count(max_examples)}")
 
 
 def _check_counts(tensors: State, may_be_empty: bool) -> None:

@@ -77,6 +77,16 @@ class Local(Piece, ABC):
         """Return the number of local steps of B clients with a task, int64 ``[B]``; 1 by default."""
         return np.ones(len(clients), dtype=np.int64)
 
+    def max_steps(self, num_examples: np.ndarray) -> np.ndarray | None:
+        """Return the maximum number of local steps in any task, int64 ``[B]``; None, the default, if it is unknown.
+
+        A report of more steps is refused, because weights may grow with their number.
+
+        Args:
+            num_examples: numbers of examples that B clients report, int64 ``[B]``, at most 2^40.
+        """
+        return None
+
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
         """Return the shape and type of each tensor of client memory that it needs, by name; they are initially zero.
 

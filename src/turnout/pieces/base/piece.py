@@ -82,6 +82,9 @@ class Piece(Registered):
     needs_simulation: ClassVar[str | None] = None
     """The reason why this piece cannot be used between real machines; None if it can."""
 
+    trusts: ClassVar[tuple[str, str] | None] = None
+    """An option of a server, and the harm that one dishonest report does through this piece unless it is set."""
+
     per_client: ClassVar[tuple[str, ...]] = ()
     """Names of options that hold one number per client, or None.
 

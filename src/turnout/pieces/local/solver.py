@@ -165,7 +165,18 @@ class Solver(Local, ABC):
     def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
         """Return the number of local steps of B clients with a task, int64 ``[B]``."""
         work, sizes = self._work, clients.num_examples
-        amount = work.amount(task, clients) if isinstance(work, Work) else np.full(len(sizes), work)
+        return self._steps_of(
+            work.amount(task, clients) if isinstance(work, Work) else np.full(len(sizes), work), sizes
+        )
+
+    def max_steps(self, num_examples: np.ndarray) -> np.ndarray | None:
+        """Return the maximum number of local steps in any task, int64 ``[B]``; None if the amount of work has no limit."""
+        work = self._work
+        most = work.limit if isinstance(work, Work) else work
+        return None if most is None else self._steps_of(np.full(len(num_examples), most), num_examples)
+
+    def _steps_of(self, amount: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Return the number of local steps for an amount of work and a number of examples, int64 ``[B]``."""
         if self.epochs is None:
             return amount
         return -(-amount * batches_per_pass(sizes, self.batch_size, self._drops_last) // self.accumulate)

@@ -67,6 +67,11 @@ class TimeBudget(Work, name="time_budget"):
         """True: the amounts are local steps, because seconds are divided by the time of a step."""
         return True
 
+    @property
+    def limit(self) -> int | None:
+        """The option `most`."""
+        return self.most
+
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
         """Return the local steps of B clients with a task, int64 ``[B]``.
 

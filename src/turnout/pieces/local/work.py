@@ -35,6 +35,11 @@ class Work(Registered, ABC):
         """True if the amounts are always local steps, so that they cannot be used as `epochs`."""
         return False
 
+    @property
+    def limit(self) -> int | None:
+        """The largest amount that any client may have; None, the default, if it is unknown."""
+        return None
+
     @abstractmethod
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
         """Return the amounts of B clients with a task, int64 ``[B]``."""
@@ -73,6 +78,12 @@ class ShareOfWork(Work, name="share_of_work"):
     def counts_steps(self) -> bool:
         """True if the amounts of `of` are always local steps."""
         return isinstance(self.of, Work) and self.of.counts_steps
+
+    @property
+    def limit(self) -> int | None:
+        """The amount at the largest share that counts; None without such a share."""
+        whole = self.of.limit if isinstance(self.of, Work) else self.of
+        return None if self.most is None or whole is None else max(round(self.most * whole), 1)
 
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
         """Return the amounts of B clients with a task, int64 ``[B]``, from the shares in ``task.own``."""
@@ -115,6 +126,11 @@ class UniformWork(Work, name="uniform"):
         count("most", self.most, most=MOST)
         if self.most < self.least:
             raise refuse("most", given=self.most, needed=f"a whole number >= least = {self.least}")
+
+    @property
+    def limit(self) -> int:
+        """The option `most`."""
+        return self.most
 
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
         """Return the amounts of B clients with a task, int64 ``[B]``."""

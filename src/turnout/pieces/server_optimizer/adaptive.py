@@ -24,6 +24,10 @@ class Adaptive(Server):
     There is no bias correction, as in the paper. The authors' code uses the optimizers of Keras, whose Adam corrects
     the bias and whose v begins at 0. A round without a usable report leaves m and v unchanged.
 
+    v remembers large directions: after a single one of c times the usual length, steps are up to c times too short, in
+    FedAdam for about ``2 log(c) / (1 - beta2)`` rounds, in FedAdagrad and FedYogi for good. If clients may be dishonest,
+    limit the norm of updates (between machines, ``serve --max-norm``), or use a robust aggregation.
+
     Args:
         lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
         beta1: Decay of m, in [0, 1). Larger values average over more rounds.
@@ -39,6 +43,7 @@ class Adaptive(Server):
     """
 
     replaces_state = True
+    trusts = ("max_norm", "takes short steps for long after a single large update")
 
     lr: float | Schedule = 0.01
     beta1: float = 0.9

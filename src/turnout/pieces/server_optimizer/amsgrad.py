@@ -61,6 +61,7 @@ class ServerAmsgrad(Server, name="amsgrad"):
     """
 
     replaces_state = True
+    trusts = ("max_norm", "takes short steps for good after a single large update")
 
     lr: float | Schedule = 0.01
     beta1: float = 0.9

@@ -18,6 +18,9 @@ class ByExamples(Weighting, name="by_examples"):
     ``w_b <- w_b n_b``, where w_b is the weight of report b, and n_b is its client's number of training examples. With
     `DivideBySum` the weights are ``n_b / sum_b n_b``, as in FedAvg.
 
+    Clients report n_b, and a false number gives a report any weight, also beside a robust aggregation. Between machines,
+    ``serve --max-examples`` limits it; `ExamplesUpTo` caps it.
+
     Example:
         >>> import turnout as to
         >>> to.compose(to.weighting.ByExamples(), to.weighting.DivideBySum()).weighting
@@ -29,6 +32,7 @@ class ByExamples(Weighting, name="by_examples"):
 
     reads = "own"
     participation = "none"
+    trusts = ("max_examples", "weights a report by the number of examples that its client states")
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Return the number of training examples of each report."""

@@ -223,7 +223,7 @@ class BoundAttack:
         which = to_device(attacking & finite, device)
 
         def with_forged(vector: torch.Tensor) -> Report:
-            return replace(report, delta=_replaced(report.delta, which, vector), good=None)
+            return replace(report, delta=_replaced(report.delta, which, vector))
 
         honest = Honest(
             report.updates,
