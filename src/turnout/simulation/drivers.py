@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -15,7 +14,7 @@ from turnout.protocol.batch import Stepped
 from turnout.protocol.choice import Choice
 from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.loop import carry_out
-from turnout.protocol.pace import Ask, BoundRounds, Drop, Gather, Phase, SetTimer, Step
+from turnout.protocol.pace import Ask, BoundRounds, Drop, Gather, SetTimer, Step
 from turnout.protocol.scheduler import Scheduler
 from turnout.record.rows import staleness
 from turnout.simulation.dispatch import SimulatedClients
@@ -96,12 +95,12 @@ class ByTheClock:
 
     def __init__(self, virtual: VirtualTime) -> None:
         self.virtual = virtual
-        self._before, self._sent, self._between = 0.0, _copy(virtual.sent), True
+        self._before, self._between = 0.0, True
 
     def advance(self) -> Step | Gather:
         """Advance to the next server step, or to the end of a phase before one."""
         if self._between:
-            self._before, self._sent = self.virtual.clock.now, _copy(self.virtual.sent)
+            self._before = self.virtual.clock.now
         action = self.virtual.advance()
         if action is None:
             raise ConfigurationError(
@@ -113,16 +112,16 @@ class ByTheClock:
 
     def figures(self, stepped: Stepped) -> dict[str, Any]:
         """Return the duration and the staleness of a step, the number of unused tasks, and the bytes sent meanwhile."""
-        sent = {phase: now - self._sent[phase] for phase, now in _copy(self.virtual.sent).items()}
+        sent = self.virtual.traffic.take()
         measured = sent.pop("measure", None)
-        down, up = np.sum(list(sent.values()), axis=0)
+        down, up = zip(*sent.values(), strict=True)
         return {
             "simulated_seconds": self.virtual.clock.now - self._before,
             "num_unused": int((self.virtual.log.take()[0]["stepped"] < 0).sum()),
-            "bytes_down": int(down),
-            "bytes_up": int(up),
+            "bytes_down": sum(down),
+            "bytes_up": sum(up),
             **staleness(stepped),
-        } | ({} if measured is None else {"bytes_measured": int(measured.sum())})
+        } | ({} if measured is None else {"bytes_measured": sum(measured)})
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:
         """Return the state of virtual time."""
@@ -169,8 +168,3 @@ def in_virtual_time(
     dropout = None if population.dropout is None else population.dropout.bind(seed)
     work = WorkTimes(speed, dropout, steps, *messages.of("train"), others)
     return ByTheClock(VirtualTime(scheduler, choice, work, population.round_seconds))
-
-
-def _copy(sent: Mapping[Phase, Sequence[int]]) -> dict[Phase, np.ndarray]:
-    """Return a copy of the bytes down and up by phase, as arrays."""
-    return {phase: np.array(counts, dtype=np.int64) for phase, counts in sent.items()}

@@ -11,25 +11,25 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, counted, positive
+from turnout.core.checks import ConfigurationError, positive
 from turnout.pieces.base import Selection
 from turnout.population.availability import BoundAvailability
 from turnout.population.availability.everyone import BoundEveryone
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import AvailableCohorts, RandomCohorts
 from turnout.protocol.loop import carry_out
-from turnout.protocol.pace import Ask, BoundPace, Course, Drop, Gather, Pace, Phase, SetTimer, Step, Training
+from turnout.protocol.pace import Ask, BoundPace, Course, Drop, Gather, Pace, SetTimer, Step, Training
 from turnout.protocol.scheduler import Scheduler
 from turnout.record.tasks import TaskLog
 from turnout.simulation.clock import Clock
+from turnout.simulation.stall import Stall
+from turnout.simulation.traffic import Traffic
 from turnout.simulation.work_times import WorkTimes
 
 REPORT, DEATH, LEAVE, JOIN, TIMER = range(5)
 """Kinds of events, in the order of simultaneous ones: reports, deaths, the departures and then the arrivals of a new round of
 availability, deadlines. A report therefore counts if it arrives exactly at the deadline, or when its client leaves."""
 
-_NUMBER = 8  # bytes of the version in every task
-_PATIENCE = 10_000  # rounds of availability without work after which a run ends
 _LOOK_AHEAD = 128  # events
 
 Cohort = Callable[[Callable[[np.ndarray], np.ndarray], int, float], np.ndarray]
@@ -90,7 +90,7 @@ class VirtualTime:
         choice: the choice of the scheduler.
         clock: the time and the pending events.
         log: the outcomes of training tasks.
-        sent: bytes to clients and from clients so far, by phase; without reports that are lost or not sent.
+        traffic: bytes to clients and from clients.
 
     Raises:
         ConfigurationError: if no client works for 10,000 consecutive rounds of availability, or a step waits that long for
@@ -104,12 +104,11 @@ class VirtualTime:
         self.work, self.clock, self.log = work, Clock(), TaskLog()
         self.seconds_per_round = seconds_per_round
         self._by_version = seconds_per_round is None
-        # Consecutive rounds of availability without work; tasks sent before the last step; rounds since the last step.
-        self._idle_rounds = self._num_sent = self._rounds_waited = 0
+        self._stall = Stall(self._by_version)
+        self._num_sent = 0  # tasks sent before the last step
         self._open: dict[int, tuple[int, int, float]] = {}  # task -> client, version, time at which it was sent
         self._arrived: dict[int, float] = {}  # task -> time
-        self.sent: dict[Phase, list[int]] = {phase: [0, 0] for phase in work.efforts}
-        self._measuring: set[int] = set()  # clients that have received the present model
+        self.traffic = Traffic(work.efforts)
         scheduler.start(0.0)
         if not self._by_version and not self.choice.always:
             self._set_round(1)
@@ -150,8 +149,11 @@ class VirtualTime:
         elif kind == LEAVE:
             self._leave(time, number)
         elif kind == JOIN:
-            self._check_work(bool(self._open))
-            self._check_progress()
+            if self._open:
+                self._stall.working()
+            else:
+                self._stall.idle(time)
+            self._stall.waited(self.pace)
             self.scheduler.joined(time)
         else:
             self.scheduler.expired(time, number)
@@ -172,45 +174,18 @@ class VirtualTime:
         if len(leaving):
             self.scheduler.left(time, leaving.tolist())
 
-    def _check_work(self, is_working: bool) -> None:
-        """Raise an error if no client has worked for too many rounds of availability."""
-        self._idle_rounds = 0 if is_working else self._idle_rounds + 1
-        if self._idle_rounds > _PATIENCE:
-            raise ConfigurationError(
-                f"no client has worked for {_PATIENCE} rounds of availability in a row, up to second {self.clock.now:g}: "
-                f"write another availability{'' if self._by_version else ' or longer rounds of it (seconds_per_round)'}, or "
-                "end the run before"
-            )
-
-    def _check_progress(self) -> None:
-        """Raise an error if a step has waited too long for certain clients."""
-        self._rounds_waited += 1
-        if self._rounds_waited > _PATIENCE and (missing := self.pace.waits_for):
-            raise ConfigurationError(
-                f"the first step needs a report of every client (starts_with_all), and {counted(len(missing), 'client')} "
-                f"sent none for {_PATIENCE} rounds of availability, client {missing[0]} among them: write "
-                "starts_with_all=False, or an availability in which all clients become available"
-            )
-
     def ask(self, ask: Ask) -> None:
         """Schedule the ends of new tasks."""
         now, version = self.clock.now, ask.version
-        self._idle_rounds = 0
+        self._stall.working()
         ends = self.work.next(ask.clients, version, self._next_candidates, ask.phase)
-        self._send(ask)
+        self.traffic.asked(ask.phase, ask.clients)
         for task, client, seconds in zip(ask.tasks, ask.clients, ends, strict=True):
             self._open[task] = client, version, now
             if seconds >= 0:  # a negative number is a death, see `WorkTimes.next`
                 self.clock.set(REPORT, task, now + seconds)
             else:
                 self.clock.set(DEATH, task, now + (-1.0 - seconds))
-
-    def _send(self, ask: Ask) -> None:
-        """Count the bytes that clients receive; a client that has measured a model does not receive it again to train."""
-        clients, down = set(ask.clients), self.work.efforts[ask.phase].bytes_down
-        again = len(clients & self._measuring) if ask.phase == "train" else 0
-        self.sent[ask.phase][0] += (len(clients) - again) * down + again * min(down, _NUMBER)
-        self._measuring = clients if ask.phase == "measure" else set()
 
     def _next_candidates(self) -> list[int]:
         """Return clients that may get a task next: those that the choice will try, or those that finish first."""
@@ -224,9 +199,9 @@ class VirtualTime:
 
     def _use(self, step: Step) -> None:
         """Record a server step."""
-        self._rounds_waited = 0
+        self._stall.stepped()
         if self._by_version and not step.tasks and self.pace.open.next_task == self._num_sent:
-            self._check_work(False)
+            self._stall.idle(self.clock.now)
         self._num_sent = self.pace.open.next_task
         asked = [self._open.pop(task)[2] for task in step.tasks]
         arrived = [self._arrived.pop(task) for task in step.tasks]
@@ -234,19 +209,19 @@ class VirtualTime:
             step.version, task=step.tasks, client=step.clients, version=step.versions, asked=asked, ended=arrived
         )
         self.log.step(self.clock.now)
-        self.sent["train"][1] += len(step.tasks) * self.work.efforts["train"].bytes_up
+        self.traffic.reported("train", len(step.tasks))
 
     def _gather(self, gather: Gather) -> None:
         """Record the end of a phase before a server step."""
         for task in gather.tasks:
             del self._open[task], self._arrived[task]
-        self.sent[gather.phase][1] += len(gather.tasks) * self.work.efforts[gather.phase].bytes_up
+        self.traffic.reported(gather.phase, len(gather.tasks))
 
     def dropped(self, drop: Drop) -> None:
         """Record tasks that ended without being used, and cancel their events."""
         ended = [self._open.pop(task) for task in drop.tasks]
         if drop.reason == "stale":
-            self.sent["train"][1] += len(drop.tasks) * self.work.efforts["train"].bytes_up
+            self.traffic.reported("train", len(drop.tasks))
         self.log.end(
             reason=drop.reason,
             task=drop.tasks,
@@ -267,7 +242,7 @@ class VirtualTime:
             "clock": self.clock.state(),
             "work": self.work.state(),
             "virtual": {
-                "lonely": np.array([self._idle_rounds, self._num_sent]),
+                "lonely": np.array([self._stall.idle_rounds, self._num_sent]),
                 "tasks": np.array(tasks, dtype=np.int64).reshape(-1, 3),
                 "asked": np.array([asked for *_, asked in self._open.values()]),
                 "arrived_tasks": np.array(list(self._arrived), dtype=np.int64),
@@ -280,7 +255,7 @@ class VirtualTime:
         self.clock.restore(dict(state["clock"]))
         self.work.restore(dict(state["work"]))
         virtual = state["virtual"]
-        self._idle_rounds, self._num_sent = virtual["lonely"].tolist()
+        self._stall.idle_rounds, self._num_sent = virtual["lonely"].tolist()
         rows = zip(virtual["tasks"].tolist(), virtual["asked"].tolist(), strict=True)
         self._open = {task: (client, version, asked) for (task, client, version), asked in rows}
         self._arrived = dict(zip(virtual["arrived_tasks"].tolist(), virtual["arrived"].tolist(), strict=True))

@@ -1,0 +1,61 @@
+"""Detect runs in virtual time that wait for clients in vain."""
+
+from __future__ import annotations
+
+from turnout.core.checks import ConfigurationError, counted
+from turnout.protocol.pace import BoundPace
+
+PATIENCE = 10_000
+"""Rounds of availability without work after which a run ends."""
+
+
+class Stall:
+    """Count rounds of availability in which no client works, or in which a step waits for certain clients.
+
+    Args:
+        by_version: whether a round of availability starts with every server step, and has no duration.
+
+    Attributes:
+        idle_rounds: consecutive rounds of availability without work.
+    """
+
+    def __init__(self, by_version: bool) -> None:
+        self.idle_rounds = 0
+        self._by_version = by_version
+        self._rounds_waited = 0
+
+    def working(self) -> None:
+        """Note that a client works."""
+        self.idle_rounds = 0
+
+    def stepped(self) -> None:
+        """Note a server step."""
+        self._rounds_waited = 0
+
+    def idle(self, time: float) -> None:
+        """Note a round of availability without work.
+
+        Raises:
+            ConfigurationError: if no client has worked for too many of them.
+        """
+        self.idle_rounds += 1
+        if self.idle_rounds > PATIENCE:
+            raise ConfigurationError(
+                f"no client has worked for {PATIENCE} rounds of availability in a row, up to second {time:g}: "
+                f"write another availability{'' if self._by_version else ' or longer rounds of it (seconds_per_round)'}, or "
+                "end the run before"
+            )
+
+    def waited(self, pace: BoundPace) -> None:
+        """Note a round of availability without a step.
+
+        Raises:
+            ConfigurationError: if the pace has waited too long for the reports of certain clients.
+        """
+        self._rounds_waited += 1
+        if self._rounds_waited > PATIENCE and (missing := pace.waits_for):
+            raise ConfigurationError(
+                f"the first step needs a report of every client (starts_with_all), and {counted(len(missing), 'client')} "
+                f"sent none for {PATIENCE} rounds of availability, client {missing[0]} among them: write "
+                "starts_with_all=False, or an availability in which all clients become available"
+            )
