@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 import turnout as to
-from turnout.core.types import Candidates, Federation, Report
+from turnout.core.candidates import Candidates
+from turnout.core.types import Federation, Report
 from turnout.pieces.base import RecordingSelection, Selection
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from turnout.core.types import Candidates
+from turnout.core.candidates import Candidates
 from turnout.pieces.selection import Poisson
 
 FILE = """

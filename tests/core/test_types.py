@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from turnout.core.types import Candidates, Report, Task
+from turnout.core.candidates import Candidates
+from turnout.core.types import Report, Task
 from turnout.core.updates import Updates
 
 from ..tiny import report

@@ -15,8 +15,9 @@ import torch
 
 import turnout as to
 from turnout.comparison.folders import load_records
+from turnout.core.candidates import Candidates
 from turnout.core.checks import CheckpointError, ConfigurationError, Diverged
-from turnout.core.types import Candidates, Federation, Report
+from turnout.core.types import Federation, Report
 from turnout.flower import Rule
 from turnout.protocol.batch import Batch
 from turnout.protocol.choice import Choice

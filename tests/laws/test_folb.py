@@ -24,7 +24,7 @@ from turnout import (
     folb_heterogeneous,
     folb_two_set,
 )
-from turnout.core.types import Candidates
+from turnout.core.candidates import Candidates
 from turnout.data.federated import FederatedData, Shards
 from turnout.pieces.base.server_step import server_step
 from turnout.pieces.local import Inexactness, Prox, StartGradient, UniformWork, Work

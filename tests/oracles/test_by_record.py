@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from turnout import ALGORITHMS, ConfigurationError, Experiment, Population, Sgd
-from turnout.core.types import Candidates
+from turnout.core.candidates import Candidates
 from turnout.pieces.selection import AllAvailable, LeastServed, LongestAbsent
 from turnout.pieces.weighting import BySmoothedRate
 from turnout.population.availability import Trace

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from turnout import ALGORITHMS, ConfigurationError, Sgd, compose
-from turnout.core.types import Candidates
+from turnout.core.candidates import Candidates
 from turnout.pieces.aggregation import Median, PrivateSum
 from turnout.pieces.selection import Oort, PowerOfChoice, RecentLoss
 from turnout.pieces.selection.draws import by_weight

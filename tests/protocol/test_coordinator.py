@@ -22,7 +22,7 @@ from turnout import (
     scaffold_p,
 )
 from turnout.core.adapter import Adapter
-from turnout.core.types import Candidates
+from turnout.core.candidates import Candidates
 from turnout.pieces.aggregation import FedStale
 from turnout.pieces.base import KnownInAdvance
 from turnout.pieces.local.measurements import LossRms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -64,23 +64,6 @@ class Task:
         if isinstance(self.version, int):
             return np.full(num_reports, self.version)
         return np.broadcast_to(np.asarray(self.version, dtype=np.int64), (num_reports,))
-
-
-@dataclass(frozen=True, eq=False)
-class Lanes:
-    """The order in which a local rule processes B clients, e.g. by descending number of steps, and their numbers of steps.
-
-    Attributes:
-        order: the row of the client in each lane, int64 ``[B]``, on the host.
-        num_steps: the local steps of each lane, int64 ``[B]``, on the host.
-    """
-
-    order: np.ndarray
-    num_steps: np.ndarray
-
-    def of(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return rows ``[B, ...]`` of clients in the order of the lanes."""
-        return rows[to_device(self.order, rows.device)]
 
 
 class Seen(Vectors):
@@ -262,36 +245,6 @@ def _zeroed(values: torch.Tensor | Updates, mask: torch.Tensor) -> torch.Tensor 
 def _row_bytes(*matrices: torch.Tensor | Updates) -> int:
     """Return the bytes of a row of all matrices together."""
     return sum(rows.shape[1:].numel() * rows.element_size() for rows in matrices)
-
-
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """The clients that a selection can choose from in a round, and the key of its random choice.
-
-    Attributes:
-        available: returns which clients are available, bool ``[n]`` from client numbers, int64 ``[n]``.
-        num_clients: N.
-        round: number of completed rounds.
-        seed: the seed of the run.
-        measured: reports of the clients that measured before the selection; None if none did, or not yet.
-        record: the selection's record of past rounds, if it has one.
-    """
-
-    available: Callable[[np.ndarray], np.ndarray]
-    num_clients: int
-    round: int
-    seed: int
-    measured: Report | None = None
-    record: State = field(default_factory=dict)
-
-    def everyone(self) -> np.ndarray:
-        """Return all available clients, ascending, int64. Looks up all N."""
-        return np.flatnonzero(self.available(np.arange(self.num_clients)))
-
-    def screened(self) -> Report:
-        """Return the measured reports without NaN and infinity, for a selection that measures."""
-        assert self.measured is not None  # it is asked after its measurements
-        return self.measured.screened()[0]
 
 
 @dataclass(frozen=True, eq=False)

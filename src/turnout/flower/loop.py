@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import Federation, Lanes, Report, State, Task
+from turnout.core.lanes import Lanes
+from turnout.core.types import Federation, Report, State, Task
 from turnout.deployment.wire.format import digest
 from turnout.engine.cohort import Clients, Start
 from turnout.flower.arrays import Arrays

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from turnout.core.candidates import Candidates
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import Candidates, Report, State
+from turnout.core.types import Report, State
 from turnout.pieces.base import Selection, enlarged_size
 from turnout.protocol.choice import Choice
 from turnout.protocol.pace import Choose

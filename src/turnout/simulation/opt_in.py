@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from turnout.core.candidates import Candidates
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import Candidates, State, Task
+from turnout.core.types import State, Task
 from turnout.data.federated import FederatedData, Shards
 from turnout.evaluation.appeal import AppealMetrics, appeal_figures, content
 from turnout.pieces.base import Local

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.tiny import report
 
 from turnout import ConfigurationError
-from turnout.core.types import Candidates
+from turnout.core.candidates import Candidates
 from turnout.pieces.local import GradientNorm, Inexactness, StartGradient
 from turnout.pieces.selection import ByAlignment, ByAlignmentAndInexactness, ByGradientNorm
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 from tests.tiny import report
 
-from turnout.core.types import Candidates, Federation
+from turnout.core.candidates import Candidates
+from turnout.core.types import Federation
 from turnout.pieces.selection import Oort
 
 N, K = 8, 3

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from turnout.core.types import Candidates
+from turnout.core.candidates import Candidates
 from turnout.pieces.selection import Poisson
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turnout.core.candidates import Candidates
 from turnout.core.random import stream
-from turnout.core.types import Candidates
 from turnout.pieces.selection import Uniform
 from turnout.pieces.selection.random_order import RandomOrder
 from turnout.population import Availability, Bernoulli, Everyone, Markov

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnout import ConfigurationError
-from turnout.core.types import Candidates
+from turnout.core.candidates import Candidates
 from turnout.pieces.local import StartGradient
 from turnout.pieces.selection import TwoCohorts, WithReplacement
 from turnout.population import Bernoulli, Markov

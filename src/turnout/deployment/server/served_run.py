@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
-from turnout.core.types import Candidates, Report, State
+from turnout.core.candidates import Candidates
+from turnout.core.types import Report, State
 from turnout.deployment.server.blame import Blame
 from turnout.deployment.server.entries import Effects, Entry, Outcome
 from turnout.deployment.server.extra_phases import ExtraPhases

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from turnout.core.types import Lanes, Report, State, Task
+from turnout.core.lanes import Lanes
+from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients, Start
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.base.guard import Guard

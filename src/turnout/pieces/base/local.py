@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError
+from turnout.core.lanes import Lanes
 from turnout.core.registry import Family
-from turnout.core.types import Lanes, Report, State, Task
+from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients, Start
 from turnout.engine.objective import Objective
 from turnout.pieces.base.piece import MemoryShapes, Piece

@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from turnout.core.candidates import Candidates
 from turnout.core.checks import ConfigurationError
 from turnout.core.registry import Family
-from turnout.core.types import Candidates, Report, State
+from turnout.core.types import Report, State
 from turnout.pieces.base.local import Measurement
 from turnout.pieces.base.per_client import check_lengths
 from turnout.pieces.base.piece import Piece

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.core.types import Candidates, Federation, Report, State, Task
+from turnout.core.candidates import Candidates
+from turnout.core.types import Federation, Report, State, Task
 from turnout.pieces.base.aggregation import Aggregation
 from turnout.pieces.base.guard import Guard
 from turnout.pieces.base.selection import RecordingSelection, Selection

@@ -11,7 +11,8 @@ import torch
 
 from turnout.core.checks import ConfigurationError, refuse
 from turnout.core.device import to_device
-from turnout.core.types import Lanes, State, Task
+from turnout.core.lanes import Lanes
+from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base import Correction, Slots
 

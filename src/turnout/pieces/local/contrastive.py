@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 from turnout.core.checks import not_negative, positive
 from turnout.core.device import to_device
-from turnout.core.types import Lanes, State, Task
+from turnout.core.lanes import Lanes
+from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
 from turnout.engine.term import Minibatch

@@ -8,16 +8,15 @@ from typing import Literal
 import torch
 
 from turnout.core.checks import ConfigurationError, known_name, positive
-from turnout.engine.cohort import Clients
 from turnout.pieces.local.local_step import Direction, GradientAt
-from turnout.pieces.local.sgd import Sgd, options_of
+from turnout.pieces.local.sgd import Sgd, SgdSteps, options_of
 
 Hessian = Literal["none", "difference"]
 HESSIANS = ("none", "difference")
 
 
 @dataclass(frozen=True)
-class Meta(Sgd):
+class Meta(SgdSteps):
     """Train locally on the loss after one gradient step of adaptation (Per-FedAvg, Algorithm 1).
 
     Client k minimises ``F_k(w - alpha grad F_k(w))``. A local step uses independent minibatches D, D' and D''::
@@ -105,9 +104,6 @@ class Meta(Sgd):
     @property
     def _direction(self) -> Direction:
         return _MetaGradient(self.alpha, self.hessian, self.delta)
-
-    def _known(self, clients: Clients) -> None:
-        """Return None: the gradient at the start is not the direction of the first step."""
 
 
 @dataclass(frozen=True)

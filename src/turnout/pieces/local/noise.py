@@ -8,8 +8,9 @@ import torch
 
 from turnout.core.checks import not_negative
 from turnout.core.device import to_device
+from turnout.core.lanes import Lanes
 from turnout.core.random import fold, normal
-from turnout.core.types import Lanes, State, Task
+from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base import Correction
 

@@ -9,15 +9,14 @@ import torch
 
 from turnout.core.checks import ConfigurationError, count, positive
 from turnout.core.schedule import Schedule
-from turnout.engine.cohort import Clients
 from turnout.pieces.base import Slots
 from turnout.pieces.local.local_step import Direction, GradientAt
-from turnout.pieces.local.sgd import Sgd, options_of
+from turnout.pieces.local.sgd import Sgd, SgdSteps, options_of
 from turnout.pieces.local.solver import Solver
 
 
 @dataclass(frozen=True)
-class PairSteps(Sgd):
+class PairSteps(SgdSteps):
     """Base class of SGD on a pair of models: the shared model w and parameters that the client keeps.
 
     The parameters of a step are w followed by the personal parameters.
@@ -61,9 +60,6 @@ class PairSteps(Sgd):
     def alone(self, steps: int) -> Sgd:
         """Return plain SGD on a single model."""
         return Sgd(**options_of(self)).alone(steps)
-
-    def _known(self, clients: Clients) -> None:
-        """Return None: the gradient at the start is not the direction of the first step."""
 
     def _constant_lr(self, why: str) -> float:
         """Return the step size; raise an error, with the reason, if it is a schedule."""

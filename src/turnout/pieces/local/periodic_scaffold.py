@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 from turnout.core.checks import count
 from turnout.core.device import to_device
-from turnout.core.types import Lanes, State, Task
+from turnout.core.lanes import Lanes
+from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base import Correction, MemoryShapes
 from turnout.pieces.local.scaffold import Begun

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from turnout.core.checks import known_name
 from turnout.core.device import to_device
-from turnout.core.types import Lanes, State, Task
+from turnout.core.lanes import Lanes
+from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base import Correction
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,7 +17,30 @@ from turnout.pieces.local.work import Work
 
 
 @dataclass(frozen=True)
-class Sgd(Solver, name="sgd"):
+class SgdSteps(Solver, ABC):
+    """Base class of minibatch SGD, and of variants that compute the direction of a step in another way."""
+
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_weight_decay(self.weight_decay)
+        decay("momentum", self.momentum)
+        if self.keep_state and not self.momentum:
+            raise ConfigurationError(
+                "keep_state: SGD without momentum has no state that a client could keep: write momentum=0.9, or "
+                "keep_state=False"
+            )
+
+    @property
+    def update(self) -> Update:
+        """The heavy-ball update rule."""
+        return HeavyBall(self.weight_decay, self.max_norm, self.momentum)
+
+
+@dataclass(frozen=True)
+class Sgd(SgdSteps, name="sgd"):
     """Train locally by minibatch SGD, with optional momentum and weight decay (FedAU, loop of Algorithm 1).
 
     A local step from the parameters y is ``v <- momentum * v + g(y) + weight_decay * y``, ``y <- y - lr * v``, where
@@ -38,24 +62,6 @@ class Sgd(Solver, name="sgd"):
         True
     """
 
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_weight_decay(self.weight_decay)
-        decay("momentum", self.momentum)
-        if self.keep_state and not self.momentum:
-            raise ConfigurationError(
-                "keep_state: SGD without momentum has no state that a client could keep: write momentum=0.9, or "
-                "keep_state=False"
-            )
-
-    @property
-    def update(self) -> Update:
-        """The heavy-ball update rule."""
-        return HeavyBall(self.weight_decay, self.max_norm, self.momentum)
-
     @property
     def plain(self) -> dict[str, Any] | None:
         """The options for clients in other languages; None if they vary by client or round, or one is unknown there."""
@@ -67,7 +73,7 @@ class Sgd(Solver, name="sgd"):
         return {key: value for key, value in vars(self).items() if key not in changed} | {"drop_last": self._drops_last}
 
 
-def options_of(local: Sgd) -> dict[str, Any]:
+def options_of(local: SgdSteps) -> dict[str, Any]:
     """Return the options of plain SGD, by name, from a solver that may have further options."""
     return {field.name: getattr(local, field.name) for field in fields(Sgd)}
 

@@ -10,18 +10,17 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, count, known_name, positive, refuse
-from turnout.core.device import to_device
 from turnout.core.registry import Family
 from turnout.core.schedule import LARGEST, Schedule, check_step_size
-from turnout.core.types import Lanes, Report, State, Task
+from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base import Correction, Local, MemoryShapes
-from turnout.pieces.local.closure import outcome, sent
-from turnout.pieces.local.descent import Descent, StepState
-from turnout.pieces.local.local_step import Direction, LocalStep, steepest, take_steps
+from turnout.pieces.local.cohort_steps import PREFIX, CohortSteps
+from turnout.pieces.local.descent import gradient_of_all
+from turnout.pieces.local.local_step import Direction, steepest
 from turnout.pieces.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
 from turnout.pieces.local.update import Update
-from turnout.pieces.local.work import MOST, Work
+from turnout.pieces.local.work import MOST, Work, check_work
 
 
 @dataclass(frozen=True)
@@ -85,16 +84,10 @@ class Solver(Local, ABC):
                 f"steps and epochs: got steps={self.steps} and epochs={self.epochs}, needed one of them, and None for the "
                 f"other: write {type(self).__name__}(steps=None, epochs=1) for one pass over the client's data"
             )
-        name, work = ("steps", self.steps) if self.epochs is None else ("epochs", self.epochs)
-        if not isinstance(work, Work):
-            count(name, work, most=MOST)  # type: ignore[arg-type]
-        elif name == "epochs" and work.counts_steps:
-            raise refuse(
-                "epochs",
-                given=work,
-                needed="an amount of epochs, and this is a number of local steps",
-                instead="Write steps=TimeBudget(...) in place of epochs",
-            )
+        if self.epochs is None:
+            check_work("steps", self.steps)
+        else:
+            check_work("epochs", self.epochs)
 
     @property
     @abstractmethod
@@ -127,12 +120,12 @@ class Solver(Local, ABC):
         if not self.keep_state:
             return passes
         state = self.update.init(torch.empty((1, num_params), dtype=dtype, device="meta"))
-        return passes | {_PREFIX + name: (tuple(rows.shape[1:]), rows.dtype) for name, rows in state.items()}
+        return passes | {PREFIX + name: (tuple(rows.shape[1:]), rows.dtype) for name, rows in state.items()}
 
     @property
     def remembers(self) -> tuple[str, ...]:
         """Names of the kept state in client memory."""
-        return tuple(name for name in self.memory(1, torch.float32) if name.startswith(_PREFIX))
+        return tuple(name for name in self.memory(1, torch.float32) if name.startswith(PREFIX))
 
     def alone(self, steps: int) -> Self:
         """Return the same steps without client memory: passes and state start anew."""
@@ -199,70 +192,28 @@ class Solver(Local, ABC):
         )
 
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
-        """Train B clients from the task's parameters.
-
-        Clients with more steps continue after the others have finished.
-        """
+        """Train B clients from the task's parameters."""
         planned = self.plan(task, memory, clients)
-        num_steps = planned.num_steps // self.per_step
-        # By descending steps: the clients that still train are then a slice of the first rows, which needs no copy.
-        in_order = bool((num_steps[1:] <= num_steps[:-1]).all())
-        order = np.arange(len(num_steps)) if in_order else np.argsort(-num_steps, kind="stable")
-        # A gradient that was measured before training lacks the terms that such corrections add to the loss.
-        known = None if any(correction.of_minibatch for correction in corrections) else self._known(clients)
-        descent = Descent.of(planned, task, order, clients, self.lr, self.per_step, known)
-        objective = clients.objective
-        rows = {name: to_device(memory[name][order], task.params.device) for name in self.remembers}
-        state = StepState.of(descent, self.update, {name.removeprefix(_PREFIX): row for name, row in rows.items()})
-        products = self.batch_size * self.per_step * objective.layout.num_params
-        parts = objective.threads.parts(descent.num_steps, products, single=objective.engine == "one_by_one")
-        lanes = [Lanes(order[part], descent.num_steps[part]) for part in parts]
-        begun = [tuple(correction.begin(task, memory, clients, lane) for correction in corrections) for lane in lanes]
-        steps = [
-            LocalStep(objective, clients.transforms, self._direction, corrections, self.update, self.accumulate)
-            for corrections in begun
-        ]
-        delta, loss = take_steps(steps, parts, descent, state, clients)
+        steps = CohortSteps(self.lr, self._direction, self.update, self.per_step, self.accumulate, self.remembers)
+        report = steps.train(planned, task, memory, clients, corrections, self._first_gradient(clients, corrections))
         if self.sampling == "pass":
             memory["steps_done"] += torch.from_numpy(planned.num_steps)
-
-        def back(rows: torch.Tensor) -> torch.Tensor:
-            """Return rows in the order of the clients; without a copy if the lanes have that order."""
-            return rows if in_order else rows[to_device(np.argsort(order), rows.device)]
-
-        moved = [delta[part] for part in parts]
-        changed, remembered = outcome(begun, moved)
-        if task.phase != "prepare":
-            remembered |= {name: state.moments[name.removeprefix(_PREFIX)] for name in self.remembers}
-        for name, rows in remembered.items():
-            memory[name] = back(rows).to(memory[name].device)
-        return Report(
-            client=clients.ids,
-            version=task.versions(len(clients)),
-            num_examples=clients.num_examples,
-            num_steps=num_steps,
-            delta=back(sent(begun, moved, delta)),
-            extra={name: back(rows) for name, rows in changed.items()},
-            seen={"loss": back(loss)},
-        )
+        return report
 
     @property
     def _direction(self) -> Direction:
         """The function that computes the direction of a step before corrections."""
         return steepest
 
-    def _known(self, clients: Clients) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return the measured loss and gradient at the start, if the first minibatches hold all data; else None.
+    def _first_gradient(
+        self, clients: Clients, corrections: tuple[Correction, ...]
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return the loss and the gradient of the first step, if they were measured at the received model; else None.
 
-        The condition depends on the data of all clients and not on the cohort, so that no result depends on the other
-        clients of a cohort.
+        A gradient that was measured lacks the terms that corrections of minibatches add to the loss.
         """
-        if clients.objective.layout.num_statistics:  # in training, minibatches are normalised by their own statistics
+        if self._direction is not steepest or self.sampling == "replacement":
             return None
-        if clients.start is None or clients.objective.draws or clients.transforms or self.sampling == "replacement":
+        if any(correction.of_minibatch for correction in corrections):
             return None
-        return clients.start.known if self.batch_size >= clients.shards.largest else None
-
-
-_PREFIX = "solver."
-"""Prefix of the names of a solver's state in client memory."""
+        return gradient_of_all(clients, self.batch_size)

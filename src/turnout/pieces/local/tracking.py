@@ -8,7 +8,8 @@ import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
-from turnout.core.types import Lanes, Report, State, Task
+from turnout.core.lanes import Lanes
+from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base import Correction, MemoryShapes, Slots
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,19 @@ class Work(Registered, ABC):
     @abstractmethod
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
         """Return the amounts of B clients with a task, int64 ``[B]``."""
+
+
+def check_work(name: str, work: Any) -> None:
+    """Raise an error if the option `name`, which is ``"steps"`` or ``"epochs"``, is no amount of such work."""
+    if not isinstance(work, Work):
+        count(name, work, most=MOST)
+    elif name == "epochs" and work.counts_steps:
+        raise refuse(
+            "epochs",
+            given=work,
+            needed="an amount of epochs, and this is a number of local steps",
+            instead="Write steps=TimeBudget(...) in place of epochs",
+        )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from torch import nn
 
 from turnout.core.checks import ConfigurationError, positive, probability
 from turnout.core.device import to_device
-from turnout.core.types import Lanes, Report, State, Task
+from turnout.core.lanes import Lanes
+from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.engine.parameter_names import check_patterns, names_of, trainable_names
 from turnout.pieces.base import Correction, Local, Personalization, Slots

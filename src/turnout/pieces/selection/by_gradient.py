@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from turnout.core.candidates import Candidates
 from turnout.core.checks import count, not_negative
 from turnout.core.device import to_device
 from turnout.core.random import fold, stream, uniform
-from turnout.core.types import Candidates, Report
+from turnout.core.types import Report
 from turnout.core.updates import Updates
 from turnout.pieces.base import Selection
 from turnout.pieces.local.measurements import GradientNorm, Inexactness, StartGradient

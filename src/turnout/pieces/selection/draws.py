@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from turnout.core.candidates import Candidates
 from turnout.core.random import fold, stream, uniform
-from turnout.core.types import Candidates
 from turnout.pieces.selection.random_order import RandomOrder
 
 

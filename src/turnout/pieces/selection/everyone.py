@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.types import Candidates
+from turnout.core.candidates import Candidates
 from turnout.pieces.base import Selection
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.core.candidates import Candidates
 from turnout.core.checks import refuse
 from turnout.core.random import fold, stream, uniform
-from turnout.core.types import Candidates
 from turnout.pieces.base import Selection
 
 

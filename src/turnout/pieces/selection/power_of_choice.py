@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from turnout.core.candidates import Candidates
 from turnout.core.checks import count
 from turnout.core.device import to_device
-from turnout.core.types import Candidates, Federation, Report, State
+from turnout.core.types import Federation, Report, State
 from turnout.pieces.base import RecordingSelection
 from turnout.pieces.base.per_client import check_lengths, check_shares
 from turnout.pieces.local.measurements import StartLoss
@@ -66,7 +67,7 @@ class PowerOfChoice(_OfCandidates, name="power_of_choice"):
 
     Example:
         >>> import numpy as np
-        >>> from turnout.core.types import Candidates
+        >>> from turnout.core.candidates import Candidates
         >>> everyone = lambda clients: np.ones(len(clients), dtype=bool)
         >>> PowerOfChoice(cohort_size=1, candidates=3).measuring(Candidates(everyone, 100, 0, 0)).tolist()
         [1, 65, 76]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.types import Candidates
+from turnout.core.candidates import Candidates
 from turnout.pieces.base import enlarged_size
 from turnout.pieces.selection.draws import first_available
 from turnout.pieces.selection.fixed_size import FixedSize
@@ -27,7 +27,7 @@ class Uniform(FixedSize, name="uniform"):
 
     Example:
         >>> import numpy as np, turnout as to
-        >>> from turnout.core.types import Candidates
+        >>> from turnout.core.candidates import Candidates
         >>> everyone = lambda clients: np.ones(len(clients), dtype=bool)
         >>> to.selection.Uniform(3).select(Candidates(everyone, num_clients=100, round=0, seed=0)).tolist()
         [1, 65, 76]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.core.candidates import Candidates
 from turnout.core.checks import count
-from turnout.core.types import Candidates
 from turnout.pieces.base import Selection
 from turnout.pieces.local.measurements import StartGradient
 from turnout.pieces.selection.draws import with_replacement
