@@ -25,7 +25,7 @@ from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.wire.format import encode
 from turnout.experiment import Experiment
 from turnout.models import Logistic
-from turnout.pieces.aggregation import PrivateSum, private_sum
+from turnout.pieces.aggregation import PrivateSum, round_noise
 from turnout.pieces.guard import NoiseShare
 from turnout.pieces.selection import Poisson
 from turnout.population.availability import Everyone
@@ -116,7 +116,7 @@ def draws(monkeypatch):
         found[release].append(gaussian(purpose, federation, release, number))
         return found[release][-1]
 
-    monkeypatch.setattr(private_sum, "gaussian", recorded)
+    monkeypatch.setattr(round_noise, "gaussian", recorded)
     return found
 
 

@@ -15,7 +15,7 @@ from turnout.deployment.server.replay import replay
 from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.deployment.wire.assignment import plain_row
 from turnout.deployment.wire.format import read_manifest
-from turnout.pieces.aggregation import PrivateSum, SecureSum, private_secure, private_sum
+from turnout.pieces.aggregation import PrivateSum, SecureSum, private_secure, round_noise
 from turnout.privacy.noise import gaussian
 from turnout.simulation import Simulation
 
@@ -40,7 +40,7 @@ def run(piece=PIECE, rounds=ROUNDS, recipe=to.fedau, population=EVERYONE):
 def same_noise(monkeypatch):
     """Noise of the seed on a server too, so that it can be held against a simulation."""
     monkeypatch.setattr(
-        private_sum, "gaussian", lambda purpose, known, *how: gaussian(purpose, replace(known, secret=None), *how)
+        round_noise, "gaussian", lambda purpose, known, *how: gaussian(purpose, replace(known, secret=None), *how)
     )
 
 

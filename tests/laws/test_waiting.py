@@ -11,7 +11,7 @@ from turnout import Sgd, configuration
 from turnout.core.types import Report
 from turnout.data import federated
 from turnout.engine.objective import Objective
-from turnout.pieces.aggregation import private_sum
+from turnout.pieces.aggregation import round_noise
 from turnout.pieces.base import server_step as step
 from turnout.pieces.base.server_step import server_step
 from turnout.simulation import Simulation
@@ -70,7 +70,7 @@ def reads(monkeypatch):
 
     monkeypatch.setattr(step, "_read", read)
     # a device that holds no numbers draws none
-    monkeypatch.setattr(private_sum, "gaussian", lambda *given: torch.zeros(given[-1], device=NOWHERE))
+    monkeypatch.setattr(round_noise, "gaussian", lambda *given: torch.zeros(given[-1], device=NOWHERE))
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,38 +10,17 @@ import torch
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.distributed.sums import OnlySums
-from turnout.pieces.aggregation.maskable import MaskableSum
-from turnout.pieces.aggregation.private_fit import (
-    check_coins,
-    check_divisor,
-    check_fixed_size,
-    check_sums,
-    check_weights,
-)
-from turnout.pieces.aggregation.private_options import check_clients, check_options
+from turnout.pieces.aggregation.private_options import check_clients
 from turnout.pieces.aggregation.private_quantile import moved_norm, update_multiplier
-from turnout.pieces.aggregation.private_secure import (
-    check_secure,
-    check_secure_options,
-    clipped_summand,
-    grid_norm,
-    shares_under_masks,
-    with_shares,
-)
-from turnout.pieces.aggregation.private_shares import check_shares, completed_sum, shortened
-from turnout.pieces.aggregation.secure_sum import SecureSum
-from turnout.pieces.base import ParticipationLimit, Slots, Weights, WithState
-from turnout.privacy.accounting import Release
-from turnout.privacy.answers import Answers
-from turnout.privacy.correlation import Correlation, Independent
-from turnout.privacy.noise import gaussian
-from turnout.protocol.secure.masking import Masking
-
-_CONTROL = "control_"
+from turnout.pieces.aggregation.private_release import PrivateRelease
+from turnout.pieces.aggregation.private_secure import clipped_summand, grid_norm, shares_under_masks
+from turnout.pieces.aggregation.private_shares import completed_sum, shortened
+from turnout.pieces.aggregation.round_noise import CONTROL
+from turnout.pieces.base import Weights, WithState
 
 
 @dataclass(frozen=True)
-class PrivateSum(MaskableSum, name="private_sum"):
+class PrivateSum(PrivateRelease, name="private_sum"):
     """Clip the update of each client, sum, and add Gaussian noise (DP-FedAvg), for client-level differential privacy.
 
     Delta_b is the update of report b, ``[P]``, w_b its weight, C the clipping norm, z the noise multiplier, y_t
@@ -151,98 +130,6 @@ class PrivateSum(MaskableSum, name="private_sum"):
     "Differentially private learning with adaptive clipping", NeurIPS 2021, Algorithm 1.
     """
 
-    nulls_dropped = True
-
-    norm: float = 1.0
-    noise_multiplier: float = 1.0
-    cohort: int | None = None
-    correlation: Correlation = field(default_factory=Independent)
-    rounds: int | None = None
-    separation: int = 1
-    most: int | None = None
-    sampling_rate: float | None = None
-    sampled_from: int | None = None
-    quantile: float | None = None
-    quantile_rate: float = 0.2
-    control_norm: float | None = None
-    noise_shares: int | None = None
-    dropouts: int = 0
-    secure: SecureSum | None = None
-    count_deviation: float | None = None
-    answers: Answers | None = None
-    budget: float | None = None
-    delta: float = 1e-5
-
-    def __post_init__(self) -> None:
-        check_options(self)
-        check_secure_options(self)
-        if self.cohort:
-            update_multiplier(self, self.cohort)
-
-    def fits(self, algorithm: Slots) -> None:
-        """Raise an error for algorithms that read more than a sum with one contribution of each client's own data."""
-        check_sums(algorithm, self.control_norm)
-        check_weights(algorithm)
-        check_divisor(algorithm, self.cohort)
-        if self.sampling_rate is not None:
-            check_coins(algorithm, self.sampling_rate)
-        if self.sampled_from is not None:
-            check_fixed_size(algorithm, self.cohort)
-        check_shares(algorithm, self)
-        if self.secure is not None:
-            check_secure(algorithm)
-
-    @property
-    def secure_sum(self) -> SecureSum | None:
-        """The secure sum, with room for the noise of clients; None if the server receives single updates."""
-        return self.secure if self.secure is None or self.noise_shares is None else with_shares(self, self.secure)
-
-    @property
-    def masking(self) -> Masking | None:
-        """The options of the secure sum; None if the server receives single updates."""
-        return None if self.secure_sum is None else self.secure_sum.masking
-
-    @property
-    def limit(self) -> ParticipationLimit:  # narrower than the base class: there is always one
-        """The limit on the participation of a client."""
-        return ParticipationLimit(self.separation, self.most)
-
-    @property
-    def is_correlated(self) -> bool:
-        """True if the noise of a round depends on that of earlier rounds."""
-        return not isinstance(self.correlation, Independent)
-
-    def release(self, searched: tuple[float, ...] | None = None) -> Release:
-        """Return the noised sums as the accountant needs them, with the coefficients that a correlation has searched."""
-        column = None
-        if self.is_correlated:
-            values = None if searched is None else torch.tensor(searched, dtype=torch.float64).view(2, -1)
-            column = tuple(self.correlation.coefficients(*self._plan, values).tolist())
-        if self.sampled_from is None:
-            return Release(
-                self.noise_multiplier, column, self.separation, self.most, self.sampling_rate,
-                is_discrete=self.secure is not None and self.noise_shares is not None,
-            )  # fmt: skip
-        assert self.cohort is not None
-        return Release(self.noise_multiplier, sampling_rate=self.cohort / self.sampled_from, sampling="fixed_size")
-
-    def searched(self, state: State) -> tuple[float, ...] | None:
-        """Return the coefficients that a correlation has searched, from a state; None before the search or without one."""
-        values = state.get("searched")
-        return None if values is None or not values.any() else tuple(values.flatten().tolist())
-
-    def search(self) -> list[float] | None:
-        """Return the coefficients that a correlation searches for a run, which `settled` stores; None without a search."""
-        return self.correlation.search(*self._plan).flatten().tolist() if self.correlation.is_searched else None
-
-    def settled(self, state: State, values: list[float]) -> State:
-        """Return a state with the result of `search`, which is then not repeated."""
-        return state | {
-            name: torch.tensor(values, dtype=torch.float64).view(value.shape)
-            for name, value in state.items()
-            if name.endswith("searched")
-        }
-
     def init(self, federation: Federation) -> State:
         """Return the initial norm, and the initial state of the correlation.
 
@@ -257,31 +144,7 @@ class PrivateSum(MaskableSum, name="private_sum"):
             secure.init(federation)
             grid_norm(self.norm, secure.fraction_bits, federation.num_params)
         first = torch.tensor(self.norm, dtype=torch.float64)
-        remembered = {
-            prefix + name: value.to(federation.device, federation.dtype) if name == "correlated" else value
-            for prefix in self._prefixes
-            for name, value in self.correlation.init((federation.num_params,), *self._plan).items()
-        }
-        return {"norm": first, "releases": torch.tensor(0), **remembered}
-
-    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Return the state unchanged: no tensor has a row for each client."""
-        return state
-
-    @property
-    def _plan(self) -> tuple[int, int, int | None]:
-        """The number of rounds, the separation and the number of participations for which a correlation is computed."""
-        return self.rounds or 1, self.separation, self.most
-
-    @property
-    def acts_alone(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True if there is noise, which every counted round has, with or without reports."""
-        return self.noise_multiplier > 0
-
-    @property
-    def noises_controls(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True if control variates have noise."""
-        return self.control_norm is not None and self.acts_alone
+        return {"norm": first, "releases": torch.tensor(0), **self.noise.init(federation)}
 
     def move(self, name: str, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the change of the mean of control variates, clipped and with noise, ``[P]``, and the new state."""
@@ -291,7 +154,7 @@ class PrivateSum(MaskableSum, name="private_sum"):
             changes = Updates.of(report.extra[name])
             total = changes.weighted_sum(shortened(weights, changes.norms(), self.control_norm))
         if self.noise_multiplier:
-            noise, state = self._noise(_CONTROL, state, federation)
+            noise, state = self.noise.next(CONTROL, int(state["releases"]), state, federation)
             deviation = update_multiplier(self, self._divisor(federation)) * self.control_norm
             total += noise.double() * deviation / federation.num_clients
         return total, state
@@ -311,7 +174,7 @@ class PrivateSum(MaskableSum, name="private_sum"):
             lengths = divisor * weights.abs() * updates.norms()
             total = updates.weighted_sum(shortened(weights, lengths, norm))
         if self.noise_multiplier:
-            noise, after = self._noise("", state, federation)
+            noise, after = self.noise.next("", release, state, federation)
             total += noise.double() * update_multiplier(self, divisor) * norm / divisor
         after = after | {"releases": torch.tensor(release + 1)}
         if self.quantile is not None and len(lengths):
@@ -327,30 +190,8 @@ class PrivateSum(MaskableSum, name="private_sum"):
 
     def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
         """Return the rows that a correlation overwrites."""
-        if not self.noise_multiplier:
-            return {}
-        return {
-            prefix + name: rows
-            for prefix in self._prefixes
-            for name, rows in self.correlation.mutated_rows(self._remembered(prefix, state)).items()
-        }
-
-    @property
-    def _prefixes(self) -> tuple[str, ...]:
-        """The prefixes of the names of a correlation's state: none for updates, ``control_`` for control variates."""
-        return ("",) if self.control_norm is None else ("", _CONTROL)
-
-    def _remembered(self, prefix: str, state: State) -> State:
-        """Return the state of the correlation for one vector, without prefixes."""
-        return {name: state[prefix + name] for name in self.correlation.init((0,), *self._plan)}
+        return self.noise.mutated_rows(state) if self.noise_multiplier else {}
 
     def _divisor(self, federation: Federation) -> int:
         """Return D."""
         return self.cohort or federation.num_clients
-
-    def _noise(self, prefix: str, state: State, federation: Federation) -> WithState:
-        """Return the noise of a release, ``[P]``, of standard deviation 1, and the new state."""
-        purpose = "noise of the controls" if prefix else "noise of the model"
-        drawn = gaussian(purpose, federation, int(state["releases"]), federation.num_params)
-        noise, remembered = self.correlation.next(drawn, self._remembered(prefix, state), *self._plan)
-        return noise, state | {prefix + name: value for name, value in remembered.items()}
