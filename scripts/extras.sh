@@ -48,8 +48,8 @@ row tensorboard "$(here_turnout digits,tensorboard)" - tests/trackers -k tensorb
 row wandb "$(here_turnout digits,wandb)" - tests/trackers -k wandb
 row mlflow "$(here_turnout digits,mlflow)" - tests/trackers -k mlflow
 row trackio "$(here_turnout digits,trackio)" - tests/trackers -k trackio
-row onnx "$(here_turnout digits,onnx)" - tests/test_model_files.py
-row executorch "$(here_turnout digits,executorch)" 'numpy|packaging|flatbuffers|sympy|mpmath|networkx|scikit-learn|hydra-core|omegaconf' tests/test_training_files.py
+row onnx "$(here_turnout digits,onnx)" - tests/export/test_model_files.py
+row executorch "$(here_turnout digits,executorch)" 'numpy|packaging|flatbuffers|sympy|mpmath|networkx|scikit-learn|hydra-core|omegaconf' tests/export/test_training_files.py
 row transformers "$(here_turnout digits,transformers) bitsandbytes" - tests/models/test_huggingface.py tests/models/test_finetune.py tests/models/test_quantized.py
 row huggingface "$(here_turnout digits,huggingface) pillow" - tests/data/test_huggingface.py tests/data/test_tokens.py tests/data/test_table.py
 row flower "$(here_turnout digits,huggingface,privacy,flower) flwr-datasets" \

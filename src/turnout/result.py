@@ -13,10 +13,12 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-from turnout import model_files, models
+from turnout import models
 from turnout.core.checks import ConfigurationError, counted, known_name, refuse
 from turnout.core.display import html_table
 from turnout.engine.adapters import add_offsets
+from turnout.export.card import CARD, card_of
+from turnout.export.traced import traced
 from turnout.models.peft_adapter import save_adapter
 from turnout.record import checkpoint, contents, storage
 from turnout.record.contents import RunConfig
@@ -172,35 +174,18 @@ class Result:
         if format == "peft":
             save_adapter(self._with(client), target)
         else:
-            data = self._safetensors(client) if format == "safetensors" else self._traced(client, format, example)
+            if format == "safetensors":
+                data = save(self.state_dict(client), metadata={"format": "pt"})
+            else:
+                classes = ((self.config or {}).get("data") or {}).get("num_classes")
+                data = traced(self._with(client), format, example, self._input_shape, classes)
             files[target] = partial(Path.write_bytes, data=data)
         if card:
-            text = model_files.card(
-                self.name, self.history, self.state_dict(client), self.config, target.name, format, client
-            )
-            card_file = (target if format == "peft" else target.parent) / model_files.CARD
+            text = card_of(self.name, self.history, self.state_dict(client), self.config, target.name, format, client)
+            card_file = (target if format == "peft" else target.parent) / CARD
             files[card_file] = partial(Path.write_text, data=text, encoding="utf-8")
         storage.replace_files(files)
         return target
-
-    def _safetensors(self, client: int | None) -> bytes:
-        """Return the named tensors as a safetensors file."""
-        return save(self.state_dict(client), metadata={"format": "pt"})
-
-    def _traced(self, client: int | None, format: str, example: torch.Tensor | None) -> bytes:
-        """Return the model as an ONNX or ExecuTorch file."""
-        model = self._with(client)
-        if example is None:
-            if self._input_shape is None:
-                raise ConfigurationError(
-                    "example: the run folder does not say what inputs a module of one's own takes: write "
-                    "result.export(path, example=x) with inputs x of shape [M, ...]"
-                )
-            example = model_files.example_input(model, self._input_shape)
-            example = example.repeat(8, *[1] * (example.dim() - 1)) if format == "executorch" else example
-        if format == "onnx":
-            return model_files.onnx_bytes(model, example)
-        return model_files.executorch_bytes(model, example, ((self.config or {}).get("data") or {}).get("num_classes"))
 
     @property
     def rounds(self) -> pa.Table:

@@ -12,7 +12,7 @@ from torch import nn
 import turnout as to
 from turnout import ConfigurationError, Experiment, models
 
-from .tiny import classification
+from ..tiny import classification
 
 HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
 needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="turnout[onnx]")

@@ -10,9 +10,9 @@ from torch import nn
 
 import turnout as to
 from turnout import ConfigurationError, Experiment, models
-from turnout.model_files import executorch_bytes
+from turnout.export.executorch_file import executorch_bytes
 
-from .tiny import classification
+from ..tiny import classification
 
 needs_executorch = pytest.mark.skipif(not importlib.util.find_spec("executorch"), reason="turnout[executorch]")
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -1,0 +1,142 @@
+"""Write the card that describes an exported model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from turnout.core.display import markdown_cell
+from turnout.protocol.published import published_settings
+from turnout.version import __version__
+
+if TYPE_CHECKING:
+    from turnout.record.query import History
+
+CARD = "model-card.md"
+"""The name of a model card beside an exported model."""
+
+
+def card_of(
+    name: str,
+    history: History,
+    tensors: Mapping[str, torch.Tensor],
+    config: Mapping[str, Any] | None,
+    file: str,
+    format: str,
+    client: int | None = None,
+) -> str:
+    """Return a model card in Markdown: what was trained, on what, how well it does, and how to load it.
+
+    Args:
+        name: of the run.
+        history: what the run recorded.
+        tensors: the model's state dict.
+        config: the run's configuration as plain values; None where it is not known.
+        file: the name of the model's file.
+        format: of the file, ``"safetensors"``, ``"onnx"``, ``"executorch"`` or, of a folder, ``"peft"``.
+        client: whose model it is; None is the shared one.
+    """
+    config = config or {}
+    config = published_settings(config) if history.is_private else config
+    algorithm = config.get("algorithm", {}).get("name")
+    facts = {
+        "Algorithm": algorithm,
+        "Model": _kind(config.get("model")),
+        "Serves": None if client is None else f"client {client}",
+        "Parameters": f"{sum(tensor.numel() for tensor in tensors.values()):,} in {len(tensors)} tensors",
+        "Data": _data(config.get("data", {})),
+        "Rounds": f"{history.last_round:,}",
+        "Seed": config.get("seed"),
+        "Written by": f"turnout {__version__}",
+    }
+    settings = {key: value for key, value in config.items() if key != "data"}  # which may name files of this machine
+    by = markdown_cell(algorithm or "an algorithm")
+    lines = ["---", "library_name: pytorch", "tags:", "- federated-learning", "- turnout", "---", ""]
+    lines += [f"# {markdown_cell(name)}", "", f"A model trained by federated learning with turnout: {by}.", ""]
+    lines += _table(("", ""), {key: value for key, value in facts.items() if value is not None})
+    lines += ["", "## Evaluation", "", *_evaluation(history)]
+    lines += ["", "## How to load it", "", *_loading(file, format)]
+    lines += ["", "## Settings", "", "```json", json.dumps(settings, indent=2), "```", ""]
+    return "\n".join(lines)
+
+
+def _evaluation(history: History) -> list[str]:
+    """Return lines on the final figures of a run."""
+    summary = {key: value for key, value in history.summary().items() if isinstance(value, int | float)}
+    scores = {key: value for key, value in summary.items() if key.startswith(("test_", "train_"))}
+    return [
+        *_table(("metric", "value"), {key.replace("_", " "): f"{value:.4g}" for key, value in scores.items()}),
+        "",
+        f"Means over the last tenth of the {history.last_round:,} rounds.",
+        *_fairness(history),
+        *_privacy(summary),
+    ]
+
+
+def _fairness(history: History) -> list[str]:
+    """Return lines on the distribution of accuracy over clients, where it was recorded."""
+    fairness = history.summary().get("fairness")
+    if fairness is None:
+        return []
+    return [
+        "",
+        f"Over clients, the mean {fairness['of'].replace('_', ' ')} is {fairness['mean']:.4g}, its standard deviation "
+        f"{fairness['spread']:.4g}, and the mean of the worst tenth {fairness['worst']:.4g}.",
+    ]
+
+
+def _privacy(summary: Mapping[str, float]) -> list[str]:
+    """Return lines on the differential privacy of the run."""
+    if "epsilon" not in summary:
+        return ["", "The run had no differential privacy."]
+    return ["", f"The run had client-level differential privacy with epsilon {summary['epsilon']:.4g}."]
+
+
+def _loading(file: str, format: str) -> list[str]:
+    """Return lines of Markdown with code that loads the file."""
+    code = {
+        "onnx": [
+            "import onnxruntime",
+            "",
+            f'session = onnxruntime.InferenceSession("{file}")',
+            '(output,) = session.run(None, {"input": x})  # x: a NumPy array [M, ...]',
+        ],
+        "executorch": [
+            "from executorch.extension.training import _load_for_executorch_for_training_from_buffer as load",
+            "",
+            f'buffer = open("{file}", "rb").read()',
+            "module = load(buffer)",
+            'loss, outputs = module.forward_backward("forward", (x, y))',
+        ],
+        "peft": ["from peft import PeftModel", "", f'model = PeftModel.from_pretrained(base, "{file}")'],
+        "safetensors": [
+            "from safetensors.torch import load_file",
+            "",
+            f'model.load_state_dict(load_file("{file}"))',
+        ],
+    }
+    return ["```python", *code[format], "```"]
+
+
+def _data(data: Mapping[str, Any]) -> str | None:
+    """Return a description of the training data."""
+    if not data:
+        return None
+    known = data.get("num_examples") is not None  # it is left out of private runs
+    examples = f"{data['num_examples']:,} examples of " if known else ""
+    clients = f"{data['num_clients']:,} clients" if data.get("num_clients") is not None else "unknown clients"
+    return f"{data.get('name')}: {examples}{clients}"
+
+
+def _kind(value: Any) -> str | None:
+    """Return the class name in a description."""
+    return value.get("kind") if isinstance(value, Mapping) else None if value is None else str(value)
+
+
+def _table(titles: tuple[str, str], rows: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    lines = [" | ".join(map(markdown_cell, row)) for row in rows.items()]
+    return [f"| {titles[0]} | {titles[1]} |", "|---|---|", *(f"| {line} |" for line in lines)]
