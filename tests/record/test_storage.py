@@ -125,6 +125,26 @@ def test_kill_at_any_write_continues_to_the_same_result(finished, tmp_path, monk
     raise AssertionError("no run came to its end")
 
 
+@pytest.mark.parametrize("name", ["history.journal", ".checkpoint.part"])
+def test_file_that_cannot_be_deleted_is_reported(finished, tmp_path, monkeypatch, name):
+    """The log at the end of a run, and what a killed process has left; the run continues to the same result."""
+    unlink = Path.unlink
+
+    def failing(path, *arguments, **options):
+        if path.name == name:
+            raise OSError(errno.EIO, "Input/output error")
+        return unlink(path, *arguments, **options)
+
+    experiment(2).run(tmp_path)
+    (tmp_path / ".checkpoint.part").touch()
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "unlink", failing)
+        with pytest.raises(CheckpointError, match="cannot write .*Input/output error"):
+            experiment().run(tmp_path, resume=True)
+    experiment().run(tmp_path, resume=True)
+    assert outcome(tmp_path) == outcome(finished)
+
+
 def agrees_with_itself(folder, whole):
     """A run is finished where the model of its last round is saved, and what is loaded is of one round."""
     if not checkpoint.exists(folder):

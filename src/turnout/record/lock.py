@@ -146,7 +146,8 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[bool]:
             _locks[name] = _locks[path] = (path / _LOCK).stat()
             _inherited.difference_update((path, name))
             outer.check(folder)
-            _clear(folder)
+            with writable([folder]):
+                _clear(folder)
         yield created
     finally:
         if os.getpid() == owner:  # the lock is not that of a child which was forked meanwhile

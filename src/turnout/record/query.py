@@ -15,6 +15,7 @@ from turnout.core.checks import ConfigurationError, count, known_name, refuse
 from turnout.record import checkpoint, saved, storage
 from turnout.record.evaluations import Evaluations
 from turnout.record.figures import Figures
+from turnout.record.lock import writable
 from turnout.record.log import FILE as LOG
 from turnout.record.log import Log
 from turnout.record.schema import CLIENT_COLUMNS, ROUND_COLUMNS
@@ -117,9 +118,15 @@ class History(Figures):
         storage.save(Path(folder), tables)
 
     def close(self, folder: str | Path) -> None:
-        """Delete the log in `folder`, whose rounds `save` has written."""
+        """Delete the log in `folder`, whose rounds `save` has written.
+
+        Raises:
+            CheckpointError: if it cannot be deleted.
+        """
         self._log = self._log.up_to(self.last_round)
-        (Path(folder) / LOG).unlink(missing_ok=True)
+        path = Path(folder) / LOG
+        with writable([path]):
+            path.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, folder: str | Path, last: int | None = None) -> History:
