@@ -301,6 +301,12 @@ def test_damaged_runs_are_refused(tmp_path: Path) -> None:
     [
         ({}, {}, "there is nothing to compare: give at least one experiment"),
         ({"a/b": make()}, {}, "name: got 'a/b', needed letters, digits"),
+        (
+            {"fedau": make(), "FedAU": make()},
+            {},
+            "names: 'fedau' and 'FedAU' are one folder on file systems that ignore case",
+        ),
+        ({"a\u00c5": make(), "a\u212b": make()}, {}, r"names: 'a\\xc5' and 'a\\u212b' are one folder"),
         ({"a": make()}, {"seeds": 0}, "seeds: got 0, needed a whole number >= 1"),
         ({"a": make()}, {"seeds": 10**8}, "seeds: got 100000000, needed at most 10,000"),
         ({"a": make()}, {"seeds": range(10**8)}, "seeds: got .*, needed at most 10,000"),

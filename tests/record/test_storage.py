@@ -139,7 +139,7 @@ def test_file_that_cannot_be_deleted_is_reported(finished, tmp_path, monkeypatch
     (tmp_path / ".checkpoint.part").touch()
     with monkeypatch.context() as broken:
         broken.setattr(Path, "unlink", failing)
-        with pytest.raises(CheckpointError, match="cannot write .*Input/output error"):
+        with pytest.raises(CheckpointError, match=r"cannot write .*Input/output error"):
             experiment().run(tmp_path, resume=True)
     experiment().run(tmp_path, resume=True)
     assert outcome(tmp_path) == outcome(finished)

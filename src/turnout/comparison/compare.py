@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -206,11 +207,23 @@ def runs_of(
             )
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
             raise refuse("name", given=name, needed="letters, digits, '_', '-' and '.', a letter or digit first")
+    _check_folders(experiments)
     return [
         Run(name, seed, make, run_folder(folder, name, seed), checkpoint_every, group)
         for name, make in experiments.items()
         for seed in numbers
     ]
+
+
+def _check_folders(names: Iterable[str]) -> None:
+    """Raise an error if two names are one folder where file systems ignore case or the encoding of characters (macOS)."""
+    known = dict[str, str]()
+    for name in names:
+        other = known.setdefault(unicodedata.normalize("NFKC", name).casefold().rstrip("."), name)
+        if other != name:
+            raise ConfigurationError(
+                f"names: {other!a} and {name!a} are one folder on file systems that ignore case: rename one of them"
+            )
 
 
 def _numbers(seeds: int | Iterable[int]) -> list[int]:
