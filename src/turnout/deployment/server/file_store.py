@@ -9,7 +9,7 @@ from shlex import quote
 from turnout.core.checks import ConfigurationError
 from turnout.core.display import printable
 from turnout.deployment.server.facts import OBJECTS, Facts
-from turnout.deployment.server.files import Files
+from turnout.deployment.server.files import Files, LocalFiles
 
 
 def open_files(
@@ -46,7 +46,7 @@ def open_files(
             f"store: got {url}, but this run has its models and reports in {folder}: leave --store out"
         )
     if not used:
-        return Files(folder, until_done, read_only)
+        return LocalFiles(folder, until_done, read_only)
     from turnout.deployment.server.objects import Objects
 
     return Objects(folder, until_done, used, read_only)

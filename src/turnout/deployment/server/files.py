@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,10 +23,10 @@ class ReportLost(CheckpointError):
     """A report that the journal names is missing or damaged."""
 
 
-class Files:
+class Files(ABC):
     """The models and reports of a run, in its folder.
 
-    `turnout.deployment.server.objects.Objects` has them in an object store.
+    `LocalFiles` has them there alone, and `turnout.deployment.server.objects.Objects` in an object store as well.
 
     Args:
         folder: of the run.
@@ -157,6 +158,38 @@ class Files:
             if task_of_upload(part.name) not in tasks:
                 part.unlink()
 
+    @abstractmethod
+    def links(self, client: int, model: str, size: int, limit: int) -> dict[str, str]:
+        """Return links to an object store for a task: to its model of `size` bytes, and for a report of at most `limit`."""
+
+    @abstractmethod
+    def receive(self, client: int, task: int, digest: str, length: int) -> Path:
+        """Take an upload from an object store."""
+
+    @abstractmethod
+    def admit(self, part: Path, digest: str) -> None:
+        """Keep a checked report before the journal names it."""
+
+    @abstractmethod
+    def discard(self, part: Path, client: int) -> None:
+        """Delete the rest of an upload."""
+
+    @abstractmethod
+    def release(self, digests: Iterable[str]) -> None:
+        """Release reports that later steps do not read."""
+
+    def _map(self, function: Callable[[Any], Any], files: Sequence[Any]) -> list[Any]:
+        """Apply a function to files side by side, or to a single one in this thread, which is faster."""
+        return list(self._pool.map(function, files) if len(files) > 1 else map(function, files))
+
+    def _fetched(self, digest: str) -> Path:
+        """Return the path of a report before it is read."""
+        return self.report(digest)
+
+
+class LocalFiles(Files):
+    """The models and reports of a run in its folder alone, which clients reach through the server."""
+
     def links(self, client: int, model: str, size: int, limit: int) -> dict[str, str]:
         """Return links to an object store for a model and a report; files have none."""
         return {}
@@ -173,14 +206,6 @@ class Files:
 
     def release(self, digests: Iterable[str]) -> None:
         """Release reports that later steps do not read; files need nothing."""
-
-    def _map(self, function: Callable[[Any], Any], files: Sequence[Any]) -> list[Any]:
-        """Apply a function to files side by side, or to a single one in this thread, which is faster."""
-        return list(self._pool.map(function, files) if len(files) > 1 else map(function, files))
-
-    def _fetched(self, digest: str) -> Path:
-        """Return the path of a report before it is read."""
-        return self.report(digest)
 
 
 def task_of_upload(name: str) -> str:

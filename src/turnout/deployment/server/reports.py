@@ -87,7 +87,8 @@ class Reports:
         """
         if not len(batch):
             return Report.empty(server.state.params)
-        expected, reports = self._setting.reports[batch.phase], ReportBuffer()
+        expected = self._setting.reports[batch.phase]
+        reports: ReportBuffer | StreamingSum = ReportBuffer()
         if batch.is_streamable:
             # The vectors of large reports are files that are mapped into memory, unless they are decoded. A step sums a few
             # columns of all of them at a time. So neither the reports nor the sum, which has a wider type than the model, is

@@ -6,7 +6,7 @@ the middle of a sum.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -62,18 +62,30 @@ class MaskedVectors:
         length: length of a vector.
         attendance: clients in each phase.
         messages: messages of the clients; those of the phase ``"train"`` hold their keys.
+        factors: returns the factor of each client's vector, float64 ``[n]``, in the order of `dealt`; None is 1 for all.
+
+    Attributes:
+        dealt: clients that have neighbours, ascending.
     """
 
-    def __init__(self, masking: Masking, length: int, attendance: Attendance, messages: Messages) -> None:
+    def __init__(
+        self,
+        masking: Masking,
+        length: int,
+        attendance: Attendance,
+        messages: Messages,
+        factors: Callable[[], torch.Tensor] | None = None,
+    ) -> None:
         self._masking, self._length, self._attendance = masking, length, attendance
-        self._messages = messages
-        self._dealt = sorted(attendance.neighbours)
+        self._messages, self._factors = messages, factors
+        self.dealt = sorted(attendance.neighbours)
 
     def inputs(self, phase: str, clients: Sequence[int]) -> dict[int, State]:
         """Return the inputs of clients for their task of a phase, tensors ``[1, ...]`` by name."""
         server, neighbours = self._begun()
         if phase == "share":
-            factors = dict(zip(self._dealt, self._factors().tolist(), strict=True))
+            values = [1.0] * len(self.dealt) if self._factors is None else self._factors().tolist()
+            factors = dict(zip(self.dealt, values, strict=True))
             return {client: _row(_keys(neighbours[client + 1]), weight=factors[client]) for client in clients}
         sealed = self._shared(server)
         if phase == "mask":
@@ -136,15 +148,11 @@ class MaskedVectors:
             server.opened(client + 1, Opening(there, gone))
         return server
 
-    def _factors(self) -> torch.Tensor:
-        """Return the factor of each client's vector, float64 ``[n]``."""
-        return torch.ones(len(self._dealt), dtype=torch.float64)
-
     def _begun(self) -> tuple[SecureServer, dict[int, dict[int, Keys]]]:
         """Return a server with the keys of all clients, and the keys of each client's neighbours."""
         masking, attendance = self._masking, self._attendance
         server = SecureServer(self._length, masking.bits, attendance.threshold, masking.degree, attendance.seed)
-        for client in self._dealt:
+        for client in self.dealt:
             both = self._messages.tensors("train", client)["keys"][0].numpy().tobytes()
             server.advertised(client + 1, Keys(both[:KEY_BYTES], both[KEY_BYTES:]))
         return server, server.keys()
@@ -170,7 +178,7 @@ class MaskedVectors:
         return sorted(set(self._attendance.neighbours[client]).intersection(self._attendance.shared))
 
 
-class MaskedSum(MaskedVectors):
+class MaskedSum:
     """Compute the sum of the weighted updates of one round.
 
     Args:
@@ -191,26 +199,28 @@ class MaskedSum(MaskedVectors):
         attendance: Attendance,
         messages: Messages,
     ) -> None:
-        super().__init__(masking, len(state.params), attendance, messages)
+        self._vectors = MaskedVectors(masking, len(state.params), attendance, messages, self._factors)
+        self.inputs, self.gathered = self._vectors.inputs, self._vectors.gathered
         self._weighting, self._state, self._federation = weighting, state, federation
+        self._attendance, self._messages = attendance, messages
 
     def report(self, clients: Sequence[int]) -> tuple[Report | None, dict[int, str], str]:
         """Open the sum, if enough clients have helped to remove the masks."""
-        total, culprits, why = self.total(clients)
+        total, culprits, why = self._vectors.total(clients)
         if total is None:
             return None, culprits, why
         return self._in_the_sum(torch.from_numpy(total).to(self._state.params.device)), culprits, why
 
     def _in_the_sum(self, total: torch.Tensor) -> Report:
         """Return the reports of the clients in the sum, with the sum in place of their updates."""
-        rows = np.searchsorted(self._dealt, self._attendance.masked)
+        rows = np.searchsorted(self._vectors.dealt, self._attendance.masked)
         reports, factors = self._announcements().take(rows), self._factors()[torch.from_numpy(rows)]
         delta = Summed(total, factors, self._state.params.dtype)
         return replace(reports, delta=delta)
 
     def _announcements(self) -> Report:
         """Return the reports of all clients in the graph, without updates."""
-        reports = Report.cat(self._messages.report(client) for client in self._dealt)
+        reports = Report.cat(self._messages.report(client) for client in self._vectors.dealt)
         return replace(reports, good=reports.finite())
 
     def _factors(self) -> torch.Tensor:

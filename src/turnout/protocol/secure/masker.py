@@ -74,6 +74,10 @@ class VectorMasker:
     def drop_out(self, reason: str) -> None:
         """Drop out of the round."""
         log.warning("this client drops out of a secure sum", extra={"version": self._version, "reason": reason})
+        self.forget()
+
+    def forget(self) -> None:
+        """Delete the secrets and the vector of the round."""
         self._round = None
 
     def _share(self, secret: SecureClient, encoded: Callable[[float], np.ndarray], inputs: State) -> State:
@@ -139,7 +143,7 @@ class VectorMasker:
         }
 
 
-class Masker(VectorMasker):
+class Masker:
     """Mask the updates of a client, one round after another.
 
     Args:
@@ -154,18 +158,19 @@ class Masker(VectorMasker):
         summand: Callable[[torch.Tensor, Report, None], torch.Tensor | None],
         nulls: bool = False,
     ) -> None:
-        super().__init__(masking)
+        self._vectors, self._code = VectorMasker(masking), masking.code
         self._summand, self._nulls = summand, nulls
+        self.answer, self.drop_out = self._vectors.answer, self._vectors.drop_out
 
     def announce(self, client: int, version: int, report: Report, memory: State) -> State | None:
         """Return the message before the masked update: the keys, and the numbers from which weights are computed."""
-        self._round = None
+        self._vectors.forget()
         if self._nulls:
             report = replace(report.nulled()[0], good=None)
         if not report.finite()[0]:
             log.warning("no update is sent, because it holds NaN or infinity")
             return None
-        keys = self.advertise(client, version, lambda weight: self._encoded(weight, report), memory)
+        keys = self._vectors.advertise(client, version, lambda weight: self._encoded(weight, report), memory)
         counts = {"num_examples": report.num_examples, "num_steps": report.num_steps}
         numbers = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
         return numbers | {f"seen.{name}": value for name, value in report.seen.items()} | keys
@@ -175,7 +180,7 @@ class Masker(VectorMasker):
         factors = torch.tensor([weight], dtype=torch.float64, device=report.delta.device)
         summand = self._summand(factors, report, None)
         assert summand is not None
-        return self._masking.code.encode(summand[0].cpu().numpy())
+        return self._code.encode(summand[0].cpu().numpy())
 
 
 def _clients(inputs: State, name: str) -> list[int]:
