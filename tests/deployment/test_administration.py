@@ -29,14 +29,13 @@ from turnout.deployment.server.verdicts import hashed
 from turnout.deployment.wire.administrator import read_token
 from turnout.pieces.aggregation import SecureSum
 
-from ..laws.recipes import DATA
 from .test_crashes import Reaper
-from .world import ADMINISTRATOR, LOCAL, Killed, World
+from .world import ADMINISTRATOR, DATA, LOCAL, Killed, World
 
 MODEL = to.models.Mlp(hidden=(8,))
 POPULATION = to.Population(to.availability.Everyone())
 RUN = to.Experiment(DATA, MODEL, to.fedau(LOCAL, cutoff=3), POPULATION, rounds=6)
-PART = to.Experiment(DATA, MODEL, to.fedavg(LOCAL, also=(to.selection.Uniform(4),)), POPULATION, rounds=6)
+PART = to.Experiment(DATA, MODEL, to.fedavg(LOCAL, also=(to.selection.Uniform(2),)), POPULATION, rounds=6)
 SECURE = to.Experiment(DATA, MODEL, to.fedau(LOCAL, also=(SecureSum(largest=64.0),)), POPULATION, rounds=4)
 ADMIN_ROUTES = [route for route in ROUTES if route.sender == "administrator"]
 
@@ -162,18 +161,18 @@ def test_list_of_clients_has_state_and_counts(world, monkeypatch):
     deployed.round()
     deployed.round()
     found = rows(deployed)
-    assert [row["client"] for row in found] == list(range(8))
+    assert [row["client"] for row in found] == list(range(4))
     assert (found[3]["name"], found[3]["reason"]) == ("Ward 4", None)
     assert {row["state"] for row in found} <= {"there", "at work"}
     version = deployed.host.driver.version
-    assert [(row["reports"], row["participation"]) for row in found] == [(version, 1.0)] * 8
+    assert [(row["reports"], row["participation"]) for row in found] == [(version, 1.0)] * 4
     assert all(row["seen"] < 60 for row in found)
-    deployed.host.send("POST", "/v1/leave", b"{}", bearer(token_of(deployed, 5)))
-    ban(deployed, 6)
-    assert [rows(deployed)[client]["state"] for client in (5, 6)] == ["away", "banned"]
-    assert rows(deployed)[6]["reason"] == "sends noise"
-    page = deployed.host.administer("GET", "clients?first=6").table()
-    assert ([row["client"] for row in page["clients"]], page["next"]) == ([6, 7], None)
+    deployed.host.send("POST", "/v1/leave", b"{}", bearer(token_of(deployed, 2)))
+    ban(deployed, 3)
+    assert [rows(deployed)[client]["state"] for client in (2, 3)] == ["away", "banned"]
+    assert rows(deployed)[3]["reason"] == "sends noise"
+    page = deployed.host.administer("GET", "clients?first=2").table()
+    assert ([row["client"] for row in page["clients"]], page["next"]) == ([2, 3], None)
     monkeypatch.setattr(administration, "MOST_CLIENTS", 3)
     assert deployed.host.administer("GET", "clients").table()["next"] == 3
     for first in ("x", "-1", "9" * 16):
@@ -275,7 +274,7 @@ def test_token_of_a_removed_client_enrols_a_new_one(world):
     deployed.restart()
     assert deployed.host.send("POST", "/v1/checkin", b"{}", old).status == 401
     answer = deployed.host.send("POST", "/v1/enrol", b'{"protocol": 2, "name": "new"}', old)
-    assert (answer.status, answer.table()["client"]) == (201, 8)
+    assert (answer.status, answer.table()["client"]) == (201, 4)
     assert [(row["name"], row["state"]) for row in rows(deployed)][3] == ("", "removed")
     deployed.homes = [home for home in deployed.homes if home.row != 3]
     deployed.run()
@@ -310,7 +309,7 @@ def test_bans_survive_kills(folder, monkeypatch):
         monkeypatch.setattr(files, name, reaper.around("server", function))
     monkeypatch.setattr(store.Store, "commit", reaper.around("server", store.Store.commit))
     deployed = World(PART, folder, checkpoint_every=0.0)
-    changes = [(1, "ban", "a"), (2, "ban", "b"), (1, "unban", ""), (5, "remove", ""), (1, "ban", "c"), (6, "name", "x")]
+    changes = [(1, "ban", "a"), (2, "ban", "b"), (1, "unban", ""), (0, "remove", ""), (1, "ban", "c"), (3, "name", "x")]
     deployed.round()
     homes = list(deployed.homes)
     try:
@@ -318,7 +317,7 @@ def test_bans_survive_kills(folder, monkeypatch):
             if not changes and all(home.over for home in homes):
                 break
             reaper.side, reaper.left = "server", 1 + number % 7 if changes else None
-            client, change, text = changes[0] if changes else (6, "name", "x")
+            client, change, text = changes[0] if changes else (3, "name", "x")
             try:
                 answer = deployed.host.administer("POST", f"clients/{client}", change=change, text=text)
                 if answer.status in (200, 409):
@@ -333,7 +332,7 @@ def test_bans_survive_kills(folder, monkeypatch):
                 deployed.restart()
         assert reaper.kills["server"] > 6
         roster = deployed.host.driver.roster
-        assert (roster.bans, roster.removed, roster.names[6]) == ({2: "b", 5: "removed", 1: "c"}, {5}, "x")
+        assert (roster.bans, roster.removed, roster.names[3]) == ({2: "b", 0: "removed", 1: "c"}, {0}, "x")
         assert replayed(deployed).driver.roster.facts() == roster.facts()
     finally:
         deployed.close()
@@ -349,7 +348,7 @@ def test_concurrent_changes_are_all_applied(world, seed):
 
     def change():
         kind = chance.choice(["ban", "unban", "remove", "name", "ban"])
-        return "POST", f"/v1/admin/clients/{chance.randrange(8)}", {"change": kind, "text": f"by {chance.random()}"}
+        return "POST", f"/v1/admin/clients/{chance.randrange(4)}", {"change": kind, "text": f"by {chance.random()}"}
 
     def about_codes():
         one = {"code": chance.choice(codes)} if chance.random() < 0.8 else {}
@@ -380,7 +379,7 @@ def test_concurrent_changes_are_all_applied(world, seed):
         answers = host.loop.run_until_complete(at_once(turn))
         assert {answer.status for answer in answers} <= {200, 201, 403, 404, 409}
     used = [client for client in host.store.codes().values() if client is not None]
-    assert sorted(used) == list(range(8, len(host.store.clients())))  # a code is used once, by one newcomer
+    assert sorted(used) == list(range(4, len(host.store.clients())))  # a code is used once, by one newcomer
     expected = state_of(host)
     deployed.restart()
     assert state_of(deployed.host) == expected

@@ -26,8 +26,7 @@ from turnout.pieces.weighting import DivideByClients, DivideByParticipants
 from turnout.population.availability import Everyone
 from turnout.protocol.pace import Buffered
 
-from ..laws.recipes import DATA
-from .world import LOCAL
+from .world import DATA, LOCAL
 
 HOSTILE = 3  # the client
 ODD = {"num_examples": 7770, "seen.start_gradient_norm": 7770.0, "delta": 50.0}

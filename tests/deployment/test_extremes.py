@@ -13,9 +13,9 @@ from turnout.models import Mlp
 from turnout.population.availability import Everyone
 from turnout.population.requirement import WarmUp
 
-from ..laws.recipes import DATA, RECIPES
+from ..laws.recipes import RECIPES
 from ..tiny import adapted
-from .world import LOCAL
+from .world import DATA, LOCAL
 
 KINDS = (
     lambda value: torch.full_like(value, torch.finfo(value.dtype).max),

@@ -39,9 +39,9 @@ from turnout.protocol.pace import Buffered, Rounds
 from turnout.record import checkpoint
 from turnout.simulation import Simulation
 
-from ..laws.recipes import DATA, RECIPES
+from ..laws.recipes import RECIPES
 from .test_hostile import put, task_of, waiting
-from .world import LOCAL
+from .world import DATA, LOCAL
 
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=4, evaluate_every=2)
 
@@ -126,7 +126,7 @@ def ruined(world):
 def test_run_without_usable_reports_fails_with_the_reason(world):
     """All updates are NaN: the run fails after two empty steps, and does not count as over."""
     deployed = ruined(world)
-    with pytest.raises(Diverged, match=r"last 2 steps, up to step 3 \(tasks dropped so far: died 16\)"):
+    with pytest.raises(Diverged, match=r"last 2 steps, up to step 3 \(tasks dropped so far: died 8\)"):
         deployed.run()
     assert deployed.host.driver.version == 3
     assert deployed.host.driver.over is None
@@ -395,7 +395,7 @@ def test_lost_report_drops_its_task_on_recovery(world):
     assert driver.ledger.dropped["unusable"] == 2
     assert deployed.host.store.outcome(0).outcome == "unusable"
     rounds = driver.ledger.history.participation["round"].to_pylist()
-    assert (rounds.count(1), rounds.count(2)) == (6, 8)
+    assert (rounds.count(1), rounds.count(2)) == (2, 4)
     first = driver.params
     missing.write_bytes(body)  # found again, it would lead to another model than clients were given since
     deployed.restart()
@@ -499,20 +499,20 @@ def test_entry_that_raises_does_not_end_the_server(world, monkeypatch, restarts)
     monkeypatch.setattr(UnwrittenVisits, "defer", lambda *_: False)
 
     def strange(self, client, present):
-        if client == 5:
+        if client == 2:
             raise LookupError("strange")
         set_presence(self, client, present)
 
     monkeypatch.setattr(drivers.Roster, "set_presence", strange)
-    bad, good = writer.put(Event("join", 5)), writer.put(Event("join", 6))
+    bad, good = writer.put(Event("join", 2)), writer.put(Event("join", 3))
     writer.flush()
     with pytest.raises(LookupError, match="strange"):
         bad.result(0)
     assert good.result(0) is None
     if restarts:
         deployed.restart()
-    assert deployed.host.driver.present() == [6]
-    assert deployed.host.driver.applied == 10
+    assert deployed.host.driver.present() == [3]
+    assert deployed.host.driver.applied == 6
 
 
 # The writer's queue, and reports that come late.

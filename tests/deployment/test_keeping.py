@@ -26,10 +26,9 @@ from turnout.protocol.pace import Buffered, Rounds
 from turnout.record import checkpoint, lock, storage
 from turnout.simulation import Simulation
 
-from ..laws.recipes import DATA
 from .test_hostile import put, waiting
 from .test_network import cli
-from .world import LOCAL, Killed
+from .world import DATA, LOCAL, Killed
 
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=5, evaluate_every=5)
 
@@ -63,9 +62,9 @@ def test_kept_files_and_entries_do_not_grow(world, restarts):
             assert version - 7 <= again.begins <= max(0, version - 3)
             assert again.same is True
             assert torch.equal(again.driver.params, deployed.host.driver.params)
-    assert most[0] <= 8 * 8
-    assert most[1] <= 8 * 9 + 16
-    assert most[2] <= 8 * 8
+    assert most[0] <= 8 * 4
+    assert most[1] <= 8 * 5 + 8
+    assert most[2] <= 8 * 4
     assert most[3] == 2
     assert torch.equal(deployed.host.driver.params, simulation.state.params)
     result = to.load(deployed.folder)
@@ -87,14 +86,14 @@ def test_outcome_of_an_old_report_is_still_known(world):
     deployed.restart()
     found = deployed.host.service.state_of(0, task).body
     assert (found["state"], digest) == ("taken", None)
-    assert kept(deployed)[2] <= 4 * 8
+    assert kept(deployed)[2] <= 4 * 4
 
 
 RUNS = {
     "buffered": replace(LONG, algorithm=to.fedstaleweight(LOCAL), pace=Buffered(3)),
     "secure": replace(LONG, algorithm=fedau(LOCAL, also=(SecureSum(largest=64.0),)), rounds=4),
     "private": replace(LONG, algorithm=fedau(LOCAL, also=(PrivateSum(noise_multiplier=2.0),)), rounds=5),
-    "two phases": replace(LONG, algorithm=to.folb(LOCAL, cohort_size=4), rounds=5),
+    "two phases": replace(LONG, algorithm=to.folb(LOCAL, cohort_size=2), rounds=5),
     "tables": replace(LONG, algorithm=to.mifa(LOCAL), rounds=5),
 }
 
@@ -225,9 +224,9 @@ def test_failed_deletion_is_logged(world, monkeypatch, caplog):
         while deployed.host.driver.version < 6:
             deployed.round()
     assert any(each.message == "retention failed" for each in caplog.records)
-    assert kept(deployed)[0] >= 6 * 8
+    assert kept(deployed)[0] >= 6 * 4
     deployed.run()
-    assert kept(deployed)[0] <= 4 * 8
+    assert kept(deployed)[0] <= 4 * 4
 
 
 def test_trace_requires_a_complete_journal(world, monkeypatch):
@@ -249,9 +248,9 @@ def test_trace_requires_a_complete_journal(world, monkeypatch):
 def test_checkpoint_is_saved_without_steps(world, monkeypatch):
     """Whatever happens without a step is in a checkpoint after so many entries."""
     monkeypatch.setattr(checkpoints, "_MAX_ENTRIES", 50)
-    deployed = world(LONG, min_clients=9, checkpoint_every=0.0)
+    deployed = world(LONG, min_clients=5, checkpoint_every=0.0)
     for number in range(500):
-        deployed.host.service.writer.put(Event("fail", number % 8, 7))
+        deployed.host.service.writer.put(Event("fail", number % 4, 7))
         deployed.host.pump()
         assert deployed.host.driver.applied - deployed.host.service.writer.checkpoints._applied <= 50
     assert checkpoint.facts(deployed.folder)["journal"] > 450

@@ -18,25 +18,24 @@ from turnout.population.availability import Everyone
 from turnout.protocol.pace import Buffered, Rounds
 from turnout.simulation import Simulation
 
-from ..laws.recipes import DATA
-from .world import LOCAL
+from .world import DATA, LOCAL
 
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=1, evaluate_every=2)
-COHORTS = to.fedavg(LOCAL, also=(to.selection.Uniform(4),))
+COHORTS = to.fedavg(LOCAL, also=(to.selection.Uniform(2),))
 RUNS = {
     "everyone": RUN,
     "cohorts": replace(RUN, algorithm=COHORTS),
     "deadline": replace(RUN, pace=Rounds(deadline=30.0, over_selection=1.5)),
     "buffered": replace(RUN, algorithm=to.fedstaleweight(LOCAL), pace=Buffered(3)),
-    "buffered, few at work": replace(RUN, algorithm=to.fedbuff(LOCAL), pace=Buffered(3, concurrency=4, reselect=True)),
-    "buffered, waiting": replace(RUN, algorithm=to.fedbuff(LOCAL), pace=Buffered(3, concurrency=4, waits="always")),
+    "buffered, few at work": replace(RUN, algorithm=to.fedbuff(LOCAL), pace=Buffered(2, concurrency=3, reselect=True)),
+    "buffered, waiting": replace(RUN, algorithm=to.fedbuff(LOCAL), pace=Buffered(2, concurrency=3, waits="always")),
     "secure": replace(RUN, algorithm=fedau(LOCAL, also=(SecureSum(largest=64.0),))),
     "private": replace(RUN, algorithm=fedau(LOCAL, also=(PrivateSum(noise_multiplier=2.0),))),
-    "personal": replace(RUN, algorithm=to.ditto(LOCAL, cohort_size=4)),
+    "personal": replace(RUN, algorithm=to.ditto(LOCAL, cohort_size=2)),
 }
 """Runs of one round."""
-AT_WORK = {"cohorts": 4, "buffered, few at work": 4, "buffered, waiting": 4, "personal": 4}
-"""Clients that have a task at a time, of eight."""
+AT_WORK = {"cohorts": 2, "buffered, few at work": 3, "buffered, waiting": 3, "personal": 2}
+"""Clients that have a task at a time, of four."""
 
 
 def planned(deployed, rounds):
@@ -59,7 +58,7 @@ def test_finished_run_continues_with_more_rounds(world, tmp_path, name, with_che
             path.unlink()
     planned(deployed, 2)
     assert deployed.host.driver.over is None
-    assert deployed.host.service.writer.figures.status["at_work"] == AT_WORK.get(name, 8)
+    assert deployed.host.service.writer.figures.status["at_work"] == AT_WORK.get(name, 4)
     deployed.run()
     assert deployed.host.driver.version == 2
     deployed.host.service.writer.checkpoint()
@@ -100,7 +99,7 @@ def test_continued_run_does_not_wait_for_absent_clients(world, tmp_path, name):
     deployed.homes = deployed.homes[::2]
     deployed.run()
     assert deployed.host.driver.version == 2
-    assert name == "buffered" or len(deployed.host.driver.present()) <= 4
+    assert name == "buffered" or len(deployed.host.driver.present()) <= 2
     deployed.host.close()
     assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, deployed.host.driver.params)
 

@@ -25,12 +25,16 @@ from turnout.deployment.server.verdicts import hashed
 from turnout.simulation import Simulation
 
 from ..laws.recipes import LOCAL as SEVERAL_STEPS
+from ..tiny import SIZES, classification
 from . import agreement
 
 ANNOUNCEMENT = {
     "protocol": 2, "run": "r", "algorithm": "a", "engine": None, "settings": None, "describes": {}, "num_classes": None,
     "input_shape": [1], "enrolment": "open", "sees": [], "training": {"reason": "nobody asks"},
 }  # fmt: skip
+
+DATA = classification(SIZES[:4], features=16, classes=16)
+"""Of few clients, because each of them sends its own requests."""
 
 LOCAL = replace(SEVERAL_STEPS, steps=1)
 """One local step: what clients compute is for tests/laws, and it would take most of the time of these tests."""
