@@ -49,7 +49,7 @@ def build(
 def _once(operations: Operations, arguments: list[torch.Tensor]) -> Callable[..., Any]:
     """Return a function for a single call."""
     module: Any = torch.jit.trace(operations.module(), tuple(arguments), check_trace=False)
-    return torch.jit.freeze(module, optimize_numerics=False).forward
+    return _frozen(module).forward
 
 
 def _repeated(operations: Operations, arguments: list[torch.Tensor], fixed: int) -> Callable[..., Any]:
@@ -57,7 +57,16 @@ def _repeated(operations: Operations, arguments: list[torch.Tensor], fixed: int)
     lists = arguments[:fixed], arguments[fixed:]
     step: Any = torch.jit.trace(_Unpacked(operations.module()).eval(), lists, check_trace=False)
     loop: Any = torch.jit.script(_Loop(step).eval())
-    return torch.jit.freeze(loop, optimize_numerics=False).forward
+    return _frozen(loop).forward
+
+
+def _frozen(module: Any) -> Any:
+    """Inline the module's methods, and leave its tensors what they are.
+
+    As constants they would be folded into copies, which do not follow `Network.rebase`.
+    """
+    tensors = [name for name, _ in module.named_buffers()]
+    return torch.jit.freeze(module, preserved_attrs=tensors, optimize_numerics=False)
 
 
 @contextmanager
