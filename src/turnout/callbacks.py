@@ -51,7 +51,7 @@ class Callback:
             True
 
         Raises:
-            ConfigurationError: outside of a run.
+            ConfigurationError: if it is called outside of a run.
         """
         if self._result is None:
             raise ConfigurationError(
@@ -131,7 +131,7 @@ class EarlyStopping(Callback):
         least: by how much a value must be better than the best so far to count as an improvement.
 
     Raises:
-        ConfigurationError: for neither patience nor target, and where an evaluation has no such column.
+        ConfigurationError: if there is neither patience nor a target, or if an evaluation has no such column.
 
     Example:
         >>> import turnout as to
@@ -193,7 +193,7 @@ class Callbacks(Callback):
     """Combine several callbacks into one, which calls them in their order.
 
     Raises:
-        ConfigurationError: for what is no callback.
+        ConfigurationError: if an object is not a callback.
     """
 
     def __init__(self, callbacks: Iterable[Callback], *more: Callback) -> None:

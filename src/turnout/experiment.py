@@ -65,7 +65,7 @@ class Experiment(Configuration):
         memory_budget: bytes for the clients that train side by side.
 
     Raises:
-        ConfigurationError: for values that cannot be run.
+        ConfigurationError: if values cannot be run.
     """
 
     algorithm: Algorithm = field(default_factory=fedavg)
@@ -93,10 +93,10 @@ class Experiment(Configuration):
             callbacks: what looks on, and may end the run early.
 
         Raises:
-            ConfigurationError: for what cannot run, before anything is trained.
-            CheckpointError: for a folder that holds another run, or cannot be written.
-            Interrupted: on Ctrl-C, after a checkpoint was saved.
-            ProcessLost: where another process has died; the last checkpoint says how far the run got.
+            ConfigurationError: if the experiment cannot run, before anything is trained.
+            CheckpointError: if the folder holds another run or cannot be written.
+            Interrupted: if the user presses Ctrl-C, after a checkpoint was saved.
+            ProcessLost: if another process has died; the last checkpoint says how far the run got.
 
         Warns:
             StepSizeWarning: for step sizes of which the theorems on FedAvg-P and Scaffold-P say nothing.

@@ -111,7 +111,7 @@ class Result:
         Where clients have a personal part, it is the model that a client who never took part begins with.
 
         Raises:
-            ConfigurationError: of a run folder whose model is a module of one's own; `load` takes it as ``model``.
+            ConfigurationError: if a run folder is that of a user's module; `load` takes it as ``model``.
         """
         return self._with(None)
 
@@ -119,7 +119,7 @@ class Result:
         """Return the model that serves one client: with its personal part, or (Ditto) its own one.
 
         Raises:
-            ConfigurationError: where clients have nothing of their own, or there is no such client; and as `model`.
+            ConfigurationError: if clients have nothing of their own, or there is no such client; and as `model`.
         """
         return self._with(client)
 
@@ -129,7 +129,7 @@ class Result:
         Of a ready-made model these are the trainable ones: of one with LoRA, the adapter.
 
         Raises:
-            ConfigurationError: where clients have nothing of their own, or there is no such client.
+            ConfigurationError: if clients have nothing of their own, or there is no such client.
         """
         return self._trained.tensors(client)
 
@@ -162,9 +162,9 @@ class Result:
             card: write ``model-card.md`` beside it: what was trained on what, how well it does, how to load it.
 
         Raises:
-            ConfigurationError: where clients have nothing of their own, or there is no such client; where an extra is
+            ConfigurationError: if clients have nothing of their own, or there is no such client; where an extra is
                 missing, or the model cannot be exported.
-            CheckpointError: where a file cannot be written; what was there before is unchanged then.
+            CheckpointError: if a file cannot be written; what was there before is unchanged then.
         """
         target = Path(path)
         if format is None:
@@ -245,8 +245,8 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Result:
         model: a module of the class that was trained, if it was one of one's own; a ready-made one is rebuilt.
 
     Raises:
-        CheckpointError: where there is no run, or a file of it is damaged.
-        ConfigurationError: for a model that is none.
+        CheckpointError: if there is no run, or a file of it is damaged.
+        ConfigurationError: if it is not a model.
     """
     folder = Path(folder)
     trained, version = Trained.load(folder)

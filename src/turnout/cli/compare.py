@@ -31,7 +31,7 @@ def planned(words: Sequence[str], under: Sequence[Table]) -> tuple[Layers, dict[
         under: layers of a file and of flags, the flags last.
 
     Raises:
-        ConfigurationError: for invalid names or settings.
+        ConfigurationError: if names or settings are invalid.
     """
     names, recipes = user_code.named([word for word in words if "=" not in word])
     overrides = [layers.override(word) for word in words if "=" in word]

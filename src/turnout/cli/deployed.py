@@ -44,7 +44,7 @@ def experiment_of(
         algorithm: overrides that of the settings, or selects one of several in a file.
 
     Raises:
-        ConfigurationError: for an invalid file or invalid settings.
+        ConfigurationError: if a file is invalid, or settings are invalid.
     """
     if source is not None and ".py:" in source:
         if overrides:
@@ -72,7 +72,7 @@ def declared_beside(source: str | None, overrides: Sequence[str]) -> Table | Non
     """Return the other declared properties of data if ``inputs = "auto"``; None if the shape of inputs is known.
 
     Raises:
-        ConfigurationError: for an invalid declaration.
+        ConfigurationError: if a declaration is invalid.
     """
     if source is not None and ".py:" in source:
         return None
@@ -106,7 +106,7 @@ def with_test(experiment: Experiment, name: str | None) -> Experiment:
         name: ``FILE.py:FUNCTION``, which returns inputs and targets; None leaves the experiment unchanged.
 
     Raises:
-        ConfigurationError: for an invalid function.
+        ConfigurationError: if a function is invalid.
     """
     if name is None:
         return experiment
@@ -131,7 +131,7 @@ def pooled(
         kind: floating type to which floating inputs are converted; None leaves theirs.
 
     Raises:
-        ConfigurationError: for examples of another shape.
+        ConfigurationError: if examples have another shape.
     """
     x, y = (torch.as_tensor(value) for value in pair)
     if kind is not None and x.is_floating_point():

@@ -104,7 +104,7 @@ class DeviceOption:
         """Return the device of experiments; for several GPUs ``"cuda"``, which is a different one in each process.
 
         Raises:
-            ConfigurationError: for several devices for a single run.
+            ConfigurationError: if a single run has several devices.
         """
         if self.device is None or "," not in self.device:
             return self.device
@@ -152,7 +152,7 @@ class ConnectionOptions:
             timeout: seconds without a response of the server.
 
         Raises:
-            ConfigurationError: for an invalid address, and if the package for requests is missing.
+            ConfigurationError: if an address is invalid, or if the package for requests is missing.
         """
         needs("join", "httpx2")
         from turnout.deployment.client.join import Connection

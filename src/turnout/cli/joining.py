@@ -187,7 +187,7 @@ def shape_of(announcement: Mapping[str, Any], data: str) -> DataShape:
         data: ``FILE.py:FUNCTION``, or the name of a data set.
 
     Raises:
-        ConfigurationError: for invalid data.
+        ConfigurationError: if data are invalid.
     """
     if ".py:" in data:
         return _shape_of_examples(data)
@@ -210,7 +210,7 @@ def functions_of(names: Sequence[str]) -> dict[str, Callable[..., Any]]:
     """Return functions of a client's examples by the names that queries use.
 
     Raises:
-        ConfigurationError: for other objects than functions, and names that are used twice or reserved.
+        ConfigurationError: if an object is not a function, or a name is used twice or reserved.
     """
     functions: dict[str, Callable[..., Any]] = {}
     for text in names:

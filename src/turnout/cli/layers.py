@@ -146,7 +146,7 @@ def value_of(text: str, key: str) -> Any:
     """Read a TOML value; other text is returned as it is, unless it begins like a table, a list or a quoted text.
 
     Raises:
-        ConfigurationError: for a malformed table, list or quoted text, with the place of the error.
+        ConfigurationError: if a table, list or quoted text is malformed, with the place of the error.
     """
     begin = "value = "
     try:

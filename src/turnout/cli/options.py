@@ -76,7 +76,7 @@ def build(piece: Callable[..., Any], values: Mapping[str, Any], key: str, **read
         ready: further arguments, which are not converted.
 
     Raises:
-        ConfigurationError: for an unknown or missing option, or an invalid value.
+        ConfigurationError: if an option is unknown or missing, or a value is invalid.
     """
     values = arguments(piece, values, key, ready)
     with placed(key, piece):
@@ -120,7 +120,7 @@ def convert(hint: Any, value: Any, key: str) -> Any:
     """Convert a plain value to a type; none, inf and infinity are None if that is allowed.
 
     Raises:
-        ConfigurationError: for an invalid value.
+        ConfigurationError: if a value is invalid.
     """
     kinds = _members(hint)
     if type(None) in kinds and _is_nothing(value):

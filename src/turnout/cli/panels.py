@@ -40,7 +40,7 @@ def plans(
     """Return the plans of panels, whose settings the layers `over` override, in subfolders of `folder`.
 
     Raises:
-        ConfigurationError: for unknown panels, and invalid settings.
+        ConfigurationError: if panels are unknown, or settings are invalid.
     """
     instead = {"name": "NAME.OPTION=VALUE", "seed": "--seeds", "algorithm": "NAME.OPTION=VALUE"}
     refuse_keys(over, "reproductions", instead)
@@ -75,7 +75,7 @@ def check(planned: Sequence[PanelPlan]) -> None:
 
     Raises:
         ConfigurationError: with the reason for each panel, and the names of the others.
-        CheckpointError: for a folder of other runs.
+        CheckpointError: if the folder holds other runs.
     """
     refused: dict[str, str] = {}
     for plan in planned:

@@ -55,7 +55,7 @@ def perform(
 
     Raises:
         RunFailed: if the run fails after its first round.
-        Interrupted: on Ctrl-C.
+        Interrupted: if the user presses Ctrl-C.
     """
     shows, saver = collectives.rank() == 0 and not quiet, _Saver(settings)
     if collectives.broadcast(resume and is_finished(folder, experiment)):
@@ -149,7 +149,7 @@ def resumed(folder: Path, layers: Sequence[Table], code: Sequence[Path], *, alon
         alone: whether no other flag gives settings or a folder.
 
     Raises:
-        ConfigurationError: for such a flag, or settings that name untrusted code.
+        ConfigurationError: if there is such a flag, or settings name untrusted code.
     """
     if not alone:
         raise ConfigurationError(

@@ -94,8 +94,8 @@ class Plan:
         """Build the experiments with a seed; those with the same data share them.
 
         Raises:
-            ConfigurationError: for invalid settings, with their name.
-            ConfigurationError, DataError: for data that cannot be loaded.
+            ConfigurationError: if settings are invalid, with their names.
+            ConfigurationError, DataError: if data cannot be loaded.
         """
         loaded: dict[str, FederatedData] = {}
         made: dict[str, Experiment] = {}
@@ -116,8 +116,8 @@ class Plan:
             target: whether there is a target accuracy.
 
         Raises:
-            ConfigurationError, DataError: for an invalid experiment.
-            CheckpointError: for a folder of another run.
+            ConfigurationError, DataError: if an experiment is invalid.
+            CheckpointError: if the folder holds another run.
         """
         first = self.experiments(self.seeds[0])
         check_experiments({name: lambda made=made: made for name, made in first.items()}, metric, target)
@@ -193,7 +193,7 @@ def perform(
 
     Raises:
         RunsFailed: if runs failed, after the others were concluded.
-        Stopped: on Ctrl-C.
+        Stopped: if the user presses Ctrl-C.
     """
     try:
         with performing(options, resources, folder, len(runs)) as (performers, listener):

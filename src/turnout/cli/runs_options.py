@@ -67,7 +67,8 @@ class RunsOptions(WatchedOptions):
             device: ``--device``; processes share several GPUs.
 
         Raises:
-            ConfigurationError: for ``--jobs`` beside ``--on``, numbers below 1, and GPUs that this machine does not have.
+            ConfigurationError: if ``--jobs`` is beside ``--on``, a number is below 1, or this machine does not have the
+                GPUs.
         """
         from turnout.comparison.run import Resources
         from turnout.core.checks import ConfigurationError, count

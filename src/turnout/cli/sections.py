@@ -68,7 +68,7 @@ def tidy(layer: Mapping[str, Any], data_set: str) -> Table:
     An option of the data set itself, or of its split, is not an option of the partition.
 
     Raises:
-        ConfigurationError: for unknown keys, and sections that are neither a name nor a table.
+        ConfigurationError: if keys are unknown, or sections are neither a name nor a table.
     """
     for key in layer:
         if key not in KEYS:
@@ -106,7 +106,7 @@ def as_table(section: str, value: Any) -> Table:
     """Return a section as a table: ``"markov"`` is ``{"name": "markov"}``.
 
     Raises:
-        ConfigurationError: for a value that is neither a name nor a table.
+        ConfigurationError: if a value is neither a name nor a table.
     """
     named = section not in _UNNAMED
     if isinstance(value, str) and named:
@@ -135,7 +135,7 @@ def piece_of(section: str, table: Table) -> Any:
     """Build the piece that a section names, with its options.
 
     Raises:
-        ConfigurationError: for invalid options; see `build`. For an option of another piece it names that piece.
+        ConfigurationError: if options are invalid; see `build`. For an option of another piece it names that piece.
     """
     known, options = NAMED[section], without(table, ("name",))
     kind = chosen(section, table, known)

@@ -37,7 +37,7 @@ def inspect(path: Path) -> None:
     """Show a row for each line of a log, and the total bytes by purpose.
 
     Raises:
-        ConfigurationError: for a file that is not a log.
+        ConfigurationError: if a file is not a log.
     """
     lines = read_log(path)
     table = Table(*_COLUMNS)

@@ -95,7 +95,7 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         """Return the file of the experiment, if one is given, and settings, ``KEY=VALUE``.
 
         Raises:
-            ConfigurationError: for options that are settings beside a Python file, which has all of them.
+            ConfigurationError: if options are settings beside a Python file, which has all of them.
         """
         words = list(self.source or ())
         file = words.pop(0) if words and "=" not in words[0].split(":")[0] else None
@@ -115,7 +115,7 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         """Return the options of a server.
 
         Raises:
-            ConfigurationError: for invalid values.
+            ConfigurationError: if values are invalid.
         """
         from turnout.deployment.server.leases import Leases
         from turnout.deployment.server.limits import Limits
@@ -158,7 +158,7 @@ def norm_bound(text: str) -> float | Literal["auto"] | None:
     """Read ``--max-norm``.
 
     Raises:
-        ConfigurationError: for other values than a number > 0, ``auto`` and ``none``.
+        ConfigurationError: if the value is neither a number > 0, ``auto`` nor ``none``.
     """
     if text in ("auto", "none"):
         return "auto" if text == "auto" else None

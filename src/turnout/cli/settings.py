@@ -48,7 +48,7 @@ class Settings:
             pace: default pace; None is that of the algorithm.
 
         Raises:
-            ConfigurationError: for invalid settings, as far as they can be checked without the data.
+            ConfigurationError: if settings are invalid, as far as they can be checked without the data.
         """
         named = data_of(layers)
         data = named.get("name", "declared" if "inputs" in named else defaults.ANY["data"]["name"])

@@ -57,7 +57,7 @@ class SweepPlan:
         """Return the sweep of a command line.
 
         Raises:
-            ConfigurationError: for invalid axes, seeds or measures.
+            ConfigurationError: if axes, seeds or measures are invalid.
         """
         under = options.layers(seeds=options.seeds, to_accuracy=options.to_accuracy)
         under += map(layers.override, options.overrides or ())
@@ -139,7 +139,7 @@ def grid_of(tables: Sequence[Any], written: Sequence[str]) -> dict[str, list[Any
     An axis has values, ``0.01,0.1``, or is a `Range`, ``0.001..1:log``.
 
     Raises:
-        ConfigurationError: for an invalid axis.
+        ConfigurationError: if an axis is invalid.
     """
     axes: dict[str, list[Any] | Range] = {}
     for table in tables:

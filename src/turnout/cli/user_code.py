@@ -74,7 +74,7 @@ def refuse_code(values: Any, folder: Path, named: Sequence[Path]) -> None:
         named: trusted files, from the command line.
 
     Raises:
-        ConfigurationError: for a file that is not trusted.
+        ConfigurationError: if a file is not trusted.
     """
     trusted = {path.resolve() for path in named}
     for name in dict.fromkeys(text for _, text in texts(values) if ".py:" in text):
@@ -112,7 +112,7 @@ def member(known: Family | Additions, name: str, what: str) -> Any:
         what: noun for the family in messages.
 
     Raises:
-        ConfigurationError: for an unknown name, with the nearest one, or a file without such a piece.
+        ConfigurationError: if a name is unknown, with the nearest one, or a file has no such piece.
     """
     if ".py:" not in name:
         return known[known_name(what, name, known)]

@@ -30,7 +30,7 @@ def check_experiments(
         target: require that all record the same accuracy, for a target.
 
     Raises:
-        ConfigurationError: for an experiment that cannot run or will not record the metric, with its name.
+        ConfigurationError: if an experiment cannot run or will not record the metric, with its name.
     """
     columns: dict[str, frozenset[str]] = {}
     for name, make in makes.items():

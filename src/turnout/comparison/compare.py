@@ -94,10 +94,10 @@ def compare(
             ``device="cuda"``; `jobs` is then by default the number of GPUs.
 
     Raises:
-        ConfigurationError: for experiments, seeds or jobs that cannot be run: every experiment is built with its first seed
+        ConfigurationError: if experiments, seeds or jobs cannot be run: every experiment is built with its first seed
             before any is trained.
-        RunsFailed: where some runs failed, after all others have ended.
-        Stopped: on Ctrl-C, after checkpoints were saved.
+        RunsFailed: if some runs failed, after all others have ended.
+        Stopped: if the user presses Ctrl-C, after checkpoints were saved.
     """
     target = Path(folder).absolute()  # the functions may change the working directory
     runs = runs_of(experiments, seeds, target, checkpoint_every)
@@ -116,9 +116,9 @@ def perform_all(
         The record of every run, in the order of `runs`.
 
     Raises:
-        ConfigurationError: for numbers of jobs or threads below 1, or experiments that cannot be pickled.
-        RunsFailed: where some runs failed, after all others have ended.
-        Stopped: on Ctrl-C, after checkpoints were saved.
+        ConfigurationError: if a number of jobs or threads is below 1, or experiments cannot be pickled.
+        RunsFailed: if some runs failed, after all others have ended.
+        Stopped: if the user presses Ctrl-C, after checkpoints were saved.
         FolderGone: if `folder` was removed or replaced between two runs.
     """
     processes = check_runs(runs, resources)
@@ -146,8 +146,8 @@ def _finished(updates: Mapping[Run, Update], loaded: Mapping[Run, RunRecord], fo
     """Return the records of all runs; those that are not `loaded` are read.
 
     Raises:
-        RunsFailed: where some runs failed.
-        Stopped: where some runs were stopped.
+        RunsFailed: if some runs failed.
+        Stopped: if some runs were stopped.
     """
     finished = [run for run, update in updates.items() if update.status == "done"]
     done = {run: loaded.get(run) or load_record(run.folder) for run in finished}
@@ -162,8 +162,8 @@ def check_runs(runs: Sequence[Run], resources: Resources) -> int:
     """Return the number of local processes that perform runs, and check that runs can be sent to them.
 
     Raises:
-        ConfigurationError: for numbers of jobs or threads below 1, devices that are not GPUs of this machine, or experiments
-            that cannot be pickled.
+        ConfigurationError: if a number of jobs or threads is below 1, devices are not GPUs of this machine, or
+            experiments cannot be pickled.
     """
     count("threads", resources.threads)
     check_jobs(resources.executor, resources.runs_per_job)
@@ -192,7 +192,7 @@ def runs_of(
     """Return all runs, by experiment and seed, in the folders ``NAME/seed-SEED``.
 
     Raises:
-        ConfigurationError: for seeds, names or experiments that cannot be run.
+        ConfigurationError: if seeds, names or experiments cannot be run.
     """
     numbers = _numbers(seeds)
     if not experiments:

@@ -31,7 +31,7 @@ def executor_on(text: str, folder: Path) -> Iterator[tuple[Executor, int]]:
         folder: of the comparison; the output of SLURM's jobs goes to a folder in ``folder/.jobs``.
 
     Raises:
-        ConfigurationError: for an unknown executor or option, or a package that is not installed.
+        ConfigurationError: if an executor or option is unknown, or a package is not installed.
     """
     kind, _, rest = text.partition(":")
     if kind not in _EXECUTORS:
@@ -167,7 +167,7 @@ def check_jobs(executor: Executor | None, runs_per_job: int) -> None:
     """Check an executor and its number of runs per job.
 
     Raises:
-        ConfigurationError: for an object without ``submit``, or a number below 1.
+        ConfigurationError: if an object has no ``submit``, or a number is below 1.
     """
     count("runs_per_job", runs_per_job)
     if executor is not None and not callable(getattr(executor, "submit", None)):

@@ -103,8 +103,8 @@ def load_records(folders: Iterable[str | Path]) -> list[RunRecord]:
     """Return the records of the runs in `folders` and in the folders below them, in the order of `run_folders`.
 
     Raises:
-        DataError: for a folder without runs.
-        CheckpointError: for a run that cannot be read or is not finished.
+        DataError: if a folder has no runs.
+        CheckpointError: if a run cannot be read or is not finished.
     """
     return [load_record(run) for run in run_folders(folders)]
 
@@ -113,7 +113,7 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
     """Return the folders of runs in `folders` and below: those of a comparison in its order, others by their path.
 
     Raises:
-        DataError: for a folder without runs.
+        DataError: if a folder has no runs.
     """
     all_runs: list[Path] = []
     for folder in map(Path, folders):
@@ -135,7 +135,7 @@ def ordered_names(folder: Path) -> list[str]:
     """Return the names of all runs below the folder of a comparison in its order, runs that have not begun included.
 
     Raises:
-        DataError: for a folder without runs.
+        DataError: if a folder has no runs.
     """
     planned = [
         str((order.parent / name).relative_to(folder))

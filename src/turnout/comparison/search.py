@@ -46,8 +46,8 @@ def search(
         progress: as in `compare`.
 
     Raises:
-        RunsFailed: where all trials of a batch failed. The same call tries them again.
-        Stopped: on Ctrl-C; the same call resumes.
+        RunsFailed: if all trials of a batch failed. The same call tries them again.
+        Stopped: if the user presses Ctrl-C; the same call resumes.
         CheckpointError: if the folder holds trials of other experiments or with another number of rounds.
     """
     _check_same(study, make)

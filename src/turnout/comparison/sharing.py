@@ -178,7 +178,7 @@ def standings(folder: Path) -> list[Standing]:
     """Return the progress of the runs of a comparison, in its order.
 
     Raises:
-        DataError: for a folder without runs.
+        DataError: if a folder has no runs.
     """
     names = ordered_names(folder)
     workers = {str(update): (host, update) for host, update in running(folder)}

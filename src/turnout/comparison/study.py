@@ -203,7 +203,7 @@ def space_of(grid: Any) -> Space:
     """Return a grid as a search space, after checks.
 
     Raises:
-        ConfigurationError: for a grid without axes, an axis that is neither a range nor values, or a repeated value.
+        ConfigurationError: if a grid has no axes, an axis is neither a range nor values, or a value is repeated.
     """
     if not isinstance(grid, Mapping) or not grid:
         raise refuse(

@@ -79,9 +79,9 @@ def sweep(
         jobs, threads, checkpoint_every, progress, executor, runs_per_job, devices: as in `compare`.
 
     Raises:
-        ConfigurationError: for a grid, metric, seeds or jobs that cannot be run.
-        RunsFailed: where some runs failed, after all others have ended.
-        Stopped: on Ctrl-C, after checkpoints were saved.
+        ConfigurationError: if the grid, metric, seeds or jobs cannot be run.
+        RunsFailed: if some runs failed, after all others have ended.
+        Stopped: if the user presses Ctrl-C, after checkpoints were saved.
     """
     resources = Resources(jobs, threads, executor, runs_per_job, tuple(devices))
     target = Path(folder).absolute()  # the function may change the working directory
@@ -122,7 +122,7 @@ def points(grid: Grid) -> dict[str, Mapping[str, Any]]:
     """Return every combination of values, the last axis fastest, by a name for folders: ``lr-0.01_mu-0.1``.
 
     Raises:
-        ConfigurationError: for a grid without axes, an axis without values or with a range, or two points with one name.
+        ConfigurationError: if a grid has no axes, an axis has no values or a range, or two points have one name.
     """
     if not isinstance(grid, Mapping) or not grid:
         raise refuse("grid", given=grid, needed="values for at least one setting, such as {'local.lr': [0.01, 0.1]}")
@@ -145,7 +145,7 @@ def measure_of(metric: str | None, to_accuracy: float | None, validated: bool = 
         validated: the data have validation examples.
 
     Raises:
-        ConfigurationError: for an unknown measure, a cost without a target, and a target beside another measure.
+        ConfigurationError: if a measure is unknown, a cost has no target, or a target is beside another measure.
     """
     if metric is None:
         final = Measure("final", "validation_accuracy" if validated else "test_accuracy")

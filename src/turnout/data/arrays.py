@@ -42,7 +42,8 @@ def from_arrays(
         name: of the data in reports.
 
     Raises:
-        DataError: for shapes that disagree, labels outside of 0..C-1, and NaN or infinity in inputs or numbers to predict.
+        DataError: if shapes disagree, labels are outside of 0..C-1, or inputs or numbers to predict contain NaN or
+            infinity.
 
     Example:
         >>> from_arrays([[0.5], [1.5]], [2, 0]).num_classes
@@ -97,8 +98,8 @@ def from_dataset(
         name: of the data in reports.
 
     Raises:
-        ConfigurationError: for a dataset without a length (a stream), or an example that is not a pair.
-        DataError: for examples of different shapes, and as `from_arrays` does.
+        ConfigurationError: if a dataset has no length (a stream), or an example is not a pair.
+        DataError: if examples have different shapes, and as `from_arrays` does.
     """
     x, y = _read_pairs(dataset)
     test_x, test_y = (None, None) if test is None else _read_pairs(test)
@@ -163,7 +164,7 @@ def stack_examples(values: Iterable[Any], untyped: torch.dtype = torch.float32) 
     """Stack examples of one shape to a tensor ``[n, ...]``, with Python floats as `untyped`.
 
     Raises:
-        DataError: for an example whose shape or dtype differs from that of example 0.
+        DataError: if the shape or dtype of an example differs from that of example 0.
     """
     examples = [example_tensor(value, untyped) for value in values]
     for i, example in enumerate(examples):

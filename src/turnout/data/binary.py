@@ -56,7 +56,7 @@ def in_two_classes(source: Source, groups: int, examples: int | None = None) -> 
         examples: number of evenly spaced examples; None is all.
 
     Raises:
-        ConfigurationError: for more groups than examples.
+        ConfigurationError: if there are more groups than examples.
     """
     count("groups", groups)
     if examples is not None:

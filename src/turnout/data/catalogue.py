@@ -33,8 +33,8 @@ def load(name: str, directory: str | os.PathLike[str] | None = None, **options: 
     """Load a data set by name; `options` are those of its function, e.g. ``load("shakespeare", stride=5)``.
 
     Raises:
-        ConfigurationError: for an unknown name or option, with the nearest known one.
-        DataError: for files that are missing or damaged.
+        ConfigurationError: if a name or option is unknown, with the nearest known one.
+        DataError: if files are missing or damaged.
     """
     source = SOURCES[known_name("data set", name, SOURCES)]
     known = set(inspect.signature(source).parameters)

@@ -73,7 +73,7 @@ def cifar10(directory: str | os.PathLike[str] | None = None) -> Source:
     read as well. Only arrays and plain values are read from its pickles.
 
     Raises:
-        DataError: for a file that is missing or damaged.
+        DataError: if a file is missing or damaged.
 
     Reference: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", University of Toronto, 2009.
     """
@@ -94,8 +94,8 @@ def cifar100(directory: str | os.PathLike[str] | None = None, *, labels: LabelSe
         labels: ``"fine"`` for the 100 classes, ``"coarse"`` for the 20 superclasses.
 
     Raises:
-        ConfigurationError: for other labels.
-        DataError: for a file that is missing or damaged.
+        ConfigurationError: if labels are others.
+        DataError: if a file is missing or damaged.
 
     Reference: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", University of Toronto, 2009.
     """

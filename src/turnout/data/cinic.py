@@ -45,7 +45,7 @@ def cinic10(directory: str | os.PathLike[str] | None = None, *, valid: bool = Fa
 
     Raises:
         ConfigurationError: if Pillow is not installed.
-        DataError: for a folder without images, and for an image that is damaged or of another size.
+        DataError: if a folder has no images, or if an image is damaged or of another size.
 
     Reference: L. N. Darlow, E. J. Crowley, A. Antoniou and A. J. Storkey, "CINIC-10 is not ImageNet or CIFAR-10",
     arXiv:1810.03505, 2018.

@@ -56,8 +56,8 @@ class Columns:
         """Read the columns of one or more tables; the first one has the training rows.
 
         Raises:
-            ConfigurationError: for a column that is neither numeric, nor of dates, nor among the categories.
-            DataError: for a column without values in the training rows.
+            ConfigurationError: if a column is neither numeric, nor of dates, nor among the categories.
+            DataError: if a column has no values in the training rows.
         """
         read = [_categories(parts, name) if name in categories else numbers(parts, name) for name in columns]
         width = [values.shape[1] for values in read]
@@ -75,7 +75,7 @@ class Columns:
         Standardisation is ``x_j <- (x_j - mean_j) / std_j``, as in ``StandardScaler``; a constant column becomes 0.
 
         Raises:
-            DataError: for a column without values in `rows`.
+            DataError: if a column has no values in `rows`.
         """
         values = self.values
         if self.is_fitted:
@@ -155,8 +155,8 @@ def numbers(parts: Sequence[pa.Table], name: str) -> np.ndarray:
     """Convert a column of all parts to numbers, float64 ``[n, 1]``; NaN for missing values.
 
     Raises:
-        ConfigurationError: for a column that is neither numeric nor of dates.
-        DataError: for a column without values in the training rows.
+        ConfigurationError: if a column is neither numeric nor of dates.
+        DataError: if a column has no values in the training rows.
     """
     columns = [part.column(name) for part in parts]
     _check_values(columns[0], name)

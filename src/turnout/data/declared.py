@@ -41,7 +41,7 @@ def declared(
         num_clients: N, for pieces with options for each client (known rates, groups).
 
     Raises:
-        ConfigurationError: for sizes that are not positive, and unless exactly one of `classes` and `outputs` is set.
+        ConfigurationError: if sizes are not positive, or not exactly one of `classes` and `outputs` is set.
 
     Example:
         >>> declared(64, classes=10)

@@ -53,8 +53,8 @@ def emnist(directory: str | os.PathLike[str] | None = None, *, split: Split = "b
         split: ``"byclass"``, ``"bymerge"``, ``"balanced"``, ``"letters"``, ``"digits"`` or ``"mnist"``.
 
     Raises:
-        ConfigurationError: for another split.
-        DataError: for a file that is missing or damaged.
+        ConfigurationError: if the split is another one.
+        DataError: if a file is missing or damaged.
 
     Reference: G. Cohen, S. Afshar, J. Tapson and A. van Schaik, "EMNIST: Extending MNIST to handwritten letters", IJCNN 2017.
     """

@@ -102,7 +102,7 @@ class Examples:
         Natural clients are kept if those of both parts are known.
 
         Raises:
-            ConfigurationError: for data without an official test split.
+            ConfigurationError: if the data have no official test split.
         """
         if self.test_x is None or self.test_y is None:
             raise ConfigurationError(f"{self.name} has no official test split whose examples could join the others")

@@ -41,7 +41,7 @@ def from_flower(
         name: of the data in reports.
 
     Raises:
-        ConfigurationError: for other objects, and missing columns.
+        ConfigurationError: if an object is of another kind, or a column is missing.
         DataError: as `from_huggingface` does.
     """
     partitions, held_out = _partitions(federation, split, test)
@@ -67,8 +67,8 @@ def from_pfl(federation: Any, user_ids: Iterable[Any], *, num_classes: int | Non
         name: of the data in reports.
 
     Raises:
-        ConfigurationError: for other objects, or without users.
-        DataError: for data of a user that are not a pair of inputs and targets, or differ in shape.
+        ConfigurationError: if an object is of another kind, or there are no users.
+        DataError: if data of a user are not a pair of inputs and targets, or differ in shape.
     """
     make = getattr(federation, "make_dataset_fn", None)
     if not callable(make):

@@ -35,7 +35,7 @@ def fetch(
         progress: show a progress bar on a terminal.
 
     Raises:
-        ConfigurationError: for an unknown name, or if the libraries for downloads are not installed.
+        ConfigurationError: if a name is unknown, or if the libraries for downloads are not installed.
         DataError: if a download fails or has the wrong checksum, or the disk is full, with a remedy.
     """
     if name in ELSEWHERE:

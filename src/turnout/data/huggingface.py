@@ -36,8 +36,8 @@ def from_huggingface(
         name: of the data in reports.
 
     Raises:
-        ConfigurationError: for an object that is not one split in memory or on disk, or lacks a column.
-        DataError: for inputs that are texts or differ in shape, or targets that are not numbers.
+        ConfigurationError: if an object is not one split in memory or on disk, or lacks a column.
+        DataError: if inputs are texts or differ in shape, or targets are not numbers.
     """
     x, y, ids = _columns(dataset, input, label, client_id)
     test_x, test_y, test_ids = (

@@ -45,7 +45,7 @@ def mnist(directory: str | os.PathLike[str] | None = None, *, standardise: bool 
             (x - mean) / (std + 0.001) in grey levels of 0 to 255.
 
     Raises:
-        DataError: for a file that is missing or damaged.
+        DataError: if a file is missing or damaged.
 
     Reference: Y. LeCun, L. Bottou, Y. Bengio and P. Haffner, "Gradient-based learning applied to document
     recognition", Proceedings of the IEEE 86(11), 1998.
@@ -61,7 +61,7 @@ def fashion_mnist(directory: str | os.PathLike[str] | None = None, *, standardis
     deviation 0.3530. Files and options are those of `mnist`, in ``FashionMNIST/raw``.
 
     Raises:
-        DataError: for a file that is missing or damaged.
+        DataError: if a file is missing or damaged.
 
     Reference: H. Xiao, K. Rasul and R. Vollgraf, "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine
     Learning Algorithms", arXiv:1708.07747, 2017.
@@ -76,7 +76,7 @@ def read_idx(path: Path, place: Place, *, ndim: int) -> np.ndarray:
     size in the header is decompressed, and at most `most_bytes` of the file.
 
     Raises:
-        DataError: for a file that is missing, truncated, not a gzip file, too large, or not an idx file with `ndim`
+        DataError: if a file is missing, truncated, not a gzip file, too large, or not an idx file with `ndim`
             dimensions.
     """
     try:
@@ -125,7 +125,8 @@ def read_pair(
     """Read images, bytes ``[n, 1, 28, 28]``, and their labels 0, 1, ..., int64 ``[n]``; labels in the file begin at `first`.
 
     Raises:
-        DataError: for damaged files, other image sizes, numbers of labels and images that differ, or unknown labels.
+        DataError: if files are damaged, images have another size, the numbers of labels and images differ, or labels
+            are unknown.
     """
     images, labels = read_idx(images_path, place, ndim=3), read_idx(labels_path, place, ndim=1)
     if images.shape[1:] != (28, 28):

@@ -55,8 +55,9 @@ class ImageFolder:
         threads: for decoding.
 
     Raises:
-        ConfigurationError: for a size below 1, other colours than 1 and 3, or where Pillow is not installed.
-        DataError: without images, for a class that is not among `classes` and, during iteration, for a file that cannot be
+        ConfigurationError: if the size is below 1, the number of colours is neither 1 nor 3, or Pillow is not
+            installed.
+        DataError: if there are no images, a class is not among `classes` or, during iteration, a file cannot be
             decoded.
     """
 

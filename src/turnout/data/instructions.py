@@ -49,7 +49,7 @@ def instructions(
         client: the field with the client of each example.
 
     Raises:
-        ConfigurationError: for a tokenizer that cannot be loaded.
+        ConfigurationError: if a tokenizer cannot be loaded.
     """
     made, end, size = (_bytes, 0, 256) if tokenizer == BYTES else (_pretrained(tokenizer), None, None)
     return from_instructions(
@@ -113,8 +113,8 @@ def from_instructions(
         name: of the data in reports.
 
     Raises:
-        ConfigurationError: for a template without fields, and `pack` without `max_length`.
-        DataError: for a file that cannot be read, records that lack a field, or if no answer fits into `max_length`.
+        ConfigurationError: if a template has no fields, or `pack` is without `max_length`.
+        DataError: if a file cannot be read, records lack a field, or no answer fits into `max_length`.
 
     Example:
         >>> records = [{"instruction": "Add 1 to 2", "output": "3", "client": "a"}]

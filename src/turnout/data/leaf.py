@@ -31,7 +31,7 @@ def leaf_users(folder: Folder) -> Iterator[tuple[str, list[Any], list[Any]]]:
     for Sent140.
 
     Raises:
-        DataError: for a folder without JSON files, or a file that is damaged or not in LEAF's format.
+        DataError: if a folder has no JSON files, or a file is damaged or not in LEAF's format.
     """
     paths = sorted(Path(folder).expanduser().glob("*.json"))
     if not paths:
@@ -105,8 +105,8 @@ def leaf_images(
         name: of the data in reports.
 
     Raises:
-        ConfigurationError: for `labels` that are not different integers >= 0.
-        DataError: for a damaged file, or an input of another size than `shape`.
+        ConfigurationError: if `labels` are not different integers >= 0.
+        DataError: if a file is damaged, or an input has another size than `shape`.
 
     Reference: S. Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018.
     """
@@ -143,7 +143,7 @@ def leaf_characters(
     is `turnout.data.shakespeare.ALPHABET`. The natural client is the role.
 
     Raises:
-        DataError: for a damaged file, or an input or label of another length.
+        DataError: if a file is damaged, or an input or label has another length.
 
     Reference: S. Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018.
     """
@@ -185,7 +185,7 @@ def _floats(values: list[Any]) -> np.ndarray:
     """Convert nested lists of numbers to float32.
 
     Raises:
-        ValueError: for values that are not numbers, or lists of different lengths.
+        ValueError: if values are not numbers, or lists have different lengths.
     """
     array = np.asarray(values)
     if array.dtype.kind not in "iuf":
@@ -246,8 +246,8 @@ def femnist(
         num_classes: C; None is 62, or the number of `labels`.
 
     Raises:
-        ConfigurationError: for `labels` that are not different integers >= 0.
-        DataError: for files that are missing or damaged.
+        ConfigurationError: if `labels` are not different integers >= 0.
+        DataError: if files are missing or damaged.
 
     Reference: S. Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018.
     """

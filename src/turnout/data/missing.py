@@ -29,7 +29,7 @@ def _nulls_refused(part: pa.Table, inputs: Sequence[str], missing: Missing, null
     """Return a table whose missing values are nulls, and only in columns that are `nullable`.
 
     Raises:
-        DataError: for missing values that are neither dropped nor imputed, and a table without rows.
+        DataError: if missing values are neither dropped nor imputed, or a table has no rows.
     """
     part = pa.table([_with_nulls(part.column(name), name) for name in part.column_names], part.column_names)
     if missing == "drop":
@@ -62,7 +62,7 @@ def _with_nulls(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """Return a column with nulls in place of blank texts and NaN.
 
     Raises:
-        ConfigurationError: for lists and other nested values.
+        ConfigurationError: if values are lists or nested in another way.
     """
     kind = column.type
     if pa.types.is_dictionary(kind):

@@ -49,8 +49,8 @@ class ParquetClients:
         clients: names of the clients, in order.
 
     Raises:
-        ConfigurationError: for images without a size, or labels of text without classes.
-        DataError: for a missing column, a client whose rows are not contiguous and, during iteration, for data that cannot be
+        ConfigurationError: if images have no size, or labels of text have no classes.
+        DataError: if a column is missing, the rows of a client are not contiguous or, during iteration, data cannot be
             read.
 
     Example:

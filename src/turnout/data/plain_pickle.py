@@ -45,7 +45,7 @@ def read_pickle(path: Path, *, arrays: bool = False) -> Any:
     """Read a pickle, also of Python 2; `arrays` allows arrays.
 
     Raises:
-        DataError: for a pickle that is damaged or contains other objects.
+        DataError: if a pickle is damaged or contains other objects.
     """
     try:
         with path.open("rb") as stream:

@@ -34,7 +34,7 @@ def mnist_by_writer(directory: str | os.PathLike[str] | None = None, *, standard
     files; row i of them describes MNIST image i.
 
     Raises:
-        DataError: for a file that is missing or damaged, or a class that differs from the label of the MNIST image.
+        DataError: if a file is missing or damaged, or a class differs from the label of the MNIST image.
 
     Reference: C. Yadav and L. Bottou, "Cold Case: The Lost MNIST Digits", NeurIPS 2019.
     """

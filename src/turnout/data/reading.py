@@ -38,7 +38,7 @@ def check_file(path: Path, what: str = "") -> None:
     """Check that a path is a file.
 
     Raises:
-        DataError: for a missing file or a folder.
+        DataError: if a file is missing or is a folder.
     """
     if not path.is_file():
         problem = "is a folder, needed a file" if path.is_dir() else "no such file"
@@ -49,7 +49,7 @@ def read_bytes(path: Path) -> bytes:
     """Read a file.
 
     Raises:
-        DataError: for a missing or unreadable file, a folder, or a file that does not fit into memory.
+        DataError: if a file is missing, unreadable, a folder, or does not fit into memory.
     """
     check_file(path)
     try:
@@ -62,7 +62,7 @@ def open_unpacked(path: Path) -> gzip.GzipFile | io.BufferedReader:
     """Open a file for reading, decompressed if its name ends in ``.gz``; the caller limits the number of bytes.
 
     Raises:
-        DataError: for a missing or unreadable file, or a folder.
+        DataError: if a file is missing, unreadable or a folder.
     """
     check_file(path)
     try:
@@ -79,7 +79,7 @@ def read_json(path: Path) -> Any:
     """Read a JSON file in UTF-8.
 
     Raises:
-        DataError: for a file that is missing, unreadable, not JSON, nested too deeply, or has duplicate keys.
+        DataError: if a file is missing, unreadable, not JSON, nested too deeply, or has duplicate keys.
     """
     try:
         return json.loads(read_bytes(path).decode("utf-8"), object_pairs_hook=_unique)
@@ -100,8 +100,8 @@ def read_table_file(path: Path, what: str = "table", formats: tuple[str, ...] = 
     """Read a table from a file, in the format of its file name extension.
 
     Raises:
-        ConfigurationError: for another extension.
-        DataError: for a file that is missing, damaged or too large when decompressed, and for duplicate column names.
+        ConfigurationError: if the extension is another one.
+        DataError: if a file is missing, damaged or too large when decompressed, or column names are duplicate.
     """
     from pyarrow import csv, json
 
@@ -126,7 +126,7 @@ def checked_table(table: pa.Table, what: str) -> pa.Table:
     """Return a table unchanged after a check of its column names.
 
     Raises:
-        DataError: for a duplicate column name.
+        DataError: if a column name is duplicate.
     """
     names = table.column_names
     if len(set(names)) < len(names):

@@ -51,8 +51,8 @@ def sent140(
         sequence_length, average: see `leaf_tweets`.
 
     Raises:
-        ConfigurationError: for a `sequence_length` < 1.
-        DataError: for files that are missing or damaged.
+        ConfigurationError: if `sequence_length` < 1.
+        DataError: if files are missing or damaged.
 
     Reference: A. Go, R. Bhayani and L. Huang, "Twitter Sentiment Classification using Distant Supervision", Stanford
     University, 2009.
@@ -91,8 +91,8 @@ def leaf_tweets(
         name: of the data in reports.
 
     Raises:
-        ConfigurationError: for a `sequence_length` < 1.
-        DataError: for a damaged file, an input that is not a tweet, or if no word of the data has a vector.
+        ConfigurationError: if `sequence_length` < 1.
+        DataError: if a file is damaged, an input is not a tweet, or no word of the data has a vector.
 
     References: S. Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018; J. Pennington, R.
     Socher and C. D. Manning, "GloVe: Global Vectors for Word Representation", EMNLP 2014.

@@ -60,7 +60,7 @@ def shakespeare(
         min_examples: roles with fewer examples are left out.
 
     Raises:
-        DataError: for a play that is missing or damaged, or if no role is long enough.
+        DataError: if a play is missing or damaged, or if no role is long enough.
 
     References: H. B. McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data",
     AISTATS 2017; S. Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018.
@@ -109,7 +109,7 @@ def read_roles(directory: str | os.PathLike[str] | None = None) -> dict[tuple[st
     """Read the speeches of every role, ``{(play, speaker): [speech, ...]}``, with plays in sorted order.
 
     Raises:
-        DataError: for a play that is missing or has no speech.
+        DataError: if a play is missing or has no speech.
     """
     folder = SHAKESPEARE.locate(directory)
     roles: dict[tuple[str, str], list[str]] = {}

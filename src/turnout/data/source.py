@@ -31,8 +31,8 @@ class Source(Examples):
         recipe: how the data were read, as plain values that are saved with every run.
 
     Raises:
-        ConfigurationError: for a number of classes of targets without classes.
-        DataError: without examples, and where shapes disagree, labels are out of range, or numbers are not finite.
+        ConfigurationError: if targets without classes are given a number of classes.
+        DataError: if there are no examples, shapes disagree, labels are out of range, or numbers are not finite.
     """
 
     split = split_source

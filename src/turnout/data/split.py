@@ -66,7 +66,7 @@ def split_source(
         official_test: ``"keep"`` uses an official test split, ``"pool"`` merges it into the training examples.
 
     Raises:
-        ConfigurationError: for options that are out of range or do not fit the data, and as the partition does.
+        ConfigurationError: if options are out of range or do not fit the data, and as the partition does.
     """
     others = {"unseen": unseen_clients, "validation": validation_clients, "test": test_clients}
     shares = {"client_test_fraction": client_test_fraction, "validation_fraction": validation_fraction}

@@ -24,8 +24,8 @@ def standardised(source: Source, epsilon: float = 0.001) -> Source:
         epsilon: added to each standard deviation, in units of the inputs, > 0.
 
     Raises:
-        ConfigurationError: for epsilon <= 0.
-        DataError: for integer inputs.
+        ConfigurationError: if epsilon <= 0.
+        DataError: if inputs are integers.
     """
     positive("epsilon", epsilon)
     if not source.x.is_floating_point():

@@ -49,8 +49,8 @@ def store(
         client_names: of the training clients.
 
     Raises:
-        ConfigurationError: for an unknown split, or without training clients.
-        DataError: for clients whose shapes or types differ, or inputs with NaN or infinity, with the client.
+        ConfigurationError: if a split is unknown, or there are no training clients.
+        DataError: if shapes or types of clients differ, or inputs contain NaN or infinity, with the client.
 
     Example:
         >>> import tempfile, torch
@@ -101,7 +101,7 @@ def stored(
             files must not change in the meantime. False reads all data at once, which a GPU needs.
 
     Raises:
-        DataError: for a folder without a federation, or with files whose sizes differ from the index.
+        DataError: if the folder has no federation, or sizes of files differ from the index.
     """
     path = Path(folder)
     try:

@@ -30,7 +30,7 @@ def svhn(directory: str | os.PathLike[str] | None = None) -> Source:
 
     Raises:
         ConfigurationError: if SciPy is not installed.
-        DataError: for a file that is missing or damaged.
+        DataError: if a file is missing or damaged.
 
     Reference: Y. Netzer, T. Wang, A. Coates, A. Bissacco, B. Wu and A. Y. Ng, "Reading digits in natural images with
     unsupervised feature learning", NIPS workshop on deep learning and unsupervised feature learning, 2011.

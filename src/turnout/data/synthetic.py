@@ -43,7 +43,7 @@ def synthetic(alpha: float = 1.0, beta: float = 1.0, *, num_clients: int = 30, s
         seed: of all draws. With the same seed, other values of alpha and beta scale the same draws.
 
     Raises:
-        ConfigurationError: for alpha or beta < 0, no clients, or a seed that is not an integer >= 0.
+        ConfigurationError: if alpha or beta is < 0, there are no clients, or the seed is not an integer >= 0.
 
     Reference: Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, section 5.1, and the authors'
     code.
@@ -71,7 +71,7 @@ def synthetic_iid(*, num_clients: int = 30, seed: int = 0) -> Source:
         seed: of all draws.
 
     Raises:
-        ConfigurationError: for no clients, or a seed that is not an integer >= 0.
+        ConfigurationError: if there are no clients, or the seed is not an integer >= 0.
 
     Reference: as of `synthetic`.
     """

@@ -88,9 +88,9 @@ def from_table(
     tests or of other clients. Before, in `Source.x`, they are fitted to all rows of `table`.
 
     Raises:
-        ConfigurationError: for a missing column, a column of texts among the inputs, no inputs, an unknown kind of table,
-            and a `transform` that fails or is combined with options that it replaces.
-        DataError: for a file that is missing or damaged, duplicate column names, and missing values that are neither dropped
+        ConfigurationError: if a column is missing, a column of texts is among the inputs, there are no inputs, the kind
+            of table is unknown, or `transform` fails or is combined with options that it replaces.
+        DataError: if a file is missing or damaged, column names are duplicate, or missing values are neither dropped
             nor imputed.
 
     Example:
@@ -134,7 +134,7 @@ def _inputs(
     """Return the names of the columns of inputs.
 
     Raises:
-        ConfigurationError: for a missing column, no columns, and categories that are not inputs.
+        ConfigurationError: if a column is missing, there are no columns, or categories are not inputs.
     """
     columns = list(features) or [name for name in parts[0].column_names if name not in others]
     for column in (*others, *columns, *categories):

@@ -24,7 +24,7 @@ def number_of_classes(num_classes: int | None, targets: Iterable[torch.Tensor]) 
     4
 
     Raises:
-        ConfigurationError: for a number below 1, or targets without classes.
+        ConfigurationError: if a number is below 1, or targets have no classes.
     """
     parts = [y for y in targets if len(y)]
     if not all(map(are_labels, parts)):
@@ -46,7 +46,7 @@ def check_finite(what: str, values: torch.Tensor, instead: str) -> None:
     """Check that numbers are finite, without allocating a mask if they are.
 
     Raises:
-        DataError: for NaN or infinity, with the first such example.
+        DataError: if there is NaN or infinity, with the first such example.
     """
     # The extremes are NaN if any value is.
     if not values.is_floating_point() or not values.numel() or torch.stack(values.aminmax()).isfinite().all():

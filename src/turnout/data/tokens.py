@@ -45,8 +45,8 @@ def from_tokens(
         name: of the data in reports.
 
     Raises:
-        ConfigurationError: for missing columns.
-        DataError: for a text without tokens or, in language modelling, without a token to predict.
+        ConfigurationError: if columns are missing.
+        DataError: if a text has no tokens or, in language modelling, no token to predict.
 
     Example:
         >>> source = from_tokens({"input_ids": [[5, 6, 7], [8, 9]]})

@@ -20,7 +20,7 @@ def as_weights(values: Any) -> torch.Tensor | None:
     """Convert weights to a float64 tensor ``[n]``; None stays None.
 
     Raises:
-        DataError: for values that are not numbers.
+        DataError: if values are not numbers.
     """
     if values is None:
         return None
@@ -52,7 +52,7 @@ def check_class_weights(weights: Any, num_classes: int | None) -> None:
     """Check that class weights are ``"balanced"`` or one number > 0 for each class.
 
     Raises:
-        ConfigurationError: for other values, and for data without classes.
+        ConfigurationError: if values are others, or the data have no classes.
     """
     if num_classes is None:
         raise ConfigurationError("class_weights: the targets of these data are no class labels: leave it out")
@@ -97,7 +97,7 @@ class ExampleWeights:
         Balanced weights are those of scikit-learn's ``compute_class_weight``, ``n / (C n_c)``, for the C classes in the data.
 
         Raises:
-            DataError: for weights so large or so small that their mean is not a positive number.
+            DataError: if weights are so large or so small that their mean is not a positive number.
         """
         classes = None
         if class_weights == "balanced":

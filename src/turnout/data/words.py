@@ -48,7 +48,7 @@ def read_vectors(path: Path, words: Container[str]) -> dict[str, np.ndarray]:
     parsed, because such files have a million others. Words that contain blanks are skipped.
 
     Raises:
-        DataError: for a file that cannot be read, a line that is not UTF-8, or a vector with too few or invalid numbers.
+        DataError: if a file cannot be read, a line is not UTF-8, or a vector has too few or invalid numbers.
     """
     vectors: dict[str, np.ndarray] = {}
     dimension = None
@@ -111,7 +111,7 @@ def vector_table(words: dict[str, int], path: Path) -> tuple[np.ndarray, np.ndar
         for number 0 and for words without a vector.
 
     Raises:
-        DataError: for a damaged file, or one without any of the words.
+        DataError: if a file is damaged or has none of the words.
     """
     vectors = read_vectors(path, {spelling for word in words for spelling in (word, word.lower())})
     if not vectors:

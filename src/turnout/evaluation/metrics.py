@@ -162,7 +162,7 @@ def named(metrics: Any, has_labels: bool, has_numbers: bool) -> dict[str, Metric
         has_numbers: True if targets are numbers (regression).
 
     Raises:
-        ConfigurationError: for an unknown or repeated name, an object that is no function, and a metric of other targets.
+        ConfigurationError: if a name is unknown or repeated, an object is no function, or a metric is of other targets.
     """
     if isinstance(metrics, str) or not isinstance(metrics, Iterable):
         raise refuse("metrics", given=metrics, needed="a sequence of names and functions, such as ('auc', 'f1')")

@@ -38,7 +38,7 @@ class Question:
             with noise require it.
 
     Raises:
-        ConfigurationError: for an unknown kind, or edges that are missing, not ascending or unused.
+        ConfigurationError: if a kind is unknown, or edges are missing, not ascending or unused.
     """
 
     kind: Kind

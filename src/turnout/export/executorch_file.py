@@ -23,7 +23,7 @@ def executorch_bytes(model: nn.Module, example: torch.Tensor, classes: int | Non
         classes: C, of cross entropy; None is the mean squared error of numbers to predict.
 
     Raises:
-        ConfigurationError: where the extra ``executorch`` is missing, the model cannot be exported, or ExecuTorch computes
+        ConfigurationError: if the extra ``executorch`` is missing, the model cannot be exported, or ExecuTorch computes
             other gradients than torch.
     """
     exir = needed("executorch.exir", "executorch")

@@ -25,8 +25,8 @@ def onnx_bytes(model: nn.Module, example: torch.Tensor) -> bytes:
         example: an input of the model, ``[M, ...]`` with M >= 1.
 
     Raises:
-        ConfigurationError: where the extra ``onnx`` is missing, the model cannot be exported, or onnxruntime computes other
-            outputs.
+        ConfigurationError: if the extra ``onnx`` is missing, the model cannot be exported, or onnxruntime computes
+            other outputs.
     """
     for package in ("onnx", "onnxscript", "onnxruntime"):
         needed(package)

@@ -48,7 +48,8 @@ def mod(algorithm: Algorithm, folder: str | Path = "turnout-client") -> Callable
         folder: the folder of the memory of each node, which is updated when the server has accepted the report.
 
     Raises:
-        ConfigurationError: for an algorithm that a ClientApp cannot carry out; for a message, if the server has another one.
+        ConfigurationError: if a ClientApp cannot carry out the algorithm or, for a message, if the server has another
+            one.
     """
     if (why := refusal(algorithm, mod=True)) is not None:
         raise ConfigurationError(f"{algorithm.name} does not run in a ClientApp: {why}")

@@ -56,7 +56,7 @@ class Rule(Options):
             Weights by examples (FedAvg) grow with the first, and FedNova's step with the second.
 
     Raises:
-        ConfigurationError: for an algorithm that needs more of clients than a ClientApp sends, or options out of range.
+        ConfigurationError: if an algorithm needs more of clients than a ClientApp sends, or options are out of range.
     """
 
     def start(

@@ -27,7 +27,7 @@ def model(name: str, **options: Any) -> ModelSpec:
     """Return a model by name, with options as they come from files: ``model("mlp", hidden=[64, 30])``; lists become tuples.
 
     Raises:
-        ConfigurationError: for a name or an option that is not known, naming the nearest that is, and for bad values.
+        ConfigurationError: if a name or an option is unknown, naming the nearest one, or a value is invalid.
     """
     kind: Any = MODELS[known_name("model", name, MODELS)]
     known = [field.name for field in fields(kind)]

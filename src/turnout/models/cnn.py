@@ -24,8 +24,8 @@ class Cnn(ModelSpec, name="cnn"):
         channels: of each convolution; one number stands for two convolutions of that many channels.
 
     Raises:
-        ConfigurationError: for `hidden` or `channels` with anything but whole numbers >= 1, no convolution at all, and
-            `dropout` outside [0, 1). `build` refuses images that are not ``(channels, height, width)`` or too small.
+        ConfigurationError: if `hidden` or `channels` hold anything but whole numbers >= 1, there is no convolution, or
+            `dropout` is outside [0, 1). `build` refuses images that are not ``(channels, height, width)`` or too small.
 
     Reference: Wang and Ji, "A Lightweight Method for Tackling Unknown Participation Statistics in Federated Averaging",
     ICLR 2024, appendix C.3.

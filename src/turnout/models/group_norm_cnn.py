@@ -26,8 +26,8 @@ class GroupNormCnn(ModelSpec, name="group_norm_cnn"):
         hidden_dropout: probability of dropping one of its outputs.
 
     Raises:
-        ConfigurationError: for numbers out of range, or not one dropout for each block. `build` refuses images that are
-            not ``(channels, height, width)`` or too small.
+        ConfigurationError: if a number is out of range, or there is not one dropout for each block. `build` refuses
+            images that are not ``(channels, height, width)`` or too small.
 
     Reference: Ma et al., "FedStaleWeight: buffered asynchronous federated learning with fair aggregation via staleness
     reweighting", 2024.

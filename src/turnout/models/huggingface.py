@@ -57,8 +57,8 @@ class HuggingFace(ModelSpec, name="huggingface"):
             `bitsandbytes`. The base is loaded in `dtype` first.
 
     Raises:
-        ConfigurationError: for values out of range; `build` refuses bases that are not there, or that do not fit the task,
-            and patterns that match nothing.
+        ConfigurationError: if values are out of range; `build` refuses bases that are not there, or that do not fit the
+            task, and patterns that match nothing.
 
     References: Hu et al., "LoRA: low-rank adaptation of large language models", ICLR 2022; Sun et al., "Improving LoRA in
     privacy-preserving federated learning" (FFA-LoRA), ICLR 2024; Guo et al., "Selective aggregation for low-rank adaptation
@@ -123,7 +123,7 @@ class HuggingFace(ModelSpec, name="huggingface"):
         """Return a `Transformer`.
 
         Raises:
-            ConfigurationError: where a package is missing, there is no such base, or it does not fit the task.
+            ConfigurationError: if a package is missing, there is no such base, or it does not fit the task.
         """
         if len(input_shape) != 1:
             raise refuse(

@@ -20,7 +20,7 @@ class Logistic(ModelSpec, name="logistic"):
         zero: start from W = 0, b = 0 (the problem is convex) and not from PyTorch's random weights.
 
     Raises:
-        ConfigurationError: for `zero` that is neither True nor False.
+        ConfigurationError: if `zero` is neither True nor False.
     """
 
     zero: bool = False

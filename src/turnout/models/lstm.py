@@ -27,8 +27,8 @@ class CharLstm(ModelSpec, name="char_lstm"):
         forget_bias: see `Lstm`. LEAF and FedProx have TensorFlow's 1; 0 is as PyTorch starts.
 
     Raises:
-        ConfigurationError: for sizes that are not whole numbers >= 1, and a `forget_bias` < 0. `build` refuses inputs
-            that are not ``(T,)``.
+        ConfigurationError: if sizes are not whole numbers >= 1, or `forget_bias` < 0. `build` refuses inputs that are
+            not ``(T,)``.
 
     References: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018; Li et al., "Federated Optimization in
     Heterogeneous Networks", MLSys 2020.

@@ -25,8 +25,8 @@ class Mlp(ModelSpec, name="mlp"):
             themselves (see `turnout.fedbn`).
 
     Raises:
-        ConfigurationError: for `hidden` that is empty or holds anything but whole numbers >= 1, and for `dropout`
-            outside [0, 1).
+        ConfigurationError: if `hidden` is empty or holds anything but whole numbers >= 1, or `dropout` is outside [0,
+            1).
     """
 
     hidden: tuple[int, ...] = (64,)

@@ -18,8 +18,8 @@ def save_adapter(model: nn.Module, folder: Path) -> None:
     of ``R + s B A`` above rounding are written.
 
     Raises:
-        ConfigurationError: for a model without an adapter of `peft`.
-        CheckpointError: where the folder cannot be written.
+        ConfigurationError: if a model has no adapter of `peft`.
+        CheckpointError: if the folder cannot be written.
     """
     network: Any = getattr(model, "network", None)
     if not hasattr(network, "peft_config"):

@@ -14,7 +14,7 @@ def needed(package: str) -> Any:
     """Import a package of the extra.
 
     Raises:
-        ConfigurationError: where it is not installed.
+        ConfigurationError: if it is not installed.
     """
     return imported(package, "a model of Hugging Face", "turnout[transformers]", package)
 

@@ -27,7 +27,7 @@ class QuantizedLinear(nn.Module):
         bias: b, ``[m]``, or None.
 
     Raises:
-        ConfigurationError: where `bitsandbytes` is not installed.
+        ConfigurationError: if `bitsandbytes` is not installed.
 
     Reference: Dettmers et al., "QLoRA: efficient finetuning of quantized LLMs", NeurIPS 2023 (arXiv 2305.14314).
     """
@@ -104,7 +104,7 @@ def quantize(network: Any) -> None:
     """Replace every frozen linear layer by a `QuantizedLinear`, except the last one, whose weights are often tied.
 
     Raises:
-        ConfigurationError: where there is no such layer.
+        ConfigurationError: if there is no such layer.
     """
     last, number = network.get_output_embeddings(), 0
     for parent in list(network.modules()):

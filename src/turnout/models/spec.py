@@ -60,7 +60,7 @@ class ModelSpec(Registered, ABC):
             seed: a whole number >= 0.
 
         Raises:
-            ConfigurationError: for sizes that are not whole numbers >= 1, or that do not fit the model.
+            ConfigurationError: if sizes are not whole numbers >= 1, or do not fit the model.
         """
         sizes("input_shape", input_shape, instead="Write the shape of one example, without the minibatch axis")
         count("num_classes", num_classes)
@@ -97,7 +97,7 @@ class ModelSpec(Registered, ABC):
         """Make the module from sizes that are whole numbers >= 1, drawing its weights from torch's CPU generator.
 
         Raises:
-            ConfigurationError: for an `input_shape` that does not fit the model.
+            ConfigurationError: if an `input_shape` does not fit the model.
         """
 
 

@@ -40,7 +40,8 @@ class SplitLogistic(ModelSpec, name="split_logistic"):
         rho: of the regulariser.
 
     Raises:
-        ConfigurationError: for bad options; `build` refuses other than two classes, and inputs that leave a part empty.
+        ConfigurationError: if an option is out of range; `build` refuses other than two classes, and inputs that leave
+            a part empty.
 
     Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
     """

@@ -28,8 +28,8 @@ class TextLstm(ModelSpec, name="text_lstm"):
             state at the last of them has to outlast the zeros behind it.
 
     Raises:
-        ConfigurationError: for sizes that are not whole numbers >= 1, and a `forget_bias` < 0. `build` refuses inputs
-            that are not ``(T, D)``.
+        ConfigurationError: if sizes are not whole numbers >= 1, or `forget_bias` < 0. `build` refuses inputs that are
+            not ``(T, D)``.
 
     Reference: Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, and the authors' code.
     """

@@ -26,7 +26,8 @@ class Transformer(nn.Module):
         padding: the number that stands for padding inside.
 
     Raises:
-        ConfigurationError: for another implementation of attention, and a classifier without a number for padding.
+        ConfigurationError: if the implementation of attention is another one, or a classifier has no number for
+            padding.
     """
 
     large_activations = True  # read by turnout.engine.choice

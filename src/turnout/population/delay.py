@@ -44,7 +44,7 @@ class Delay(Registered, ABC):
         """Return the q-quantile, the least s with P(duration <= s) >= q, for q in [0, 1]; float64 of q's shape.
 
         Raises:
-            ConfigurationError: for q outside [0, 1].
+            ConfigurationError: if q is outside [0, 1].
         """
         q = np.asarray(q, dtype=np.float64)
         if not ((q >= 0) & (q <= 1)).all():
@@ -70,7 +70,7 @@ class Constant(Delay, name="constant"):
         seconds: the duration, >= 0.
 
     Raises:
-        ConfigurationError: for a negative duration.
+        ConfigurationError: if a duration is negative.
     """
 
     seconds: float = 1.0
@@ -99,7 +99,7 @@ class Normal(Delay, name="normal"):
         scale: its standard deviation, > 0.
 
     Raises:
-        ConfigurationError: for numbers outside these ranges.
+        ConfigurationError: if numbers are outside these ranges.
     """
 
     loc: float = 1.0
@@ -128,7 +128,7 @@ class Uniform(Delay, name="uniform"):
         high: greatest duration, >= low.
 
     Raises:
-        ConfigurationError: for limits that are negative or in the wrong order.
+        ConfigurationError: if limits are negative or in the wrong order.
     """
 
     low: float = 0.0
@@ -156,7 +156,7 @@ class Exponential(Delay, name="exponential"):
         scale: mean duration, > 0.
 
     Raises:
-        ConfigurationError: for a mean that is not > 0.
+        ConfigurationError: if a mean is not > 0.
     """
 
     scale: float = 1.0
@@ -181,7 +181,7 @@ class LogNormal(Delay, name="lognormal"):
         sigma: standard deviation of the logarithm, > 0; at 0.5 one draw in 20 exceeds 2.3 medians.
 
     Raises:
-        ConfigurationError: for numbers that are not > 0.
+        ConfigurationError: if numbers are not > 0.
     """
 
     median: float = 1.0
@@ -209,7 +209,7 @@ class Pareto(Delay, name="pareto"):
         shape: exponent of the tail, > 0; the mean is infinite up to 1, the variance up to 2.
 
     Raises:
-        ConfigurationError: for numbers that are not > 0.
+        ConfigurationError: if numbers are not > 0.
     """
 
     scale: float = 1.0

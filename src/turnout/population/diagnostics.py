@@ -28,7 +28,7 @@ def participation_table(
 
     Raises:
         ConfigurationError: if `num_rounds` is not the number of rounds in the record.
-        DataError: for a client number outside 0..N-1.
+        DataError: if a client number is outside 0..N-1.
     """
     count("num_clients", num_clients)
     count("num_rounds", num_rounds)

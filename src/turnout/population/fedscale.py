@@ -32,7 +32,7 @@ def fedscale_availability(path: str | Path, *, sha256: str | None = None, second
         seconds_per_round: see `TimedAvailability`.
 
     Raises:
-        DataError: for a file that is missing, has another checksum or structure, or holds other than plain values.
+        DataError: if a file is missing, has another checksum or structure, or holds other than plain values.
 
     Reference: Lai et al., "FedScale: benchmarking model and system performance of federated learning at scale", ICML 2022.
     """
@@ -68,7 +68,7 @@ def fedscale_speed(
         message_kbytes: size of the model in kilobytes.
 
     Raises:
-        DataError: for a file that is missing, has another checksum or structure, or holds other than plain values.
+        DataError: if a file is missing, has another checksum or structure, or holds other than plain values.
 
     Reference: Lai et al., ICML 2022.
     """

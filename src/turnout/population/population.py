@@ -31,8 +31,8 @@ class Population:
         behaviour: the attack of a part of the clients; None is none.
 
     Raises:
-        ConfigurationError: for a piece of another family, for `dropout` or `seconds_per_round` without `speed`, or for
-            `seconds_per_round` that contradicts the length of the pattern.
+        ConfigurationError: if a piece is of another family, `dropout` or `seconds_per_round` is without `speed`, or
+            `seconds_per_round` contradicts the length of the pattern.
     """
 
     availability: Availability = field(default_factory=Everyone)

@@ -49,7 +49,7 @@ class Requirement(Registered, ABC):
 
         Raises:
             ConfigurationError: if the options do not fit the clients.
-            DataError: for a table that is missing or damaged.
+            DataError: if a table is missing or damaged.
         """
 
 
@@ -133,9 +133,9 @@ class GivenRequirement(Requirement, name="given"):
         unseen: the same for the clients that never train; None for no requirements.
 
     Raises:
-        ConfigurationError: for a number of requirements that is not that of clients, a negative loss, or an accuracy outside
-            [0, 1].
-        DataError: for a file that is missing or unreadable, or that has not exactly one row for each client.
+        ConfigurationError: if the number of requirements is not that of clients, a loss is negative, or an accuracy is
+            outside [0, 1].
+        DataError: if a file is missing or unreadable, or has not exactly one row for each client.
     """
 
     table: str | tuple[float, ...]

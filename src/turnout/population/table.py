@@ -41,8 +41,8 @@ def as_table(table: object, what: str, form: str, lengths: tuple[int, ...]) -> s
         lengths: allowed numbers of cells of a row.
 
     Raises:
-        ConfigurationError: for a value that is neither a path to .csv or .parquet nor a sequence.
-        DataError: for a row that is not a sequence of such a length.
+        ConfigurationError: if a value is neither a path to .csv or .parquet nor a sequence.
+        DataError: if a row is not a sequence of such a length.
     """
     if isinstance(table, str | os.PathLike):
         check_path(os.fspath(table), what)
@@ -61,8 +61,8 @@ def read_table(
     """Read the columns of a file; `optional` names further columns that it may have, None allows any.
 
     Raises:
-        ConfigurationError: for another kind of file.
-        DataError: for a file that is missing, unreadable or without rows, or with missing or unknown columns.
+        ConfigurationError: if the file is of another kind.
+        DataError: if a file is missing, unreadable or without rows, or columns are missing or unknown.
     """
     check_path(path, what)
     table = read_table_file(Path(path), what, ENDINGS)
@@ -85,7 +85,7 @@ def numbers(column: Column, name: str, what: str, *, whole: bool = False) -> np.
     """Convert a column to finite numbers >= 0: float64, or int64 with `whole`; texts are parsed.
 
     Raises:
-        DataError: for a cell that is not such a number, with its row.
+        DataError: if a cell is not such a number, with its row.
     """
     kind = np.int64 if whole else np.float64
     if isinstance(column, pa.ChunkedArray) and _is_counted(column):

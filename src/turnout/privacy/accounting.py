@@ -47,7 +47,7 @@ def check_deviation(name: str, value: float, *, zero: bool = False) -> None:
         zero: allow 0, which is no noise.
 
     Raises:
-        ConfigurationError: for a number out of range.
+        ConfigurationError: if a number is out of range.
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not (_LEAST <= value <= _MOST or (zero and value == 0)):

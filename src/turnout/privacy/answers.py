@@ -39,7 +39,7 @@ class Answers:
         largest_loss: maximum mean loss, or mean squared error, of a client, > 0.
 
     Raises:
-        ConfigurationError: for a number out of range.
+        ConfigurationError: if a number is out of range.
 
     Example:
         >>> Answers(noise_multiplier=4.0).most

@@ -33,7 +33,7 @@ class BufferedToeplitz(Correlation, name="buffered_toeplitz"):
         buffers: number of buffers (d), >= 1; according to the paper 4 or 5 are sufficient.
 
     Raises:
-        ConfigurationError: for a number below 1.
+        ConfigurationError: if a number is below 1.
 
     Example:
         >>> import turnout as to

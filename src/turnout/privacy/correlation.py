@@ -98,7 +98,7 @@ class BandedSquareRoot(Correlation, name="banded_square_root"):
         bands: number of bands of C (p), >= 1; None is the separation.
 
     Raises:
-        ConfigurationError: for a number below 1.
+        ConfigurationError: if a number is below 1.
 
     Example:
         >>> BandedSquareRoot().coefficients(rounds=4, separation=2, most=None)

@@ -182,7 +182,7 @@ def plan_of(pieces: Iterable[Any]) -> Plan | None:
     Several noised sums over the same clients have the cost of one whose ``1 / z^2`` is the sum of theirs.
 
     Raises:
-        ConfigurationError: for sums that cannot be composed.
+        ConfigurationError: if sums cannot be composed.
     """
     private = sorted(
         (piece for piece in pieces if hasattr(piece, "release")), key=lambda piece: not hasattr(piece, "delta")

@@ -32,7 +32,7 @@ def sensitivity(coefficients: np.ndarray, separation: int, most: int | None = No
         most: k, the maximum number of participations of a client; None is unlimited.
 
     Raises:
-        ValueError: for negative or increasing coefficients, for which this would not be the maximum.
+        ValueError: if coefficients are negative or increasing, so that this would not be the maximum.
 
     Example:
         >>> sensitivity(np.array([1.0, 0.0, 0.0, 0.0]), separation=2)  # two orthogonal rounds: the square root of 2

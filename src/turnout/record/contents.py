@@ -99,8 +99,8 @@ def parse(text: bytes | str) -> dict[str, Any]:
     """Parse a JSON object.
 
     Raises:
-        ValueError: for text that is not a JSON object, that is nested more than 100 levels deep, or that contains strings
-            which UTF-8 cannot encode.
+        ValueError: if a text is not a JSON object, is nested more than 100 levels deep, or contains strings which UTF-8
+            cannot encode.
     """
     try:
         value = json.loads(text)
@@ -124,7 +124,7 @@ def check(source: object, form: type[Form], values: Any) -> Form:
         values: the parsed contents of the file.
 
     Raises:
-        CheckpointError: for a missing or invalid field. The message names the first one.
+        CheckpointError: if a field is missing or invalid. The message names the first one.
 
     Example:
         >>> check("environment.json", Environment, {"turnout": "0.1.0", "turnout_commit": None, "threads": 2})

@@ -157,7 +157,7 @@ class Evaluations:
         """Read the evaluations of a run up to a version.
 
         Raises:
-            CheckpointError: for a file that is damaged.
+            CheckpointError: if a file is damaged.
         """
         evaluations, files = cls(), folder / FOLDER
         for path in sorted(files.iterdir()) if files.is_dir() else ():

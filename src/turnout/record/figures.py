@@ -94,7 +94,7 @@ class Figures(ABC):
         An accuracy reaches a target from below, a loss from above (`less_is_better`). NaN reaches none.
 
         Raises:
-            ConfigurationError: for an unknown column, with the most similar name.
+            ConfigurationError: if a column is unknown, with the most similar name.
         """
         rounds, values = self.column(metric)
         met = values <= target if less_is_better(metric) else values >= target

@@ -84,7 +84,7 @@ def open_file(path: Path) -> BinaryIO:
 
     Raises:
         FolderGone: if this process has locked the folder, and it was removed or replaced.
-        OSError: for a link.
+        OSError: if it is a link.
     """
     folder = path.parent
     create(folder)

@@ -47,7 +47,7 @@ def check(folder: Path) -> None:
     """Check that neither this folder nor one around it was removed or replaced since it has been watched.
 
     Raises:
-        FolderGone: for the outermost of those that were.
+        FolderGone: if folders were deleted, with the outermost of them.
     """
     path = folder.absolute()
     for one in (*reversed(path.parents), path) if _watched else ():

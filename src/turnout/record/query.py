@@ -192,7 +192,7 @@ class History(Figures):
         """Return the rounds in which a column was recorded, and its values: two arrays of equal length.
 
         Raises:
-            ConfigurationError: for an unknown column, with the most similar name.
+            ConfigurationError: if a column is unknown, with the most similar name.
         """
         known_name("column", name, self.column_names)
         if name in self.evaluations.columns:

@@ -66,8 +66,8 @@ def read_stream(source: pa.NativeFile) -> pa.Table:
     """Read an Arrow stream, and leave the source at its end.
 
     Raises:
-        ValueError: for compressed buffers, a few bytes of which may expand to more than there is memory for. None are written
-            here, and Arrow has no limit for them.
+        ValueError: if buffers are compressed, because a few bytes may expand to more than there is memory for. None are
+            written here, and Arrow has no limit for them.
     """
     start = source.tell()
     for message in pa.ipc.MessageReader.open_stream(source):

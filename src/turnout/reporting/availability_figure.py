@@ -38,7 +38,8 @@ def availability_figure(
         seconds_per_round: length of a round; None uses rounds instead of hours and days.
 
     Raises:
-        ConfigurationError: for no pattern or more than four, fewer than 10 rounds, or if matplotlib is not installed.
+        ConfigurationError: if there is no pattern or more than four, there are fewer than 10 rounds, or matplotlib is
+            not installed.
     """
     if not 1 <= len(patterns) <= MOST_PATTERNS:
         raise refuse("patterns", given=len(patterns), needed=f"1 to {MOST_PATTERNS}")

@@ -42,7 +42,7 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
     A loss that varies by more than a factor of 30 has a logarithmic axis.
 
     Raises:
-        ConfigurationError: for a column that no run has.
+        ConfigurationError: if no run has the column.
         DataError: if no run recorded a value.
     """
     known_name("column", metric, recorded_columns(records))

@@ -53,7 +53,7 @@ class Measure:
         metric: the recorded column, for ``"spread"`` of the table of clients; None for the last three.
 
     Raises:
-        ConfigurationError: for an unknown kind, or a metric that is missing or superfluous.
+        ConfigurationError: if a kind is unknown, or a metric is missing or superfluous.
     """
 
     kind: str

@@ -83,7 +83,7 @@ def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
     """Write a figure atomically, in the format of the file name extension.
 
     Raises:
-        ConfigurationError: for an unknown extension.
+        ConfigurationError: if an extension is unknown.
         CheckpointError: if it cannot be written.
     """
     if (kind := path.suffix.lower()) not in FORMATS:

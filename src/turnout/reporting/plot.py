@@ -60,7 +60,7 @@ def plot(runs: Mapping[str, HasHistory] | Sequence[RunRecord], what: str | None 
         'test accuracy (%)'
 
     Raises:
-        ConfigurationError: without runs, for an unknown plot, or if matplotlib is not installed.
+        ConfigurationError: if there are no runs, a plot is unknown, or matplotlib is not installed.
         DataError: if no run recorded the data.
     """
     records = _records(runs)

@@ -23,7 +23,7 @@ class Range:
         log: search on a logarithmic scale.
 
     Raises:
-        ConfigurationError: for ends that are not numbers, in the wrong order, or not positive with `log`.
+        ConfigurationError: if ends are not numbers, in the wrong order, or not positive with `log`.
 
     Example:
         >>> import turnout as to
@@ -60,7 +60,7 @@ class Range:
         """Parse a range, ``1..20`` or ``0.001..1:log``; None for a value that is not a text with two dots.
 
         Raises:
-            ConfigurationError: for two dots that are not between numbers.
+            ConfigurationError: if two dots are not between numbers.
         """
         if not isinstance(text, str) or ".." not in text:
             return None

@@ -24,7 +24,7 @@ class RunRecord:
         rates: known participation rates ``[N]``; None for those in the table of clients.
 
     Raises:
-        ConfigurationError: for a name that is not printable or does not begin with a letter or digit, or rates of another
+        ConfigurationError: if a name is not printable or does not begin with a letter or digit, or rates have another
             length than the clients.
     """
 
@@ -57,7 +57,7 @@ def by_algorithm(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     """Group runs by algorithm, in the order in which the algorithms first appear.
 
     Raises:
-        ConfigurationError: without runs, or if an algorithm has two runs with the same seed.
+        ConfigurationError: if there are no runs, or an algorithm has two runs with the same seed.
     """
     if not records:
         raise ConfigurationError("there are no runs to report: give at least one RunRecord")

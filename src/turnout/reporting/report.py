@@ -71,7 +71,7 @@ def write_report(
         to_accuracy: an accuracy from 0 to 1, to show the cost of reaching it.
 
     Raises:
-        ConfigurationError: without runs, or if matplotlib or Jinja2 is not installed.
+        ConfigurationError: if there are no runs, or matplotlib or Jinja2 is not installed.
         CheckpointError: if the file cannot be written.
     """
     target = None if to_accuracy is None else accuracy_target(records, to_accuracy)

@@ -36,7 +36,7 @@ def accuracy_target(records: Sequence[RunRecord], accuracy: float) -> Target:
     """Return a target for the first recorded column of `CHOOSING`, which begins with the validation accuracy.
 
     Raises:
-        ConfigurationError: for an accuracy outside (0, 1].
+        ConfigurationError: if an accuracy is outside (0, 1].
     """
     check_accuracy(accuracy)
     recorded = (name for name in CHOOSING if has_column(records, name))
@@ -60,7 +60,7 @@ def costs(records: Sequence[RunRecord], target: Target) -> dict[str, dict[str, Q
         its column shows the number of seeds that reached the target.
 
     Raises:
-        ConfigurationError: for a column that no run has.
+        ConfigurationError: if no run has the column.
     """
     known = recorded_columns(records)
     if target.metric not in known:

@@ -41,7 +41,7 @@ class Clock:
         """Schedule an event at `time`; inf cancels it.
 
         Raises:
-            ConfigurationError: for a time in the past, or NaN.
+            ConfigurationError: if the time is in the past, or NaN.
         """
         if not time >= self.now:
             raise refuse("time", given=time, needed=f"a time from now ({self.now}) on")

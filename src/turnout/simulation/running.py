@@ -148,7 +148,7 @@ def alone_in(folder: Path | None) -> Iterator[bool]:
         True if this process created the folder.
 
     Raises:
-        CheckpointError: on all processes, if another run uses the folder.
+        CheckpointError: if another run uses the folder, on all processes.
     """
     refused: CheckpointError | None = None
     created = False
@@ -205,7 +205,7 @@ def restore(simulation: Simulation, folder: Path) -> None:
     """Restore a run from its checkpoint. It continues as if it had not been interrupted.
 
     Raises:
-        CheckpointError: for a checkpoint of another experiment, naming the differences.
+        CheckpointError: if the checkpoint is of another experiment, naming the differences.
     """
     tensors, facts = checkpoint.load(folder, or_previous=True)
     # The number of rounds may differ: it affects no round before.

@@ -92,7 +92,7 @@ def schedule(
         seed: the seed of the run.
 
     Raises:
-        ConfigurationError: for a population without a speed, a schedule without an end, or options that do not fit.
+        ConfigurationError: if a population has no speed, a schedule has no end, or options do not fit.
     """
     count("num_clients", num_clients)
     _check_end(until, steps)

@@ -196,7 +196,7 @@ class Trained:
         """Check that the tensors fit the layout.
 
         Raises:
-            ValueError: for the first tensor that does not.
+            ValueError: if a tensor does not, with the first one.
         """
         layout, length = self.layout, len(self.first) + len(self.params)
         sizes = f"{len(self.params):,} shared and {len(self.first):,} personal numbers"

@@ -50,7 +50,7 @@ class WorkTimes:
         others: the effort of other phases; None if there are no others.
 
     Raises:
-        ConfigurationError: for numbers of steps below 1, or if there is not one for each client.
+        ConfigurationError: if numbers of steps are below 1, or if there is not one for each client.
     """
 
     def __init__(

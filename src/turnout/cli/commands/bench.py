@@ -73,7 +73,7 @@ class BenchOptions(ThreadsOption, ExperimentOptions, AlgorithmOption):
         """Return the workloads to time: the named ones, or all if there is no experiment.
 
         Raises:
-            ConfigurationError: for an unknown workload, or one beside an experiment.
+            ConfigurationError: if a workload is unknown, or there is one beside an experiment.
         """
         from turnout.comparison.bench.workloads import WORKLOADS
 

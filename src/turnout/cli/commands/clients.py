@@ -57,7 +57,7 @@ def request_of(words: Sequence[str]) -> Request | None:
     """Parse the action of a command line to a request; None is the list of clients.
 
     Raises:
-        ConfigurationError: for an unknown action.
+        ConfigurationError: if an action is unknown.
     """
     from turnout.deployment.wire.administrator import MOST_CODES
 

@@ -52,7 +52,7 @@ class FinishedRuns:
         """Load the finished runs.
 
         Raises:
-            ConfigurationError: for one name for runs of several algorithms.
+            ConfigurationError: if runs of several algorithms have one name.
         """
         from turnout.comparison.folders import load_records
 
@@ -148,7 +148,7 @@ def _table(options: TableOptions) -> str:
     """Format the comparison of runs; ``csv`` has by default all columns, at full precision.
 
     Raises:
-        ConfigurationError: for a column that no run recorded.
+        ConfigurationError: if no run recorded the column.
     """
     from turnout.reporting.column import GAP, RESULTS
     from turnout.reporting.formats import FORMATS, csv

@@ -56,7 +56,7 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
           time of the rounds that their operations would take at this throughput.
 
     Raises:
-        ConfigurationError: for fewer than two rounds, and for experiments that cannot run.
+        ConfigurationError: if there are fewer than two rounds, or experiments cannot run.
     """
     count("rounds", experiment.rounds, least=2, instead="The first round is not counted among the others")
     device, seconds, updates = torch.device(experiment.device), [], []

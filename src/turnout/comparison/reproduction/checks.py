@@ -129,7 +129,7 @@ def _read(kind: str, form: TypeAdapter[Read], value: Any, needed: str) -> Read:
     """Validate the value of a check.
 
     Raises:
-        ConfigurationError: for another value, with the one that is needed.
+        ConfigurationError: if the value is another one, with the one that is needed.
     """
     try:
         return form.validate_python(value, strict=True)
@@ -260,7 +260,7 @@ def check_of(table: Mapping[str, Any]) -> Check:
     """Return the check of a claim.
 
     Raises:
-        ConfigurationError: for a claim that has not exactly one key of `CHECKS`.
+        ConfigurationError: if a claim has not exactly one key of `CHECKS`.
     """
     keys = [key for key in table if key in CHECKS]
     if len(keys) != 1:

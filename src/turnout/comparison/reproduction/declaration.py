@@ -130,7 +130,7 @@ class Reproduction:
         """Return the panels with these names, by default all that are not optional.
 
         Raises:
-            ConfigurationError: for an unknown panel, or one without algorithms.
+            ConfigurationError: if a panel is unknown or has no algorithms.
         """
         chosen = self.default if names is None else list(dict.fromkeys(names))
         for name in chosen:
@@ -145,7 +145,7 @@ class Reproduction:
         """Return the reproduction with a subset of its algorithms.
 
         Raises:
-            ConfigurationError: for an unknown algorithm.
+            ConfigurationError: if an algorithm is unknown.
         """
         chosen = [known_name("algorithm", name, self.algorithms) for name in names]
         only = {key: tuple(name for name in self.of(panel) if name in chosen) for key, panel in self.panels.items()}

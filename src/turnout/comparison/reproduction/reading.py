@@ -30,7 +30,7 @@ def load(name: str, folder: Path = FOLDER) -> Reproduction | Drawing:
     """Load a declaration by its name in a folder, or by the path of its TOML file.
 
     Raises:
-        ConfigurationError: for an unknown name or a malformed declaration.
+        ConfigurationError: if a name is unknown, or a declaration is malformed.
     """
     if name.endswith(".toml"):
         return read(Path(name), Path(name).stem)
@@ -68,7 +68,7 @@ def read(path: Path, name: str) -> Reproduction | Drawing:
     """Read the reproduction or drawing that a file declares.
 
     Raises:
-        ConfigurationError: for a file that cannot be read or is malformed, with the position of the error.
+        ConfigurationError: if a file cannot be read or is malformed, with the position of the error.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))

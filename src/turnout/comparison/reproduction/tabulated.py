@@ -39,7 +39,7 @@ class Quantity(Measure):
         """Read the quantity of a declaration: ``"GM-Appeal"`` or ``{name = "error", better = "less"}``.
 
         Raises:
-            ConfigurationError: for any other value.
+            ConfigurationError: if the value is any other.
         """
         table = {"name": text} if isinstance(text, str) else text
         if (
@@ -84,7 +84,7 @@ class Tabulated(Outcome):
         """Make an outcome from figures.
 
         Raises:
-            ConfigurationError: for a panel or algorithm that the reproduction does not declare.
+            ConfigurationError: if the reproduction does not declare the panel or algorithm.
         """
         for name, measures in values.items():
             panel = reproduction.panels[known_name("panel", name, reproduction.panels)]
@@ -98,8 +98,8 @@ class Tabulated(Outcome):
         """Read an outcome from the ``findings.json`` of a reproduction.
 
         Raises:
-            DataError: for another kind of file, or one of another reproduction.
-            ConfigurationError: for a panel or algorithm that the reproduction does not declare.
+            DataError: if the file is of another kind or of another reproduction.
+            ConfigurationError: if the reproduction does not declare the panel or algorithm.
         """
         try:
             plain = parse(path.read_bytes())

@@ -33,8 +33,8 @@ class Partition(Registered, ABC):
             client_ids: the natural client of each example, int64 ``[n]``, or None.
 
         Raises:
-            ConfigurationError: for options that do not fit the data.
-            DataError: without examples, or without classes if the partition needs them.
+            ConfigurationError: if options do not fit the data.
+            DataError: if there are no examples, or no classes and the partition needs them.
         """
 
 

@@ -28,7 +28,7 @@ class ById(Partition, name="by_id"):
         min_examples: ids with fewer examples are skipped.
 
     Raises:
-        ConfigurationError: for data without ids, or with fewer than m ids with enough examples.
+        ConfigurationError: if the data have no ids, or fewer than m ids have enough examples.
     """
 
     min_examples: int = 1

@@ -22,7 +22,7 @@ class ClassesPerClient(Artificial, name="classes_per_client"):
         k: classes per client.
 
     Raises:
-        ConfigurationError: for k greater than the number of classes, or a class with fewer examples than clients.
+        ConfigurationError: if k is greater than the number of classes, or a class has fewer examples than clients.
 
     Example:
         >>> import numpy as np, turnout as to

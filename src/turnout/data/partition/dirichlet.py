@@ -31,7 +31,7 @@ class Dirichlet(Artificial, name="dirichlet"):
         min_examples: the least number of examples of a client; 0 accepts the first draw.
 
     Raises:
-        ConfigurationError: for alpha <= 0, or where `min_examples` cannot be met.
+        ConfigurationError: if alpha <= 0, or if `min_examples` cannot be met.
 
     Example:
         >>> import numpy as np, turnout as to

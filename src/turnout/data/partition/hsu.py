@@ -32,7 +32,7 @@ class HsuDirichlet(Artificial, name="hsu_dirichlet"):
         examples_per_client: size of each client; None is n // N.
 
     Raises:
-        ConfigurationError: for alpha <= 0, or too few examples.
+        ConfigurationError: if alpha <= 0, or there are too few examples.
 
     Reference: Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
     Classification", 2019, section 3.

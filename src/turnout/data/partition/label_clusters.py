@@ -23,8 +23,8 @@ class LabelClusters(Artificial, name="label_clusters"):
         labels_per_cluster: number of classes of each cluster.
 
     Raises:
-        ConfigurationError: for more labels than the data have, fewer clients than clusters, or more clients in a cluster
-            than examples.
+        ConfigurationError: if there are more labels than the data have, fewer clients than clusters, or more clients in
+            a cluster than examples.
 
     Reference: Cho et al., "Maximizing Global Model Appeal in Federated Learning", TMLR 2024, appendix D (5 clusters of
     2 labels).

@@ -23,8 +23,8 @@ class LabelGroups(Artificial, name="label_groups"):
         clients: number of clients of each group.
 
     Raises:
-        ConfigurationError: for a group without labels or clients, labels that are in several groups or not in the data, a
-            number of clients that is not that of all groups, or more clients than examples.
+        ConfigurationError: if a group has no labels or clients, labels are in several groups or not in the data, the
+            number of clients is not that of all groups, or there are more clients than examples.
 
     Reference: Ma et al., "FedStaleWeight: buffered asynchronous federated learning with fair aggregation via staleness
     reweighting", 2024, section 5.

@@ -29,7 +29,7 @@ class PowerLaw(Artificial, name="power_law"):
         least: the least number of examples of each of its classes that a client has.
 
     Raises:
-        ConfigurationError: for more classes than the data have, or a class with too few examples for `least`.
+        ConfigurationError: if there are more classes than the data have, or a class has too few examples for `least`.
 
     Reference: Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, and the authors' script for
     MNIST (1000 clients, 2 classes, sigma 2, least 5: the defaults).

@@ -33,7 +33,7 @@ class Transform(ABC):
                 random.
 
         Raises:
-            DataError: for inputs of an unsupported shape.
+            DataError: if inputs have an unsupported shape.
         """
 
 

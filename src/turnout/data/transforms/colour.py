@@ -84,8 +84,8 @@ class ColorJitter(Transform):
     pixels and images with one channel do not change. Both are 0 by default, for no change.
 
     Raises:
-        ConfigurationError: for brightness < 0, or hue outside [0, 0.5].
-        DataError: for images with neither 1 nor 3 channels.
+        ConfigurationError: if brightness < 0, or hue is outside [0, 0.5].
+        DataError: if images have neither 1 nor 3 channels.
 
     Reference: torchvision's ColorJitter.
     """

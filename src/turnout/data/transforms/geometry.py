@@ -25,7 +25,7 @@ class RandomCrop(Transform):
         padding: pixels of zeros added on each side first.
 
     Raises:
-        DataError: for padded images that are smaller than the window.
+        DataError: if padded images are smaller than the window.
     """
 
     random: ClassVar[bool] = True

@@ -22,8 +22,8 @@ class Normalise(Transform):
         std: standard deviations in the same form, > 0.
 
     Raises:
-        ConfigurationError: for a std <= 0, or tuples that differ in length.
-        DataError: for inputs with another number of channels.
+        ConfigurationError: if a std is <= 0, or tuples differ in length.
+        DataError: if inputs have another number of channels.
     """
 
     random: ClassVar[bool] = False

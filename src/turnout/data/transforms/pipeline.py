@@ -29,8 +29,8 @@ def apply_transforms(
         training: apply random transforms.
 
     Raises:
-        ConfigurationError: for random transforms in training without keys.
-        DataError: for inputs of a shape that a transform does not support.
+        ConfigurationError: if transforms in training are random and there are no keys.
+        DataError: if a transform does not support the shape of the inputs.
     """
     number = 0
     for transform in transforms:

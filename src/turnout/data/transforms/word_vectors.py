@@ -23,7 +23,7 @@ class WordVectors(Transform):
         table: float32 ``[V, D]``, a vector for each word.
 
     Raises:
-        DataError: for a table that is not float32 ``[V, D]``, and inputs that are not row numbers ``[n, T]``.
+        DataError: if a table is not float32 ``[V, D]``, or inputs are not row numbers ``[n, T]``.
     """
 
     random: ClassVar[bool] = False

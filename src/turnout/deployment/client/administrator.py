@@ -36,7 +36,7 @@ class Administrator:
             body: plain values; None sends no body.
 
         Raises:
-            AdministrationFailed: where the server does not answer, or refuses.
+            AdministrationFailed: if the server does not answer, or refuses.
         """
         call = Call(method, path, body, headers={"authorization": f"Bearer {self.token}"})
         with self.connection.client() as http:

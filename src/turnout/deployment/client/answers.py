@@ -113,7 +113,7 @@ def survey_of(task: Assignment) -> int:
     """Return the number of the survey of a task.
 
     Raises:
-        WireError: where the task has none.
+        WireError: if the task has none.
     """
     try:
         return int(task.tensors()[SURVEY][0])

@@ -153,8 +153,8 @@ class Incoming:
         """Take a piece of the body, without decoding it.
 
         Raises:
-            JoinError: where the body is too long.
-            httpx2.ReadTimeout: where it takes too long.
+            JoinError: if the body is too long.
+            httpx2.ReadTimeout: if it takes too long.
         """
         if len(self._body) + len(piece) > self._call.most:
             raise JoinError(
@@ -168,7 +168,7 @@ class Incoming:
         """Return the answer; after an error, the received part of a model, or status 0.
 
         Raises:
-            JoinError: where one side does not trust the certificate of the other.
+            JoinError: if one side does not trust the certificate of the other.
         """
         if error is None:
             return Answer(self._status, bytes(self._body), self._headers)

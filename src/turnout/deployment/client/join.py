@@ -40,7 +40,7 @@ class Connection:
         timeout: seconds without data from the server after which a request fails.
 
     Raises:
-        ConfigurationError: for a malformed address, or files that cannot be used.
+        ConfigurationError: if an address is malformed, or files cannot be used.
     """
 
     url: str
@@ -97,8 +97,8 @@ def announcement(
         notice: called once with the reason if the first attempt fails, and is repeated.
 
     Raises:
-        JoinError: where there is no such server, or it speaks another protocol.
-        ServerSilent: where the patience is exhausted.
+        JoinError: if there is no such server, or it speaks another protocol.
+        ServerSilent: if the patience is exhausted.
     """
     stopped, begun, attempt = stopped or Flag(), time.monotonic(), 0
     with connection.client() as http:
@@ -138,7 +138,7 @@ def fetch(http: WatchedClient, path: str, stopped: Callable[[], bool] = lambda: 
     """Request a path that needs no token; without an answer of the server, the header ``error`` has the reason.
 
     Raises:
-        JoinError: where one side does not trust the certificate of the other.
+        JoinError: if one side does not trust the certificate of the other.
     """
     return send(http, Call("GET", path), stopped)
 
@@ -152,7 +152,7 @@ def _checked(answer: Answer, url: str) -> dict[str, Any]:
     """Check the description of a run, and return it.
 
     Raises:
-        JoinError: where it is not from a server of this protocol.
+        JoinError: if it is not from a server of this protocol.
     """
     announced = answer.table() if answer.status == 200 else {}
     if "protocol" not in announced:
@@ -202,8 +202,8 @@ class Joined:
         """Carry out the actions of the client; return why it has ended.
 
         Raises:
-            JoinError: where the server refuses this client.
-            ServerSilent: where the server has not answered for too long.
+            JoinError: if the server refuses this client.
+            ServerSilent: if the server has not answered for too long.
         """
         with self._connection.client() as http, WatchedClient(timeout=self._connection.timeout, headers=PLAIN) as other:
             session, result = self._client.session(), None

@@ -60,7 +60,7 @@ class Newcomer:
         """Report the shape to the server, and end once the server has one.
 
         Raises:
-            JoinError: where the server refuses this client, or has another shape.
+            JoinError: if the server refuses this client, or has another shape.
         """
         yield from self.enrol()
         return "the server knows the shape of the data"
@@ -86,7 +86,7 @@ class Newcomer:
         """Send a request until it succeeds, or is answered with a status that another attempt would have, too.
 
         Raises:
-            JoinError: where the server refuses this client.
+            JoinError: if the server refuses this client.
         """
         attempt = 0
         while True:

@@ -52,7 +52,7 @@ class SentLog:
         url: of the server.
 
     Raises:
-        ConfigurationError: for a file that cannot be written, that is no such log, or that another client writes to.
+        ConfigurationError: if a file cannot be written, is no such log, or another client writes to it.
     """
 
     def __init__(self, path: Path, computer: Computer | None, url: str) -> None:
@@ -84,7 +84,7 @@ class SentLog:
             client: that sends it.
 
         Raises:
-            Unlogged: where the line cannot be written; the request must not be sent.
+            Unlogged: if the line cannot be written; the request must not be sent.
         """
         content, facts = call.content[0], call.json or {}
         path = call.path.partition("?")[0]  # the query of a presigned link is a secret
@@ -184,7 +184,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a log, without one that a kill has cut off at the end.
 
     Raises:
-        ConfigurationError: for a file that cannot be read, or is no such log.
+        ConfigurationError: if a file cannot be read or is no such log.
     """
     try:
         return _read(path)[0]

@@ -117,7 +117,7 @@ class Client:
         """Enrol, then work until the run is over.
 
         Raises:
-            JoinError: where the server refuses this client, or serves another run.
+            JoinError: if the server refuses this client, or serves another run.
         """
         yield from self._enrol()
         after, attempt = -1, 0

@@ -47,7 +47,7 @@ class ClientState:
         pending: the report that is not yet taken.
 
     Raises:
-        CheckpointError: for a folder that another process uses, or that is damaged; by all methods where the disk is full.
+        CheckpointError: if another process uses the folder, or it is damaged; by all methods if the disk is full.
     """
 
     def __init__(self, folder: Path | None = None) -> None:

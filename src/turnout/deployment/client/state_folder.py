@@ -69,7 +69,7 @@ class StateFolder:
         folder: its path; it is made if it does not exist.
 
     Raises:
-        CheckpointError: for a folder that another process uses; by all methods where the disk is full.
+        CheckpointError: if another process uses the folder; by all methods if the disk is full.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -130,7 +130,7 @@ class StateFolder:
         """Return the state; None for a new client.
 
         Raises:
-            CheckpointError: where it is damaged.
+            CheckpointError: if it is damaged.
         """
         if not self._identity.exists():
             return None

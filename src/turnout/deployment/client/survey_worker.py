@@ -67,7 +67,7 @@ class SurveyWorker:
         """Return the body of the message on a task; None gives the task up.
 
         Raises:
-            WireError: for a query that cannot be read.
+            WireError: if a query cannot be read.
         """
         if task.phase not in SURVEYS:
             return self._answers.later(task)

@@ -166,7 +166,7 @@ def _attackers(computer: Computer, num_clients: int) -> BoundAttack | None:
     """Return the attackers among clients, after poisoning their data; None where the population has none.
 
     Raises:
-        ConfigurationError: for an attack that is impossible between machines.
+        ConfigurationError: if an attack is impossible between machines.
     """
     experiment = computer.experiment
     if experiment.population.behaviour is None:

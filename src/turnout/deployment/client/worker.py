@@ -69,7 +69,7 @@ class Worker:
         None gives the task up.
 
         Raises:
-            WireError: for a task of another algorithm.
+            WireError: if the task is of another algorithm.
         """
         if task.phase in SURVEYS or task.task >= FIRST_TASK:
             body = self._surveys.do(client, task, model, memory)

@@ -13,7 +13,7 @@ def reference_report(
     """Return the body of the report on a task, and the memory of the client afterwards.
 
     Raises:
-        ValueError: for a task that the client gives up.
+        ValueError: if the client gives up the task.
     """
     if (done := worker.do(client, task, model, memory)) is None:
         raise ValueError(f"the reference client gives up task {task.task} of the phase {task.phase}")

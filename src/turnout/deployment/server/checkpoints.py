@@ -61,7 +61,7 @@ class Checkpoints:
             before: called first; a failure of it counts as one of the checkpoint.
 
         Raises:
-            FolderGone, StoreLost: where the folder was removed, or another server has the journal.
+            FolderGone, StoreLost: if the folder was removed, or another server has the journal.
         """
         try:
             before()
@@ -80,7 +80,8 @@ def check_progress(driver: Driver, max_empty_steps: int) -> None:
     """Check that the model is finite, and that steps use reports.
 
     Raises:
-        Diverged: where the model holds NaN or infinity, or too many steps in a row had no usable report; 0 allows any number.
+        Diverged: if the model holds NaN or infinity, or too many steps in a row had no usable report; 0 allows any
+            number.
     """
     if not driver.publication.finite:
         raise Diverged(f"the model of step {driver.version} holds NaN or infinity: restore a backup from before")

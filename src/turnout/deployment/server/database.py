@@ -87,7 +87,7 @@ def engine_of(url: str) -> sa.Engine:
     """Create the engine of a database.
 
     Raises:
-        ConfigurationError: for another URL, or without the package of PostgreSQL.
+        ConfigurationError: if the URL is another one, or the package of PostgreSQL is missing.
     """
     try:
         address = sa.make_url(url)
@@ -131,7 +131,7 @@ class Claim:
         engine: of the database.
 
     Raises:
-        CheckpointError: where another server holds the lock.
+        CheckpointError: if another server holds the lock.
     """
 
     def __init__(self, engine: sa.Engine) -> None:
@@ -150,8 +150,8 @@ class Claim:
         """Verify the advisory lock, and take it again if its connection was lost.
 
         Raises:
-            StoreUnavailable: where the database cannot be reached now.
-            StoreLost: where another server holds the lock.
+            StoreUnavailable: if the database cannot be reached now.
+            StoreLost: if another server holds the lock.
         """
         if not self._lock():
             raise StoreLost("another server has locked this database: stop one of the two")
@@ -162,7 +162,7 @@ class Claim:
         The update locks the row, so that no other server can claim the journal before this transaction ends.
 
         Raises:
-            StoreLost: where another server has the journal.
+            StoreLost: if another server has the journal.
         """
         is_current = (FACTS.c.name == _CLAIM) & (FACTS.c.value == self._number)
         if not connection.execute(FACTS.update().where(is_current).values(value=FACTS.c.value)).rowcount:

@@ -34,7 +34,7 @@ def _check_options_of_data(experiment: Configuration) -> None:
     """Check that no option looks at the data of all clients, unless clients judge the model by test examples of their own.
 
     Raises:
-        ConfigurationError: for the first option that does.
+        ConfigurationError: if an option does, with the first one.
     """
     judged = ("appeal", "label_groups", "metrics")
     for name in ("gradients", "class_weights", *(() if experiment.evaluate_share else judged)):
@@ -80,7 +80,7 @@ def within_delta(algorithm: Algorithm, most: int, explicit: bool) -> int:
         explicit: True where the operator has set that number.
 
     Raises:
-        ConfigurationError: where the operator has set a larger number.
+        ConfigurationError: if the operator has set a larger number.
     """
     if (plan := algorithm.privacy) is None or plan.delta * most < 1:
         return most

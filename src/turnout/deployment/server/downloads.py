@@ -90,7 +90,7 @@ async def _pieces(path: Path, start: int, stop: int) -> AsyncIterator[bytes]:
     """Yield a part of a file piece by piece. The file is closed in between, so slow clients hold no file descriptors.
 
     Raises:
-        OSError: where it was deleted, because no task needs this model any more.
+        OSError: if it was deleted, because no task needs this model any more.
     """
     while start < stop:
         with path.open("rb") as file:

@@ -115,8 +115,8 @@ class Driver:
         send ends the server before anything of the entry is saved; the next start, with the piece fixed, applies it again.
 
         Raises:
-            CheckpointError: for an entry out of order, or where the store cannot be read or written.
-            PieceFailed: for a piece that raises whatever clients send.
+            CheckpointError: if an entry is out of order, or if the store cannot be read or written.
+            PieceFailed: if a piece raises whatever clients send.
         """
         if entry.number != self.applied + 1:
             raise CheckpointError(f"the journal has a gap: entry {entry.number} follows {self.applied}")

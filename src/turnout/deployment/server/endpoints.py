@@ -174,7 +174,7 @@ async def written(event: Future[Answered]) -> Answered:
     """Wait until an event is in the journal and applied, and return its answer.
 
     Raises:
-        TimeoutError: where that takes longer than 30 seconds.
+        TimeoutError: if that takes longer than 30 seconds.
     """
     if event.done():
         return event.result()

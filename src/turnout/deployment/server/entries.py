@@ -77,7 +77,7 @@ class Entry:
         """Read a row of the journal.
 
         Raises:
-            CheckpointError: where it is damaged.
+            CheckpointError: if it is damaged.
         """
         name = f"entry {row.number} of the journal"
         values = {**row._asdict(), "data": read_json(row.data or "{}", name)}
@@ -151,7 +151,7 @@ def read_json(text: str, name: str) -> dict[str, Any]:
     """Read a JSON object of the database.
 
     Raises:
-        CheckpointError: where it is damaged, with its name.
+        CheckpointError: if it is damaged, with its name.
     """
     try:
         return parse(text)

@@ -26,8 +26,8 @@ class Event:
         done: resolved once the event is in the journal and applied.
 
     Raises:
-        ValueError: for values that no database can store. The check is here, in the thread of the request, so that the error
-            fails this request and never reaches the thread that writes the journal.
+        ValueError: if no database can store the values. The check is here, in the thread of the request, so that the
+            error fails this request and never reaches the thread that writes the journal.
     """
 
     kind: Kind

@@ -32,7 +32,7 @@ def open_files(
         begun: True where the journal has entries.
 
     Raises:
-        ConfigurationError: for another object store than the run has, or one that only the folder names.
+        ConfigurationError: if the object store is another one than the run has, or only the folder names it.
     """
     used = facts.get(OBJECTS) if read_only else facts.ensure(OBJECTS, "" if begun else url or "")
     if used and url != used:

@@ -99,7 +99,7 @@ class Files(ABC):
         """Read a report and verify its digest.
 
         Raises:
-            ReportLost: where it is missing or damaged.
+            ReportLost: if it is missing or damaged.
         """
         path = self._fetched(digest)
         try:
@@ -116,7 +116,7 @@ class Files(ABC):
         """Return the file of a large report after verifying its digest; None for a small one.
 
         Raises:
-            ReportLost: where it is damaged.
+            ReportLost: if it is damaged.
         """
         path = self._fetched(digest)
         with suppress(FileNotFoundError):

@@ -133,8 +133,8 @@ def first_shape(
         The shape; None where the server was stopped before a client came.
 
     Raises:
-        CheckpointError: for a folder that another server uses.
-        ConfigurationError: for a folder of a run whose shape was declared.
+        CheckpointError: if another server uses the folder.
+        ConfigurationError: if the folder is that of a run whose shape was declared.
     """
     make(folder)
     with contextlib.ExitStack() as stack:

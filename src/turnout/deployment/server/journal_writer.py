@@ -100,7 +100,7 @@ class JournalWriter:
         """Save a checkpoint; where that fails, the reason is in `checkpoints`, and the journal goes on without.
 
         Raises:
-            FolderGone, StoreLost: where the folder was removed, or another server has the journal.
+            FolderGone, StoreLost: if the folder was removed, or another server has the journal.
         """
         # A restart from the checkpoint does not apply the entries before it again, from which these outcomes follow.
         self.checkpoints.save(self._commit_outcomes)
@@ -113,9 +113,9 @@ class JournalWriter:
         """Write, apply and answer all events that wait; return whether there were any.
 
         Raises:
-            StoreUnavailable: where the journal cannot be written now; all events stay in the queue.
-            StoreLost: where the folder was removed, or another server has the journal.
-            Diverged: where the run makes no progress any more.
+            StoreUnavailable: if the journal cannot be written now; all events stay in the queue.
+            StoreLost: if the folder was removed, or another server has the journal.
+            Diverged: if the run makes no progress any more.
         """
         self.store.check()
         batch = self._queue.take()
@@ -211,7 +211,7 @@ class JournalWriter:
         status and its log, and goes on once writing works again.
 
         Raises:
-            StoreUnavailable: where the server is to stop; the next start applies what is in the journal.
+            StoreUnavailable: if the server is to stop; the next start applies what is in the journal.
         """
         self._failures += 1
         self.healthy = False

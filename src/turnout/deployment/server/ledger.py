@@ -118,7 +118,7 @@ class Ledger:
         """Record the result of an evaluation or query.
 
         Raises:
-            CheckpointError: where it cannot be written.
+            CheckpointError: if it cannot be written.
         """
         request, survey = closed.survey.request, closed.survey
         facts = {

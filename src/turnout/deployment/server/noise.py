@@ -121,7 +121,7 @@ class Releases:
         Numbers are None where the file does not exist.
 
         Raises:
-            CheckpointError: for a file that cannot be read.
+            CheckpointError: if a file cannot be read.
         """
         try:
             facts = contents.check(self._path, _Made, contents.parse(self._path.read_bytes()))

@@ -44,7 +44,7 @@ class Objects(Files):
         url: of the store, such as ``s3://BUCKET/PREFIX``. Credentials come from the environment.
 
     Raises:
-        ConfigurationError: for a store that cannot be used, or that has no presigned links.
+        ConfigurationError: if the store cannot be used, or has no presigned links.
     """
 
     takes_uploads = True
@@ -104,8 +104,8 @@ class Objects(Files):
         """Copy a client's upload to where no link leads, verify its digest, and return a copy in the folder.
 
         Raises:
-            Refused: where there is no upload, or another one than was announced.
-            StoreUnavailable: where the store does not answer now.
+            Refused: if there is no upload, or another one than was announced.
+            StoreUnavailable: if the store does not answer now.
         """
         part = self.incoming / f"{client}-{task}-{digest}-{secrets.token_hex(8)}.part"
         checking = f"{_CHECKING}/{part.name}"
@@ -135,7 +135,7 @@ class Objects(Files):
         """Copy a checked report to the name by which the journal refers to it.
 
         Raises:
-            StoreUnavailable: where the store does not answer now.
+            StoreUnavailable: if the store does not answer now.
         """
         with _available():
             try:

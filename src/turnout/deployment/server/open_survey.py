@@ -93,7 +93,7 @@ class OpenSurvey:
         """Take the answer of a client, or its message in the present phase of a masked sum.
 
         Raises:
-            WireError: for a message of another form.
+            WireError: if the message has another form.
         """
         assignment, answer = self.assignment(task, client), dict[str, Any]()
         if self.masked is not None:

@@ -33,7 +33,7 @@ class Outcomes:
         """Return the outcome of a client's task.
 
         Raises:
-            Refused: where the client never had such a task.
+            Refused: if the client never had such a task.
         """
         outcome = self._recent.get(task) or self._store.outcome(task)
         if outcome is None or outcome.client != client:

@@ -51,8 +51,8 @@ class Server:
         options: of the server.
 
     Raises:
-        ConfigurationError: for an experiment that cannot be deployed.
-        CheckpointError: for a folder that another server uses, or that holds another run.
+        ConfigurationError: if an experiment cannot be deployed.
+        CheckpointError: if another server uses the folder, or it holds another run.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ def make(folder: Path) -> None:
     """Create the folder of a run, readable for its owner only.
 
     Raises:
-        CheckpointError: where it cannot be created.
+        CheckpointError: if it cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -23,7 +23,7 @@ class Networks:
         needed: what the option takes, for error messages.
 
     Raises:
-        ConfigurationError: for anything else, and for a network of all addresses.
+        ConfigurationError: if it is anything else, or a network of all addresses.
 
     >>> machines = Networks(["10.0.0.7", "2001:db8::/64"])
     >>> [address in machines for address in ("10.0.0.7", "::ffff:10.0.0.7", "10.0.0.8", "2001:db8::9")]
@@ -60,7 +60,7 @@ class Proxies:
         addresses: those of the proxies.
 
     Raises:
-        ConfigurationError: for anything else, and for a network of all addresses.
+        ConfigurationError: if it is anything else, or a network of all addresses.
 
     >>> proxies = Proxies(["127.0.0.1", "10.0.0.0/24"])
     >>> proxies.client("127.0.0.1", [b"192.0.2.1, 203.0.113.9, 10.0.0.2"])

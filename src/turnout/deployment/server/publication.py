@@ -103,7 +103,7 @@ class CurrentModel:
         """Return the export of the present model; None before the first one is published. Any thread may call this.
 
         Raises:
-            OSError: where it cannot be written now.
+            OSError: if it cannot be written now.
         """
         with self._lock:
             if (last := self._publication.last) is None:

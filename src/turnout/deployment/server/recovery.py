@@ -44,7 +44,7 @@ def opened(
         database, objects: URLs of the database and the object store, if not in the folder.
 
     Raises:
-        CheckpointError: for a folder that another server uses, or that holds another run.
+        CheckpointError: if another server uses the folder, or it holds another run.
     """
     with locked(folder), closing(Store(folder, database, objects)) as store:
         store.claim()
@@ -58,7 +58,7 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
     Without a complete checkpoint, the whole journal is applied, which gives the same state.
 
     Raises:
-        CheckpointError: for a folder that holds another run, or a journal that lacks entries of the checkpoint.
+        CheckpointError: if a folder holds another run, or a journal lacks entries of the checkpoint.
     """
     _check_experiment(driver.setting, store, folder)
     releases = None if driver.setting.algorithm.privacy is None else Releases(folder, store.facts.run)
@@ -108,7 +108,7 @@ def _restart(driver: Driver, releases: Releases | None, last: Entry | None, fold
     """Return the entry of a restart, which has fresh noise and planned rounds; None where it would change nothing.
 
     Raises:
-        CheckpointError: where fewer rounds are planned than before.
+        CheckpointError: if fewer rounds are planned than before.
     """
     rounds = driver.setting.rounds
     if rounds < driver.rounds:
@@ -165,7 +165,7 @@ def _restore(driver: Driver, store: Store, folder: Path) -> None:
     """Restore the last complete checkpoint, or else the last anchor; do nothing without one.
 
     Raises:
-        CheckpointError: where none is complete, and the journal before it was deleted.
+        CheckpointError: if none is complete, and the journal before it was deleted.
     """
     damaged = False
     for path in (folder, *(anchor.path for anchor in reversed(anchors(folder, store.facts.begins)))):

@@ -125,7 +125,7 @@ def replay(
         whole: True to refuse a run whose first entries were deleted.
 
     Raises:
-        CheckpointError: for a folder without journal, or where reports are missing.
+        CheckpointError: if a folder has no journal, or if reports are missing.
     """
     if database is None and not (folder / SQLITE).exists():
         raise CheckpointError(f"{folder} holds no {SQLITE}: give the folder of a run that `turnout serve` made")

@@ -66,8 +66,8 @@ class Reports:
             file: returns the file of a report that is mapped into memory; None for one that is read.
 
         Raises:
-            ReportLost: where it is missing, damaged or excluded.
-            CheckpointError: where it is missing, and so are all others, or nothing may be written: only a copy helps then.
+            ReportLost: if it is missing, damaged or excluded.
+            CheckpointError: if it is missing, and so are all others, or nothing may be written: only a copy helps then.
         """
         if task in self._excluded:
             raise ReportLost(f"the report on task {task} was lost or unusable before")
@@ -83,7 +83,7 @@ class Reports:
         """Return the reports of a batch; where a step needs only sums of them, they are never all in memory.
 
         Raises:
-            Unusable: for one that is missing, damaged, or raises when it is read. Pieces may raise when it is weighed.
+            Unusable: if one is missing, damaged, or raises when it is read. Pieces may raise when it is weighed.
         """
         if not len(batch):
             return Report.empty(server.state.params)

@@ -47,7 +47,7 @@ class Strangers:
         """Return the token of a request.
 
         Raises:
-            Refused: where it has none.
+            Refused: if it has none.
         """
         kind, _, token = (header(request, "authorization") or "").partition(" ")
         if kind.lower() != "bearer" or not TOKEN.fullmatch(token):
@@ -61,7 +61,7 @@ class Strangers:
         """Count a request without a token.
 
         Raises:
-            Refused: where the address sends too many.
+            Refused: if the address sends too many.
         """
         host = request.client.host if request.client else ""
         if host not in self._trusted:
@@ -95,7 +95,7 @@ class Gate:
         """Return the client that sends a request.
 
         Raises:
-            Refused: for an unknown token, or too many requests.
+            Refused: if a token is unknown, or there are too many requests.
         """
         client = self._service.client_of(self.strangers.token(request))
         if client is None:
@@ -108,7 +108,7 @@ class Gate:
         """Admit the administrator.
 
         Raises:
-            Refused: where the token is missing or wrong, and where the address sends too many wrong ones.
+            Refused: if the token is missing or wrong, or if the address sends too many wrong ones.
         """
         token = self.strangers.token(request)
         if hmac.compare_digest(hashed(token), self._administrator):  # in constant time
@@ -124,7 +124,7 @@ class Gate:
         Not counted are clients that enrol again, and requests from this machine that no proxy forwards.
 
         Raises:
-            Refused: where too many new clients of the network were enrolled.
+            Refused: if too many new clients of the network were enrolled.
         """
         host = request.client.host if request.client else ""
         network = network_of(host) or (host if request.scope.get("forwarded") else None)
@@ -149,8 +149,8 @@ async def body_of(request: Request, kind: type[AnyBody], seconds: float) -> AnyB
         seconds: limit of time.
 
     Raises:
-        Refused: where it is too large or too slow.
-        Malformed: where it is something else.
+        Refused: if it is too large or too slow.
+        Malformed: if it is something else.
     """
     body = bytearray()
     try:
@@ -168,7 +168,7 @@ def number_in_path(request: Request, name: str) -> int:
     """Return a whole number in the path of a request.
 
     Raises:
-        Refused: for anything else.
+        Refused: if it is anything else.
     """
     digits = request.path_params[name]
     if not _NUMBER.fullmatch(digits):
@@ -180,7 +180,7 @@ def query_number(request: Request, name: str) -> int:
     """Return a whole number of the query of a request; 0 without one.
 
     Raises:
-        Refused: for anything else.
+        Refused: if it is anything else.
     """
     return _whole(request.query_params.get(name, "0"), name)
 
@@ -189,7 +189,7 @@ def header(request: Request, name: str) -> str | None:
     """Return a header that must not be repeated.
 
     Raises:
-        Refused: where it is given more than once.
+        Refused: if it is given more than once.
     """
     values = request.headers.getlist(name)
     if len(values) > 1:
@@ -201,7 +201,7 @@ def header_number(request: Request, name: str) -> int | None:
     """Return a header that is a whole number; None without it.
 
     Raises:
-        Refused: for anything else.
+        Refused: if it is anything else.
     """
     digits = header(request, name)
     return None if digits is None else _whole(digits, name)
@@ -217,7 +217,7 @@ def digest_of(request: Request) -> str:
     """Return the SHA-256 of a report, in hexadecimal digits, as the header Repr-Digest gives it.
 
     Raises:
-        Refused: where it gives none.
+        Refused: if it gives none.
     """
     match = re.search(r"sha-256=:([A-Za-z0-9+/=]{44}):", (header(request, "repr-digest") or "")[:1000])
     try:

@@ -55,7 +55,7 @@ class Retention:
         steps: server steps whose reports are kept; None keeps all, and makes no anchors.
 
     Raises:
-        ConfigurationError: for a number of steps below 1.
+        ConfigurationError: if a number of steps is below 1.
     """
 
     def __init__(self, store: Store, steps: int | None) -> None:
@@ -69,7 +69,7 @@ class Retention:
         Where something cannot be written or deleted now, nothing is lost, and a later call does it.
 
         Raises:
-            FolderGone, StoreLost: where the folder was removed, or another server has the journal.
+            FolderGone, StoreLost: if the folder was removed, or another server has the journal.
         """
         try:
             if self._steps is not None:
@@ -110,7 +110,7 @@ def replay_start(folder: Path, store: Store) -> Anchor | None:
     """Return the anchor from which a journal is replayed; None where the journal is complete.
 
     Raises:
-        CheckpointError: where there is no anchor, although entries were deleted.
+        CheckpointError: if there is no anchor, although entries were deleted.
     """
     if not store.facts.begins:
         return None

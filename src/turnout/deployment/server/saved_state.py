@@ -19,7 +19,7 @@ def save(driver: Driver) -> None:
     """Save tables and a checkpoint; nothing where the driver keeps no tables.
 
     Raises:
-        CheckpointError: where they cannot be written now.
+        CheckpointError: if they cannot be written now.
     """
     run, ledger = driver.run, driver.ledger
     if ledger is None:
@@ -51,7 +51,7 @@ def restore(driver: Driver, tensors: dict[str, torch.Tensor], facts: dict[str, A
     """Restore the state of a checkpoint in a new driver.
 
     Raises:
-        CheckpointError: for a checkpoint of another run.
+        CheckpointError: if the checkpoint is of another run.
     """
     if facts.get("run") != driver.store.facts.run:
         raise CheckpointError(

@@ -63,7 +63,7 @@ class ServedExperiment(NamedTuple):
             task_deadline: maximum age of a task in seconds; None has no limit.
 
         Raises:
-            ConfigurationError: for options that have no meaning between real machines.
+            ConfigurationError: if options have no meaning between real machines.
         """
         check(experiment)
         computer = _tried_computer(experiment)

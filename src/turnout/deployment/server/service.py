@@ -70,7 +70,7 @@ class Service:
         """Return the client that a token belongs to; None for an unknown token.
 
         Raises:
-            Refused: where the client is banned.
+            Refused: if the client is banned.
         """
         client = self.enrolment.client_of(token)
         if client is not None:
@@ -115,7 +115,7 @@ class Service:
             after: the client wants a model of a later version than this.
 
         Raises:
-            Refused: where the client is banned.
+            Refused: if the client is banned.
         """
         self._check_ban(client)
         if self.driver.over is not None:
@@ -148,7 +148,7 @@ class Service:
         """Renew the lease of a client at work; return the state of its task.
 
         Raises:
-            Refused: where it has no such task.
+            Refused: if it has no such task.
         """
         verdict = self.state_of(client, task)
         if verdict.body["state"] == "open":
@@ -159,7 +159,7 @@ class Service:
         """End a task without a report: the client leaves, its computation failed, or it declines for one of `DECLINES`.
 
         Raises:
-            Refused: where it has no such task.
+            Refused: if it has no such task.
         """
         self.state_of(client, task)
         if reason == "left":
@@ -179,8 +179,8 @@ class Service:
             question: of a query.
 
         Raises:
-            Refused: where the privacy budget has no room for noised answers, and where 16 are open.
-            ConfigurationError: for a question that these data have no answer to.
+            Refused: if the privacy budget has no room for noised answers, or if 16 are open.
+            ConfigurationError: if these data have no answer to the question.
         """
         setting = self.driver.setting
         if (reason := self.driver.budget.refuses_answer()) is not None:
@@ -200,7 +200,7 @@ class Service:
         """Return the state of a client's task.
 
         Raises:
-            Refused: where it has no such task.
+            Refused: if it has no such task.
         """
         if self.driver.assignment(client, task) is not None:
             return Verdict(200, {"state": "open"})
@@ -210,7 +210,7 @@ class Service:
         """Return the answer to a report on a task that has ended; None for an open task.
 
         Raises:
-            Refused: where the client has no such task.
+            Refused: if the client has no such task.
         """
         if self.driver.assignment(client, task) is not None:
             return None

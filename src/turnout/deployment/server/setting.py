@@ -104,7 +104,7 @@ class RunSetting:
         """Return the layout of the answers to a query, or to an evaluation, as vectors that are summed.
 
         Raises:
-            ConfigurationError: for a question whose answers cannot be summed.
+            ConfigurationError: if answers to the question cannot be summed.
         """
         assert self.answer_sum is not None
         return layout_of(self.answer_sum, question, self.sums, self.widths)
@@ -129,7 +129,7 @@ class RunSetting:
             max_clients: maximum number of clients; None is as many as fit into memory, up to 100,000.
 
         Raises:
-            ConfigurationError: where the algorithm cannot begin with so few, or its state does not fit for so many.
+            ConfigurationError: if the algorithm cannot begin with so few, or its state does not fit for so many.
         """
         algorithm = self.algorithm
         algorithm.selection.check(min_clients)

@@ -56,8 +56,8 @@ class Store:
             tried again. By default it raises `StoreUnavailable`.
 
     Raises:
-        ConfigurationError: for a database or an object store that cannot be used.
-        CheckpointError: for a folder with a link to another folder.
+        ConfigurationError: if a database or an object store cannot be used.
+        CheckpointError: if the folder contains a link to another folder.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Store:
         """Take the journal over, as `Claim` says.
 
         Raises:
-            CheckpointError: where another server has it.
+            CheckpointError: if another server has it.
         """
         try:
             self._claim = Claim(self.engine)
@@ -95,7 +95,7 @@ class Store:
         """Verify that the folder is still the one that was opened.
 
         Raises:
-            StoreLost: where it, or the journal in it, was removed or replaced.
+            StoreLost: if it, or the journal in it, was removed or replaced.
         """
         for path, inode in zip(self._paths, self._inodes, strict=True):
             if _inode(path) != inode:
@@ -136,8 +136,8 @@ class Store:
             outcomes: of tasks, by earlier entries.
 
         Raises:
-            StoreUnavailable: where this is impossible now; no entry is written then, and the call may be repeated.
-            StoreLost: where the folder was removed, or another server has claimed the journal.
+            StoreUnavailable: if this is impossible now; no entry is written then, and the call may be repeated.
+            StoreLost: if the folder was removed, or another server has claimed the journal.
         """
         self.check()
         if self._claim is not None:
@@ -186,7 +186,7 @@ class Store:
         """Delete all reports but these, and those of entries after a number.
 
         Raises:
-            StoreUnavailable: where the journal cannot be read now.
+            StoreUnavailable: if the journal cannot be read now.
         """
         needed = {*digests, *(entry.digest for entry in self.entries(after) if entry.kind == "report")}
         self.files.keep_reports(needed)
@@ -197,7 +197,7 @@ class Store:
         Starts and restarts remain: they hold the secrets that noise follows from.
 
         Raises:
-            StoreUnavailable: where this is impossible now; nothing was deleted then.
+            StoreUnavailable: if this is impossible now; nothing was deleted then.
         """
         last = sa.select(sa.func.max(TASKS.c.task)).group_by(TASKS.c.client, TASKS.c.task >= FIRST_TASK)
         with self._transaction() as connection:

@@ -55,7 +55,7 @@ class SummedSurvey:
         """Add the message of a client on a task of the present phase.
 
         Raises:
-            WireError: for a message of another form.
+            WireError: if the message has another form.
         """
         self._setting.answer_format(task).read(self._read(task.task, body))
         self._messages.take(self.phase or "train", client, body, task)

@@ -120,7 +120,7 @@ class Surveys:
             time, effects: of the entry.
 
         Raises:
-            Refused: where the privacy budget has no room for it any more.
+            Refused: if the privacy budget has no room for it any more.
         """
         if (reason := self._budget.refuses_answer()) is not None:
             raise Refused(409, reason)

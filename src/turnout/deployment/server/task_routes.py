@@ -139,7 +139,7 @@ async def check(
     """Check a report; one that takes long in a thread of its own, and large ones in turn.
 
     Raises:
-        WireError: where it is not what was asked for.
+        WireError: if it is not what was asked for.
     """
     maps = file.stat().st_size >= LARGE
 

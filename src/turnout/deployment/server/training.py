@@ -86,7 +86,7 @@ def _sgd(algorithm: Algorithm, masks: bool) -> dict[str, Any]:
     """Describe the local steps.
 
     Raises:
-        _Indescribable: where they are more than minibatch SGD.
+        _Indescribable: if they are more than minibatch SGD.
     """
     sgd = algorithm.local.plain
     if sgd is None:
@@ -115,7 +115,7 @@ def _layers(module: nn.Module) -> list[dict[str, Any]]:
     """Describe the layers of a model, whose parameters are their weights and biases, in order.
 
     Raises:
-        _Indescribable: where it is not a sequence of known layers.
+        _Indescribable: if it is not a sequence of known layers.
     """
     if isinstance(module, nn.Sequential):
         return [layer for child in module for layer in _layers(child)]

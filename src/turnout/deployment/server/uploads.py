@@ -106,7 +106,7 @@ class Uploads:
         """Receive a report; yield its file once it is complete and has the digest. The file then belongs to the caller.
 
         Raises:
-            Refused: for a report that is too large, too slow or damaged, or does not continue where the last attempt ended.
+            Refused: if a report is too large, too slow or damaged, or does not continue where the last attempt ended.
         """
         offset, length = _announced(request, limit)
         if self._files.takes_uploads and offset == length:
@@ -136,7 +136,7 @@ class Uploads:
         """Yield the file of a report that was uploaded to the object store; the upload is deleted afterwards.
 
         Raises:
-            Refused: where there is no such upload, or the server has read it too often, for it is read whole each time.
+            Refused: if there is no such upload, or the server has read it too often, for it is read whole each time.
         """
         before, attempts = self._attempts.get(client, (task, 0))
         attempts = attempts + 1 if before == task else 1
@@ -154,7 +154,7 @@ class Uploads:
         """Create the file of an attempt; return it, and the earlier attempt that its first bytes are copied from.
 
         Raises:
-            Refused: where no earlier attempt has so many bytes, or too many are in progress.
+            Refused: if no earlier attempt has so many bytes, or too many are in progress.
         """
         parts = self._parts.setdefault(client, [])
         if sum(part.busy for part in parts) >= _AT_ONCE:
@@ -175,7 +175,7 @@ class Uploads:
         """Append the pieces of a body to the file.
 
         Raises:
-            Refused: where the connection is cut, too slow, or sends too much.
+            Refused: if the connection is cut, too slow, or sends too much.
         """
         attempt, of_task = Progress(self._limits, self._clock), self._progress[client][1]
         of_task.begin()
@@ -203,7 +203,7 @@ class Uploads:
         """Return the next piece of a body, empty at its end.
 
         Raises:
-            Refused: where it takes too long, or the connection is closed.
+            Refused: if it takes too long, or the connection is closed.
         """
         try:
             return await asyncio.wait_for(anext(stream, b""), self._limits.stall_seconds)
@@ -237,7 +237,7 @@ def _resume(source: Part, part: Part, offset: int, hashed: hashlib._Hash) -> Non
     """Copy the first `offset` bytes of an earlier attempt.
 
     Raises:
-        Refused: where they were deleted.
+        Refused: if they were deleted.
     """
     try:
         with source.path.open("rb") as file:
@@ -265,7 +265,7 @@ def _announced(request: Request, limit: int) -> tuple[int, int]:
     """Return the offset of a piece of a report, and the length of the report, from the headers.
 
     Raises:
-        Refused: for a report that is too large, or a piece that is longer than the report.
+        Refused: if a report is too large, or a piece is longer than the report.
     """
     offset, length = header_number(request, "upload-offset") or 0, header_number(request, "upload-length")
     coming = header_number(request, "content-length") or 0

@@ -31,7 +31,7 @@ def read_token(path: Path) -> str | None:
     """Return the administrator's token from the environment, or else from a file; None without either.
 
     Raises:
-        ConfigurationError: for a token of another form, or a file that others than its owner can read.
+        ConfigurationError: if a token has another form, or others than its owner can read the file.
     """
     token = os.environ.get(VARIABLE)
     return _checked(token, VARIABLE) if token else read_file(path) if path.exists() else None
@@ -41,7 +41,7 @@ def read_file(path: Path) -> str:
     """Return the token in a file.
 
     Raises:
-        ConfigurationError: see `read_token`, and where the file cannot be read.
+        ConfigurationError: see `read_token`, and if the file cannot be read.
     """
     try:
         token, mode = path.read_text(encoding="utf-8", errors="replace").strip(), path.stat().st_mode

@@ -77,7 +77,7 @@ class Assignment:
         """Read what `json` returned.
 
         Raises:
-            WireError: where something is missing, or is not what it has to be.
+            WireError: if something is missing, or is not what it has to be.
         """
         try:
             return read(_ASSIGNMENT.validate_python, table)
@@ -96,7 +96,7 @@ def seconds(value: Any, most: float) -> float:
     """Read a number of seconds to wait, and bound it.
 
     Raises:
-        WireError: where it is no number of seconds.
+        WireError: if it is no number of seconds.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < math.inf:
         raise WireError(f"the server's answer has {str(value)[:80]!r} where a number of seconds belongs")

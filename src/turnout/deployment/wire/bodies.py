@@ -39,8 +39,8 @@ class Body(BaseModel):
         """Validate a parsed body.
 
         Raises:
-            Malformed: where a field is missing or wrong.
-            OtherProtocol: for an enrolment by another version of the protocol.
+            Malformed: if a field is missing or wrong.
+            OtherProtocol: if the enrolment is by another version of the protocol.
         """
         return read(cls.model_validate, fields)
 

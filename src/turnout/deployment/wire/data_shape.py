@@ -66,7 +66,7 @@ class DataShape:
         """Validate a shape from a client.
 
         Raises:
-            Malformed: for other types, and for sizes beyond the limits.
+            Malformed: if types are others, or sizes are beyond the limits.
         """
         return read(_OF_CLIENT.validate_python, fields)
 
@@ -88,7 +88,7 @@ class DataShape:
             declared: options of `turnout.data.declared`.
 
         Raises:
-            ConfigurationError: where the two disagree.
+            ConfigurationError: if the two disagree.
         """
         shape = self
         if self.classes is not None and (classes := declared.get("classes", 0)) > self.classes:
@@ -133,7 +133,7 @@ def within_limits(shape: DataShape) -> DataShape:
     """Check that a shape is within the limits for shapes from clients.
 
     Raises:
-        ValueError: for both or neither of classes and outputs, and for sizes beyond the limits.
+        ValueError: if both or neither of classes and outputs are given, or sizes are beyond the limits.
     """
     if (shape.classes is None) == (shape.outputs is None):
         raise ValueError("needed one of classes and outputs")

@@ -32,8 +32,8 @@ def read_json(body: bytes | bytearray | memoryview, depth: int = 4) -> Any:
         depth: maximum levels of nesting.
 
     Raises:
-        Malformed: for other encodings, duplicate keys, lone surrogates, NaN, infinities, numbers of more than 20 digits, and
-            documents that are nested deeper.
+        Malformed: if there are other encodings, duplicate keys, lone surrogates, NaN, infinities, numbers of more than
+            20 digits, or documents that are nested deeper.
     """
     try:
         value = json.loads(
@@ -58,7 +58,7 @@ def read_object(body: bytes | bytearray) -> dict[str, Any]:
     """Parse a JSON object; an empty body is an empty object.
 
     Raises:
-        Malformed: for any other value, and see `read_json`.
+        Malformed: if the value is any other, and see `read_json`.
     """
     value = read_json(body) if body else {}
     if not isinstance(value, dict):

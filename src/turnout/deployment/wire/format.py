@@ -93,7 +93,7 @@ def encode_file(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     """Encode named tensors into a file, without a copy of all bytes in memory.
 
     Raises:
-        OSError: where it cannot be written.
+        OSError: if it cannot be written.
     """
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
@@ -109,7 +109,7 @@ def decode(body: bytes | Path, expected: Manifest) -> State:
         expected: the tensors.
 
     Raises:
-        WireError: where the bytes are no safetensors, or hold other names, types or shapes.
+        WireError: if the bytes are no safetensors, or hold other names, types or shapes.
     """
     head, size = body, None
     if isinstance(body, Path):
@@ -158,7 +158,7 @@ def read_manifest(body: bytes, longest: int = 1 << 20, size: int | None = None) 
         size: bytes of the message, where `body` is its beginning.
 
     Raises:
-        WireError: where it is no safetensors file.
+        WireError: if it is no safetensors file.
     """
     length = int.from_bytes(body[:8], "little") if len(body) >= 8 else -1
     if not 0 <= length <= (len(body) if size is None else size) - 8:
@@ -177,8 +177,8 @@ def _spec(entry: dict[str, Any]) -> Spec:
     """Read the type and shape of one tensor.
 
     Raises:
-        KeyError: for an unknown type, or where one is missing.
-        TypeError: for a shape that is none.
+        KeyError: if a type is unknown, or if one is missing.
+        TypeError: if it is not a shape.
     """
     dtype, shape = entry["dtype"], tuple(entry["shape"])
     if not all(type(size) is int and size >= 0 for size in shape):

@@ -60,7 +60,7 @@ class Coding:
         """Return the tensors of a report with decompressed vectors, and the bytes of their codes.
 
         Raises:
-            WireError: for a code that cannot be decompressed.
+            WireError: if a code cannot be decompressed.
         """
         codes, vectors = dict[str, State](), dict[str, torch.Tensor]()
         for name, value in tensors.items():
@@ -117,7 +117,8 @@ class ReportFormat:
             checked: True for a report that was checked before, of which only the format is checked again.
 
         Raises:
-            WireError: for other tensors, NaN or infinity, too large a norm, counts beyond the limits, or keys of low order.
+            WireError: if there are other tensors, NaN or infinity, too large a norm, counts beyond the limits, or keys
+                of low order.
         """
         tensors, nbytes = decode(body, self.manifest), None
         limits = CountLimits() if checked else self.counts  # those of a server may change when it is started again

@@ -30,7 +30,7 @@ class PhaseFormat:
         """Return the tensors of a message.
 
         Raises:
-            WireError: for other tensors.
+            WireError: if there are other tensors.
         """
         return decode(body, self.manifest)
 

@@ -75,7 +75,7 @@ def excess(algorithm: Algorithm, allowed: Iterable[str]) -> list[Visible]:
     """Return the information that a server would see beyond the kinds that a client allows.
 
     Raises:
-        ConfigurationError: for an unknown kind.
+        ConfigurationError: if a kind is unknown.
     """
     kinds = {known_name("kind of what is shared", kind, KINDS) for kind in allowed}
     return [item for item in visible(algorithm) if item.kind not in kinds]

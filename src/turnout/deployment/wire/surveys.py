@@ -69,7 +69,8 @@ class SumsFormat:
             checked: True for an answer that was checked before, perhaps by a server with another `max_examples`.
 
         Raises:
-            WireError: for other tensors, NaN, infinity, numbers beyond 1e100, and sums that no examples can have.
+            WireError: if there are other tensors, NaN, infinity, numbers beyond 1e100, or sums that no examples can
+                have.
         """
         tensors = decode(body, self.manifest)
         for name, value in tensors.items():
@@ -96,7 +97,7 @@ def layout_of(sums: AnswerSum, question: Question | None, form: SumsForm, widths
         widths: see `Question.shapes`.
 
     Raises:
-        ConfigurationError: for a question whose answers cannot be summed.
+        ConfigurationError: if answers to the question cannot be summed.
     """
     if question is None:
         return sums.layout(form.shapes, labelled=form.metric == "accuracy")
@@ -118,7 +119,7 @@ def question_of(task: Assignment) -> Question:
     """Return the question of the task of a query.
 
     Raises:
-        WireError: where it cannot be read.
+        WireError: if it cannot be read.
     """
     try:
         return Question(**read_object(bytes(task.tensors()["question"][0].tolist())))

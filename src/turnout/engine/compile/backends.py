@@ -59,7 +59,7 @@ def forced() -> str:
     """Return the value of `SETTING`, ``"auto"`` by default.
 
     Raises:
-        ConfigurationError: for an unknown name.
+        ConfigurationError: if a name is unknown.
     """
     return known_name(SETTING, os.environ.get(SETTING) or "auto", ("auto", *BACKENDS))
 

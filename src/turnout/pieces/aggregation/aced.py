@@ -44,7 +44,7 @@ class Aced(Aggregation, name="aced"):
     step of each client's last report, or -1, and ``steps []``, int64, the number of steps with reports.
 
     Raises:
-        ConfigurationError: for a `tau` that is not a whole number >= 0, or weights other than 1/N.
+        ConfigurationError: if `tau` is not a whole number >= 0, or weights are other than 1/N.
 
     Example:
         An update is no longer in the mean once it is more than `tau` steps old:

@@ -33,7 +33,7 @@ class Area(KeepsUpdates, name="area"):
     State: ``table [N, P]``, the rows y_n minus the initial model, and ``mean [P]``, float64, their mean.
 
     Raises:
-        ConfigurationError: for weights other than 1/N, or a server step other than ``x + u``.
+        ConfigurationError: if weights are other than 1/N, or a server step is other than ``x + u``.
 
     Example:
         The direction is a client's progress since its last report, divided by N:

@@ -38,8 +38,8 @@ class FedDyn(Aggregation, name="feddyn"):
     State: ``shift [P]`` (s), float64.
 
     Raises:
-        ConfigurationError: for weights other than 1/B, a selection that draws a client twice in a round, or an
-            algorithm without `DynamicRegularizer`.
+        ConfigurationError: if weights are other than 1/B, the selection draws a client twice in a round, or the
+            algorithm has no `DynamicRegularizer`.
 
     Example:
         The shift grows by updates divided by all N = 4 clients, so the second of two equal rounds has a longer direction:

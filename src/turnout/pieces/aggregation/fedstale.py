@@ -40,8 +40,8 @@ class FedStale(KeepsUpdates, name="fedstale"):
     State: ``table [N, P]`` (Y), and ``mean [P]``, float64, the weighted mean of its rows.
 
     Raises:
-        ConfigurationError: for a `beta` outside [0, 1], shares that are not one positive number for each client with
-            the sum 1, or weights that do not end in a division by N.
+        ConfigurationError: if `beta` is outside [0, 1], shares are not one positive number for each client with the sum
+            1, or weights do not end in a division by N.
 
     Example:
         The second round mixes the new update of client 0 with the last updates of both clients:

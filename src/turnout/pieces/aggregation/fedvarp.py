@@ -28,7 +28,7 @@ class FedVarp(KeepsUpdates, name="fedvarp"):
     State: ``table [N, P]`` (Y), and ``mean [P]``, float64, the mean of its rows, updated at the cost of the cohort.
 
     Raises:
-        ConfigurationError: for weights other than 1/B.
+        ConfigurationError: if weights are other than 1/B.
 
     Example:
         In the second round, absent client 1 is represented by its last update:

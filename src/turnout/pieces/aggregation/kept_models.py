@@ -30,8 +30,8 @@ class KeptModels(Aggregation, name="kept_models"):
             limit, as in the paper; the authors' code has 0.5 times the global step size.
 
     Raises:
-        ConfigurationError: for a norm that is not > 0, and for algorithms in which clients measure losses or gradients,
-            correct their steps by the server's mean of client memory, or are drawn several times in a round.
+        ConfigurationError: if the norm is not > 0, or if clients measure losses or gradients, correct their steps by
+            the server's mean of client memory, or are drawn several times in a round.
 
     Example:
         The mean of the updates is 2, which is scaled down to 1:

@@ -70,9 +70,9 @@ class LowRank(Aggregation):
     Clients may have different ranks, see `turnout.guard.TruncatedRank`.
 
     Raises:
-        ConfigurationError: for a server step other than ``x + u``; for client memory about the factors if these are
-            replaced in every step (`new_factors`); and, before the first round, for a model without adapters of which
-            both factors are trained and shared.
+        ConfigurationError: if the server step is other than ``x + u``; if there is client memory about the factors, and
+            these are replaced in every step (`new_factors`); and, before the first round, if the model has no adapters
+            of which both factors are trained and shared.
     """
 
     replaces_state = True

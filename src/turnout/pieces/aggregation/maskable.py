@@ -122,8 +122,8 @@ def round_to_grid(weighted: torch.Tensor, code: FixedPoint) -> torch.Tensor:
     """Return the values of the fixed-point codes of numbers, ``q(x)``, float64.
 
     Raises:
-        ConfigurationError: for a number above `largest`, on a CPU and unless it is clipped. On a GPU it becomes NaN, so
-            that the server drops the report.
+        ConfigurationError: if a number is above `largest`, on a CPU and unless it is clipped. On a GPU it becomes NaN,
+            so that the server drops the report.
     """
     unit = 2.0**code.fraction_bits
     if code.too_large == "clip":

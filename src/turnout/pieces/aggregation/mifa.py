@@ -29,7 +29,7 @@ class Mifa(KeepsUpdates, name="mifa"):
     State: ``table [N, P]`` (Y), and ``mean [P]``, float64, the mean of its rows, updated at the cost of the cohort.
 
     Raises:
-        ConfigurationError: for weights other than 1/N.
+        ConfigurationError: if weights are other than 1/N.
 
     Example:
         In the second round, absent client 1 is represented by its last update:

@@ -117,8 +117,8 @@ class PrivateSum(PrivateRelease, name="private_sum"):
     correlation, for control variates with the prefix ``control_``.
 
     Raises:
-        ConfigurationError: for a number out of range, for options that exclude each other, and for algorithms that read
-            more about clients than this sum, with the reason.
+        ConfigurationError: if a number is out of range, options exclude each other, or the algorithm reads more about
+            clients than this sum, with the reason.
 
     Example:
         >>> import turnout as to

@@ -33,7 +33,7 @@ class RecentModels(Aggregation, name="recent_models"):
     State: ``window [K, P]``, the models with the oldest first, and ``filled []``, int64, the number of models in it.
 
     Raises:
-        ConfigurationError: for a window below 1, or a server step other than ``x + u``.
+        ConfigurationError: if a window is below 1, or a server step is other than ``x + u``.
 
     Example:
         >>> RecentModels(window=8).window

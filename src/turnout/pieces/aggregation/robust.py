@@ -76,9 +76,9 @@ class Robust(Aggregation):
             mixing.
 
     Raises:
-        ConfigurationError: for a fraction out of range, and for algorithms that a single report can influence outside
-            of the aggregated updates: control variates, selections by clients' measurements, and weightings in which
-            one report can change the weights of all others.
+        ConfigurationError: if a fraction is out of range, or a single report can influence the algorithm outside of the
+            aggregated updates: control variates, selections by clients' measurements, and weightings in which one
+            report can change the weights of all others.
     """
 
     fraction: float = 0.2

@@ -56,8 +56,8 @@ class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore
         cohort: maximum number of clients in a round, >= 2, for which the sum has to have room; None is all N.
 
     Raises:
-        ConfigurationError: for a number out of range, a sum without room for the clients, or an algorithm that reads
-            more than a sum, with the reason.
+        ConfigurationError: if a number is out of range, a sum has no room for the clients, or the algorithm reads more
+            than a sum, with the reason.
 
     Example:
         >>> import turnout as to

@@ -29,7 +29,7 @@ class TrackedSum(Aggregation, name="tracked_sum"):
     State: ``total [P]`` (Y), float64.
 
     Raises:
-        ConfigurationError: for weights other than 1/N, or a selection that draws a client twice in a round.
+        ConfigurationError: if weights are other than 1/N, or the selection draws a client twice in a round.
 
     Example:
         Two reports of 1 add up:

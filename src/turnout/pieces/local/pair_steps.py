@@ -85,7 +85,7 @@ class MixtureSteps(PairSteps):
         adaptive: whether to update the share a in every local step.
 
     Raises:
-        ConfigurationError: with `adaptive`, if the step size is a schedule.
+        ConfigurationError: if the step size is a schedule, with `adaptive`.
 
     Example:
         >>> MixtureSteps.of(Sgd(lr=0.1, steps=3), adaptive=True).steps

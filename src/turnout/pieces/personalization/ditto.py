@@ -36,7 +36,7 @@ class Ditto(WholeModel, name="ditto"):
             tuple of numbers, such as ``(1, 5, 20)``, evaluates clients after each of them.
 
     Raises:
-        ConfigurationError: for a number out of range, or a local rule that keeps its optimizer state between rounds.
+        ConfigurationError: if a number is out of range, or a local rule keeps its optimizer state between rounds.
 
     Example:
         >>> import turnout as to

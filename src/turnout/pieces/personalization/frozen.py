@@ -30,7 +30,7 @@ class Frozen(PartialModel, name="frozen"):
             the frozen part.
 
     Raises:
-        ConfigurationError: as for `Personal`, and for a local rule that changes parameters without a gradient.
+        ConfigurationError: as for `Personal`, and if the local rule changes parameters without a gradient.
 
     Example:
         The parameters of the last layer of a model:

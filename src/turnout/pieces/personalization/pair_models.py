@@ -69,8 +69,8 @@ class Mixture(PairModel, name="mixture"):
             them.
 
     Raises:
-        ConfigurationError: for a number out of range, local steps other than `MixtureSteps`, corrections of gradients,
-            or measurements.
+        ConfigurationError: if a number is out of range, local steps are other than `MixtureSteps`, or there are
+            corrections of gradients or measurements.
 
     Example:
         The personal row of a client contains its model and its share:
@@ -112,8 +112,8 @@ class MoreauModel(PairModel, name="moreau"):
         adaptation_steps: as in `Mixture`.
 
     Raises:
-        ConfigurationError: for a number out of range, local steps other than `MoreauSteps`, corrections of gradients,
-            or measurements.
+        ConfigurationError: if a number is out of range, local steps are other than `MoreauSteps`, or there are
+            corrections of gradients or measurements.
 
     Example:
         >>> import turnout as to
@@ -147,8 +147,8 @@ class AggregatedModel(PairModel, name="aggregated"):
         adaptation_steps: as in `Mixture`.
 
     Raises:
-        ConfigurationError: for a number out of range, local steps other than `AggregationSteps`, corrections of
-            gradients, or measurements.
+        ConfigurationError: if a number is out of range, local steps are other than `AggregationSteps`, or there are
+            corrections of gradients or measurements.
 
     Example:
         The personal row of a client contains its model, the weights, and a flag that is 1 once these have been learned:

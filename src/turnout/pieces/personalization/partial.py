@@ -109,8 +109,8 @@ class Personal(PartialModel, name="personal"):
             number k.
 
     Raises:
-        ConfigurationError: for a number out of range, for momentum or Adam with `alternate`, for Adam with an
-            `lr_factor` other than 1, and for rules about updates with ``"all"``, because no updates are sent.
+        ConfigurationError: if a number is out of range, `alternate` is with momentum or Adam, `lr_factor` is other than
+            1 with Adam, or there are rules about updates with ``"all"``, because no updates are sent.
 
     Example:
         Personal parameters chosen by a kind and by a pattern of names:

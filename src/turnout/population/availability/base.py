@@ -36,7 +36,7 @@ class Availability(Registered, ABC):
             seed: of the run.
 
         Raises:
-            ConfigurationError: for options that do not fit the clients.
+            ConfigurationError: if options do not fit the clients.
         """
 
 

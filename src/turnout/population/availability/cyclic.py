@@ -30,7 +30,7 @@ class Cyclic(RatedAvailability, name="cyclic"):
     The other options are those of `RatedAvailability`.
 
     Raises:
-        ConfigurationError: for a period below 2, and as `RatedAvailability` does.
+        ConfigurationError: if a period is below 2, and as `RatedAvailability` does.
 
     Example:
         >>> import numpy as np, turnout as to

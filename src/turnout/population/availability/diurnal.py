@@ -42,7 +42,7 @@ class Diurnal(TimedAvailability, name="diurnal"):
     in the order of their rates by labels.
 
     Raises:
-        ConfigurationError: for values outside their ranges, or missing labels.
+        ConfigurationError: if values are outside their ranges, or labels are missing.
     """
 
     median: float = 0.13

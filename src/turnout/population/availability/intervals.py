@@ -24,8 +24,8 @@ def read_intervals(table: Table, what: str, optional: tuple[str, ...] | None = (
     """Read the rows of a table, which may overlap and be in any order.
 
     Raises:
-        DataError: for a file that is missing or unreadable, a table without rows, a cell that is not a whole number >= 0, or
-            an interval that ends before it starts.
+        DataError: if a file is missing or unreadable, a table has no rows, a cell is not a whole number >= 0, or an
+            interval ends before it starts.
     """
     columns: dict[str, Column] = (
         {**read_table(table, what, COLUMNS, optional)}

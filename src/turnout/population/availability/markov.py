@@ -32,8 +32,8 @@ class Markov(RatedAvailability, name="markov"):
     The other options are those of `RatedAvailability`.
 
     Raises:
-        ConfigurationError: for `join` outside [1e-6, 1 - 1e-6], and as `RatedAvailability` does. At join = 1 and p_n = 1/2
-            a client would alternate deterministically after the first round.
+        ConfigurationError: if `join` is outside [1e-6, 1 - 1e-6], and as `RatedAvailability` does. At join = 1 and p_n
+            = 1/2 a client would alternate deterministically after the first round.
 
     Example:
         >>> import numpy as np, turnout as to

@@ -23,7 +23,7 @@ class Modulated(RatedAvailability):
     The other options are those of `RatedAvailability`, which determines p_n.
 
     Raises:
-        ConfigurationError: for a period below 2, and as `RatedAvailability` does.
+        ConfigurationError: if a period is below 2, and as `RatedAvailability` does.
     """
 
     period: int = 20
@@ -57,7 +57,7 @@ class Sine(Modulated, name="sine"):
     The other options are those of `Modulated`.
 
     Raises:
-        ConfigurationError: for a gamma outside [0, 0.5], at which a rate would be negative.
+        ConfigurationError: if gamma is outside [0, 0.5], at which a rate would be negative.
 
     >>> bound = Sine(mean=0.5, gamma=0.3).bind(3)
     >>> [float(p.round(3)) for p in bound.rates]  # over a period: 0.5 (1 - gamma)

@@ -37,7 +37,7 @@ def label_correlated_rates(
         seed: of the run.
 
     Raises:
-        ConfigurationError: for a client without examples, whose proportions are 0/0, or a number of q that is not C.
+        ConfigurationError: if a client has no examples, so that its proportions are 0/0, or the number of q is not C.
 
     Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
     ICLR 2024, appendix C.6.1.
@@ -115,7 +115,7 @@ class RatedAvailability(Availability):
         rates: None, or p_n of each client, in place of the three options above.
 
     Raises:
-        ConfigurationError: for a probability outside [0, 1], a mean of 0, or rates that are both listed and drawn.
+        ConfigurationError: if a probability is outside [0, 1], the mean is 0, or rates are both listed and drawn.
     """
 
     mean: float = 0.1
@@ -146,7 +146,7 @@ class RatedAvailability(Availability):
         """Return p_n of N clients, float64 ``[N]``, read-only.
 
         Raises:
-            ConfigurationError: for missing labels, or a list of rates of another length.
+            ConfigurationError: if labels are missing, or a list of rates has another length.
         """
         count("num_clients", num_clients)
         alpha = self.correlated_with_labels
@@ -175,7 +175,7 @@ class TimedAvailability(Availability):
             lower rate.
 
     Raises:
-        ConfigurationError: for rounds of less than a second, or an invalid correlation.
+        ConfigurationError: if rounds last less than a second, or a correlation is invalid.
     """
 
     seconds_per_round: int = 600

@@ -40,9 +40,9 @@ class Trace(Availability, name="trace"):
     The rates of a bound trace are the fractions of its rounds in which each client is available.
 
     Raises:
-        ConfigurationError: for a table that is neither a path to .csv or .parquet nor rows.
-        DataError: for a file that is missing or unreadable, or a row that is not three whole numbers >= 0, ends before it
-            starts, or has an unknown client. Rows are checked when the trace is made, and files when it is bound.
+        ConfigurationError: if a table is neither a path to .csv or .parquet nor rows.
+        DataError: if a file is missing or unreadable, or a row is not three whole numbers >= 0, ends before it starts,
+            or has an unknown client. Rows are checked when the trace is made, and files when it is bound.
 
     Example:
         >>> import numpy as np, turnout as to
@@ -102,8 +102,8 @@ class Recording(TimedAvailability):
     order of their rates by labels. The rates of a bound recording are exact fractions of rounds.
 
     Raises:
-        ConfigurationError: for rounds of less than a second, or missing labels.
-        DataError: for a recording that is missing or unreadable.
+        ConfigurationError: if rounds last less than a second, or labels are missing.
+        DataError: if a recording is missing or unreadable.
     """
 
     @abstractmethod
@@ -148,9 +148,8 @@ class TimedTrace(Recording, name="timed_trace"):
     [0.667, 0.667]
 
     Raises:
-        ConfigurationError: for a table that is neither a path to .csv or .parquet nor rows.
-        DataError: for a file that is missing or unreadable, or a row that is not three whole numbers or ends before it
-            starts.
+        ConfigurationError: if a table is neither a path to .csv or .parquet nor rows.
+        DataError: if a file is missing or unreadable, or a row is not three whole numbers or ends before it starts.
     """
 
     table: Table
@@ -184,7 +183,7 @@ class Flash(Recording, name="flash"):
     The other options are those of `Recording`.
 
     Raises:
-        ConfigurationError: for another condition of availability.
+        ConfigurationError: if the condition of availability is another one.
         DataError: if the recording is not in the data directory, with a remedy.
 
     Reference: Yang et al., "Characterizing impacts of heterogeneity in federated learning upon large-scale smartphone
@@ -218,7 +217,8 @@ def _of_devices(intervals: Intervals, num_devices: int | None, what: str) -> tup
     """Return the rows of a table and the number of devices, after checks.
 
     Raises:
-        DataError: for a device beyond `num_devices`, and for numbers with which ``device * period + second`` exceeds 64 bits.
+        DataError: if a device is beyond `num_devices`, or numbers are so large that ``device * period + second``
+            exceeds 64 bits.
     """
     device, _, end = intervals
     if end.max() >= 2**40:

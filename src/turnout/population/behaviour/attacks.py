@@ -103,7 +103,7 @@ class WorstCase(Attack, name="worst_case"):
         evaluations: number of aggregations that are tried for each d.
 
     Raises:
-        ConfigurationError: for a stateful aggregation, whose state the trials would change.
+        ConfigurationError: if the aggregation has a state, which the trials would change.
 
     Reference: Shejwalkar and Houmansadr, "Manipulating the Byzantine: optimizing model poisoning attacks and defenses for
     federated learning", NDSS 2021, with the same halving of steps.
@@ -164,7 +164,7 @@ class LabelFlipping(Attack, name="label_flipping"):
         """Return the flipped labels.
 
         Raises:
-            ConfigurationError: for targets that are not classes.
+            ConfigurationError: if targets are not classes.
         """
         if num_classes is None or labels.is_floating_point() or labels.dim() > 1:
             raise ConfigurationError(

@@ -31,7 +31,7 @@ class Attack(Registered):
         fraction: share of the clients that attack, drawn once from the seed of the run; their number is rounded.
 
     Raises:
-        ConfigurationError: for a fraction outside [0, 1].
+        ConfigurationError: if a fraction is outside [0, 1].
     """
 
     family = Family("behaviour", "behaviours", ("turnout.population.behaviour",))
@@ -90,7 +90,7 @@ class Byzantine(Attack, name="byzantine"):
         scale: factor of the update.
 
     Raises:
-        ConfigurationError: for numbers out of range, or an attack that changes nothing.
+        ConfigurationError: if a number is out of range, or the attack changes nothing.
 
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """

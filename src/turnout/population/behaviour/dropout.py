@@ -23,7 +23,7 @@ class Dropout:
     With both, the earlier time counts.
 
     Raises:
-        ConfigurationError: for numbers out of range, or if both are 0.
+        ConfigurationError: if numbers are out of range, or if both are 0.
     """
 
     probability: float = 0.0

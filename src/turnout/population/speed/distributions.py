@@ -47,7 +47,7 @@ class Speed(SpeedModel, name="delays"):
         link_spread: inequality of communication times.
 
     Raises:
-        ConfigurationError: for an option that is not a delay, numbers out of range, or tasks without duration.
+        ConfigurationError: if an option is not a delay, numbers are out of range, or tasks have no duration.
 
     Example:
         >>> import numpy as np, turnout as to

@@ -48,8 +48,8 @@ class SpeedModel(Registered, ABC):
         """Fit the model to N clients.
 
         Raises:
-            ConfigurationError: for options that do not fit the clients.
-            DataError: for a table that is missing or damaged.
+            ConfigurationError: if options do not fit the clients.
+            DataError: if a table is missing or damaged.
         """
 
 
@@ -94,5 +94,5 @@ class BoundSpeed(ABC):
         FOLB's T_k^c is the one at q = 0.99 (section V-A).
 
         Raises:
-            ConfigurationError: for q outside [0, 1].
+            ConfigurationError: if q is outside [0, 1].
         """

@@ -32,7 +32,7 @@ class Group:
         name: for messages.
 
     Raises:
-        ConfigurationError: for a share or bandwidth that is not > 0, an option that is not a delay, or an empty group.
+        ConfigurationError: if a share or bandwidth is not > 0, an option is not a delay, or a group is empty.
     """
 
     share: float = 1.0
@@ -75,7 +75,7 @@ def assign(groups: Sequence[Group], num_clients: int, shuffled: bool, seed: int)
     same sizes at random.
 
     Raises:
-        ConfigurationError: for a client that is named twice or does not exist, or clients that are left without a group.
+        ConfigurationError: if a client is named twice or does not exist, or clients are left without a group.
     """
     count("num_clients", num_clients)
     group = _named(groups, num_clients)
@@ -129,8 +129,8 @@ def device_profiles(table: str | os.PathLike[str] | Mapping[str, Mapping[str, An
             - ``latency``: seconds of each transfer, by default 0.
 
     Raises:
-        ConfigurationError: for another kind of file, or unknown columns.
-        DataError: for a file that is missing or damaged, or a cell that is not a number in range.
+        ConfigurationError: if the file is of another kind, or columns are unknown.
+        DataError: if a file is missing or damaged, or a cell is not a number in range.
     """
     if isinstance(table, Mapping):
         what, names, rows = "device profiles", list(table), list(table.values())

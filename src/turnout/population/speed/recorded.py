@@ -30,10 +30,10 @@ class RecordedSpeed(SpeedModel, name="recorded"):
     Sizes of messages are not used, since the recorded times include them.
 
     Raises:
-        ConfigurationError: for a table that is neither a path to .csv or .parquet nor rows.
-        DataError: for a file that is missing or unreadable, a row that is not a client number and finite seconds >= 0, a
-            row with total duration 0, or a client without rows. Rows are checked when the object is made, and files when it
-            is bound.
+        ConfigurationError: if a table is neither a path to .csv or .parquet nor rows.
+        DataError: if a file is missing or unreadable, a row is not a client number and finite seconds >= 0, a total
+            duration is 0, or a client has no rows. Rows are checked when the object is made, and files when it is
+            bound.
     """
 
     table: str | tuple[tuple[float, ...], ...]
