@@ -131,6 +131,23 @@ def test_malformed_requests_are_refused(patient, request_, status, reason):
     assert reason in json.loads(got.partition(b"\r\n\r\n")[2])["reason"]
 
 
+def test_body_of_an_upgrade_is_not_a_request(patient):
+    """A proxy that forwards both would take the answer to the second one for that to a request of somebody else."""
+    second = b"GET /v1/run HTTP/1.1\r\nconnection: close\r\n\r\n"
+    upgrade = b" /v1/run HTTP/1.1\r\nconnection: upgrade\r\nupgrade: h2c\r\n"
+    with connected(patient) as connection:
+        connection.sendall(b"POST" + upgrade + b"content-length: %d\r\n\r\n" % len(second))
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(second)
+        got = rest(connection)
+    assert got.startswith(b"HTTP/1.1 400 ")
+    assert b"upgrades no connection" in got
+    assert got.count(b"HTTP/1.1 ") == 1
+    got = ask(patient, b"GET" + upgrade + b"\r\n" + second)  # without a body; what follows is not read
+    assert got.startswith(b"HTTP/1.1 200 ")
+    assert got.count(b"HTTP/1.1 ") == 1
+
+
 def test_unusual_valid_requests_are_answered(patient):
     """Eight KiB of headers, a body in chunks, a few requests at once, and bytes one by one."""
     padding = b"x: " + b"y" * 8000 + b"\r\n"

@@ -23,6 +23,7 @@ from turnout.deployment.server.proxies import Networks, Proxies
 _SLICE = 4 * 1024  # bytes that are parsed before they are counted
 _PIPELINED = 8  # requests of one connection that wait for the answer to an earlier one
 _GOODBYE = 1.0  # seconds that a peer has to close a connection when the server stops
+_BODY = {b"content-length", b"transfer-encoding"}  # headers of a request with a body
 _SPARE = 256  # file descriptors that are not for connections
 
 
@@ -125,11 +126,20 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Start the application on the request."""
+        parser: Any = self.parser
+        if parser.should_upgrade() and _BODY.intersection(name for name, _ in self.headers):
+            # The parser takes the rest of the connection for another protocol, and would read the body as a request.
+            self._fault = 400, "this server upgrades no connection: leave out the header Upgrade, or the body"
+            raise ValueError
         self._stop("head")
         self._in_head = False
         super().on_headers_complete()
         if len(self.pipeline) > _PIPELINED:
             self.transport.abort()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Answer a request to upgrade as any other, and close the connection, because the parser has lost its place."""
+        self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Pass a piece of the body to the application."""
