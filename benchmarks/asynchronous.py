@@ -1,10 +1,10 @@
-"""Asynchronous training: steps a second and memory, against clients in flight and against the size of the buffer.
+"""Measure asynchronous training: steps per second and memory, by the number of clients in flight and the size of the buffer.
 
-All clients are at work at all times, at unequal speeds; FedStaleWeight weighs what they report, a logistic regression is
-what they train, on 16 examples each. Steps of the federations take turns, so that a change of the machine's speed hits all
-alike; how cost grows is said in the processor's time, which is nearly the same with other work on the machine. Memory is
-what making the federation and its steps add to the process at its largest, examples included, and what torch loads in the
-first one; beside it the versions of the model that are kept because somebody still works from them.
+All clients work at all times, at unequal speeds. FedStaleWeight weights their reports, and each trains a logistic regression
+on 16 examples. Federations take steps in turns, so that a change of the machine's speed affects all of them. The growth of
+the cost is given in processor time, which hardly depends on other work on the machine. Memory is the maximum that the
+federation and its steps add to the process, including examples and what torch loads in the first one; the table also shows
+the number of versions of the model that are kept because a client still works from them.
 
     python benchmarks/asynchronous.py                          # in flight 100 to 100,000; buffers of 1 to 1,000
     python benchmarks/asynchronous.py --steps 500 10000:100    # 10,000 in flight, a buffer of 100
@@ -32,16 +32,16 @@ DEFAULT = ("100:100", "1000:100", "10000:100", "100000:100", "10000:1", "10000:1
 
 @dataclass
 class Run:
-    """One federation.
+    """A federation and its measurements.
 
     Attributes:
-        in_flight: clients, all of them at work.
-        buffer_size: reports in a step.
-        simulation: what is timed.
-        megabytes: what making it and its steps have added to the process at its largest.
-        seconds: of each timed step, by the clock.
-        processor: the same, of the processor's time.
-        most_versions: of the model, kept at a time.
+        in_flight: number of clients, all of them at work.
+        buffer_size: number of reports in a step.
+        simulation: the federation.
+        megabytes: maximum memory that making it and its steps have added to the process.
+        seconds: wall-clock time of each timed step.
+        processor: processor time of each timed step.
+        most_versions: maximum number of versions of the model that were kept at a time.
     """
 
     in_flight: int
@@ -54,7 +54,7 @@ class Run:
 
     @classmethod
     def of(cls, in_flight: int, buffer_size: int) -> Run:
-        """Make it."""
+        """Make a federation."""
         before = peak()
         experiment = to.Experiment(
             data=random_data(in_flight, EXAMPLES, (FEATURES,), CLASSES),
@@ -68,7 +68,7 @@ class Run:
         return cls(in_flight, buffer_size, Simulation(experiment), peak() - before)
 
     def step(self, timed: bool) -> None:
-        """Take a step."""
+        """Take a step, and time it."""
         before, begin, used = peak(), time.perf_counter(), time.process_time()
         self.simulation.round()
         took, used = time.perf_counter() - begin, time.process_time() - used
@@ -79,7 +79,7 @@ class Run:
         self.most_versions = max(self.most_versions, len(self.simulation.server.models))
 
     def result(self) -> dict[str, float]:
-        """What was measured."""
+        """Return the measurements."""
         took = sum(self.seconds) / len(self.seconds)
         return {
             "in_flight": self.in_flight,
@@ -94,7 +94,7 @@ class Run:
 
 
 def main() -> None:
-    """Time them all, in turns."""
+    """Time all federations in turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", default=DEFAULT, metavar="IN_FLIGHT:BUFFER", help="federations")
     parser.add_argument("--steps", type=int, default=200, help="timed steps of each (default: 200)")

@@ -1,4 +1,4 @@
-"""What several benchmarks share: federations with random data, rounds in turns, and the memory of this process."""
+"""Make random data, time federations in turns, and measure memory, for several benchmarks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Name = TypeVar("Name")
 
 
 def random_data(num_clients: int, num_examples: int, shape: tuple[int, ...], num_classes: int = 10) -> FederatedData:
-    """Clients with so many examples each, of normal inputs of a shape and labels that have nothing to do with them."""
+    """Return a federation of clients with normal inputs of a shape, and labels that are independent of them."""
     rng = np.random.default_rng(0)
     total = num_clients * num_examples
     x = torch.from_numpy(rng.standard_normal((total, *shape), dtype=np.float32))
@@ -25,7 +25,7 @@ def random_data(num_clients: int, num_examples: int, shape: tuple[int, ...], num
 
 
 def peak() -> float:
-    """The most memory this process has had, in MB."""
+    """Return the peak memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -37,7 +37,7 @@ def next_cohort(simulation: Simulation) -> np.ndarray:
 def in_turns(
     simulations: Mapping[Name, Simulation], first: int, rounds: int, clock: Callable[[], float]
 ) -> dict[Name, list[float]]:
-    """Seconds of the rounds of several federations, which take turns, after the first ones, in which steps are traced."""
+    """Return the seconds of the rounds of federations that take turns, without the first rounds, which trace steps."""
     seconds: dict[Name, list[float]] = {name: [] for name in simulations}
     for turn in range(first + rounds):
         for name, simulation in simulations.items():

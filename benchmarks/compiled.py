@@ -1,10 +1,10 @@
-"""What compiling local steps would be worth: ``torch.compile`` against what is done, step by step, on one thread.
+"""Compare steps compiled by ``torch.compile`` with steps as they are replayed, on one thread.
 
     python benchmarks/compiled.py                # W1, W2 and W3 of `turnout bench`; needs a C++ compiler
 
-The trace of a step (of all clients, or of one where they are computed one by one), compiled, against the same trace
-replayed. Steps are timed in turns; "after" is the number of rounds after which the time that compiling took would have
-come back, at the workload's cohort and steps.
+The trace of a step (of all clients, or of one if they are computed one by one) is compiled, and compared with the same trace
+replayed. Steps are timed in turns. "after" is the number of rounds after which compiling has paid off, with the cohort and
+the steps of the workload.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STEPS = 20
 
 
 def main() -> None:
-    """Time the workloads that are named."""
+    """Time the named workloads."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("workloads", nargs="*", help="W1, W2 or W3; all of them if none is named")
     parser.add_argument("--repeats", type=int, default=30)
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _steps(simulation: Simulation) -> tuple[Callable[[], Any], Callable[[], Callable[[], Any]]]:
-    """A stretch of steps as it is replayed, and how to make the same compiled."""
+    """Return a stretch of steps as it is replayed, and a function that compiles it."""
     seen: list[Any] = []
     torchscript = BACKENDS["torchscript"]
 
@@ -79,7 +79,7 @@ def _steps(simulation: Simulation) -> tuple[Callable[[], Any], Callable[[], Call
 
 
 def _in_turns(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    """Median seconds of a step, of each."""
+    """Return the median seconds of a step of each way."""
     seconds: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats):
         for function, found in zip((ours, theirs), seconds, strict=True):

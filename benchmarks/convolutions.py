@@ -1,6 +1,6 @@
-"""Clients' convolutions three ways: one client after another, grouped in one call, and unfolded into batched products.
+"""Time convolutions of clients in three ways: client after client, grouped in one call, and as batched products.
 
-    python benchmarks/convolutions.py            # a minute; milliseconds a client for loss and gradient, one thread
+    python benchmarks/convolutions.py            # a minute; milliseconds per client for loss and gradient, one thread
 
 All ways take turns on the same minibatches of five clients, and the script checks that they agree. The first network is
 that of W1 in `turnout bench`.
@@ -28,10 +28,10 @@ _CLIENTS = 5
 
 
 class Unfolded(nn.Conv2d):
-    """A convolution as a product of its weights and all windows: one batched product for many clients."""
+    """Compute a convolution as a product of its weights and all windows, batched over clients."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """As `nn.Conv2d` for a square kernel, stride 1 and zero padding."""
+        """Convolve as `nn.Conv2d` does with a square kernel, stride 1 and zero padding."""
         assert self.bias is not None
         windows = nn.functional.unfold(input, self.kernel_size, padding=self.padding)  # type: ignore[arg-type]
         weight = self.weight.flatten(1).expand(len(input), -1, -1)
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _unfolded(module: nn.Module) -> nn.Module:
-    """The same network with its convolutions unfolded; it shares its other layers with the one that is given."""
+    """Return the same network with unfolded convolutions; it shares the other layers."""
     other = nn.Sequential()
     for name, layer in module.named_children():
         if isinstance(layer, nn.Conv2d):
@@ -72,7 +72,7 @@ def _unfolded(module: nn.Module) -> nn.Module:
 
 
 def _in_turns(ways: list[Objective], x: torch.Tensor, y: torch.Tensor, repeats: int) -> list[float]:
-    """Median seconds a client of the second half of the calls, of each way; the first half is for tracing."""
+    """Return the median seconds per client of the second half of the calls, for each way; the first half is for tracing."""
     seconds: list[list[float]] = [[] for _ in ways]
     keys = torch.zeros(_CLIENTS, dtype=torch.int64)
     for _ in range(2 * repeats):

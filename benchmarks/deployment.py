@@ -1,10 +1,10 @@
-"""How much a server of a deployment bears: one process on one core, its clients on another, over the loopback interface.
+"""Measure the load that a server of a deployment sustains, with the server on one core and its clients on another.
 
     python benchmarks/deployment.py               # everything, a few minutes
     python benchmarks/deployment.py reports  # or one: reports, tls, checkins, waiting, model, latency, large, judged, masked
 
-The clients are raw sockets that send what `turnout join` sends, so that they cost less than the server. Reports are answered
-only when they are durable: file and journal are on the disk.
+The clients are raw sockets on the loopback interface that send what `turnout join` sends, and cost less than the server.
+Reports are answered only when they are durable: file and journal are on the disk.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ from turnout.protocol.survey import FIRST_TASK
 
 KEEP = 120.0
 ANSWER = {"num_examples": 10, "loss": 7.0, "score": 5.0}
-"""What a client says of a model."""
+"""The evaluation of a model by a client."""
 
 
 def experiment(num_params: int, buffered: int | None, rounds: int) -> Experiment:
-    """A linear model of about so many parameters, and data of which hardly anything is needed."""
+    """Return an experiment with a linear model of about so many parameters, and hardly any data."""
     features = max(1, num_params // 10 - 1)
     x, y = torch.zeros(20, features), torch.arange(20) % 10
     data = FederatedData("bench", Shards(x, y, np.array([0, 10, 20])), 10)
@@ -69,14 +69,14 @@ def experiment(num_params: int, buffered: int | None, rounds: int) -> Experiment
 
 
 class Http:
-    """One connection that is kept."""
+    """A persistent HTTP connection."""
 
     def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
         self._port, self._context = port, context
         self._reader: asyncio.StreamReader | None = None
 
     async def ask(self, method: str, path: str, token: str, body: bytes = b"", headers: str = "") -> tuple[int, bytes]:
-        """Send a request and return status and body."""
+        """Send a request, and return the status and the body of the response."""
         if self._reader is None:
             self._reader, self._writer = await asyncio.open_connection(
                 "127.0.0.1", self._port, ssl=self._context, limit=1 << 20
@@ -90,7 +90,7 @@ class Http:
         return int(lines[0].split()[1]), await self._reader.readexactly(length)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         if self._reader is not None:
             self._writer.close()
 
@@ -102,12 +102,12 @@ class Peer:
         self.http, self.token = Http(port, context), hashlib.sha256(str(number).encode()).hexdigest()
 
     async def enrol(self) -> None:
-        """Become a client."""
+        """Enrol as a client."""
         status, body = await self.http.ask("POST", "/v1/enrol", self.token, b'{"protocol": 2}')
         assert status in (200, 201), body
 
     async def checkin(self, wait: float) -> dict[str, Any]:
-        """Ask for work."""
+        """Ask for a task."""
         status, body = await self.http.ask("POST", "/v1/checkin", self.token, json.dumps({"wait": wait}).encode())
         assert status == 200, body
         return json.loads(body)
@@ -122,7 +122,7 @@ class Peer:
 
 
 class Body:
-    """Reports that differ in a few bytes."""
+    """Make reports that differ in a few bytes."""
 
     def __init__(self, num_params: int) -> None:
         counts = {name: torch.ones(1, dtype=torch.int64) for name in ("num_examples", "num_steps")}
@@ -130,7 +130,7 @@ class Body:
         self._body, self._at, self._count = bytearray(whole), len(whole) - 8, 0
 
     def next(self) -> bytes:
-        """Return another one."""
+        """Return another report."""
         self._count += 1
         self._body[self._at - 400 : self._at - 396] = np.float32(self._count * 1e-6).tobytes()
         return bytes(self._body)
@@ -138,7 +138,7 @@ class Body:
 
 @contextmanager
 def served(run: Experiment, **options: Any) -> Iterator[tuple[int, int]]:
-    """A server in a process of its own, on one core; gives its port and number."""
+    """Start a server in a process of its own, on one core, and yield its port and process number."""
     with tempfile.TemporaryDirectory(prefix="turnout-bench-") as folder:
         receive, send = os.pipe()
         pid = os.fork()
@@ -163,12 +163,12 @@ def served(run: Experiment, **options: Any) -> Iterator[tuple[int, int]]:
 
 
 def _tell(pipe: int, url: str) -> None:
-    """Say at which port a server listens."""
+    """Pass on the port at which a server listens."""
     os.write(pipe, url.rpartition(":")[2].encode() + b"\n")
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """Make a certificate for this machine."""
+    """Make a TLS certificate for this machine."""
     key, cert = folder / "key.pem", folder / "cert.pem"
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
     name = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
@@ -181,7 +181,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 
 def reports(tls: bool = False, seconds: float = 8.0, num_clients: int = 64, num_params: int = 50_000) -> str:
-    """Durable reports of 200 KB a second."""
+    """Measure the durable reports of 200 KB per second."""
     with tempfile.TemporaryDirectory() as folder:
         options: dict[str, Any] = {"min_clients": num_clients, "leases": Leases(heartbeat=KEEP)}
         context = None
@@ -217,7 +217,7 @@ def reports(tls: bool = False, seconds: float = 8.0, num_clients: int = 64, num_
 
 
 def checkins(seconds: float = 5.0, num_clients: int = 64) -> str:
-    """Questions for work a second."""
+    """Measure the check-ins per second."""
     with served(experiment(100, None, 10), min_clients=10_000) as (port, _):
 
         async def measure() -> int:
@@ -239,7 +239,7 @@ def checkins(seconds: float = 5.0, num_clients: int = 64) -> str:
 
 
 def waiting(num_clients: int = 10_000) -> str:
-    """Memory that clients who wait for work take."""
+    """Measure the memory of waiting clients."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     num_clients = min(num_clients, hard - 200)
@@ -269,7 +269,7 @@ def memory(pid: int) -> int:
 
 
 def model(num_clients: int = 50, num_params: int = 25_000_000) -> str:
-    """Seconds until a model of 100 MB has arrived at 50 clients."""
+    """Measure the seconds until 50 clients have downloaded a model of 100 MB."""
     with served(experiment(num_params, 1000, 10), min_clients=num_clients, leases=Leases(heartbeat=KEEP)) as (port, _):
 
         async def measure() -> tuple[float, int]:
@@ -293,7 +293,7 @@ def model(num_clients: int = 50, num_params: int = 25_000_000) -> str:
 
 
 def latency(rounds: int = 50, num_clients: int = 10) -> str:
-    """From the last report of a round to the next task handed out."""
+    """Measure the time from the last report of a round to the next task."""
     with served(experiment(10_000, None, rounds + 5), min_clients=num_clients, leases=Leases(heartbeat=KEEP)) as (
         port,
         _,
@@ -326,7 +326,7 @@ def latency(rounds: int = 50, num_clients: int = 10) -> str:
 
 
 def large(rounds: int = 3, num_clients: int = 6, width: int = 9_110) -> str:
-    """Rounds with a model of 335 MB: each client downloads it, and sends a report as large; and what the server holds."""
+    """Measure rounds in which clients download a model of 335 MB and send reports of that size, and the server's memory."""
     # Declared, so that nothing but the server holds its parameters, as where `turnout serve` reads a file.
     model, local = Mlp(hidden=(width, width)), Sgd(lr=0.1, steps=1, batch_size=1)
     run = Experiment(declared(64, 10), model, fedavg(local), rounds=rounds + 1)
@@ -367,7 +367,7 @@ def large(rounds: int = 3, num_clients: int = 6, width: int = 9_110) -> str:
 
 
 def watch(pid: int, most: list[int], over: asyncio.Event) -> None:
-    """Note the greatest memory that a process has of its own: without files that are mapped, which the system can drop."""
+    """Record the peak memory of a process without mapped files, which the system can drop."""
     while not over.is_set():
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         most[0] = max(most[0], 1024 * int(next(line for line in lines if line.startswith("RssAnon")).split()[1]))
@@ -375,11 +375,11 @@ def watch(pid: int, most: list[int], over: asyncio.Event) -> None:
 
 
 class Masker:
-    """One client of a secure sum: its keys, shares and masks are real, its update and its answers are zeros.
+    """A client of a secure sum with real keys, shares and masks, whose update and measurements are zeros.
 
     Args:
         run: the experiment.
-        client: its number.
+        client: number of the client.
     """
 
     def __init__(self, run: Experiment, client: int) -> None:
@@ -391,7 +391,7 @@ class Masker:
         self._zeros = {name: np.zeros(shape) for name, shape in form.shapes.items()}
 
     def message(self, task: Assignment, size: int) -> bytes | None:
-        """Return what a task asks for, of a model of so many parameters."""
+        """Return the message that answers a task, for a model of so many parameters."""
         if task.phase == "evaluate":
             return self._answers.first(self._client, task, None, self._zeros)
         if task.task >= FIRST_TASK:
@@ -407,7 +407,7 @@ class Masker:
 
 
 def judged(masked: bool = False, num_clients: int = 1000, num_params: int = 10_000, steps: int = 40) -> str:
-    """Steps of 1,000 clients, all of whom judge the model at every tenth: what those take longer than the others."""
+    """Measure how much longer steps of 1,000 clients take if all of them evaluate the model at every tenth."""
     run = experiment(num_params, None, steps)
     size = sum(p.numel() for p in run.build_model().parameters())
     also = (Uniform(num_clients), *((SecureSum(largest=64.0, degree=20),) if masked else ()))
@@ -415,7 +415,7 @@ def judged(masked: bool = False, num_clients: int = 1000, num_params: int = 10_0
     run = replace(run, algorithm=algorithm, evaluate_every=10, evaluate_share=1.0)
 
     async def moments(port: int) -> list[float]:
-        """Return when each step began, and when the last evaluation had ended."""
+        """Return the times at which each step began, and at which the last evaluation had ended."""
         peers, body, done = [Peer(port, number) for number in range(num_clients)], Body(size), asyncio.Event()
         begun: dict[int, float] = {}
         for peer in peers:
@@ -471,7 +471,7 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Run the named measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="what to measure (default: everything)")
     torch.set_num_threads(1)

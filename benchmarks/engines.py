@@ -1,8 +1,9 @@
-"""Whether counting multiplications chooses the faster engine: small CNNs, each trained vectorised and one by one, in turns.
+"""Check whether the choice of engine by counted multiplications is the faster one, for small CNNs.
 
-    python benchmarks/engines.py                 # two minutes; milliseconds a round, and what would have been chosen
+    python benchmarks/engines.py                 # two minutes; milliseconds per round, and the engine that is chosen
 
-Ten clients take ten steps a round. Both ways are warmed up until everything is traced that will be.
+Each network is trained vectorised and one by one, in turns, by ten clients with ten steps a round. Both ways are warmed up
+until all steps are traced.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _CASES = (  # shape of an image, channels, hidden layers, minibatch
 
 
 def main() -> None:
-    """Time all of them."""
+    """Time all networks."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--warm-up", type=float, default=6.0, help="seconds for each of the two ways")
     parser.add_argument("--rounds", type=int, default=24, help="rounds to time, of each way")
@@ -50,7 +51,7 @@ def main() -> None:
 
 
 def _in_turns(ways: dict[str, Simulation], warm_up: float, rounds: int) -> list[float]:
-    """Median seconds of a round, of each way."""
+    """Return the median seconds of a round of each engine."""
     for simulation in ways.values():
         end = time.perf_counter() + warm_up
         while time.perf_counter() < end:

@@ -1,8 +1,8 @@
-"""What FOLB's gradients cost: its rounds against FedProx's, both in this process, in turns.
+"""Compare the rounds of FOLB with those of FedProx, to measure the cost of FOLB's gradients.
 
-Both train a logistic regression with the same proximal term, on the same cohort and the same minibatches; FOLB computes the
-gradient of all of each client's data beside it, and its heterogeneous variant another one after training. Rounds take
-turns, so that a change of the machine's speed hits all alike.
+Both train a logistic regression with the same proximal term on the same cohorts and minibatches. FOLB also computes the
+gradient on all data of each client, and its heterogeneous variant another one after training. Rounds take turns in one
+process, so that a change of the machine's speed affects all of them.
 
     python benchmarks/folb.py                       # all workloads, one JSON line each
     python benchmarks/folb.py digits --rounds 100
@@ -28,13 +28,13 @@ from turnout.simulation import Simulation
 
 @dataclass(frozen=True)
 class Workload:
-    """What the clients hold and do in a round.
+    """The data and the local steps of the clients.
 
     Attributes:
-        features, classes: of the logistic regression.
-        clients: how many there are; 10 of them take part in a round.
-        examples: of each client, from the least to the most, evenly spread.
-        local: what they do with them.
+        features, classes: sizes of the logistic regression.
+        clients: number of clients; 10 of them take part in a round.
+        examples: smallest and largest number of examples of a client, which are drawn uniformly.
+        local: the local steps.
     """
 
     features: int
@@ -67,7 +67,7 @@ ALGORITHMS = {
 
 
 def simulation_of(workload: Workload, algorithm: str) -> Simulation:
-    """The workload as an experiment; data are random, as only time is measured."""
+    """Return a simulation of a workload with random data."""
     rng = np.random.default_rng(0)
     sizes = rng.integers(workload.examples[0], workload.examples[1] + 1, workload.clients)
     x = torch.from_numpy(rng.standard_normal((sizes.sum(), workload.features), dtype=np.float32))
@@ -83,7 +83,7 @@ def simulation_of(workload: Workload, algorithm: str) -> Simulation:
 
 
 def compare(name: str, rounds: int) -> dict[str, object]:
-    """Time all on one workload."""
+    """Time all algorithms on a workload."""
     simulations = {algorithm: simulation_of(WORKLOADS[name], algorithm) for algorithm in ALGORITHMS}
     seconds: dict[str, list[float]] = {algorithm: [] for algorithm in ALGORITHMS}
     # Until the operations of all shapes are traced: part of no side's pace.
@@ -107,7 +107,7 @@ def compare(name: str, rounds: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Run the workloads that were named, or all."""
+    """Run the named workloads, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", choices=[[], *WORKLOADS], help="default: all")
     parser.add_argument("--rounds", type=int, default=200, help="timed rounds of each (default: 200)")

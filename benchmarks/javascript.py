@@ -1,4 +1,4 @@
-"""25 JavaScript and 25 Python clients beside 50 Python clients, over real sockets: the accuracy of both federations.
+"""Compare the accuracy of 50 Python clients with that of 25 JavaScript and 25 Python clients, over real sockets.
 
 ``python benchmarks/javascript.py [SEEDS]`` trains an MLP on the digits by FedAvg with all clients in each round: with Python
 clients alone, with half of them in Node that draw the specified minibatches, and with half that draw their own.
@@ -44,7 +44,7 @@ def experiment_of(seed: int) -> Experiment:
 
 
 def accuracy(experiment: Experiment, in_node: int, sampling: str, folder: Path) -> tuple[float, int]:
-    """Return the final test accuracy in percent of a federation, and how many reports came from Node."""
+    """Return the final test accuracy in percent of a federation, and the number of reports from Node."""
     options = Options(port=0, min_clients=N, rate=0, leases=Leases(heartbeat=60, grace=60), linger=5)
     server = Server(replace(experiment, evaluate_every=ROUNDS), folder, {}, options)
     train, in_python = experiment.data.train, N - in_node

@@ -1,7 +1,7 @@
-"""Rounds of LoRA with AdamW: clients side by side, one by one, and in a plain loop over clients with `torch.optim.AdamW`.
+"""Time rounds of LoRA with AdamW: vectorised, one by one, and in a plain loop over clients with `torch.optim.AdamW`.
 
-The model is a random GPT-2 of two layers, width 32, adapters of rank 8. Rounds take turns; the first ones, in which steps are
-traced, do not count. The packages are an extra: pip install 'turnout[transformers]'.
+The model is a random GPT-2 of two layers, width 32, with adapters of rank 8. Rounds take turns; the first ones, which trace
+steps, do not count. The packages are an extra: pip install 'turnout[transformers]'.
 
     python benchmarks/language.py                       # 20 clients, 5 steps of 2 texts of 16 tokens
     python benchmarks/language.py --batch-size 8 --rounds 20
@@ -27,11 +27,11 @@ GPT2 = {
     "bos_token_id": 0, "eos_token_id": 0,
 }  # fmt: skip
 _FIRST = 25
-"""Rounds that do not count; a step is traced after 64 calls."""
+"""Number of rounds that do not count; a step is traced after 64 calls."""
 
 
 def simulation_of(options: argparse.Namespace, engine: str) -> Simulation:
-    """Return a federation of random texts, all of whose clients take part."""
+    """Return a simulation on random texts, in which all clients take part."""
     rng = np.random.default_rng(0)
     tokens = rng.integers(1, 128, (options.clients * 40, options.length + 1)).tolist()
     owners = [i % options.clients for i in range(len(tokens))]
@@ -48,7 +48,7 @@ def simulation_of(options: argparse.Namespace, engine: str) -> Simulation:
 
 
 def plain_round(simulation: Simulation, module: torch.nn.Module) -> None:
-    """Train client after client from the present model, each with an optimizer of its own."""
+    """Train client after client from the present model, each with its own optimizer."""
     state, local = simulation.state, simulation.experiment.algorithm.local
     assert isinstance(local, to.AdamW)
     ids = np.arange(simulation.experiment.data.num_clients)
@@ -68,7 +68,7 @@ def plain_round(simulation: Simulation, module: torch.nn.Module) -> None:
 
 
 def main() -> None:
-    """Time them and print a table."""
+    """Time all ways, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--steps", type=int, default=5)

@@ -1,9 +1,9 @@
-"""Rounds with data in memory and mapped from files, in turns, and the memory that the clients of a large federation take.
+"""Compare rounds with data in memory and with data mapped from files, and measure the memory of each client.
 
     python -m benchmarks.mapped
     python -m benchmarks.mapped --clients 350000 --turns 5
 
-The second figure is that of StackOverflow's shape: texts of 20 tokens, 350,000 clients.
+The second figure is for a federation of StackOverflow's shape: texts of 20 tokens, 350,000 clients.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def speeds(folder: Path, turns: int) -> tuple[float, float]:
-    """Return client updates a second of W1 with data in memory and mapped: medians over rounds in turns."""
+    """Return the client updates per second of W1 with data in memory and mapped: medians over rounds in turns."""
     workload = WORKLOADS["W1"]
     settings, data = Settings.of({"data": {"name": "digits"}} | workload.settings | {"rounds": 10**6}), workload.data()
     to.data.store(folder, data)
@@ -56,7 +56,7 @@ def speeds(folder: Path, turns: int) -> tuple[float, float]:
 
 
 def bytes_per_client(folder: Path, clients: int) -> float:
-    """Return how many bytes of memory a client costs in a run, beside its text: those of one client are taken off."""
+    """Return the bytes of memory that each further client adds to a run, without its text."""
     draw = np.random.default_rng(0)
 
     def several(number: int):
@@ -78,7 +78,7 @@ def bytes_per_client(folder: Path, clients: int) -> float:
 
 
 def resident() -> int:
-    """Return the bytes of this process's memory, without pages of files."""
+    """Return the memory of this process in bytes, without pages of files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 

@@ -1,7 +1,7 @@
-"""Peak memory of large cohorts: updates summed as they come in, beside updates that are held until all are there.
+"""Compare the peak memory of large cohorts whose updates are summed on arrival with that of updates that are held.
 
-Two rounds of everybody, with random data, each in a process of its own; `held` is what every algorithm pays that looks at
-updates one by one (FOLB, MIFA), and what FedAU would pay if updates were not summed as they come in.
+Two rounds of all clients, with random data, each in its own process. `held` is the cost of algorithms that read single
+updates (FOLB, MIFA), and would be that of FedAU if updates were not summed on arrival.
 
     python benchmarks/memory.py                # both workloads, both ways, one JSON line each
     python benchmarks/memory.py cnn --ways summed
@@ -27,7 +27,7 @@ from turnout.simulation import Simulation
 
 @dataclass(frozen=True)
 class Workload:
-    """Sizes of a cohort."""
+    """The sizes of a model and its cohort."""
 
     model: to.models.ModelSpec
     shape: tuple[int, ...]
@@ -43,7 +43,7 @@ WORKLOADS = {
 
 
 def measure(name: str, way: str, budget: int) -> dict[str, object]:
-    """Two rounds of one workload in this process."""
+    """Measure two rounds of a workload in this process."""
     workload = WORKLOADS[name]
     torch.set_num_threads(1)
     keep_large_buffers()

@@ -1,8 +1,8 @@
-"""What it costs to ask every client before each round whether the model meets its requirement: a share of the round.
+"""Measure the share of a round that asking every client whether the model meets its requirement takes.
 
-Digits at 100 clients, MaxFL, an MLP, 10 clients a round who do 5 steps of 16 or 30 of 32. The same federation with and
-without opting out takes turns, round by round, and all clients are content, so that both train the same cohorts. For
-comparison the same question, asked of one client after another.
+Digits with 100 clients, MaxFL, an MLP, and 10 clients a round with 5 steps of 16 or 30 of 32. The same federation with and
+without opting out takes turns, round by round. All clients are content, so that both train the same cohorts. For comparison,
+a loop asks one client after another.
 
     python benchmarks/opting.py
 """
@@ -25,7 +25,7 @@ CLIENTS = 100
 
 
 def federation(local: to.Sgd, opting: to.behaviour.Opting | None) -> Simulation:
-    """A federation whose clients are content with any model."""
+    """Return a federation whose clients are content with any model."""
     requirement = to.requirement.GivenRequirement((1e9,) * CLIENTS)
     experiment = to.Experiment(
         data=to.data.digits().split(to.partition.Dirichlet(alpha=1.0), num_clients=CLIENTS),
@@ -39,7 +39,7 @@ def federation(local: to.Sgd, opting: to.behaviour.Opting | None) -> Simulation:
 
 
 def one_by_one(simulation: Simulation) -> float:
-    """Seconds that a loop over clients takes for the same question."""
+    """Return the seconds that a loop over clients takes for the same question."""
     begin = time.perf_counter()
     for k in range(CLIENTS):
         full_scores(simulation.workspace.clients(np.array([k])), simulation.state.params)
@@ -47,7 +47,7 @@ def one_by_one(simulation: Simulation) -> float:
 
 
 def main() -> None:
-    """Time rounds with and without, in turns."""
+    """Time rounds with and without opting out, in turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=300, help="timed rounds of each (default: 300)")
     options = parser.parse_args()

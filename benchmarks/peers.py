@@ -1,16 +1,17 @@
-"""Client updates per second beside other simulators: one after the other, in turns, on the same workloads.
+"""Compare client updates per second with those of other simulators, in turns, on the same workloads.
 
-A folder holds the peers' programs (``run_plain.py``, ``run_pfl.py``: ``--workload W1 --rounds 12`` prints a line of JSON),
-an environment their packages. Each repetition runs every side on its own, so that a change of the machine's speed hits
-all alike, and ratios are taken within repetitions. Both sides have the same allocator: glibc's defaults, or buffers kept
-(``tuned``). Updates per second leave the first round out; the total has the start of the process and all rounds in it.
+A folder contains the programs of the peers (``run_plain.py``, ``run_pfl.py``: ``--workload W1 --rounds 12`` prints a line of
+JSON), and an environment their packages. Each repetition runs every side by itself, so that a change of the machine's speed
+affects all of them, and ratios are taken within repetitions. Both sides use the same allocator: the defaults of glibc, or
+reused buffers (``tuned``). Updates per second leave out the first round; the total includes the start of the process and all
+rounds.
 
     python benchmarks/peers.py --peers FOLDER --python VENV/bin/python --repeats 5
     python benchmarks/peers.py --peers FOLDER --python VENV/bin/python --workloads W2 --total 200 --output lines.jsonl
     python benchmarks/peers.py --peers FOLDER --python VENV/bin/python --runs 2 --variants pfl_1 --turnout "--threads 1"
 
-Who compares rules has many runs to make, and one for each processor: with ``--runs 2`` each side does two at the same time,
-and their updates per second are added.
+Comparisons of algorithms have many runs, one for each processor: with ``--runs 2`` each side does two at the same time, and
+their updates per second are added.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ PEERS = {
     "pfl_1": ("run_pfl.py", "--procs", "1", "--threads", "1"),
     "pfl_2": ("run_pfl.py", "--procs", "2", "--threads", "1"),
 }
-"""A loop in plain PyTorch with torch's own number of threads and with one; pfl-research on one process and on two."""
+"""Programs of the peers: a PyTorch loop with its own number of threads and with one; pfl-research in 1 and 2 processes."""
 
 KEPT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
 ALLOCATORS = {"default": {"TURNOUT_ALLOCATOR": "default"}, "tuned": KEPT}
@@ -43,7 +44,7 @@ Line = dict[str, Any]
 
 
 def run(command: list[str], allocator: str) -> Line:
-    """The line of JSON that a program prints."""
+    """Return the line of JSON that a program prints."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")} | ALLOCATORS[allocator]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
@@ -53,7 +54,7 @@ def run(command: list[str], allocator: str) -> Line:
 
 
 def at_once(runs: int, command: list[str], allocator: str) -> Line:
-    """The line of the last of several runs to end, with all their updates a second."""
+    """Return the line of the last of several runs to end, with the updates per second of all."""
     with ThreadPoolExecutor(runs) as pool:
         found = list(pool.map(run, [command] * runs, [allocator] * runs))
     last = max(found, key=lambda line: line["total_s"])
@@ -61,7 +62,7 @@ def at_once(runs: int, command: list[str], allocator: str) -> Line:
 
 
 def commands(options: argparse.Namespace, workload: str, rounds: int) -> dict[str, list[str]]:
-    """What to run for each side."""
+    """Return the command of each side."""
     own = [sys.executable, "-m", "turnout", "bench", workload, "--rounds", str(rounds), "--json", "--no-rates"]
     sides = {"turnout": [*own, *shlex.split(options.turnout)]}
     for peer in options.variants:
@@ -79,13 +80,13 @@ def commands(options: argparse.Namespace, workload: str, rounds: int) -> dict[st
 
 
 def middle(values: list[float], digits: int = 3) -> str:
-    """The median and, of several, the range."""
+    """Return the median and, of several figures, the range."""
     shown = f"{statistics.median(values):.{digits}g}"
     return shown if len(values) == 1 else f"{shown} ({min(values):.{digits}g} to {max(values):.{digits}g})"
 
 
 def compare(options: argparse.Namespace, workload: str, allocator: str, rounds: int, figure: str) -> str:
-    """A row of the table: the figure of each side, and turnout's ratio to the best peer of each repetition."""
+    """Return a row of the table: the figure of each side, and turnout's ratio to the best peer of each repetition."""
     least = figure == "total_s"
     found: dict[str, list[float]] = {}
     shares: list[float] = []

@@ -1,8 +1,8 @@
-"""Client updates per second: turnout against a plain PyTorch loop over clients, both in this process, in turns.
+"""Compare client updates per second with those of a plain PyTorch loop over clients, in turns in one process.
 
-The loop is what one would write without a simulator: load the global weights, a few optimiser steps on fancy-indexed
-minibatches, add up the weights. Data are random, as only time is measured; a check that both arrive at the same model
-precedes the timing. Rounds of the two alternate, so that a change of the machine's speed hits both alike.
+The loop is what one would write without a simulator: load the global weights, take a few optimizer steps on fancy-indexed
+minibatches, and sum the weights. Data are random. The script checks that both compute the same model. Rounds of the two
+alternate, so that a change of the machine's speed affects both.
 
     python benchmarks/plain_loop.py            # all workloads, a table and one JSON line each
     python benchmarks/plain_loop.py logistic --rounds 40
@@ -31,7 +31,7 @@ from turnout.simulation import Simulation
 
 @dataclass(frozen=True)
 class Workload:
-    """Sizes of one comparison, and the ratio it has to reach."""
+    """The sizes of a comparison, and the ratio that it has to reach."""
 
     model: to.models.ModelSpec
     shape: tuple[int, ...]
@@ -51,7 +51,7 @@ WORKLOADS = {
 
 
 def simulation_of(workload: Workload) -> Simulation:
-    """The workload as an experiment."""
+    """Return a simulation of a workload."""
     experiment = to.Experiment(
         data=random_data(workload.clients, workload.examples, workload.shape),
         model=workload.model,
@@ -66,7 +66,7 @@ def simulation_of(workload: Workload) -> Simulation:
 
 
 def plain_round(simulation: Simulation, model: nn.Module, cohort: np.ndarray, minibatches: torch.Tensor) -> nn.Module:
-    """One round of federated averaging, client after client; `minibatches` ``[B, S, b]`` are rows of the flat data."""
+    """Take a round of federated averaging, client after client; `minibatches` ``[B, S, b]`` are rows of the flat data."""
     shards = simulation.experiment.data.train
     local = copy.deepcopy(model)
     total: dict[str, torch.Tensor] = {}
@@ -85,7 +85,7 @@ def plain_round(simulation: Simulation, model: nn.Module, cohort: np.ndarray, mi
 
 
 def compare(name: str, rounds: int) -> dict[str, object]:
-    """Time both on one workload."""
+    """Time both on a workload."""
     workload = WORKLOADS[name]
     simulation, ours, plain = simulation_of(workload), [], []
     sgd = simulation.experiment.algorithm.local
@@ -122,7 +122,7 @@ def compare(name: str, rounds: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Run the workloads that were named, or all."""
+    """Run the named workloads, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", choices=[[], *WORKLOADS], help="default: all")
     parser.add_argument("--rounds", type=int, default=None, help="timed rounds of each (default: 200, cnn 20)")

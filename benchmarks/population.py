@@ -1,11 +1,11 @@
-"""Round time and memory against the number of clients N: a cohort of 100 out of those who are there.
+"""Measure round time and memory by the number of clients N, for cohorts of 100 available clients.
 
-Every client holds two examples of 16 numbers, so that ten millions of them fit. A round trains 100 clients for 5 steps:
-FedAU's weights under Markovian participation that depends on labels or, with ``--asynchronous``, FedStaleWeight's weights
-in a buffer of 100 reports, with 1,000 clients at work. The federations of different size take turns round by round, so
-that a change of the machine's speed hits all alike; ratios are of the processor's time, on one thread, because that is
-nearly the same with other work on the machine. Memory is measured first, of each federation in a process of its own:
-beside the examples, its peak while it is made and through ten rounds, and what is left then.
+Every client has two examples of 16 numbers, so that ten million clients fit. A round trains 100 clients for 5 steps: FedAU's
+weights with Markovian participation that depends on labels or, with ``--asynchronous``, FedStaleWeight's weights in a buffer
+of 100 reports, with 1,000 clients at work. Federations of different sizes take turns round by round, so that a change of the
+machine's speed affects all of them. Ratios are of processor time on one thread, which hardly depends on other work on the
+machine. Memory is measured first, for each federation in its own process: without the examples, its peak while it is made
+and through ten rounds, and what remains afterwards.
 
     python benchmarks/population.py
     python benchmarks/population.py 1000 1000000 --rounds 500 --asynchronous
@@ -30,11 +30,11 @@ from turnout.population import Speed, delay
 from turnout.simulation import Simulation
 
 NUMBERS = 16
-"""In an example."""
+"""Number of inputs of an example."""
 
 
 def examples(num_clients: int) -> Shards:
-    """Two examples for each client."""
+    """Return two examples for each client."""
     generator = torch.Generator().manual_seed(0)
     x = torch.empty(2 * num_clients, NUMBERS).normal_(generator=generator)
     y = torch.randint(10, (2 * num_clients,), generator=generator)
@@ -42,7 +42,7 @@ def examples(num_clients: int) -> Shards:
 
 
 def federation(shards: Shards, asynchronous: bool) -> Simulation:
-    """A federation of the clients who hold these examples."""
+    """Return a federation of the clients with these examples."""
     local = to.Sgd(lr=0.01, steps=5, batch_size=16)
     if asynchronous:
         speed = Speed(delay.Uniform(0.5, 1.5), per="task", spread=1.0)
@@ -61,7 +61,7 @@ def federation(shards: Shards, asynchronous: bool) -> Simulation:
 
 
 def memory(num_clients: int, asynchronous: bool) -> tuple[int, int]:
-    """Bytes that a federation takes beside its examples: at its peak, and after ten rounds."""
+    """Return the bytes of a federation without its examples: at its peak, and after ten rounds."""
     small = federation(examples(1000), asynchronous)  # which loads all the code, and that of tracing
     for _ in range(100):
         small.round()
@@ -75,7 +75,7 @@ def memory(num_clients: int, asynchronous: bool) -> tuple[int, int]:
 
 
 def resident(kind: str) -> int:
-    """Resident bytes of this process, at their peak (VmHWM) or now (VmRSS)."""
+    """Return the resident bytes of this process, at their peak (VmHWM) or now (VmRSS)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(kind))
 

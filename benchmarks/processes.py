@@ -1,7 +1,7 @@
-"""Client updates per second of one process, of several that share every cohort, and of several threads, in turns.
+"""Compare client updates per second of one process, several processes that share every cohort, and several threads.
 
-Beside the time on the wall there is the processor time of the busiest process: what a round would take if nothing else
-wanted the processors and nobody ever waited for anybody, which other work on the machine does not change.
+Rounds take turns. The processor time of the busiest process is the time that a round would take without other work on the
+machine and without waiting for other processes.
 
 python benchmarks/processes.py                     # 1 process, 2 processes, 1 process of 2 threads
 python benchmarks/processes.py cnn --ways 1 2 4 1x4 2x2 --rounds 20
@@ -29,7 +29,7 @@ from turnout.simulation import Simulation
 
 @dataclass(frozen=True)
 class Workload:
-    """What is trained, by which algorithm, on cohorts of which size."""
+    """The model, the algorithm and the size of the cohort."""
 
     model: to.models.ModelSpec
     shape: tuple[int, ...]
@@ -51,7 +51,7 @@ WORKLOADS = {
 
 
 def measure(name: str, rounds: int) -> None:
-    """Rounds of one workload, in this process and whoever was started with it."""
+    """Measure rounds of a workload in this process and those that were started with it."""
     keep_large_buffers()
     workload = WORKLOADS[name]
     with collectives.started("cpu"):
@@ -72,7 +72,7 @@ def measure(name: str, rounds: int) -> None:
 
 
 def run(name: str, way: str, rounds: int) -> tuple[float, float]:
-    """Median seconds of a round: on the wall, and of the processors' time that the busiest process takes for a thread."""
+    """Return the median seconds of a round: wall-clock time, and processor time per thread of the busiest process."""
     number, threads = (*map(int, way.split("x")), 1)[:2]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -1,7 +1,7 @@
-"""What a round costs by each algorithm: the same clients, model and local steps, round by round in turns.
+"""Compare the cost of a round between algorithms: the same clients, model and local steps, round by round in turns.
 
-The workload is one of `turnout bench`, with other algorithms in the place of its own. Personal parts are the last layer, so
-W2, which has no other one, does without FedAvg-P and its like. The first rounds, in which steps are traced, do not count.
+The workload is one of `turnout bench` with other algorithms. Personal parts are the last layer, so W2, which has only one,
+leaves out FedAvg-P and similar algorithms. The first rounds, which trace steps, do not count.
 
     python benchmarks/rules.py                                     # W3 (an MLP), the algorithms below
     python benchmarks/rules.py W2 fedavg scaffold ditto --rounds 100
@@ -46,11 +46,11 @@ ALGORITHMS = (
     "average_participating aggregation=secure_sum aggregation.largest=8",
 )
 _FIRST = 60
-"""Rounds that do not count."""
+"""Number of rounds that do not count."""
 
 
 def main() -> None:
-    """Time them and print a table."""
+    """Time the algorithms, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", nargs="?", default="W3", choices=sorted(WORKLOADS), help="default: W3")
     parser.add_argument(

@@ -1,7 +1,7 @@
-"""Time to choose a cohort against the number of clients, for every selection that does not measure first.
+"""Measure the time to select a cohort by the number of clients, for every selection without measurements of clients.
 
-Cohorts of 10 out of the clients who are there by Markovian availability, a tenth of all; `Poisson` draws 10 on average.
-F3AST's and FedLaAvg's selections note who took part. Seconds are of the processor, on one thread, medians over rounds.
+Cohorts of 10 among the clients that are available by Markovian availability, a tenth of all; `Poisson` draws 10 on average.
+The selections of F3AST and FedLaAvg record who took part. Seconds are processor time on one thread, medians over rounds.
 
     python benchmarks/selections.py
     python benchmarks/selections.py 1000 1000000 --rounds 200
@@ -37,7 +37,7 @@ def selections(num_clients: int) -> dict[str, Selection]:
 
 
 def milliseconds(selection: Selection, num_clients: int, rounds: int) -> float:
-    """Return the median time of a round's choice."""
+    """Return the median time of a selection."""
     bound = to.availability.Markov(mean=0.1).bind(num_clients)
     state = selection.init(Federation(num_clients, 1)) if isinstance(selection, RecordingSelection) else {}
     taken = []
@@ -53,7 +53,7 @@ def milliseconds(selection: Selection, num_clients: int, rounds: int) -> float:
 
 
 def main() -> None:
-    """Print a table of selections against numbers of clients."""
+    """Print a table of selections by numbers of clients."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("clients", nargs="*", type=int, default=[10**3, 10**6], help="numbers of clients")
     parser.add_argument("--rounds", type=int, default=50, help="rounds of each (default: 50)")

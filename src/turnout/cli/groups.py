@@ -70,7 +70,7 @@ def needs(extra: str, *modules: str) -> None:
     """Refuse a command whose packages are not installed.
 
     Raises:
-        ConfigurationError: with the extra to install.
+        ConfigurationError: if a package is missing, with the extra to install.
     """
     from turnout.core.extras import imported
 

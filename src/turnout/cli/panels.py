@@ -74,7 +74,7 @@ def check(planned: Sequence[PanelPlan]) -> None:
     """Check all panels, and raise one error for those that cannot run.
 
     Raises:
-        ConfigurationError: with the reason for each panel, and the names of the others.
+        ConfigurationError: if not, with the reason for each panel, and the names of the others.
         CheckpointError: if the folder holds other runs.
     """
     refused: dict[str, str] = {}

@@ -14,7 +14,7 @@ def check_device(name: str) -> None:
     """Check that a device exists and can hold numbers (``"meta"`` cannot).
 
     Raises:
-        ConfigurationError: with the first sentence of torch's reason.
+        ConfigurationError: if it cannot be used, with the first sentence of torch's reason.
     """
     if str(name).partition(":")[0] == "mps":
         raise ConfigurationError(
@@ -40,7 +40,7 @@ def check_gpus(devices: Sequence[str]) -> None:
     """Check that this machine has these GPUs.
 
     Raises:
-        ConfigurationError: naming the first of them.
+        ConfigurationError: if it lacks one of them.
     """
     present = gpus_of("cuda")
     for device in devices:

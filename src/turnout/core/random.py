@@ -64,7 +64,7 @@ def fold(key: int | Integers, *parts: Integers) -> Integers:
     (2,)
 
     Raises:
-        TypeError: if it is a plain integer, whose product would overflow.
+        TypeError: if a part is a plain integer, whose product would overflow.
     """
     state: Any = _wrap(key) if isinstance(key, int) else key
     for part in parts:

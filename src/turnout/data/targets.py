@@ -61,7 +61,7 @@ def check_targets(where: str, y: torch.Tensor, num_classes: int | None) -> None:
     Labels of tokens, ``[n, T]``, may be `IGNORED`, but not all of an example.
 
     Raises:
-        DataError: with the range of the labels, or the first bad example.
+        DataError: if not, with the range of the labels, or the first bad example.
     """
     if len(y) == 0:
         return

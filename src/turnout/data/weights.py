@@ -34,7 +34,7 @@ def check_weights(name: str, weights: torch.Tensor | None, n: int) -> None:
     """Check that weights have shape ``[n]`` and are finite and > 0.
 
     Raises:
-        DataError: with the first bad example.
+        DataError: if not, with the first bad example.
     """
     if weights is None:
         return

@@ -75,7 +75,7 @@ class ModelSpec(Registered, ABC):
         """Refuse a model whose parameters need more than `most` bytes, before any memory is taken.
 
         Raises:
-            ConfigurationError: with both numbers.
+            ConfigurationError: if it needs more, with both numbers.
         """
         with torch.device("meta"), _WithoutNormals(), torch.random.fork_rng(devices=[]):  # nothing is allocated
             parameters = self.module(input_shape, num_classes).parameters()

@@ -139,7 +139,7 @@ class Plan:
         """Check that the run has the number of rounds over which its noise is correlated.
 
         Raises:
-            ConfigurationError: with both numbers.
+            ConfigurationError: if not, with both numbers.
         """
         if self.correlated_rounds not in (None, rounds):
             raise ConfigurationError(
@@ -155,7 +155,7 @@ class Plan:
             answers: the number of noised answers to evaluations and queries for which the run reserves budget.
 
         Raises:
-            ConfigurationError: with the number of rounds and the noise that would stay within it.
+            ConfigurationError: if not, with the number of rounds and the noise that would stay within it.
         """
         beside = self.beside(answers)
         total = epsilon(self.release, rounds, self.delta, beside=beside)

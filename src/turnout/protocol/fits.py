@@ -28,7 +28,7 @@ def check_pace(pace: Pace, algorithm: Algorithm) -> None:
     """Reject pieces that need synchronous rounds if the pace has none, and cohorts that cannot be enlarged.
 
     Raises:
-        ConfigurationError: with the reason that the piece declares.
+        ConfigurationError: if there are any, with the reason that the piece declares.
     """
     if pace.forms_groups and algorithm.aggregation.phases:
         _check_groups(algorithm)
@@ -60,7 +60,7 @@ def check_clock(pace: Pace, population: Population) -> None:
     """Reject simulations in virtual time whose clients have no speed, or judge the model of every round.
 
     Raises:
-        ConfigurationError: with the reason.
+        ConfigurationError: if there are any, with the reason.
     """
     if not by_the_clock(pace, population):
         return
@@ -80,7 +80,7 @@ def check_machines(algorithm: Algorithm) -> None:
     """Reject algorithms that cannot run between real machines.
 
     Raises:
-        ConfigurationError: with the reason that the piece declares.
+        ConfigurationError: if there are any, with the reason that the piece declares.
     """
     if algorithm.local.deadline is not None:
         raise ConfigurationError(
@@ -111,7 +111,7 @@ def check_privacy(
             weights.
 
     Raises:
-        ConfigurationError: with the reason.
+        ConfigurationError: if there are any, with the reason.
     """
     if (plan := algorithm.privacy) is None:
         return

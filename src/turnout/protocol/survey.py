@@ -140,6 +140,7 @@ class Survey:
         return dict(sorted(Counter(list(self.lost.values())).items()))
 
     def _ask(self, clients: Iterable[int]) -> list[int]:
+        """Give clients a task, and return them."""
         clients = list(clients)
         self.open.update(clients)
         for client in clients:
@@ -147,6 +148,7 @@ class Survey:
         return clients
 
     def _drawn(self, clients: Sequence[int]) -> list[int]:
+        """Return the clients that are asked according to the share of the request."""
         if self.request.share >= 1.0 or not len(clients):
             return list(clients)
         numbers = uniform(fold(self._key, np.array(clients, dtype=np.int64)))

@@ -110,7 +110,7 @@ def check_all(folder: Path, but: Collection[str] = ()) -> None:
         but: names of files that are not checked.
 
     Raises:
-        CheckpointError: naming the damaged file.
+        CheckpointError: if not, naming the damaged file.
     """
     for name in _digests(folder):
         if name not in but:

@@ -89,7 +89,7 @@ def check(path: Path, table: pa.Table, types: Types, *, may_be_null: bool = Fals
         may_be_null: whether an empty column may have the type null.
 
     Raises:
-        CheckpointError: naming the file and the column.
+        CheckpointError: if not, naming the file and the column.
     """
     _check_types(path, table.schema, types, may_be_null)
     for name in _NUMBERS:

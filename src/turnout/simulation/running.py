@@ -241,7 +241,7 @@ def _check_forms(file: Path, tensors: State, fresh: State) -> None:
     columns.
 
     Raises:
-        CheckpointError: naming the tensor.
+        CheckpointError: if not, naming the tensor.
     """
     for name, first in fresh.items():
         if (tensor := tensors.get(name)) is None:

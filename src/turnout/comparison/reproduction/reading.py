@@ -171,7 +171,7 @@ def _check(form: type[BaseModel], table: Any, within: str = "the declaration") -
     """Refuse a table whose values are of other types than declared.
 
     Raises:
-        ConfigurationError: with the first of them.
+        ConfigurationError: if there are any, with the first of them.
     """
     try:
         form.model_validate(table)

@@ -47,7 +47,7 @@ class Answerer:
         """Check that a question can be answered.
 
         Raises:
-            ConfigurationError: with the reason.
+            ConfigurationError: if not, with the reason.
         """
         self._layout(question) if self._sum is not None else question.shapes(self._widths)
 

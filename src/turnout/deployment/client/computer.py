@@ -84,7 +84,7 @@ class Computer:
         """Check the inputs of a task.
 
         Raises:
-            WireError: with what is missing or wrong.
+            WireError: if not, with what is missing or wrong.
         """
         if task.phase not in self.experiment.algorithm.aggregation.phases:  # those are checked by `phase_message`
             try:

@@ -14,7 +14,7 @@ def check(experiment: Configuration) -> None:
     """Check that an experiment has a meaning between real machines.
 
     Raises:
-        ConfigurationError: with the option that has none.
+        ConfigurationError: if not, with the option that has none.
     """
     check_machines(experiment.algorithm)
     _check_options_of_data(experiment)
@@ -50,7 +50,7 @@ def _check_noised_answers(experiment: Configuration) -> None:
     """Check that noise covers the evaluations by clients, and that the budget has room for those on schedule.
 
     Raises:
-        ConfigurationError: with the reason.
+        ConfigurationError: if not, with the reason.
     """
     if (plan := experiment.algorithm.noised_privacy) is None:
         return

@@ -95,7 +95,7 @@ def _check_experiment(setting: RunSetting, store: Store, folder: Path) -> None:
     """Check that the journal is of the same experiment, or record the experiment beside a new one.
 
     Raises:
-        CheckpointError: naming the differences.
+        CheckpointError: if not, naming the differences.
     """
     described = {**setting.description, "rounds": None}
     first = store.facts.ensure("experiment", json.dumps(described))

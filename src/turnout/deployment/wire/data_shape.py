@@ -110,7 +110,7 @@ class DataShape:
         """Check that a client has examples of this shape, and no labels beyond its classes.
 
         Raises:
-            ConfigurationError: with both shapes.
+            ConfigurationError: if not, with both shapes.
         """
         more = self.classes is not None and client.classes is not None and client.classes > self.classes
         if more or _comparable(self) != _comparable(client):

@@ -74,7 +74,7 @@ def read(validate: Callable[[Any], Read], value: Any) -> Read:
         value: plain values.
 
     Raises:
-        Malformed: with the first field that is missing or wrong, and its value.
+        Malformed: if not, with the first field that is missing or wrong, and its value.
     """
     try:
         return validate(value)

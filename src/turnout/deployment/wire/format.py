@@ -191,7 +191,7 @@ def compare(actual: Manifest, expected: Manifest) -> None:
     """Check that tensors are exactly those that are expected.
 
     Raises:
-        WireError: with what is missing, not asked for, or of another type or shape.
+        WireError: if not, with what is missing, not asked for, or of another type or shape.
     """
     names = ", ".join(sorted(expected)) or "nothing"
     for name in expected.keys() | actual.keys():
