@@ -27,10 +27,10 @@ def aced(
     too old.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        tau: Number of server steps for which an update is used, >= 0; see `Aced`.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        tau: number of server steps for which an update is used, >= 0; see `Aced`.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> aced()

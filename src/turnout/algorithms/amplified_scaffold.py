@@ -25,11 +25,11 @@ def amplified_scaffold(
     ``also=(Uniform(S),)`` selects S of them, as the authors do.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        period: Length P of a period, in rounds, >= 1; the length of the cycle in which clients take part, if it is
+        local: local training; None is `Sgd` with its defaults.
+        period: length P of a period, in rounds, >= 1; the length of the cycle in which clients take part, if it is
             known. The default is that of the authors' synthetic experiment.
-        gamma: Amplification, > 0. The default is that of the authors' synthetic experiment.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        gamma: amplification, > 0. The default is that of the authors' synthetic experiment.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> amplified_scaffold()

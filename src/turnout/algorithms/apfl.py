@@ -29,12 +29,12 @@ def apfl(
     the personal model. It trains v_k within this mixture.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        alpha: Initial share a of the personal model, in [0, 1]; see `Mixture`.
-        adaptive: Whether each client also trains its share a by gradient steps.
-        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        alpha: initial share a of the personal model, in [0, 1]; see `Mixture`.
+        adaptive: whether each client also trains its share a by gradient steps.
+        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> apfl()

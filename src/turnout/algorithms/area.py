@@ -25,8 +25,8 @@ def area(local: Solver | None = None, *, also: tuple[Piece, ...] = ()) -> Algori
     the sum is divided by N and not by the size of the buffer.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> area()

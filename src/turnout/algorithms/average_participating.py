@@ -20,9 +20,9 @@ def average_participating(
     the direction of the server's step. It is biased towards clients that participate often.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> average_participating()

@@ -28,9 +28,9 @@ def ca2fl(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, als
     ``Buffered(waits="always")``. Otherwise each of its reports is calibrated by the update from before the step.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> ca2fl()

@@ -71,7 +71,7 @@ def _in_place_of(pieces: Sequence[Piece], also: Sequence[Piece], name: str) -> t
     """Return `also` before the pieces of a recipe, without those in slots of one piece that `also` fills.
 
     Raises:
-        ConfigurationError: If the replaced piece defines the recipe, or if an option of it would be ignored.
+        ConfigurationError: if the replaced piece defines the recipe, or if an option of it would be ignored.
     """
     filled = tuple(kind for kind in _HOLD_ONE if _all(kind, also))
     for old in _all(Aggregation, pieces) + _all(Server, pieces):
@@ -115,13 +115,13 @@ def compose(*pieces: Piece, also: Sequence[Piece] = (), name: str = "custom") ->
         WeightedSum()
 
     Args:
-        pieces: Pieces that fill the slots.
-        also: Further pieces, as passed to a recipe. In a chain they act first. A selection, a normaliser, an
+        pieces: pieces that fill the slots.
+        also: further pieces, as passed to a recipe. In a chain they act first. A selection, a normaliser, an
             aggregation or a server optimizer among them replaces that of the recipe.
-        name: Name of the algorithm in reports.
+        name: name of the algorithm in reports.
 
     Raises:
-        ConfigurationError: If a slot of one piece gets two, if an object is no piece, or if pieces do not fit together.
+        ConfigurationError: if a slot of one piece gets two, if an object is no piece, or if pieces do not fit together.
     """
     _check_pieces((*pieces, *also))
     pieces = _in_place_of(pieces, also, name)

@@ -16,10 +16,10 @@ class Defaults:
     """Declare settings that suit a recipe, as a decorator above the one that registers it.
 
     Args:
-        pace: Name and options of the pace; empty for synchronous rounds.
-        local: Options of local training, instead of those that suit the data.
-        lr: Local step size for each data set, for asynchronous training.
-        model: Options that the recipe needs of a model, by the model's name.
+        pace: name and options of the pace; empty for synchronous rounds.
+        local: options of local training, instead of those that suit the data.
+        lr: local step size for each data set, for asynchronous training.
+        model: options that the recipe needs of a model, by the model's name.
 
     Example:
         >>> from turnout.algorithms import fedavg

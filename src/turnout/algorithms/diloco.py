@@ -32,12 +32,12 @@ def diloco(
     gives each worker as many steps as its speed allows (dynamic local updates).
 
     Args:
-        local: Local training; None is 5 steps of AdamW with the paper's weight decay.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round; see `ServerNesterov`.
-        beta: Decay of the server's momentum, in [0, 1).
-        every: Number of server steps for one update of the momentum, >= 1; see `ServerNesterov`.
-        data_weighted: Whether to weight workers by their number of examples, as the paper does for heterogeneous data.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is 5 steps of AdamW with the paper's weight decay.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round; see `ServerNesterov`.
+        beta: decay of the server's momentum, in [0, 1).
+        every: number of server steps for one update of the momentum, >= 1; see `ServerNesterov`.
+        data_weighted: whether to weight workers by their number of examples, as the paper does for heterogeneous data.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> diloco()

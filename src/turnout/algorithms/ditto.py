@@ -27,12 +27,12 @@ def ditto(
     the shared model. The shared model is the plain mean of the participants' models.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        proximal: Strength lambda of the proximal term, >= 0. Larger values keep personal models closer to the shared
+        local: local training; None is `Sgd` with its defaults.
+        proximal: strength lambda of the proximal term, >= 0. Larger values keep personal models closer to the shared
             one; see `Ditto`.
-        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> ditto()

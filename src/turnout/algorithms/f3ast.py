@@ -32,12 +32,12 @@ def f3ast(
     with fewer than K available clients include absent ones; here such cohorts are smaller.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        cohort_size: Number of clients in a round (K), selected by `LeastServed`.
-        beta: Smoothing factor of r, in (0, 1]. Larger values follow recent rounds more closely.
-        shares: Share p of each of the N clients in the objective, positive numbers that sum to 1. None means 1/N each.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        cohort_size: number of clients in a round (K), selected by `LeastServed`.
+        beta: smoothing factor of r, in (0, 1]. Larger values follow recent rounds more closely.
+        shares: share p of each of the N clients in the objective, positive numbers that sum to 1. None means 1/N each.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> f3ast()

@@ -34,16 +34,16 @@ def fadas(
     buffer. ``delays="paper"`` is the delay-adaptive variant, which takes smaller steps for stale reports.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        beta1: Decay of the first moment, in [0, 1).
-        beta2: Decay of the second moment, in [0, 1).
-        epsilon: Constant added to the root of the second moment, > 0.
-        delays: Rule by which staleness reduces the step size: ``"ignored"``, ``"paper"`` or ``"authors_code"``; see
+        local: local training; None is `Sgd` with its defaults.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: decay of the first moment, in [0, 1).
+        beta2: decay of the second moment, in [0, 1).
+        epsilon: constant added to the root of the second moment, > 0.
+        delays: rule by which staleness reduces the step size: ``"ignored"``, ``"paper"`` or ``"authors_code"``; see
             `ServerAmsgrad`.
-        threshold: Largest staleness that does not reduce the step size, in server steps, >= 0.
-        bias_correction: Whether to correct the bias of the moments, as the authors' code does.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        threshold: largest staleness that does not reduce the step size, in server steps, >= 0.
+        bias_correction: whether to correct the bias of the moments, as the authors' code does.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fadas()

@@ -22,11 +22,11 @@ def fedadagrad(
     """Average updates weighted by the number of examples, and take steps of Adagrad at the server (FedAdagrad).
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        beta1: Decay of the first moment, in [0, 1). The default 0, no momentum, is that of the paper's experiments.
-        tau: Degree of adaptivity, > 0; see `ServerAdagrad`.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: decay of the first moment, in [0, 1). The default 0, no momentum, is that of the paper's experiments.
+        tau: degree of adaptivity, > 0; see `ServerAdagrad`.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedadagrad()

@@ -23,12 +23,12 @@ def fedadam(
     """Average updates weighted by the number of examples, and take steps of Adam at the server (FedAdam).
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        beta1: Decay of the first moment, in [0, 1).
-        tau: Degree of adaptivity, > 0; see `ServerAdam`.
-        beta2: Decay of the second moment, in [0, 1).
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: decay of the first moment, in [0, 1).
+        tau: degree of adaptivity, > 0; see `ServerAdam`.
+        beta2: decay of the second moment, in [0, 1).
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedadam()

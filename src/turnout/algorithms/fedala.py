@@ -32,15 +32,15 @@ def fedala(
     The server averages the trained models, weighted by the number of examples.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        parameters: Parameters of the higher layers, whose mixing weights are learned: ``"head"`` (the last layer),
+        local: local training; None is `Sgd` with its defaults.
+        parameters: parameters of the higher layers, whose mixing weights are learned: ``"head"`` (the last layer),
             ``"all"``, ``"none"``, a pattern of names, or several. ``"none"`` is federated averaging. See
             `AggregationSteps`.
-        share: Share of a client's examples on which mixing weights are learned, in (0, 1].
-        weight_lr: Step size of the mixing weights, > 0.
-        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        share: share of a client's examples on which mixing weights are learned, in (0, 1].
+        weight_lr: step size of the mixing weights, > 0.
+        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedala()

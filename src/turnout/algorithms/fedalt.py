@@ -29,12 +29,12 @@ def fedalt(
     ``Sgd(steps=10)`` is 5 and 5 steps.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        personal: Personal parameters: ``"head"`` (the last layer), a pattern of names, or several; see `Personal`.
-        share: Share of the local steps that update v_i, in [0, 1]; their number is rounded down.
-        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        personal: personal parameters: ``"head"`` (the last layer), a pattern of names, or several; see `Personal`.
+        share: share of the local steps that update v_i, in [0, 1]; their number is rounded down.
+        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedalt()

@@ -39,17 +39,17 @@ def fedasync(
     The paper's clients also have a proximal term: ``also=(Prox(mu),)``.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        alpha: Mixing weight of a fresh report, in (0, 1].
-        discount: Rule of s: ``"constant"``, ``"polynomial"``, ``"exponential"`` or ``"hinge"``.
-        exponent: Exponent of the polynomial rule, >= 0.
-        base: Base of the exponential rule, > 0.
-        slope: Slope of the hinge rule, > 0.
-        grace: Largest staleness that the hinge rule does not discount, in server steps, >= 0.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        alpha: mixing weight of a fresh report, in (0, 1].
+        discount: rule of s: ``"constant"``, ``"polynomial"``, ``"exponential"`` or ``"hinge"``.
+        exponent: exponent of the polynomial rule, >= 0.
+        base: base of the exponential rule, > 0.
+        slope: slope of the hinge rule, > 0.
+        grace: largest staleness that the hinge rule does not discount, in server steps, >= 0.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Raises:
-        ConfigurationError: If `alpha` is outside (0, 1], or for the reasons that `ByStaleness` names.
+        ConfigurationError: if `alpha` is outside (0, 1], or for the reasons that `ByStaleness` names.
 
     Example:
         >>> fedasync()

@@ -34,15 +34,15 @@ def fedau(
     nearly equal influence.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        cutoff: Largest length K of an interval, in rounds, >= 1; None sets no cutoff.
+        local: local training; None is `Sgd` with its defaults.
+        cutoff: largest length K of an interval, in rounds, >= 1; None sets no cutoff.
         average: ``"mean"`` of all intervals, or ``"exponential"`` average, which forgets old ones.
-        rate: Smoothing factor of the exponential average, in (0, 1]. Larger values follow recent intervals more
+        rate: smoothing factor of the exponential average, in (0, 1]. Larger values follow recent intervals more
             closely.
-        groups: Group number (0, 1, ...) of each client whose members share their statistics; None makes each client its
+        groups: group number (0, 1, ...) of each client whose members share their statistics; None makes each client its
             own group.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedau()

@@ -35,13 +35,13 @@ def fedavg_p(
     personal, it is local SGD.
 
     Args:
-        local: Local training, with the step size gamma_u; None is `Sgd` with its defaults.
-        personal: Personal parameters: ``"head"`` (the last layer), a pattern of names, or several; see `Personal`.
-        lr_factor: Step size of the personal part relative to that of the shared part, ``gamma_v / gamma_u``, > 0.
-        outer_lr: Outer step size eta_v of the personal part, > 0; 1 keeps the result of local steps.
-        cohort_size: Number of clients in a round (m), drawn uniformly without replacement.
-        server_lr: Outer step size eta_u of the shared part, > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training, with the step size gamma_u; None is `Sgd` with its defaults.
+        personal: personal parameters: ``"head"`` (the last layer), a pattern of names, or several; see `Personal`.
+        lr_factor: step size of the personal part relative to that of the shared part, ``gamma_v / gamma_u``, > 0.
+        outer_lr: outer step size eta_v of the personal part, > 0; 1 keeps the result of local steps.
+        cohort_size: number of clients in a round (m), drawn uniformly without replacement.
+        server_lr: outer step size eta_u of the shared part, > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedavg_p()

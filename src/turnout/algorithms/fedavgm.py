@@ -19,11 +19,11 @@ def fedavgm(
     ``v <- beta v + u``, then ``x <- x + eta v``, where u is the average, v is the momentum and x is the model.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round. An update moves the model by
+        local: local training; None is `Sgd` with its defaults.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round. An update moves the model by
             ``eta / (1 - beta)`` times its length in total.
-        beta: Decay of the momentum, in [0, 1).
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        beta: decay of the momentum, in [0, 1).
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedavgm()

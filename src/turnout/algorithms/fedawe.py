@@ -27,14 +27,14 @@ def fedawe(
     round, all participants use that of the present round, whichever model they continue from.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        global_lr: Step size eta_g of updates, > 0.
-        max_norm: Largest norm of the mean innovation, before the factor `global_lr`, > 0; None is no limit, as in the
+        local: local training; None is `Sgd` with its defaults.
+        global_lr: step size eta_g of updates, > 0.
+        max_norm: largest norm of the mean innovation, before the factor `global_lr`, > 0; None is no limit, as in the
             paper.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Raises:
-        ConfigurationError: If `global_lr` or `max_norm` is not positive.
+        ConfigurationError: if `global_lr` or `max_norm` is not positive.
 
     Example:
         >>> fedawe()

@@ -28,12 +28,12 @@ def fedbabu(
     clients fine-tune the model after training.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        personal: Parameters of the head: ``"head"`` (the last layer), a pattern of names, or several; see `Frozen`.
-        tunes: Parameters that clients fine-tune after training, ``"all"`` or ``"head"``; see `Frozen`.
-        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        personal: parameters of the head: ``"head"`` (the last layer), a pattern of names, or several; see `Frozen`.
+        tunes: parameters that clients fine-tune after training, ``"all"`` or ``"head"``; see `Frozen`.
+        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedbabu()

@@ -28,11 +28,11 @@ def fedbn(
     `nn.BatchNorm2d`.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        personal: Personal parameters; see `Personal`. ``"norms"`` are those of normalisation layers. With ``"head"``,
+        local: local training; None is `Sgd` with its defaults.
+        personal: personal parameters; see `Personal`. ``"norms"`` are those of normalisation layers. With ``"head"``,
             their weights and biases are averaged, too. Running statistics always stay with clients.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedbn()

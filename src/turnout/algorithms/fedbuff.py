@@ -39,14 +39,14 @@ def fedbuff(
     2 is their reverse exponential.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        discount: Rule of s: ``"constant"``, ``"polynomial"``, ``"exponential"`` or ``"hinge"``; see `ByStaleness`.
-        exponent: Exponent of the polynomial rule, >= 0.
-        base: Base of the exponential rule, > 0.
-        slope: Slope of the hinge rule, > 0.
-        grace: Largest staleness that the hinge rule does not discount, in server steps, >= 0.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        discount: rule of s: ``"constant"``, ``"polynomial"``, ``"exponential"`` or ``"hinge"``; see `ByStaleness`.
+        exponent: exponent of the polynomial rule, >= 0.
+        base: base of the exponential rule, > 0.
+        slope: slope of the hinge rule, > 0.
+        grace: largest staleness that the hinge rule does not discount, in server steps, >= 0.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedbuff()

@@ -23,10 +23,10 @@ def feddyn(
     by a vector of its own. Messages are as large as those of FedAvg.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        alpha: Strength of the regulariser, > 0; see `DynamicRegularizer`.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round; 1 in the paper.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        alpha: strength of the regulariser, > 0; see `DynamicRegularizer`.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round; 1 in the paper.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> feddyn()

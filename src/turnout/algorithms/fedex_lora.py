@@ -17,8 +17,8 @@ def fedex_lora(local: Solver | None = None, *, also: tuple[Piece, ...] = ()) -> 
     examples; see `FedexLora`.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedex_lora()

@@ -14,9 +14,9 @@ def fedexp(local: Solver | None = None, *, epsilon: float = 1e-3, also: tuple[Pi
     """Average updates weighted by the number of examples, and extrapolate the more they disagree (FedExP).
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        epsilon: Constant that bounds the server's step size, > 0; see `FedExP`.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        epsilon: constant that bounds the server's step size, > 0; see `FedExP`.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedexp()

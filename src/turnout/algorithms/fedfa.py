@@ -22,9 +22,9 @@ def fedfa(local: Solver | None = None, *, window: int = 5, also: tuple[Piece, ..
     Use it with ``Experiment(pace=Buffered(buffer_size=1))``. No client waits, and a stale model has the weight 1/K.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        window: Number K of models in the average, >= 1; see `RecentModels`.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        window: number K of models in the average, >= 1; see `RecentModels`.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedfa()

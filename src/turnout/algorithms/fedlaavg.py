@@ -30,10 +30,10 @@ def fedlaavg(
     n_k and that of all clients n.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        cohort_size: Number of clients in a round (K), selected by `LongestAbsent`.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        cohort_size: number of clients in a round (K), selected by `LongestAbsent`.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedlaavg()

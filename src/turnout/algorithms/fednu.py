@@ -30,19 +30,19 @@ def fednu(
     The K draws are independent and with replacement; a client that is drawn twice counts twice.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        by: Score to which probabilities are proportional: ``"alignment"`` with the global gradient (eq. 7, naive
+        local: local training; None is `Sgd` with its defaults.
+        by: score to which probabilities are proportional: ``"alignment"`` with the global gradient (eq. 7, naive
             algorithm 1: all clients send gradients), gradient ``"norm"`` (naive algorithm 2: all clients send one
             number), ``"alignment_and_inexactness"`` (eq. 16), or ``"uniform"``.
-        signs: Whether to subtract updates that point uphill (eq. 5); it needs the gradients of all clients.
-        psi: Penalty on inexactness of eq. 16, >= 0.
-        cohort_size: Number of draws in a round (K), >= 1.
-        data_weighted: Whether to weight clients by their number of examples (section II-A): in the global gradient and
+        signs: whether to subtract updates that point uphill (eq. 5); it needs the gradients of all clients.
+        psi: penalty on inexactness of eq. 16, >= 0.
+        cohort_size: number of draws in a round (K), >= 1.
+        data_weighted: whether to weight clients by their number of examples (section II-A): in the global gradient and
             in the probabilities, or in the average if these are uniform.
-        scores_by_examples: Whether `data_weighted` applies to the probabilities. False leaves the number of examples
+        scores_by_examples: whether `data_weighted` applies to the probabilities. False leaves the number of examples
             out of these, as in eq. 7 and 16, so that it matters in the global gradient alone.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fednu()

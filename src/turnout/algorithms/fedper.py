@@ -26,11 +26,11 @@ def fedper(
     Local steps update both parts. Base layers are averaged with weights proportional to the number of examples.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        personal: Personal parameters: ``"head"`` (the last layer), a pattern of names, or several; see `Personal`.
-        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        personal: personal parameters: ``"head"`` (the last layer), a pattern of names, or several; see `Personal`.
+        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedper()

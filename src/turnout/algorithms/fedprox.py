@@ -27,13 +27,13 @@ def fedprox(
     model.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        mu: Strength of the proximal term, >= 0; 0 is federated averaging over a uniform cohort.
-        weighted: Whether to weight clients by their number of examples (FedProx). False takes the plain mean (FOLB's
+        local: local training; None is `Sgd` with its defaults.
+        mu: strength of the proximal term, >= 0; 0 is federated averaging over a uniform cohort.
+        weighted: whether to weight clients by their number of examples (FedProx). False takes the plain mean (FOLB's
             comparison).
-        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedprox()

@@ -30,16 +30,16 @@ def fedstale(
     participation rate, and mean_N(Y) is the mean of the last updates of all clients.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        beta: Share of stale updates, in [0, 1]: 0 is unbiased FedAvg, and 1 is FedVARP for unequal participation rates.
-        learns_rates: Whether to estimate ``1 / p`` by FedAU's omega. False takes the true participation rates, as the
+        local: local training; None is `Sgd` with its defaults.
+        beta: share of stale updates, in [0, 1]: 0 is unbiased FedAvg, and 1 is FedVARP for unequal participation rates.
+        learns_rates: whether to estimate ``1 / p`` by FedAU's omega. False takes the true participation rates, as the
             paper's analysis does.
-        rates: Participation rate p of each client, in (0, 1]; None takes those of the population.
-        cutoff: Largest length of FedAU's intervals, in rounds; see `Participation`.
-        shares: Share of each of the N clients in the objective, positive numbers that sum to 1; None means 1/N each.
+        rates: participation rate p of each client, in (0, 1]; None takes those of the population.
+        cutoff: largest length of FedAU's intervals, in rounds; see `Participation`.
+        shares: share of each of the N clients in the objective, positive numbers that sum to 1; None means 1/N each.
             The authors' code uses shares of all examples, ``tuple(data.train.sizes / data.train.sizes.sum())``.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedstale()

@@ -35,14 +35,14 @@ def fedstaleweight(
     B is the size of the buffer, and N is the number of clients.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
+        local: local training; None is `Sgd` with its defaults.
         rule: ``"paper"`` (eq. 8), ``"algorithm_1"`` or ``"authors_code"``; see `ExpectedStaleness`.
-        average: Kind of mean: over a ``"window"``, ``"cumulative"``, ``"exponential"`` or ``"authors_window"``; see
+        average: kind of mean: over a ``"window"``, ``"cumulative"``, ``"exponential"`` or ``"authors_window"``; see
             `ExpectedStaleness`.
-        window: Number of reports in a window, >= 1.
-        rate: Smoothing factor of the exponential average, in (0, 1]. Larger values follow recent reports more closely.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        window: number of reports in a window, >= 1.
+        rate: smoothing factor of the exponential average, in (0, 1]. Larger values follow recent reports more closely.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedstaleweight()

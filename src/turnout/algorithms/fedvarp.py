@@ -23,9 +23,9 @@ def fedvarp(
     update ``[P]`` for each client.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> fedvarp()

@@ -19,10 +19,10 @@ def flexlora(
     Weights are proportional to the number of examples; see `FlexLora`.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        ranks: Ranks of the clients, >= 1, or the path of a table of them; None is the rank of the model for all. See
+        local: local training; None is `Sgd` with its defaults.
+        ranks: ranks of the clients, >= 1, or the path of a table of them; None is the rank of the model for all. See
             `TruncatedRank`.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> flexlora()

@@ -25,10 +25,10 @@ def focus(
     sizes are small, because the sum is N times the mean over the N clients.
 
     Args:
-        local: Local training; None is `Sgd` with the step size 0.01.
-        server_lr: Step size of the server, > 0, or a `Schedule` of it by round; None is the step size of local
+        local: local training; None is `Sgd` with the step size 0.01.
+        server_lr: step size of the server, > 0, or a `Schedule` of it by round; None is the step size of local
             training, as in the paper.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> focus()

@@ -32,12 +32,12 @@ def folb(
     gradient opposes the mean are subtracted. See `Alignment`.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        cohort_size: Number of clients in a round (K), drawn uniformly without replacement, as in the experiments.
-        data_weighted: Whether to weight clients by their number of examples, in the mean gradient and in the weights
+        local: local training; None is `Sgd` with its defaults.
+        cohort_size: number of clients in a round (K), drawn uniformly without replacement, as in the experiments.
+        data_weighted: whether to weight clients by their number of examples, in the mean gradient and in the weights
             (section II-A).
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> folb()
@@ -69,12 +69,12 @@ def folb_heterogeneous(
     `Alignment`.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        psi: Penalty on inexactness, >= 0. The paper searches {0.1, 1, 10, 100}; 0 is `folb`.
-        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
-        data_weighted: Whether to weight clients by their number of examples, in the mean gradient and in the weights.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        psi: penalty on inexactness, >= 0. The paper searches {0.1, 1, 10, 100}; 0 is `folb`.
+        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        data_weighted: whether to weight clients by their number of examples, in the mean gradient and in the weights.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> folb_heterogeneous()
@@ -102,11 +102,11 @@ def folb_two_set(
     Both cohorts are drawn independently (Algorithm 2). See `Alignment` and `DivideBySecondCohort`.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        cohort_size: Number of draws for each of the two cohorts (K), uniformly with replacement.
-        data_weighted: Whether to weight clients by their number of examples, in the mean gradients and in the weights.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        cohort_size: number of draws for each of the two cohorts (K), uniformly with replacement.
+        data_weighted: whether to weight clients by their number of examples, in the mean gradients and in the weights.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> folb_two_set()

@@ -24,16 +24,16 @@ def hetlora(
     """Average low-rank adapters of unequal ranks, padded with zeros and weighted by the norm of their product (HetLoRA).
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        ranks: Ranks of the clients, >= 1, or the path of a table of them; None is the rank of the model for all. See
+        local: local training; None is `Sgd` with its defaults.
+        ranks: ranks of the clients, >= 1, or the path of a table of them; None is the rank of the model for all. See
             `TruncatedRank`.
-        penalty: Strength lambda of the penalty on tails in the paper's rank self-pruning, >= 0, see `TailPenalty`; None
+        penalty: strength lambda of the penalty on tails in the paper's rank self-pruning, >= 0, see `TailPenalty`; None
             disables pruning.
-        decay: Factor gamma from a rank to the pruned one, in [0, 1], see `PrunedRank`.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        decay: factor gamma from a rank to the pruned one, in [0, 1], see `PrunedRank`.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Raises:
-        ConfigurationError: If a penalty is given without ranks.
+        ConfigurationError: if a penalty is given without ranks.
 
     Example:
         >>> hetlora()

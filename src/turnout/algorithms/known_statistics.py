@@ -25,10 +25,10 @@ def known_statistics(
     rarely known in practice.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        rates: Participation rate p of each of the N clients, in (0, 1]. None takes those of the population.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        rates: participation rate p of each of the N clients, in (0, 1]. None takes those of the population.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> known_statistics()

@@ -34,15 +34,15 @@ def maxfl(
     update of participant b, and q_b is its weight, which is largest if its requirement is just met (see `Appeal`).
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        q: Rule of the weights, ``"derivative"`` or ``"sigmoid"``; see `Appeal`.
-        sharpness: Factor on the gap between loss and requirement, > 0; see `Appeal`.
-        epsilon: Constant added to the sum of weights, >= 0; see `DivideBySumPlus`.
-        tuning_steps: Number of local steps by which each client fine-tunes the model before its gap is measured; 0
+        local: local training; None is `Sgd` with its defaults.
+        q: rule of the weights, ``"derivative"`` or ``"sigmoid"``; see `Appeal`.
+        sharpness: factor on the gap between loss and requirement, > 0; see `Appeal`.
+        epsilon: constant added to the sum of weights, >= 0; see `DivideBySumPlus`.
+        tuning_steps: number of local steps by which each client fine-tunes the model before its gap is measured; 0
             measures the received model.
-        cohort_size: Number of clients in a round (m), drawn uniformly without replacement.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        cohort_size: number of clients in a round (m), drawn uniformly without replacement.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> maxfl()

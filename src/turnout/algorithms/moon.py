@@ -35,11 +35,11 @@ def moon(
     % after 50 rounds.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        mu: Weight of the contrastive term, >= 0; see `Contrastive`.
-        temperature: Temperature of the contrastive term, > 0.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        mu: weight of the contrastive term, >= 0; see `Contrastive`.
+        temperature: temperature of the contrastive term, > 0.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         With the local steps of the paper:

@@ -29,13 +29,13 @@ def mw_fed(
     `MultiplicativeWeights`.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        factor: Growth of the weight of an unsatisfied client in one round, > 1.
-        most: Largest work of a client as a multiple of that of `local`; None is no bound, so a client may get up to N
+        local: local training; None is `Sgd` with its defaults.
+        factor: growth of the weight of an unsatisfied client in one round, > 1.
+        most: largest work of a client as a multiple of that of `local`; None is no bound, so a client may get up to N
             times as much, where N is the number of clients.
-        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> mw_fed()

@@ -32,16 +32,16 @@ def oort(
     ``also=(Oort(),)``; see `turnout.selection.Oort`.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        cohort_size: Number of clients in a round (K).
-        exploration: Initial share of new clients in the cohort, in [0, 1].
-        decay: Factor on this share in every round, in [0, 1].
-        least: Smallest share, in [0, 1].
-        durations: Duration of a round of each client, in seconds, > 0. None ignores durations.
-        preferred: Initial preferred duration of a round, in seconds, > 0.
-        penalty: Exponent of the penalty on slow clients, >= 0.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        cohort_size: number of clients in a round (K).
+        exploration: initial share of new clients in the cohort, in [0, 1].
+        decay: factor on this share in every round, in [0, 1].
+        least: smallest share, in [0, 1].
+        durations: duration of a round of each client, in seconds, > 0. None ignores durations.
+        preferred: initial preferred duration of a round, in seconds, > 0.
+        penalty: exponent of the penalty on slow clients, >= 0.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> oort()

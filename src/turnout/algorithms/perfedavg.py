@@ -27,12 +27,12 @@ def perfedavg(
     Clients train by model-agnostic meta-learning, and the server averages their models with equal weights.
 
     Args:
-        local: Local training, whose step size is the paper's beta; None is `Sgd` with its defaults.
-        alpha: Step size of the adaptation, > 0; see `Meta`.
-        hessian: Treatment of the Hessian: ``"none"`` (first order, FO) or ``"difference"`` (HF).
-        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training, whose step size is the paper's beta; None is `Sgd` with its defaults.
+        alpha: step size of the adaptation, > 0; see `Meta`.
+        hessian: treatment of the Hessian: ``"none"`` (first order, FO) or ``"difference"`` (HF).
+        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> perfedavg()

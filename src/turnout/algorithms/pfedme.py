@@ -32,13 +32,13 @@ def pfedme(
     examples.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        proximal: Strength lambda of the proximal term, > 0; see `MoreauSteps`.
-        inner_steps: Number of steps on theta_k for each local step (K), >= 1.
-        inner_lr: Step size of theta_k, > 0.
-        cohort_size: Number of clients in a round (S), drawn uniformly without replacement.
-        server_lr: Step size of the server (beta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        proximal: strength lambda of the proximal term, > 0; see `MoreauSteps`.
+        inner_steps: number of steps on theta_k for each local step (K), >= 1.
+        inner_lr: step size of theta_k, > 0.
+        cohort_size: number of clients in a round (S), drawn uniformly without replacement.
+        server_lr: step size of the server (beta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> pfedme()

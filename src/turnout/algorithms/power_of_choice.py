@@ -27,15 +27,15 @@ def power_of_choice(
     Updates are averaged with equal weights.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        cohort_size: Number of clients in a round (m), from 1 to the number of clients.
-        candidates: Number of random candidates (d), at least m.
-        shares: Share of each of the N clients, to which its probability of being a candidate is proportional; positive
+        local: local training; None is `Sgd` with its defaults.
+        cohort_size: number of clients in a round (m), from 1 to the number of clients.
+        candidates: number of random candidates (d), at least m.
+        shares: share of each of the N clients, to which its probability of being a candidate is proportional; positive
             numbers that sum to 1. None means 1/N each.
-        recent: Whether to use the loss of each client's last local steps (rpow-d, `RecentLoss`). False asks candidates
+        recent: whether to use the loss of each client's last local steps (rpow-d, `RecentLoss`). False asks candidates
             for the loss of the present model (pow-d, `PowerOfChoice`).
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> power_of_choice()

@@ -25,11 +25,11 @@ def qffl(
     The step size adapts to q, so that it need not be tuned again for each q; see `DivideByCurvature`.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        q: Fairness exponent, >= 0; 0 is the mean, and 10 comes close to minimising the largest loss (AFL).
-        cohort_size: Number of clients in a round (K), drawn uniformly without replacement.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        local: local training; None is `Sgd` with its defaults.
+        q: fairness exponent, >= 0; 0 is the mean, and 10 comes close to minimising the largest loss (AFL).
+        cohort_size: number of clients in a round (K), drawn uniformly without replacement.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> qffl()

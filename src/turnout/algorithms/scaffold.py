@@ -29,13 +29,13 @@ def scaffold(
     weights, and no parameter is personal. Use it if local objectives differ and clients take many local steps.
 
     Args:
-        local: Local training; None is `Sgd` with its defaults.
-        option: Update of the control variates, ``"I"`` (full gradient at the received model) or ``"II"`` (mean gradient
+        local: local training; None is `Sgd` with its defaults.
+        option: update of the control variates, ``"I"`` (full gradient at the received model) or ``"II"`` (mean gradient
             of the local steps); see `Scaffold`.
-        initial: Initial control variates, ``"zeros"`` (as in the paper) or ``"gradients"``; see `Scaffold`.
-        cohort_size: Number of clients in a round (S), drawn uniformly without replacement.
-        server_lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        also: Further pieces, such as a guard or another selection; see `compose`.
+        initial: initial control variates, ``"zeros"`` (as in the paper) or ``"gradients"``; see `Scaffold`.
+        cohort_size: number of clients in a round (S), drawn uniformly without replacement.
+        server_lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        also: further pieces, such as a guard or another selection; see `compose`.
 
     Example:
         >>> scaffold()

@@ -35,10 +35,10 @@ def unmet_conditions(algorithm: Algorithm, num_clients: int, rounds: int, smooth
     of steps.
 
     Args:
-        algorithm: The algorithm.
-        num_clients: Number of clients n.
-        rounds: Number of rounds T.
-        smoothness: Smoothness L of the losses, > 0.
+        algorithm: the algorithm.
+        num_clients: number of clients n.
+        rounds: number of rounds T.
+        smoothness: smoothness L of the losses, > 0.
     """
     positive("smoothness", smoothness)
     if not _is_covered(algorithm):

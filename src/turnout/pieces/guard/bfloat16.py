@@ -19,8 +19,8 @@ class BFloat16(Compression, name="bfloat16"):
     model. The server keeps the model in full precision, and adds updates to that.
 
     Args:
-        error_feedback: Whether clients add what rounding lost to their next update; see `Compression`.
-        down: Whether the model, and what else the server broadcasts, is compressed, too.
+        error_feedback: whether clients add what rounding lost to their next update; see `Compression`.
+        down: whether the model, and what else the server broadcasts, is compressed, too.
 
     Example:
         >>> from turnout.pieces.base.trial import guarded, report

@@ -19,10 +19,10 @@ class Clip(Guard, name="clip"):
     of a single client, as differential privacy needs it.
 
     Args:
-        norm: Largest Euclidean norm of an update, > 0.
+        norm: largest Euclidean norm of an update, > 0.
 
     Raises:
-        ConfigurationError: If `norm` is not positive.
+        ConfigurationError: if `norm` is not positive.
 
     Example:
         >>> import turnout as to

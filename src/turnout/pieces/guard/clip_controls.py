@@ -20,10 +20,10 @@ class ClipControls(Guard, name="clip_controls"):
     clients' memories. `PrivateSum` with ``control_norm`` needs this guard.
 
     Args:
-        norm: Largest Euclidean norm of a change, > 0.
+        norm: largest Euclidean norm of a change, > 0.
 
     Raises:
-        ConfigurationError: If `norm` is not positive, or if clients of the algorithm have no control variates.
+        ConfigurationError: if `norm` is not positive, or if clients of the algorithm have no control variates.
 
     Example:
         >>> import turnout as to

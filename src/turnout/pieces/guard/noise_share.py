@@ -36,12 +36,12 @@ class NoiseShare(Guard, name="noise_share"):
     The random numbers are a function of (seed, version, client), so this guard is for simulations only.
 
     Args:
-        norm: Largest Euclidean norm C of an update, > 0.
-        noise_multiplier: Standard deviation z of the noise of the sum, as a multiple of C.
-        shares: Expected number n of clients in a step, >= 1.
+        norm: largest Euclidean norm C of an update, > 0.
+        noise_multiplier: standard deviation z of the noise of the sum, as a multiple of C.
+        shares: expected number n of clients in a step, >= 1.
 
     Raises:
-        ConfigurationError: If a number is out of range, if another guard follows, or if the aggregation does not
+        ConfigurationError: if a number is out of range, if another guard follows, or if the aggregation does not
             account for the noise.
 
     Example:

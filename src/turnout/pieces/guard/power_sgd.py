@@ -44,12 +44,12 @@ class PowerSgd(Compression, name="power_sgd"):
     models are computed in float32.
 
     Args:
-        error_feedback: Whether clients add what was lost to their next update; see `Compression`.
-        rank: Rank r of the factors, >= 1; for each matrix at most its smaller side. Larger ranks lose less and send
+        error_feedback: whether clients add what was lost to their next update; see `Compression`.
+        rank: rank r of the factors, >= 1; for each matrix at most its smaller side. Larger ranks lose less and send
             more.
 
     Raises:
-        ConfigurationError: If `rank` is not a positive integer.
+        ConfigurationError: if `rank` is not a positive integer.
 
     Example:
         A matrix of rank 1 is recovered from 3 + 2 numbers instead of 6:

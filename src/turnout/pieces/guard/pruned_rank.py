@@ -30,12 +30,12 @@ class PrunedRank(TruncatedRank, name="pruned_rank"):
     Client memory: ``pruned_rank []``, the present rank, int64; 0 before the client has sent anything.
 
     Args:
-        ranks: Initial ranks, as in `TruncatedRank`.
-        decay: Factor gamma from a rank to the pruned one, in [0, 1]; 1 disables pruning.
-        least: Smallest rank after pruning, >= 1.
+        ranks: initial ranks, as in `TruncatedRank`.
+        decay: factor gamma from a rank to the pruned one, in [0, 1]; 1 disables pruning.
+        least: smallest rank after pruning, >= 1.
 
     Raises:
-        ConfigurationError: If a number is out of range, or as for `TruncatedRank`.
+        ConfigurationError: if a number is out of range, or as for `TruncatedRank`.
 
     Example:
         >>> import turnout as to

@@ -26,14 +26,14 @@ class Qsgd(Compression, name="qsgd"):
     whose length depends on the data, is not used.
 
     Args:
-        error_feedback: Whether clients add what was lost to their next update; see `Compression`. QSGD is unbiased and
+        error_feedback: whether clients add what was lost to their next update; see `Compression`. QSGD is unbiased and
             does not need it, so it is off by default.
-        bits: Bits of a number, including the sign: 2, 4 or 8.
-        bucket: Number of elements in a bucket, >= 1. Smaller buckets have less variance and more scales to send.
-        norm: Scale of a bucket: ``"max"`` or ``"l2"``.
+        bits: bits of a number, including the sign: 2, 4 or 8.
+        bucket: number of elements in a bucket, >= 1. Smaller buckets have less variance and more scales to send.
+        norm: scale of a bucket: ``"max"`` or ``"l2"``.
 
     Raises:
-        ConfigurationError: If an option is out of range.
+        ConfigurationError: if an option is out of range.
 
     Example:
         With 2 bits, each number becomes -1, 0 or 1 times the largest absolute value of its bucket:

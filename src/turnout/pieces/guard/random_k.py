@@ -22,11 +22,11 @@ class RandomK(Compression, name="random_k"):
     feedback, values are multiplied by ``P / k``, so that the decoded vector is unbiased.
 
     Args:
-        error_feedback: Whether clients add what was not sent to their next update; see `Compression`.
+        error_feedback: whether clients add what was not sent to their next update; see `Compression`.
         share: k as a share of the P elements, in (0, 1]. At least one element is sent.
 
     Raises:
-        ConfigurationError: If `share` is outside (0, 1].
+        ConfigurationError: if `share` is outside (0, 1].
 
     Example:
         Half of the elements, multiplied by 2 without error feedback:
@@ -76,9 +76,9 @@ def permuted(columns: torch.Tensor, keys: torch.Tensor, number: int) -> torch.Te
     again until it is not (cycle walking).
 
     Args:
-        columns: Positions, int64 ``[k]``.
-        keys: Keys of the permutations, int64 ``[B, 1]``.
-        number: Number of permuted integers.
+        columns: positions, int64 ``[k]``.
+        keys: keys of the permutations, int64 ``[B, 1]``.
+        number: number of permuted integers.
 
     Example:
         >>> permuted(torch.arange(6), torch.tensor([[1], [2]]), 6).sort(dim=1).values.tolist()

@@ -19,7 +19,7 @@ class Sign(Compression, name="sign"):
     values. The sign of zero is positive.
 
     Args:
-        error_feedback: Whether clients add what was lost to their next update; see `Compression`. Signs are biased, so
+        error_feedback: whether clients add what was lost to their next update; see `Compression`. Signs are biased, so
             keep it on.
 
     Example:

@@ -21,11 +21,11 @@ class TopK(Compression, name="top_k"):
     Values are sent with their indices, 4 bytes each.
 
     Args:
-        error_feedback: Whether clients add what was not sent to their next update; see `Compression`.
+        error_feedback: whether clients add what was not sent to their next update; see `Compression`.
         share: k as a share of the P elements, in (0, 1]. At least one element is sent.
 
     Raises:
-        ConfigurationError: If `share` is outside (0, 1]; in training, if the model has 2^31 parameters or more, for
+        ConfigurationError: if `share` is outside (0, 1]; in training, if the model has 2^31 parameters or more, for
             which indices of 4 bytes are too short.
 
     Example:

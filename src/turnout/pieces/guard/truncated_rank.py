@@ -29,11 +29,11 @@ class TruncatedRank(Guard, name="truncated_rank"):
     `FedexLora` know which part a client has sent. Messages are as long as without this guard.
 
     Args:
-        ranks: Ranks of the clients, >= 1: one for all, one for each, or a sequence that is repeated. `ranks_from_table`
+        ranks: ranks of the clients, >= 1: one for all, one for each, or a sequence that is repeated. `ranks_from_table`
             reads them from a file, as do recipes that are given its path.
 
     Raises:
-        ConfigurationError: If a rank is below 1 or above that of the model, or if the model has no adapters.
+        ConfigurationError: if a rank is below 1 or above that of the model, or if the model has no adapters.
 
     Example:
         Ranks by the number of examples:
@@ -91,12 +91,12 @@ def ranks_from_table(path: str, column: str = "rank", ranks: Mapping[str, int] |
     r"""Read the rank of each client from a table with the columns ``client`` and `column`; clients are numbered from 0.
 
     Args:
-        path: Path of a CSV or Parquet file.
-        column: Name of the column with the rank, or with the kind of a client's device.
-        ranks: Rank of each kind; None if the column holds ranks.
+        path: path of a CSV or Parquet file.
+        column: name of the column with the rank, or with the kind of a client's device.
+        ranks: rank of each kind; None if the column holds ranks.
 
     Raises:
-        DataError: If the file cannot be read, if clients are not 0 to N - 1, each once, or if a kind has no rank.
+        DataError: if the file cannot be read, if clients are not 0 to N - 1, each once, or if a kind has no rank.
 
     Example:
         >>> import pathlib, tempfile

@@ -86,13 +86,13 @@ class ByAlignment(_ByScore, name="by_alignment"):
     ``[P]`` before each round.
 
     Args:
-        cohort_size: Number of draws in a round (K), >= 1.
-        by_examples: Whether to weight clients by their number of examples, in ``grad f`` and in their probabilities.
-        scores_by_examples: Whether `by_examples` also applies to the probabilities. False leaves examples out of these,
+        cohort_size: number of draws in a round (K), >= 1.
+        by_examples: whether to weight clients by their number of examples, in ``grad f`` and in their probabilities.
+        scores_by_examples: whether `by_examples` also applies to the probabilities. False leaves examples out of these,
             as in eq. 7.
 
     Raises:
-        ConfigurationError: If `cohort_size` is not a positive integer.
+        ConfigurationError: if `cohort_size` is not a positive integer.
 
     Example:
         The gradient of client 2 is zero, so it is never selected:
@@ -126,13 +126,13 @@ class ByGradientNorm(_ByScore, name="by_gradient_norm"):
     examples. Every available client sends one number before each round.
 
     Args:
-        cohort_size: Number of draws in a round (K), >= 1.
-        by_examples: Whether to weight clients by their number of examples.
-        scores_by_examples: Whether `by_examples` also applies to the probabilities. False leaves examples out of these,
+        cohort_size: number of draws in a round (K), >= 1.
+        by_examples: whether to weight clients by their number of examples.
+        scores_by_examples: whether `by_examples` also applies to the probabilities. False leaves examples out of these,
             as in the paper.
 
     Raises:
-        ConfigurationError: If `cohort_size` is not a positive integer.
+        ConfigurationError: if `cohort_size` is not a positive integer.
 
     Example:
         >>> from turnout.pieces.base.trial import report, select
@@ -166,14 +166,14 @@ class ByAlignmentAndInexactness(_ByScore, name="by_alignment_and_inexactness"):
     for eq. 18, which avoids it (`Alignment`).
 
     Args:
-        psi: Penalty on inexactness, >= 0.
-        cohort_size: Number of draws in a round (K), >= 1.
-        by_examples: Whether to weight clients by their number of examples.
-        scores_by_examples: Whether `by_examples` also applies to the probabilities. False leaves examples out of these,
+        psi: penalty on inexactness, >= 0.
+        cohort_size: number of draws in a round (K), >= 1.
+        by_examples: whether to weight clients by their number of examples.
+        scores_by_examples: whether `by_examples` also applies to the probabilities. False leaves examples out of these,
             as in the paper.
 
     Raises:
-        ConfigurationError: If `psi` is negative, or if `cohort_size` is not a positive integer.
+        ConfigurationError: if `psi` is negative, or if `cohort_size` is not a positive integer.
 
     Example:
         >>> from turnout.pieces.base.trial import report, select

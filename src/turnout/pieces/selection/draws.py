@@ -37,9 +37,9 @@ def with_replacement(candidates: Candidates, size: int, purpose: str) -> np.ndar
     """Return `size` independent draws, uniform over the available clients, ascending; none if no client is available.
 
     Args:
-        candidates: Availability, seed and round.
-        size: Number of draws.
-        purpose: Name of the random stream. The two cohorts of a round are independent because their names differ.
+        candidates: availability, seed and round.
+        size: number of draws.
+        purpose: name of the random stream. The two cohorts of a round are independent because their names differ.
     """
     key, num_clients = stream(purpose, candidates.seed, candidates.round), candidates.num_clients
     present, drawn, step = np.empty(0, dtype=np.int64), 0, 2 * size
@@ -63,10 +63,10 @@ def by_weight(candidates: Candidates, clients: np.ndarray, weights: np.ndarray, 
     2006). Clients of weight 0 come last.
 
     Args:
-        candidates: Seed and round.
-        clients: Clients to draw from, int64 ``[n]``.
-        weights: Their weights, >= 0, ``[n]``.
-        size: Largest number of clients to return.
+        candidates: seed and round.
+        clients: clients to draw from, int64 ``[n]``.
+        weights: their weights, >= 0, ``[n]``.
+        size: largest number of clients to return.
     """
     chance = uniform(fold(stream("selection", candidates.seed, candidates.round), clients))
     with np.errstate(divide="ignore"):
@@ -77,11 +77,11 @@ def lowest(candidates: Candidates, clients: np.ndarray, rank: np.ndarray, size: 
     """Return the `size` clients of lowest rank, ascending. Ties are broken at random.
 
     Args:
-        candidates: Seed and round.
-        clients: Clients to choose from, int64 ``[n]``.
-        rank: Their ranks, ``[n]``.
-        size: Largest number of clients to return.
-        purpose: Name of the random stream.
+        candidates: seed and round.
+        clients: clients to choose from, int64 ``[n]``.
+        rank: their ranks, ``[n]``.
+        size: largest number of clients to return.
+        purpose: name of the random stream.
     """
     chance = fold(stream(purpose, candidates.seed, candidates.round), clients)
     return np.sort(clients[np.lexsort((chance, rank))[:size]])

@@ -31,12 +31,12 @@ class Exploring(FixedSize, RecordingSelection):
     ``count [N]``, its number of participations; int64.
 
     Args:
-        cohort_size: Number of clients in a round (K), >= 1.
-        exploration: Initial epsilon, in [0, 1]; in round r, counted from 1, epsilon is ``exploration decay^r``.
-        decay: Factor on epsilon in every round, in [0, 1].
-        least: Smallest epsilon, in [0, 1].
-        cutoff: Smallest score as a fraction of the score of rank ``(1 - epsilon) K``, in [0, 1].
-        most: Number of participations after which a client is no longer selected, >= 1; None is no limit.
+        cohort_size: number of clients in a round (K), >= 1.
+        exploration: initial epsilon, in [0, 1]; in round r, counted from 1, epsilon is ``exploration decay^r``.
+        decay: factor on epsilon in every round, in [0, 1].
+        least: smallest epsilon, in [0, 1].
+        cutoff: smallest score as a fraction of the score of rank ``(1 - epsilon) K``, in [0, 1].
+        most: number of participations after which a client is no longer selected, >= 1; None is no limit.
     """
 
     exploration: float = 0.9
@@ -57,9 +57,9 @@ class Exploring(FixedSize, RecordingSelection):
         """Return the scores of known clients, >= 0, float64 ``[n]``.
 
         Args:
-            clients: Clients that took part before, int64 ``[n]``, at least one.
-            now: Number of the round, 1 in the first.
-            record: The state, on the host.
+            clients: clients that took part before, int64 ``[n]``, at least one.
+            now: number of the round, 1 in the first.
+            record: the state, on the host.
         """
 
     def novelty(self, clients: np.ndarray) -> np.ndarray:

@@ -13,10 +13,10 @@ class FixedSize(Selection):
     """Select `cohort_size` of the available clients, or all of them if fewer are available.
 
     Args:
-        cohort_size: Number of clients in a round, from 1 to the number of clients.
+        cohort_size: number of clients in a round, from 1 to the number of clients.
 
     Raises:
-        ConfigurationError: If `cohort_size` is not positive or exceeds the number of clients.
+        ConfigurationError: if `cohort_size` is not positive or exceeds the number of clients.
     """
 
     cohort_size: int = 10

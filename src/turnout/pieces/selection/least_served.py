@@ -26,15 +26,15 @@ class LeastServed(SmoothedRates, ByRecord, name="least_served"):
     With `shares`, each round looks up and ranks all N clients.
 
     Args:
-        cohort_size: Number of clients in a round (K), from 1 to N.
-        beta: Smoothing factor, in (0, 1]. Larger values follow recent rounds more closely.
-        shares: Share p of each of the N clients in the objective, positive numbers that sum to 1. None means 1/N each.
+        cohort_size: number of clients in a round (K), from 1 to N.
+        beta: smoothing factor, in (0, 1]. Larger values follow recent rounds more closely.
+        shares: share p of each of the N clients in the objective, positive numbers that sum to 1. None means 1/N each.
 
     State: ``rate [N]``, r after the round ``last``, float64; ``last [N]``, the client's last round, -1 before the
     first, int64.
 
     Raises:
-        ConfigurationError: If `cohort_size` or `beta` is out of range, or if `shares` are not positive numbers that sum
+        ConfigurationError: if `cohort_size` or `beta` is out of range, or if `shares` are not positive numbers that sum
             to 1.
 
     Example:

@@ -18,12 +18,12 @@ class LongestAbsent(ByRecord, name="longest_absent"):
     Clients that never took part come first. Ties are broken at random.
 
     Args:
-        cohort_size: Number of clients in a round (K), from 1 to the number of clients.
+        cohort_size: number of clients in a round (K), from 1 to the number of clients.
 
     State: ``last [N]``, the round of each client's last participation, -1 before its first, int64.
 
     Raises:
-        ConfigurationError: If `cohort_size` is not positive or exceeds the number of clients.
+        ConfigurationError: if `cohort_size` is not positive or exceeds the number of clients.
 
     Example:
         >>> from turnout.pieces.base.trial import select

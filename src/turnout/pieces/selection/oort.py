@@ -41,26 +41,26 @@ class Oort(Exploring, name="oort"):
     - Here durations are an option, and are not observed.
 
     Args:
-        cohort_size: Number of clients in a round (K), from 1 to the number of clients.
-        exploration: Initial share of new clients in the cohort, in [0, 1]; `decay` applies from the first round on.
-        decay: Factor on this share in every round, in [0, 1].
-        least: Smallest share, in [0, 1].
-        cutoff: Smallest score of a known client as a fraction of the score of the last rank that fits, in [0, 1]; see
+        cohort_size: number of clients in a round (K), from 1 to the number of clients.
+        exploration: initial share of new clients in the cohort, in [0, 1]; `decay` applies from the first round on.
+        decay: factor on this share in every round, in [0, 1].
+        least: smallest share, in [0, 1].
+        cutoff: smallest score of a known client as a fraction of the score of the last rank that fits, in [0, 1]; see
             `Exploring`.
-        most: Number of participations after which a client is no longer selected (the paper's blacklist), >= 1; None is
+        most: number of participations after which a client is no longer selected (the paper's blacklist), >= 1; None is
             no limit.
-        clip: Quantile at which utilities are clipped, in [0, 1].
-        durations: Duration d of a round of each of the N clients, in seconds, > 0. None ignores durations.
-        preferred: Initial preferred duration T, in seconds, > 0.
-        penalty: Exponent alpha of the penalty on slow clients, >= 0; 0 leaves durations out of scores.
-        pacer_step: Increment of T, in seconds, >= 0.
-        window: Number of server steps W over which utilities are summed, >= 1.
+        clip: quantile at which utilities are clipped, in [0, 1].
+        durations: duration d of a round of each of the N clients, in seconds, > 0. None ignores durations.
+        preferred: initial preferred duration T, in seconds, > 0.
+        penalty: exponent alpha of the penalty on slow clients, >= 0; 0 leaves durations out of scores.
+        pacer_step: increment of T, in seconds, >= 0.
+        window: number of server steps W over which utilities are summed, >= 1.
 
     State: that of `Exploring`; ``utility [N]``, float64; and of the pacer ``gained [2 W]`` and ``preferred []``,
     float64, and ``steps []``, int64.
 
     Raises:
-        ConfigurationError: If a number is out of range.
+        ConfigurationError: if a number is out of range.
 
     Example:
         In the first round no client is known, so all are explored:

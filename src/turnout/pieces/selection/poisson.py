@@ -20,10 +20,10 @@ class Poisson(Selection, name="poisson"):
     ``PrivateSum(sampling_rate=...)``.
 
     Args:
-        rate: Probability of each client, in (0, 1].
+        rate: probability of each client, in (0, 1].
 
     Raises:
-        ConfigurationError: If `rate` is outside (0, 1].
+        ConfigurationError: if `rate` is outside (0, 1].
 
     Example:
         >>> from turnout.pieces.base.trial import select

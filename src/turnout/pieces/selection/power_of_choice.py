@@ -56,13 +56,13 @@ class PowerOfChoice(_OfCandidates, name="power_of_choice"):
     With d = m the cohort is random. Larger d favour clients with a high loss more strongly.
 
     Args:
-        cohort_size: Number of clients in a round (m), from 1 to the number of clients.
-        candidates: Number of clients that send their loss (d), at least m.
-        shares: Share p of each of the N clients, such as its share of all examples (as in the paper); positive numbers
+        cohort_size: number of clients in a round (m), from 1 to the number of clients.
+        candidates: number of clients that send their loss (d), at least m.
+        shares: share p of each of the N clients, such as its share of all examples (as in the paper); positive numbers
             that sum to 1. None means 1/N each.
 
     Raises:
-        ConfigurationError: If `cohort_size` is out of range, if `candidates` is less than it, or if `shares` are not
+        ConfigurationError: if `cohort_size` is out of range, if `candidates` is less than it, or if `shares` are not
             positive numbers that sum to 1.
 
     Example:
@@ -99,14 +99,14 @@ class RecentLoss(_OfCandidates, RecordingSelection, name="recent_loss"):
     averaging, where they report this loss, too.
 
     Args:
-        cohort_size: Number of clients in a round (m), from 1 to the number of clients.
-        candidates: Number of random candidates (d), at least m.
-        shares: Share p of each of the N clients, positive numbers that sum to 1. None means 1/N each.
+        cohort_size: number of clients in a round (m), from 1 to the number of clients.
+        candidates: number of random candidates (d), at least m.
+        shares: share p of each of the N clients, positive numbers that sum to 1. None means 1/N each.
 
     State: ``loss [N]``, float64.
 
     Raises:
-        ConfigurationError: As for `PowerOfChoice`.
+        ConfigurationError: as for `PowerOfChoice`.
 
     Example:
         >>> from turnout.pieces.base.trial import select

@@ -20,10 +20,10 @@ class Uniform(FixedSize, name="uniform"):
     available. The cost is about cohort_size / (fraction available) queries, whatever the number of clients.
 
     Args:
-        cohort_size: Number of clients in a round, from 1 to the number of clients.
+        cohort_size: number of clients in a round, from 1 to the number of clients.
 
     Raises:
-        ConfigurationError: If `cohort_size` is not positive or exceeds the number of clients.
+        ConfigurationError: if `cohort_size` is not positive or exceeds the number of clients.
 
     Example:
         >>> import numpy as np, turnout as to

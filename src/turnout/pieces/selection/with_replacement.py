@@ -21,10 +21,10 @@ class WithReplacement(Selection, name="with_replacement"):
     cohort_size / (fraction available) queries of availability, whatever the number of clients.
 
     Args:
-        cohort_size: Number of draws in a round (K), >= 1; it may exceed the number of clients.
+        cohort_size: number of draws in a round (K), >= 1; it may exceed the number of clients.
 
     Raises:
-        ConfigurationError: If `cohort_size` is not a positive integer.
+        ConfigurationError: if `cohort_size` is not a positive integer.
 
     Example:
         Three draws from two clients:
@@ -55,10 +55,10 @@ class TwoCohorts(Selection, name="two_cohorts"):
     Draws are uniform over the available clients. Use it with `DivideBySecondCohort`.
 
     Args:
-        cohort_size: Number of draws for each of the two cohorts (K), >= 1.
+        cohort_size: number of draws for each of the two cohorts (K), >= 1.
 
     Raises:
-        ConfigurationError: If `cohort_size` is not a positive integer.
+        ConfigurationError: if `cohort_size` is not a positive integer.
 
     Example:
         >>> from turnout.pieces.base.trial import select

@@ -18,12 +18,12 @@ class ServerAdagrad(Adaptive, name="adagrad"):
     ``v <- v + u^2``, where u is the direction, i.e. the aggregated update. m begins at 0, and v at tau^2.
 
     Args:
-        lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        beta1: Decay of m, in [0, 1). The default 0, no momentum, is that of the paper's experiments.
-        tau: Degree of adaptivity, > 0; see `Adaptive`.
+        lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: decay of m, in [0, 1). The default 0, no momentum, is that of the paper's experiments.
+        tau: degree of adaptivity, > 0; see `Adaptive`.
 
     Raises:
-        ConfigurationError: If a number is out of range.
+        ConfigurationError: if a number is out of range.
 
     Example:
         >>> from turnout.pieces.base.trial import step

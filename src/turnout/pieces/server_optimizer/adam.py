@@ -19,13 +19,13 @@ class ServerAdam(Adaptive, name="adam"):
     tau^2. There is no bias correction.
 
     Args:
-        lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        beta1: Decay of m, in [0, 1).
-        tau: Degree of adaptivity, > 0; see `Adaptive`.
-        beta2: Decay of v, in [0, 1). Larger values average over more rounds.
+        lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: decay of m, in [0, 1).
+        tau: degree of adaptivity, > 0; see `Adaptive`.
+        beta2: decay of v, in [0, 1). Larger values average over more rounds.
 
     Raises:
-        ConfigurationError: If a number is out of range.
+        ConfigurationError: if a number is out of range.
 
     Example:
         >>> from turnout.pieces.base.trial import step

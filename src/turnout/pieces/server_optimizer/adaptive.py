@@ -29,15 +29,15 @@ class Adaptive(Server):
     limit the norm of updates (between machines, ``serve --max-norm``), or use a robust aggregation.
 
     Args:
-        lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        beta1: Decay of m, in [0, 1). Larger values average over more rounds.
-        tau: Degree of adaptivity, > 0. Where ``sqrt(v)`` is far below tau, steps are those of momentum with the step
+        lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: decay of m, in [0, 1). Larger values average over more rounds.
+        tau: degree of adaptivity, > 0. Where ``sqrt(v)`` is far below tau, steps are those of momentum with the step
             size ``eta / tau``.
 
     State: ``m [P]`` and ``v [P]``, of the model's type.
 
     Raises:
-        ConfigurationError: If a number is out of range.
+        ConfigurationError: if a number is out of range.
 
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021.
     """
@@ -59,8 +59,8 @@ class Adaptive(Server):
         """Return the next v ``[P]``.
 
         Args:
-            v: The present v, ``[P]``.
-            square: The squared direction ``u^2``, ``[P]``.
+            v: the present v, ``[P]``.
+            square: the squared direction ``u^2``, ``[P]``.
         """
 
     def init(self, federation: Federation) -> State:

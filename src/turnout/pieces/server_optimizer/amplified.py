@@ -24,13 +24,13 @@ class Amplified(Server, name="amplified"):
     on time, even without a report in its last round. With gamma = 1 it is `ServerSgd` with the step size 1.
 
     Args:
-        period: Length P of a period, in rounds (server steps), >= 1.
-        gamma: Amplification, > 0. Values above 1 extrapolate.
+        period: length P of a period, in rounds (server steps), >= 1.
+        gamma: amplification, > 0. Values above 1 extrapolate.
 
     State: ``moved [P]``, the progress of the model in this period.
 
     Raises:
-        ConfigurationError: If `period` is below 1, or if `gamma` is not positive.
+        ConfigurationError: if `period` is below 1, or if `gamma` is not positive.
 
     Example:
         The end of a period of two rounds doubles its progress:

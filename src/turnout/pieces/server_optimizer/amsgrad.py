@@ -38,19 +38,19 @@ class ServerAmsgrad(Server, name="amsgrad"):
     1e-4 for CIFAR-10.
 
     Args:
-        lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        beta1: Decay of m, in [0, 1). Larger values average over more steps.
-        beta2: Decay of v, in [0, 1). Larger values average over more steps.
-        epsilon: Constant added to ``sqrt(v_max)``, > 0.
+        lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: decay of m, in [0, 1). Larger values average over more steps.
+        beta2: decay of v, in [0, 1). Larger values average over more steps.
+        epsilon: constant added to ``sqrt(v_max)``, > 0.
         delays: ``"ignored"`` keeps the step size at eta. ``"paper"`` and ``"authors_code"`` reduce it as above if tau
             exceeds the threshold.
-        threshold: Largest staleness tau_c that does not reduce the step size, in server steps, >= 0.
-        bias_correction: Whether to divide m and v_max as the authors' code does.
+        threshold: largest staleness tau_c that does not reduce the step size, in server steps, >= 0.
+        bias_correction: whether to divide m and v_max as the authors' code does.
 
     State: ``m [P]``, ``v [P]`` and ``v_max [P]``, of the model's type; and on the host ``steps []``, int64.
 
     Raises:
-        ConfigurationError: If a number is out of range, or if `delays` is unknown.
+        ConfigurationError: if a number is out of range, or if `delays` is unknown.
 
     Example:
         >>> from turnout.pieces.base.trial import step

@@ -28,11 +28,11 @@ class FedExP(Server, name="fedexp"):
     paper, and the model itself is evaluated.
 
     Args:
-        epsilon: Constant that bounds eta if the mean of the updates is nearly zero, > 0, of the order of
+        epsilon: constant that bounds eta if the mean of the updates is nearly zero, > 0, of the order of
             ``||Delta||^2``. The authors use 0.001 for CIFAR and 0.1 for EMNIST.
 
     Raises:
-        ConfigurationError: If `epsilon` is not positive, or if the aggregation is not a weighted sum.
+        ConfigurationError: if `epsilon` is not positive, or if the aggregation is not a weighted sum.
 
     Example:
         The squared norms are 5 and 2, and their mean is 2.8 times the squared norm of the mean update, so eta is 1.4:

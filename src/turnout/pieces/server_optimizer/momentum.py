@@ -23,13 +23,13 @@ class ServerMomentum(Server, name="momentum"):
     1 and beta = 0.9 it would be 10 times, which overshoots if few clients take part.
 
     Args:
-        lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        beta: Decay of v, in [0, 1). Larger values average over more rounds.
+        lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta: decay of v, in [0, 1). Larger values average over more rounds.
 
     State: ``v [P]``, of the model's type.
 
     Raises:
-        ConfigurationError: If a number is out of range.
+        ConfigurationError: if a number is out of range.
 
     Example:
         >>> from turnout.pieces.base.trial import step

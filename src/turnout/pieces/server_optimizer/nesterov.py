@@ -31,17 +31,17 @@ class ServerNesterov(Server, name="nesterov"):
     So N steps add up to one step along their mean direction.
 
     Args:
-        lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        beta: Decay of v, in [0, 1). Larger values average over more steps.
-        every: Number N of server steps for one update of the momentum, >= 1. If each report is a step, use the number
+        lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta: decay of v, in [0, 1). Larger values average over more steps.
+        every: number N of server steps for one update of the momentum, >= 1. If each report is a step, use the number
             of clients that work at a time. 1 is plain Nesterov momentum.
-        share: Share of the momentum in each of the other N - 1 steps, in [0, 1/N]. 0 follows the paper.
+        share: share of the momentum in each of the other N - 1 steps, in [0, 1/N]. 0 follows the paper.
 
     State: ``v [P]``, of the model's type; with `every` > 1 also ``total [P]`` (U) and, on the host, ``steps []``,
     int64.
 
     Raises:
-        ConfigurationError: If a number is out of range.
+        ConfigurationError: if a number is out of range.
 
     Example:
         Four steps along ones with N = 2 move the model as far as two steps with N = 1:

@@ -19,10 +19,10 @@ class ServerSgd(Server, name="sgd"):
     step size. With eta = 1, weights that sum to 1 make the new model the weighted mean of the clients' models.
 
     Args:
-        lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
+        lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
 
     Raises:
-        ConfigurationError: If `lr` is not positive.
+        ConfigurationError: if `lr` is not positive.
 
     Example:
         >>> from turnout.pieces.base.trial import step

@@ -22,13 +22,13 @@ class ServerYogi(Adaptive, name="yogi"):
     a share of itself, if directions are small for a while.
 
     Args:
-        lr: Step size of the server (eta), > 0, or a `Schedule` of it by round.
-        beta1: Decay of m, in [0, 1).
-        tau: Degree of adaptivity, > 0; see `Adaptive`.
-        beta2: Decay of v, in [0, 1). Larger values change v more slowly.
+        lr: step size of the server (eta), > 0, or a `Schedule` of it by round.
+        beta1: decay of m, in [0, 1).
+        tau: degree of adaptivity, > 0; see `Adaptive`.
+        beta2: decay of v, in [0, 1). Larger values change v more slowly.
 
     Raises:
-        ConfigurationError: If a number is out of range.
+        ConfigurationError: if a number is out of range.
 
     Example:
         >>> from turnout.pieces.base.trial import step

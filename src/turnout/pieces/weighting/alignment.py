@@ -32,11 +32,11 @@ class Alignment(Weighting, name="alignment"):
     paper announces and its eq. 9 to 18 leave out.
 
     Args:
-        psi: Penalty on inexactness, >= 0. It replaces the constant of eq. 18, which is unknown in practice. 0 gives eq.
+        psi: penalty on inexactness, >= 0. It replaces the constant of eq. 18, which is unknown in practice. 0 gives eq.
             13, for which clients measure no inexactness.
 
     Raises:
-        ConfigurationError: If `psi` is negative.
+        ConfigurationError: if `psi` is negative.
 
     Example:
         The first two gradients agree with the mean (0, 1/3), and the third opposes it:
@@ -79,11 +79,11 @@ class SignOfAlignment(Weighting, name="sign_of_alignment"):
     subtracted. The sign of 0 is 0.
 
     Args:
-        by_examples: Whether ``grad f`` weights clients by their number of examples. It must equal the option of the
+        by_examples: whether ``grad f`` weights clients by their number of examples. It must equal the option of the
             selection.
 
     Raises:
-        ConfigurationError: If the selection measures no gradients, or if its `by_examples` differs.
+        ConfigurationError: if the selection measures no gradients, or if its `by_examples` differs.
 
     Example:
         >>> import turnout as to
@@ -132,11 +132,11 @@ class DivideBySecondCohort(Normaliser, name="divide_by_second_cohort"):
     weights zero, which leaves the model unchanged.
 
     Args:
-        by_examples: Whether to weight clients of S_2 by their number of examples. True if and only if `ByExamples` is
+        by_examples: whether to weight clients of S_2 by their number of examples. True if and only if `ByExamples` is
             in the chain, which weights S_1 so.
 
     Raises:
-        ConfigurationError: If the selection has no second cohort, or if only one cohort is weighted by examples.
+        ConfigurationError: if the selection has no second cohort, or if only one cohort is weighted by examples.
 
     Example:
         >>> import turnout as to

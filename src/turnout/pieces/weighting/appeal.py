@@ -31,11 +31,11 @@ class Appeal(Weighting, name="appeal"):
         q: ``"derivative"``, or ``"sigmoid"`` for ``q_b = s_b``, as line 8 of Algorithm 1 prints it. The derivation,
             figure 2 and the remarks on Byzantine clients need ``"derivative"``; with ``"sigmoid"`` a client that claims
             a huge loss gets the largest weight.
-        sharpness: Factor on the gap before the sigmoid, > 0. 1 follows the paper. Use larger values if requirements are
+        sharpness: factor on the gap before the sigmoid, > 0. 1 follows the paper. Use larger values if requirements are
             accuracies: their gaps are so small that with 1 all weights are nearly equal.
 
     Raises:
-        ConfigurationError: If `q` is unknown, or if `sharpness` is not positive.
+        ConfigurationError: if `q` is unknown, or if `sharpness` is not positive.
 
     Example:
         The weight is largest where the loss equals the requirement, and small 4 above or below it:
@@ -78,11 +78,11 @@ class DivideBySumPlus(ByOneNumber, name="divide_by_sum_plus"):
     the model moves correspondingly little. Weights that are all zero stay zero, which leaves the model unchanged.
 
     Args:
-        epsilon: Constant added to the sum, >= 0. The paper leaves its value open: its theory uses ``N L_c / (4 L_s)``,
+        epsilon: constant added to the sum, >= 0. The paper leaves its value open: its theory uses ``N L_c / (4 L_s)``,
             and the proof uses the size of the cohort.
 
     Raises:
-        ConfigurationError: If `epsilon` is negative.
+        ConfigurationError: if `epsilon` is negative.
 
     Example:
         >>> from turnout.pieces.base.trial import report, weigh

@@ -33,14 +33,14 @@ class ByStaleness(Weighting, name="by_staleness"):
 
     Args:
         rule: ``"constant"``, ``"polynomial"``, ``"exponential"`` or ``"hinge"``.
-        exponent: Exponent of the polynomial rule, >= 0.
-        base: Base of the exponential rule, > 0. 0.5 favours fresh reports; 2 is the "reverse exponential" of
+        exponent: exponent of the polynomial rule, >= 0.
+        base: base of the exponential rule, > 0. 0.5 favours fresh reports; 2 is the "reverse exponential" of
             FedStaleWeight's authors, which favours stale ones.
-        slope: Slope of the hinge rule, > 0.
-        grace: Largest staleness that the hinge rule does not discount, in server steps, >= 0.
+        slope: slope of the hinge rule, > 0.
+        grace: largest staleness that the hinge rule does not discount, in server steps, >= 0.
 
     Raises:
-        ConfigurationError: If `rule` is unknown, or if a number is out of range.
+        ConfigurationError: if `rule` is unknown, or if a number is out of range.
 
     Example:
         Reports from versions 8, 5 and 0 in the step from version 8:

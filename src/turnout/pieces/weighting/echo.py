@@ -23,10 +23,10 @@ class Echo(Weighting, name="echo"):
     ``t - tau_b`` is the number of server steps since that model, plus one, which is how it is computed.
 
     Args:
-        lr: Global step size eta_g, > 0. It multiplies updates, and not the models that they start from.
+        lr: global step size eta_g, > 0. It multiplies updates, and not the models that they start from.
 
     Raises:
-        ConfigurationError: If `lr` is not positive.
+        ConfigurationError: if `lr` is not positive.
 
     Example:
         In the round from version 4, a client that continued from version 1 counts four times:

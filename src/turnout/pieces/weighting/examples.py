@@ -48,11 +48,11 @@ class ExamplesUpTo(Weighting, name="examples_up_to"):
     such as `DivideByParticipants`.
 
     Args:
-        most: Number of examples from which on a client has the weight 1, > 0 (w-hat in the paper). Choose it without
+        most: number of examples from which on a client has the weight 1, > 0 (w-hat in the paper). Choose it without
             looking at the data, as a guess of typical client sizes.
 
     Raises:
-        ConfigurationError: If `most` is not a positive integer.
+        ConfigurationError: if `most` is not a positive integer.
 
     Example:
         >>> from turnout.pieces.base.trial import report, weigh

@@ -29,12 +29,12 @@ class DivideByCurvature(Normaliser, name="divide_by_curvature"):
     With ``q = 0`` the result is the mean.
 
     Args:
-        q: Fairness exponent, >= 0. Larger values give more weight to clients with a high loss; 0 gives none, and very
+        q: fairness exponent, >= 0. Larger values give more weight to clients with a high loss; 0 gives none, and very
             large values approach the worst client alone (AFL).
-        lr: Step size gamma of the clients. It must equal that of the local rule.
+        lr: step size gamma of the clients. It must equal that of the local rule.
 
     Raises:
-        ConfigurationError: If `q` is negative, if `lr` is not the step size of the local rule, or if the length of a
+        ConfigurationError: if `q` is negative, if `lr` is not the step size of the local rule, or if the length of a
             local step does not depend on the gradient.
 
     Example:

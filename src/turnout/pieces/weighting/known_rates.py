@@ -20,13 +20,13 @@ class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
     a round. With `DivideByClients` the average is unbiased.
 
     Args:
-        rates: Participation rate p of each of the N clients, in (0, 1]. None takes the rates of the population, if
+        rates: participation rate p of each of the N clients, in (0, 1]. None takes the rates of the population, if
             these are known.
 
     State: ``inverse [N]``, ``1 / p``, float64.
 
     Raises:
-        ConfigurationError: If rates are unknown, if their number is not N, or if one is outside (0, 1].
+        ConfigurationError: if rates are unknown, if their number is not N, or if one is outside (0, 1].
 
     Example:
         >>> from turnout.pieces.base.trial import report, weigh

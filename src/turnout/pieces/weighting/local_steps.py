@@ -24,7 +24,7 @@ class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
     zero stay zero, and a report without a local step gets the weight zero.
 
     Raises:
-        ConfigurationError: If local training has momentum, adaptive steps or a correction such as a proximal term. Then
+        ConfigurationError: if local training has momentum, adaptive steps or a correction such as a proximal term. Then
             ``||a_b||_1`` of the paper differs from tau_b.
 
     Example:

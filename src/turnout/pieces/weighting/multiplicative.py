@@ -33,13 +33,13 @@ class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="mul
       clients of a round would have to receive the model twice.
 
     Args:
-        factor: Growth of the weight of an unsatisfied client in one round, > 1.
+        factor: growth of the weight of an unsatisfied client in one round, > 1.
 
     State: ``times [N]``, the number of rounds in which each client was unsatisfied, int64; ``log_sum []``, the
     logarithm of the sum of ``factor^times`` over all clients, float64.
 
     Raises:
-        ConfigurationError: If `factor` is at most 1.
+        ConfigurationError: if `factor` is at most 1.
 
     Example:
         In the first round all weights are 1/N:

@@ -32,16 +32,16 @@ class DivideByNoisyCurvature(NoisyDivisor, name="divide_by_noisy_curvature"):
     without noise, this is the step of `DivideByCurvature`.
 
     Args:
-        q: Fairness exponent, >= 0; as in `DivideByCurvature`.
-        lr: Step size gamma of the clients. It must equal that of the local rule.
-        most: Bound of one client's curvature, > 0. A useful value is at least ``F_b^q`` for the losses to expect.
-        noise_multiplier: Standard deviation z of the noise, as a multiple of `most`.
-        least: Smallest divisor, > 0. Without it, noise could make the divisor negative.
+        q: fairness exponent, >= 0; as in `DivideByCurvature`.
+        lr: step size gamma of the clients. It must equal that of the local rule.
+        most: bound of one client's curvature, > 0. A useful value is at least ``F_b^q`` for the losses to expect.
+        noise_multiplier: standard deviation z of the noise, as a multiple of `most`.
+        least: smallest divisor, > 0. Without it, noise could make the divisor negative.
 
     State: ``releases []``, the number of noised sums so far, int64.
 
     Raises:
-        ConfigurationError: If a number is out of range, or for the reasons that `DivideByCurvature` names.
+        ConfigurationError: if a number is out of range, or for the reasons that `DivideByCurvature` names.
 
     Example:
         >>> from turnout.algorithms import qffl

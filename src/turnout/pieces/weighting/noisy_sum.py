@@ -78,14 +78,14 @@ class DivideByNoisySum(NoisyDivisor, name="divide_by_noisy_sum"):
     most `most` to it.
 
     Args:
-        most: Bound of the absolute value of one weight, > 0. The default 1/4 is the largest possible q of MaxFL.
-        noise_multiplier: Standard deviation z of the noise, as a multiple of `most`.
-        least: Smallest divisor, > 0. Without it, noise could make the divisor negative.
+        most: bound of the absolute value of one weight, > 0. The default 1/4 is the largest possible q of MaxFL.
+        noise_multiplier: standard deviation z of the noise, as a multiple of `most`.
+        least: smallest divisor, > 0. Without it, noise could make the divisor negative.
 
     State: ``releases []``, the number of noised sums so far, int64.
 
     Raises:
-        ConfigurationError: If a number is out of range.
+        ConfigurationError: if a number is out of range.
 
     Example:
         The weight 0.9 is reduced to 0.25, and the noise is small here:

@@ -33,14 +33,14 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
     authors' counter, which runs in every round. So absent clients cost nothing.
 
     Args:
-        cutoff: Largest length K of an interval, in rounds, >= 1. Small values bound the weights of rare clients, at the
+        cutoff: largest length K of an interval, in rounds, >= 1. Small values bound the weights of rare clients, at the
             price of a bias; 1 makes all weights 1; None sets no cutoff.
         average: ``"mean"``, or ``"exponential"`` for the variant that section 3 mentions, which forgets old intervals:
             ``omega <- omega + rate (S - omega)`` for each interval that ends. The first interval replaces the initial
             1.
-        rate: Smoothing factor of the exponential average, in (0, 1]. Larger values follow recent intervals more
+        rate: smoothing factor of the exponential average, in (0, 1]. Larger values follow recent intervals more
             closely. Ignored with ``"mean"``.
-        groups: Group number (0, 1, ...) of each client. The members of a group share M, S and omega, the paper's remedy
+        groups: group number (0, 1, ...) of each client. The members of a group share M, S and omega, the paper's remedy
             for clients that take part once in their life: Algorithm 2 runs for one member after another, so S counts
             rounds of members. None makes each client its own group.
 
@@ -48,7 +48,7 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
     present interval, in rounds of members). The exponential average has ``omega``, float64, instead of ``total``.
 
     Raises:
-        ConfigurationError: If `average` is unknown, or if a number is out of range.
+        ConfigurationError: if `average` is unknown, or if a number is out of range.
 
     Example:
         >>> import turnout as to

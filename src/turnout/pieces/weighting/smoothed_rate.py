@@ -20,14 +20,14 @@ class BySmoothedRate(SmoothedRates, Weighting, name="by_smoothed_rate"):
     makes the sum of updates unbiased.
 
     Args:
-        beta: Smoothing factor, in (0, 1]. Larger values follow recent rounds more closely.
-        shares: Share p of each of the N clients in the objective, positive numbers that sum to 1. None means 1/N each.
+        beta: smoothing factor, in (0, 1]. Larger values follow recent rounds more closely.
+        shares: share p of each of the N clients in the objective, positive numbers that sum to 1. None means 1/N each.
 
     State: ``rate [N]``, r after the round ``last``, float64; ``last [N]``, the client's last round, -1 before the
     first, int64.
 
     Raises:
-        ConfigurationError: If `beta` is outside (0, 1], or if `shares` are not positive numbers that sum to 1.
+        ConfigurationError: if `beta` is outside (0, 1], or if `shares` are not positive numbers that sum to 1.
 
     Example:
         In its first round a client's rate grows from 1/N = 0.1 to 0.55:

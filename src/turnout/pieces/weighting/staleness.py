@@ -37,18 +37,18 @@ class ExpectedStaleness(Weighting, name="expected_staleness"):
         rule: ``"paper"`` for eq. 8; ``"algorithm_1"`` for ``(E[tau] + 1) / N``, as Algorithm 1 prints it;
             ``"authors_code"`` for ``E[tau] B / N``, in which fresh reports weigh nothing, and a step of fresh reports
             alone leaves the model unchanged.
-        average: Kind of mean. ``"window"``: over the client's last `window` reports. ``"cumulative"``: over all of its
+        average: kind of mean. ``"window"``: over the client's last `window` reports. ``"cumulative"``: over all of its
             reports. ``"exponential"``: exponential average with factor `rate`; the first report sets it.
             ``"authors_window"``: over the client's first ``window - 1`` reports and its last one, as the list of the
             authors' code drops its newest entry when it is full.
-        window: Number of reports in a window, >= 1.
-        rate: Smoothing factor of the exponential average, in (0, 1]. Larger values follow recent reports more closely.
+        window: number of reports in a window, >= 1.
+        rate: smoothing factor of the exponential average, in (0, 1]. Larger values follow recent reports more closely.
 
     State, on the host: ``reports [N]``, the number of recorded reports, int64; and, depending on `average`,
     ``lags [N, window]`` or ``total [N]``, in server steps, int64, or ``mean [N]``, float64.
 
     Raises:
-        ConfigurationError: If a name is unknown, or if a number is out of range.
+        ConfigurationError: if a name is unknown, or if a number is out of range.
 
     Example:
         In a step of B = 2 reports, a client with a mean staleness of 3 has the weight (3 * 2 + 1) / N, and one with
