@@ -56,7 +56,7 @@ class Configuration:
     engine: Engine = "auto"
     precision: Precision = "full"
     device: str = "cpu"
-    memory_budget: int = 1 << 30
+    memory_budget: int | None = None
 
     def __post_init__(self) -> None:
         self._check_kinds()
@@ -151,7 +151,8 @@ class Configuration:
         check_seed(self.seed)
         if self.evaluation_examples is not None:
             count("evaluation_examples", self.evaluation_examples)
-        count("memory_budget", self.memory_budget, least=1 << 20, instead="It is in bytes")
+        if self.memory_budget is not None:
+            count("memory_budget", self.memory_budget, least=1 << 20, instead="It is in bytes")
         known_name("engine", self.engine, ENGINES)
         known_name("precision", self.precision, PRECISIONS)
 

@@ -62,7 +62,8 @@ class Experiment(Configuration):
             `torch.autocast`. Parameters, updates and sums stay float32 or wider, and evaluations and measurements are in
             full precision.
         device: ``"cpu"``, ``"cuda"``, ...
-        memory_budget: bytes for the clients that train side by side.
+        memory_budget: bytes for the clients that train side by side; None is 1 GiB on a CPU, and an eighth of the memory of a
+            GPU.
 
     Raises:
         ConfigurationError: if values cannot be run.

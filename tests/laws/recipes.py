@@ -366,4 +366,4 @@ def assert_same_tensors(one: dict[str, torch.Tensor], other: dict[str, torch.Ten
     """Equal names and equal bits."""
     assert one.keys() == other.keys()
     for name in one:
-        np.testing.assert_array_equal(one[name].numpy(), other[name].numpy(), err_msg=name)
+        np.testing.assert_array_equal(one[name].cpu().numpy(), other[name].cpu().numpy(), err_msg=name)

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from turnout.cli.options import without
 from turnout.cli.runs import Plan, about
+from turnout.core.device import memory_budget
 from turnout.experiment import Experiment
 from turnout.simulation.simulation import Simulation
 
@@ -46,7 +47,8 @@ def planned(experiment: Experiment) -> dict[str, int | str]:
         "bytes down per client and round": down,
         "bytes up per client and round": up,
         "maximum clients in parallel": min(side_by_side, data.num_clients),
-        "maximum memory of each, bytes": experiment.memory_budget // side_by_side,
+        "maximum memory of each, bytes": memory_budget(simulation.objective.device, experiment.memory_budget)
+        // side_by_side,
         "memory of examples, bytes": sum(
             part.x.nbytes + part.y.nbytes for part in (data.train, data.test) if part is not None
         ),

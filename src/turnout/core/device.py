@@ -9,6 +9,8 @@ import torch
 
 from turnout.core.checks import ConfigurationError, refuse
 
+_GIB = 1 << 30
+
 
 def check_device(name: str) -> None:
     """Check that a device exists and can hold numbers (``"meta"`` cannot).
@@ -47,6 +49,17 @@ def check_gpus(devices: Sequence[str]) -> None:
         if device not in present:
             needed = f"one of {', '.join(present)}" if present else "a GPU, of which this machine has none"
             raise refuse("devices", given=device, needed=needed)
+
+
+def memory_budget(device: torch.device, chosen: int | None = None) -> int:
+    """Return the bytes that clients may take on a device: the chosen number, or a default.
+
+    The default is 1 GiB on a CPU, and an eighth of a GPU's memory, but at least 1 GiB. It does not depend on how much is
+    free, because the number of clients that a GPU computes at once may change the last digits of a result.
+    """
+    if chosen is not None:
+        return chosen
+    return _GIB if device.type != "cuda" else max(_GIB, torch.cuda.get_device_properties(device).total_memory // 8)
 
 
 def to_device(

@@ -17,6 +17,9 @@ _COLUMNS = 1 << 12  # columns converted to float64 at a time, so that a converte
 _TINY = 2.0**-600  # times this factor, all float64 numbers can be squared and summed without overflow
 _LEAST_FACTOR = 2.0**-64
 _BLOCK = 1 << 17  # numbers in a block at least: with few rows, a block has more columns
+_BLOCK_ON_GPU = (
+    1 << 25
+)  # a block of 256 MB in float64, because the host takes as long to start an operation on a small one
 
 
 def _gathered(value: Any) -> Any:
@@ -190,7 +193,7 @@ class Dense(Updates):
 
     def weighted_sum(self, weights: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
         """Return the sum, computed a block of columns at a time."""
-        weights, columns = weights.double(), block_columns(len(self))
+        weights, columns = weights.double(), block_columns(len(self), self.device)
         if self.shape[1] <= columns:
             return (weights @ self.rows.double()).to(dtype)
         return torch.cat([(weights @ block.double()).to(dtype) for block in self.rows.split(columns, dim=1)])
@@ -198,7 +201,7 @@ class Dense(Updates):
     def inner(self, vector: torch.Tensor) -> torch.Tensor:
         """Return the products, computed a block of columns at a time."""
         total = torch.zeros(len(self), dtype=torch.float64, device=self.device)
-        columns = block_columns(len(self))
+        columns = block_columns(len(self), self.device)
         for block, part in zip(self.rows.split(columns, dim=1), vector.split(columns), strict=True):
             total += block.double() @ part.double()
         return total
@@ -214,7 +217,7 @@ class Dense(Updates):
     def gram(self) -> torch.Tensor:
         """Return the products, computed a block of columns at a time."""
         total = torch.zeros((len(self), len(self)), dtype=torch.float64, device=self.device)
-        for block in self.rows.split(block_columns(len(self)), dim=1):
+        for block in self.rows.split(block_columns(len(self), self.device), dim=1):
             wide = block.double()
             total += wide @ wide.T
         return total
@@ -222,7 +225,7 @@ class Dense(Updates):
     def columnwise(self, function: Columnwise) -> torch.Tensor:
         """Return the function's values."""
         # Contiguous, as on several processes: the rounding of sums may depend on the order in memory.
-        blocks = self.rows.split(block_columns(len(self)), dim=1)
+        blocks = self.rows.split(block_columns(len(self), self.device), dim=1)
         return torch.cat([function(block.contiguous()) for block in blocks])
 
     def take(self, index: torch.Tensor) -> Dense:
@@ -274,6 +277,7 @@ def join(parts: Sequence[torch.Tensor | Updates]) -> torch.Tensor | Updates:
     return torch.cat(tensors) if len(tensors) == len(parts) else Updates.of(parts[0]).joined(parts[1:])
 
 
-def block_columns(num_rows: int) -> int:
-    """Return the number of columns in a block: a function of the number of rows alone, wherever these are."""
-    return max(_COLUMNS, _BLOCK // max(1, num_rows))
+def block_columns(num_rows: int, device: torch.device) -> int:
+    """Return the number of columns in a block, a function of the number of rows and the kind of device alone."""
+    block = _BLOCK if device.type == "cpu" else _BLOCK_ON_GPU
+    return max(_COLUMNS, block // max(1, num_rows))

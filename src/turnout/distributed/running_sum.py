@@ -83,14 +83,14 @@ def _sum_of_columns(weights: torch.Tensor, parts: Sequence[torch.Tensor], start:
     The bits of a product may depend on the width of a block of columns. The blocks are therefore those of `_sum`, and their
     other columns are discarded.
     """
-    width = block_columns(len(weights))
+    width = block_columns(len(weights), weights.device)
     low, high = start - start % width, -(-stop // width) * width
     return _sum(weights, [part[:, low:high] for part in parts])[start - low : stop - low]
 
 
 def _sum(weights: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return `Dense.weighted_sum` of the rows of all parts, bit for bit, concatenating one block of columns at a time."""
-    columns, size = block_columns(len(weights)), parts[0].shape[1]
+    columns, size = block_columns(len(weights), weights.device), parts[0].shape[1]
     if len(parts) == 1 or size <= columns:
         return Dense(parts[0] if len(parts) == 1 else torch.cat(list(parts))).weighted_sum(weights)
     total = weights.new_empty(size, dtype=torch.float64)

@@ -50,7 +50,7 @@ class Sharded(Updates):
 
     def columnwise(self, function: Columnwise) -> torch.Tensor:
         """Return the function's values: each process computes those of a part of the columns."""
-        width = block_columns(len(self))
+        width = block_columns(len(self), self.device)
         columns = torch.arange(self.shape[1], device=self.device)
         blocks = zip(self._my_blocks(), columns.split(width), strict=True)
         computed = [(function(block), index) for block, index in blocks if block is not None]
@@ -61,7 +61,7 @@ class Sharded(Updates):
 
     def _my_blocks(self) -> Iterator[torch.Tensor | None]:
         """Yield all rows of each block of columns, ``[B, p]``; None for blocks of other processes."""
-        for number, block in enumerate(self.local.split(block_columns(len(self)), dim=1)):
+        for number, block in enumerate(self.local.split(block_columns(len(self), self.device), dim=1)):
             rank = number % collectives.world_size()
             yield collectives.gather(block, self.index, len(self), rank)
 

@@ -11,6 +11,7 @@ import torch
 
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
+from turnout.core.device import memory_budget
 from turnout.core.types import Federation, ServerState, State, Task
 from turnout.data.federated import FederatedData
 from turnout.protocol.batch import Stepped
@@ -69,7 +70,7 @@ class Simulation:
         self.objective = self.workspace.objective
         self.availability = population.availability.bind(n, data.label_counts() if data.has_labels else None, seed)
         federation, params, remembered = self._initial()
-        self.memory = ClientMemory(n, remembered, experiment.memory_budget)
+        self.memory = ClientMemory(n, remembered, memory_budget(torch.device("cpu"), experiment.memory_budget))
         self.models = PresentModels(params, self.memory, algorithm.personal)
         self.recorder = Recorder(algorithm, experiment.evaluate_every, experiment.record_weights)
         self.row: dict[str, Any] = {}

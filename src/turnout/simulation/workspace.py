@@ -10,6 +10,7 @@ import torch
 
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
+from turnout.core.device import memory_budget
 from turnout.data.federated import FederatedData, Shards
 from turnout.data.transforms import Transform, bake
 from turnout.data.weights import ClassWeights, ExampleWeights
@@ -44,12 +45,17 @@ class Workspace:
         """Return the clients `ids` with these examples; None is their training examples."""
         return Clients(ids, ids, shards or self.data.train, self.objective, self.data.transforms)
 
-    def try_model(self, algorithm: Algorithm, memory_budget: int) -> None:
-        """Try the model on a minibatch, choose the engine, and determine how many clients train side by side."""
+    def try_model(self, algorithm: Algorithm, budget: int | None) -> None:
+        """Try the model on a minibatch, choose the engine, and determine how many clients train side by side.
+
+        Args:
+            algorithm: the algorithm.
+            budget: bytes for these clients; None is the device's default.
+        """
         measures = bool(algorithm.measurements or algorithm.selection.measurements)
         first = self.clients(np.zeros(1, dtype=np.int64))
         x, y = try_model(first, getattr(algorithm.local, "batch_size", 16), measures)
-        self.lanes = lanes_per_chunk(self.objective, x, y, memory_budget)
+        self.lanes = lanes_per_chunk(self.objective, x, y, memory_budget(self.objective.device, budget))
 
 
 def workspace_of(experiment: Configuration) -> Workspace:
@@ -65,15 +71,15 @@ def workspace_of(experiment: Configuration) -> Workspace:
     return Workspace(objective, data)
 
 
-def lanes_per_chunk(objective: Objective, x: torch.Tensor, y: torch.Tensor, memory_budget: int) -> int:
+def lanes_per_chunk(objective: Objective, x: torch.Tensor, y: torch.Tensor, budget: int) -> int:
     """Return the number of clients that fit the memory budget side by side.
 
     Args:
         objective: model and loss.
         x, y: a minibatch of one client.
-        memory_budget: bytes for the parameters, gradients and activations of these clients.
+        budget: bytes for the parameters, gradients and activations of these clients.
     """
-    return max(1, memory_budget // objective.bytes_per_lane(x, y))
+    return max(1, budget // objective.bytes_per_lane(x, y))
 
 
 def chunks(rows: slice, lanes: int) -> Iterator[slice]:

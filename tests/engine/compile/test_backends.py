@@ -51,7 +51,7 @@ def test_traces_are_plain_without_torchscript(monkeypatch):
 @needs_torchscript
 def test_every_device_has_an_always_available_backend(monkeypatch):
     assert [backend.name for backend in usable({"cpu"})] == ["torchscript", "plain"]
-    assert [backend.name for backend in usable({"cuda"})] == ["plain"]
+    assert [backend.name for backend in usable({"cuda"})] == ["cuda_graph", "plain"]
     assert [backend.name for backend in usable({"cpu", "cuda"})] == ["plain"]
     monkeypatch.setenv(SETTING, "torchscript")
     assert [backend.name for backend in usable({"cuda"})] == ["plain"]

@@ -358,9 +358,7 @@ def test_rounds_have_equal_results(algorithm, monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     expected = trained(algorithm)
     assert replays_of(expected)
-    monkeypatch.setitem(
-        BACKENDS, "cuda_graph", replace(BACKENDS["cuda_graph"], devices=frozenset({"cpu"}), opt_in=False)
-    )
+    monkeypatch.setitem(BACKENDS, "cuda_graph", replace(BACKENDS["cuda_graph"], devices=frozenset({"cpu"})))
     monkeypatch.setattr(cuda_graph, "on_gpu", stand_in)
     for large in (1, cuda_graph._LARGE):
         monkeypatch.setattr(cuda_graph, "_LARGE", large)
@@ -374,9 +372,7 @@ def test_rounds_have_equal_results(algorithm, monkeypatch):
 
 def test_missing_arguments_are_omitted(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
-    monkeypatch.setitem(
-        BACKENDS, "cuda_graph", replace(BACKENDS["cuda_graph"], devices=frozenset({"cpu"}), opt_in=False)
-    )
+    monkeypatch.setitem(BACKENDS, "cuda_graph", replace(BACKENDS["cuda_graph"], devices=frozenset({"cpu"})))
     monkeypatch.setattr(cuda_graph, "on_gpu", stand_in)
 
     def function(none, scale, total, x, also_none):

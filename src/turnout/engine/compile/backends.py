@@ -31,7 +31,6 @@ class Backend:
             others, with a row for each repetition, and repeats the trace for its changes in place.
         lacking: function that returns the reason why the backend is not available; None if it is.
         is_tried: True if its functions are used only if they give the same bits as the traced function.
-        opt_in: True if it is used only if `SETTING` names it.
     """
 
     name: str
@@ -39,14 +38,12 @@ class Backend:
     build: Callable[[Operations, list[torch.Tensor], tuple[int, ...], int | None], Callable[..., Any] | None]
     lacking: Callable[[], str | None] = lambda: None
     is_tried: bool = False
-    opt_in: bool = False
 
 
 BACKENDS = {
     backend.name: backend
     for backend in (
-        # Opt-in, because its tests fake the device: it has not been run on a GPU.
-        Backend("cuda_graph", frozenset({"cuda"}), cuda_graph.build, opt_in=True),
+        Backend("cuda_graph", frozenset({"cuda"}), cuda_graph.build),
         # For CPUs only: on GPUs its interpreter fuses operations, which rounds differently.
         Backend("torchscript", frozenset({"cpu"}), torchscript.build, torchscript.lacking, is_tried=True),
         Backend("plain", frozenset(), plain.build),
@@ -71,9 +68,5 @@ def usable(devices: Collection[str]) -> list[Backend]:
         backend
         for backend in BACKENDS.values()
         if backend.name == "plain"
-        or (
-            (name == backend.name or (name == "auto" and not backend.opt_in))
-            and backend.devices >= set(devices)
-            and backend.lacking() is None
-        )
+        or (name in (backend.name, "auto") and backend.devices >= set(devices) and backend.lacking() is None)
     ]

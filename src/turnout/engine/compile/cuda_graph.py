@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from turnout.core.device import memory_budget
 from turnout.engine.compile import plain
 from turnout.engine.compile.tracer import Operations
 
@@ -47,7 +48,10 @@ class Room:
         self.left += size
 
 
-ROOM = Room(1 << 30)
+@functools.cache
+def room_of(device: torch.device) -> Room:
+    """Return the common limit of all recordings on a device."""
+    return Room(memory_budget(device))
 
 
 class Recording:
@@ -127,14 +131,18 @@ class Graphed:
         function: function of tensors that returns tensors, with the same operations in every call.
         changes: indices of the arguments that it changes in place.
         record: function that makes a recording.
-        room: limit on the memory of all recordings.
+        room: limit on the memory of all recordings; None is that of the device of the first argument.
 
     Attributes:
         refused: the reason why it is not replayed; None if it may be.
     """
 
     def __init__(
-        self, function: Callable[..., Any], changes: tuple[int, ...], record: Record | None = None, room: Room = ROOM
+        self,
+        function: Callable[..., Any],
+        changes: tuple[int, ...],
+        record: Record | None = None,
+        room: Room | None = None,
     ) -> None:
         self._function, self._changes, self._record, self._room = function, changes, record or on_gpu, room
         self._before: list[weakref.ref[torch.Tensor]] | None = None
@@ -177,15 +185,15 @@ class Graphed:
         needed = sum(_bytes(a) for i, a in enumerate(arguments) if i not in still)
         if self._recordings > _MOST_RECORDINGS:
             self._refuse("its data are replaced again and again")
-        elif needed > self._room.left:
-            self._refuse(f"copies of its arguments take {needed:,} bytes, and recordings have {self._room.left:,} left")
+        elif needed > (room := self._room or room_of(arguments[0].device)).left:
+            self._refuse(f"copies of its arguments take {needed:,} bytes, and recordings have {room.left:,} left")
         else:
             try:
                 self._recording = Recording(self._function, arguments, self._changes, still, self._record)
             except RuntimeError as error:
                 self._refuse(f"recording failed: {error.__context__ or error}")
             else:
-                self._room.take(needed, self._recording)
+                room.take(needed, self._recording)
 
     def _once(self, *arguments: torch.Tensor) -> Any:
         """Return the value of one call.
