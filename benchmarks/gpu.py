@@ -1,7 +1,7 @@
 """Measure an NVIDIA GPU, and write the figures as one JSON file, which docs/performance.md shows.
 
-python benchmarks/gpu.py --device cuda                        # writes benchmarks/gpu.json and the section of the page
-python benchmarks/gpu.py --device cpu --quick --out /tmp/gpu.json   # tiny sizes, to see that it ends
+sh scripts/gpu.sh --device cuda                        # writes benchmarks/gpu.json and the section of the page
+sh scripts/gpu.sh --device cpu --quick --out /tmp/gpu.json   # tiny sizes, to see that it ends
 
 Each measurement is a process of its own, so that one that fails leaves its reason in the file and not the others out.
 """
@@ -16,28 +16,35 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks import gpu_page
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT, PAGE = ROOT / "benchmarks" / "gpu.json", ROOT / "docs" / "performance.md"
-BEGIN, END = "<!-- figures of a GPU, written by benchmarks/gpu.py -->", "<!-- end -->"
-NOT_RUN = "Not run yet: `sh scripts/gpu.sh` on a machine with an NVIDIA GPU writes this section."
-
-WORKLOADS, COHORTS = ("W1", "W2", "W3", "W4"), (25, 100, 250, 1000)
-WAYS: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
-    "plain": ({"TURNOUT_BACKEND": "plain"}, ()),
-    "cuda_graph": ({"TURNOUT_BACKEND": "cuda_graph"}, ()),
-    "bf16": ({"TURNOUT_BACKEND": "plain"}, ("--precision", "bf16")),
+WORKLOADS, COHORTS = ("W1", "W2", "W3", "W4"), (25, 250, 1000)
+WAYS: Mapping[str, tuple[str, str, bool, bool]] = {
+    "cuda_graph": ("cuda_graph", "full", True, False),
+    "plain": ("plain", "full", True, False),
+    "float32": ("cuda_graph", "full", False, False),
+    "tf32": ("cuda_graph", "full", True, True),
+    "bf16": ("cuda_graph", "bf16", True, False),
 }
-"""Environment and options of `turnout bench`, by what is compared."""
+"""What is compared: the backend of traces, the precision, and whether convolutions and products may use TF32.
 
-TESTS = ("tests/engine", "tests/laws/test_engines.py", "tests/laws/test_bf16.py", "tests/laws/test_resume.py")
+PyTorch lets convolutions use TF32 by default, and products not.
+"""
+
+TESTS = ("tests/engine", "tests/laws/test_engines.py", "tests/laws/test_bf16.py")
 """Tests that compute on ``TURNOUT_TEST_DEVICE``, and those that need a GPU."""
+
+PEERS = {"loop": (25,), "pfl": (25,), "jax": (25, 1000)}
+"""Other programs (`gpu_peers`), and the cohorts that are measured."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,6 @@ class Measurement:
 
     name: str
     command: tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def measurements(device: str, quick: bool, num_devices: int) -> Iterator[Measurement]:
@@ -58,17 +64,16 @@ def measurements(device: str, quick: bool, num_devices: int) -> Iterator[Measure
         num_devices: of the machine; two processes are measured where there are two, and on a CPU.
     """
     own = ("benchmarks/gpu.py", "--device", device, *(["--quick"] if quick else []), "--only")
-    bench = ("-m", "turnout", "bench", "--device", device, "--no-rates", "--json")
     python = sys.executable
-    yield Measurement("tests", (python, *own, "tests"))
-    for workload in WORKLOADS[1:2] if quick else WORKLOADS:
-        for cohort in (3, 30) if quick else COHORTS:
-            for way, (environment, options) in WAYS.items():
-                size = ("--rounds", "2" if quick else "60", "--cohort", str(cohort))
-                name = f"{workload} cohort {cohort} {way}"
-                yield Measurement(name, (python, *bench, workload, *size, *options), environment)
+    for name in ("tests", *(WORKLOADS[1:2] if quick else WORKLOADS)):
+        yield Measurement(name, (python, *own, name))
     for name in ("cifar10_iid", "synchronizations"):
         yield Measurement(name, (python, *own, name))
+    for peer, cohorts in () if quick else PEERS.items():
+        for cohort in cohorts:
+            for workload in WORKLOADS:
+                of = (peer, workload, "--cohort", str(cohort), "--device", device)
+                yield Measurement(f"{workload} cohort {cohort} {peer}", (python, "benchmarks/gpu_peers.py", *of))
     if device == "cpu" or num_devices > 1:
         two = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *own, "rounds")
         yield Measurement("one process", (python, *own, "rounds"))
@@ -77,7 +82,8 @@ def measurements(device: str, quick: bool, num_devices: int) -> Iterator[Measure
 
 def made(measurement: Measurement, limit: float) -> dict[str, Any]:
     """Return the figures of a measurement; under ``error`` why there are none."""
-    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", **measurement.environment}
+    path = os.pathsep.join(map(str, (ROOT / "src", ROOT, *filter(None, [os.environ.get("PYTHONPATH")]))))
+    environment = os.environ | {"PYTHONPATH": path}
     try:
         done = subprocess.run(
             measurement.command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit, check=False
@@ -94,7 +100,7 @@ def made(measurement: Measurement, limit: float) -> dict[str, Any]:
 def tests(device: str, quick: bool) -> dict[str, Any]:
     """Run the tests on the device."""
     which = TESTS[2:3] if quick else TESTS
-    command = (sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *which)
+    command = (sys.executable, "-m", "pytest", "-q", "-n", "1" if quick else "8", "-p", "no:cacheprovider", *which)
     more = ("-k", "lanes_change_no_bit and vectorised") if quick else ()
     done = subprocess.run(
         (*command, *more),
@@ -109,6 +115,49 @@ def tests(device: str, quick: bool) -> dict[str, Any]:
         "passed": done.returncode == 0,
         "failed": [line for line in lines if line.startswith("FAILED")],
         "summary": lines[-1:],
+    }
+
+
+def workload(name: str, device: str, quick: bool) -> dict[str, Any]:
+    """Time rounds of a workload for each size of cohort and in each way; a way that fails leaves its error."""
+    from turnout.comparison.bench.workloads import WORKLOADS as ALL
+
+    cohorts = (3, 30) if quick else COHORTS
+    federation = replace(ALL[name], num_clients=max(cohorts), num_examples=60)
+    data, figures = federation.data(), {}
+    for way in WAYS:
+        for cohort in cohorts if way in ("cuda_graph", "plain") else cohorts[1:2]:
+            try:
+                figures[f"{name} cohort {cohort} {way}"] = _timed(
+                    replace(federation, cohort_size=cohort), data, way, device
+                )
+            except Exception as error:
+                figures[f"{name} cohort {cohort} {way}"] = {"error": f"{type(error).__name__}: {error}"}
+    return figures
+
+
+def _timed(federation: Any, data: Any, way: str, device: str) -> dict[str, Any]:
+    """Return the median seconds of a round once its steps are replayed, and the seconds until then."""
+    from turnout.cli.settings import Settings
+    from turnout.simulation import Simulation
+
+    os.environ["TURNOUT_BACKEND"], precision, in_convolutions, in_products = WAYS[way]
+    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = in_convolutions, in_products
+    more = {"device": device, "rounds": 10**6, "precision": precision}
+    simulation = Simulation(Settings.of(more, federation.settings).experiment(data))
+    warm_up, seconds, of = [], [], torch.device(device)
+    while len(warm_up) < 100 and not (simulation.objective.backends and len(warm_up) > 2):
+        warm_up.append(_seconds_of_round(simulation, of))
+    warm_up += [_seconds_of_round(simulation, of) for _ in range(3)]  # recordings are compared with the operations
+    while len(seconds) < 3 or sum(seconds) < 0.7:
+        seconds.append(_seconds_of_round(simulation, of))
+    middle = sorted(seconds)[len(seconds) // 2]
+    return {
+        "client_updates_per_s": federation.cohort_size / middle,
+        "round_s_median": middle,
+        "warm_up_s": sum(warm_up),
+        "backends": simulation.objective.backends,
+        "lanes": simulation.workspace.lanes,
     }
 
 
@@ -202,53 +251,27 @@ def _waits(simulation: Any) -> int:
 
 def _seconds(run: Any, number: int) -> list[float]:
     """Return the seconds of each round of an experiment but the last, which is evaluated."""
-    from turnout.engine.hardware import synchronise
     from turnout.simulation import Simulation
 
-    simulation, device, seconds = Simulation(run), torch.device(run.device), []
-    for _ in range(number - 1):
-        begin = time.perf_counter()
-        simulation.round()
-        synchronise(device)
-        seconds.append(time.perf_counter() - begin)
-    return seconds
+    simulation = Simulation(run)
+    return [_seconds_of_round(simulation, torch.device(run.device)) for _ in range(number - 1)]
 
 
-OWN = {each.__name__: each for each in (tests, cifar10_iid, rounds, synchronizations)}
+def _seconds_of_round(simulation: Any, device: torch.device) -> float:
+    """Return the seconds of the next round."""
+    from turnout.engine.hardware import synchronise
+
+    begin = time.perf_counter()
+    simulation.round()
+    synchronise(device)
+    return time.perf_counter() - begin
+
+
+OWN: Mapping[str, Callable[[str, bool], Any]] = {
+    **{each.__name__: each for each in (tests, cifar10_iid, rounds, synchronizations)},
+    **{name: partial(workload, name) for name in WORKLOADS},
+}
 """Measurements that this file makes, by name."""
-
-
-def section(results: Mapping[str, Any] | None) -> str:
-    """Return the section of docs/performance.md: a table, or that nothing was run."""
-    if results is None:
-        return NOT_RUN
-    lines = [f"On {results['machine']['device']}, torch {results['machine']['torch']}. Client updates a second:", ""]
-    lines += [f"| workload | cohort | {' | '.join(WAYS)} |", f"|---|---:|{'---:|' * len(WAYS)}"]
-    figures = results["figures"]
-    for row in dict.fromkeys(name.rpartition(" ")[0] for name in figures if " cohort " in name):
-        workload, _, cohort = row.partition(" cohort ")
-        speeds = (figures.get(f"{row} {way}", {}).get("client_updates_per_s") for way in WAYS)
-        lines.append(f"| {workload} | {cohort} | {' | '.join('-' if s is None else f'{s:,.0f}' for s in speeds)} |")
-    lines.append("")
-    for workload in WORKLOADS:
-        pair = [figures.get(f"{workload} cohort {size} plain", {}).get("round_s_median") for size in (25, 250)]
-        if all(pair):
-            lines.append(
-                f"- Ten seeds of {workload} as lanes of one cohort take {pair[1] / pair[0]:.2f} of one seed's rounds."
-            )
-    lines += [f"- {name}: {_words(value)}" for name, value in figures.items() if " cohort " not in name]
-    return "\n".join(lines)
-
-
-def _words(value: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {each:.4g}" if isinstance(each, float) else f"{key} {each}" for key, each in value.items())
-
-
-def with_section(page: str, results: Mapping[str, Any] | None) -> str:
-    """Return the page with its section written anew."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{section(results)}\n{END}{after}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -275,13 +298,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     out = options.out or OUT
     for each in measurements(options.device, options.quick, number):
-        results["figures"][each.name] = figures = made(each, options.limit)
+        figures = made(each, options.limit)
+        results["figures"] |= figures if each.name in WORKLOADS and "error" not in figures else {each.name: figures}
         print(f"{each.name}: {figures.get('error') or 'done'}", flush=True)
         out.write_text(
             json.dumps(results, indent=1) + "\n", encoding="utf-8"
         )  # after each: a machine may be taken away
     if options.out is None:
-        PAGE.write_text(with_section(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+        PAGE.write_text(gpu_page.with_section(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,37 +6,64 @@ import warnings
 
 import pytest
 import torch
-from benchmarks import gpu
+from benchmarks import gpu, gpu_page
 
 
 def test_page_shows_the_measurements_if_any():
     results = json.loads(gpu.OUT.read_text(encoding="utf-8")) if gpu.OUT.exists() else None
     page = gpu.PAGE.read_text(encoding="utf-8")
-    assert gpu.BEGIN in page
-    assert gpu.with_section(page, results) == page
+    assert gpu_page.BEGIN in page
+    assert gpu_page.with_section(page, results) == page
 
 
 def test_table_has_the_figures():
     figures = {
         "tests": {"passed": True},
-        "W2 cohort 25 plain": {"client_updates_per_s": 1234.5, "round_s_median": 0.1},
-        "W2 cohort 25 cuda_graph": {"error": "no room"},
-        "W2 cohort 250 plain": {"client_updates_per_s": 5000.0, "round_s_median": 0.25},
+        "W2 cohort 25 plain": {"error": "no room"},
+        "W2 cohort 25 cuda_graph": {"client_updates_per_s": 1234.5, "round_s_median": 0.1},
+        "W2 cohort 25 jax": {"client_updates_per_s": 9.0, "round_s_median": 3.0},
+        "W2 cohort 250 cuda_graph": {"client_updates_per_s": 5000.0, "round_s_median": 0.25},
     }
-    text = gpu.section({"machine": {"device": "a GPU", "torch": "9.9"}, "figures": figures})
-    assert "| W2 | 25 | 1,234 | - | - |" in text
+    text = gpu_page.section({"machine": {"device": "a GPU", "torch": "9.9"}, "figures": figures})
+    assert "| workload | cohort | plain | cuda_graph | jax |" in text
+    assert "| W2 | 25 | - | 1,234 | 9 |" in text
     assert "Ten seeds of W2 as lanes of one cohort take 2.50 of one seed's rounds." in text
     assert "- tests: passed True" in text
 
 
-def test_all_cohorts_backends_and_processes_are_measured():
+def test_all_workloads_peers_and_processes_are_measured():
     names = [each.name for each in gpu.measurements("cuda", quick=False, num_devices=2)]
-    assert len([name for name in names if " cohort " in name]) == 4 * 4 * 3
-    assert {"tests", "cifar10_iid", "synchronizations", "two processes"} < set(names)
+    assert {"tests", *gpu.WORKLOADS, "cifar10_iid", "synchronizations", "W4 cohort 1000 jax", "two processes"} < set(
+        names
+    )
     assert "two processes" not in {each.name for each in gpu.measurements("cuda", quick=False, num_devices=1)}
-    commands = {each.name: each for each in gpu.measurements("cuda", quick=False, num_devices=1)}
-    assert commands["W1 cohort 25 cuda_graph"].environment == {"TURNOUT_BACKEND": "cuda_graph"}
-    assert commands["W1 cohort 25 bf16"].command[-2:] == ("--precision", "bf16")
+
+
+@pytest.fixture
+def _types_of_products():
+    """Restores whether convolutions and products may use TF32."""
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    yield
+    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@pytest.mark.usefixtures("_types_of_products")
+def test_all_ways_and_cohorts_are_timed_and_a_failure_leaves_its_error(monkeypatch):
+    timed = gpu._timed
+
+    def failing(federation, data, way, device):
+        if way == "bf16":
+            raise RuntimeError("no kernel")
+        return timed(federation, data, way, device)
+
+    monkeypatch.setattr(gpu, "_timed", failing)
+    monkeypatch.setenv("TURNOUT_BACKEND", "auto")
+    monkeypatch.setattr(gpu, "COHORTS", (3, 4))
+    figures = gpu.workload("W2", "cpu", quick=False)
+    both = {f"W2 cohort {cohort} {way}" for cohort in (3, 4) for way in ("cuda_graph", "plain")}
+    assert figures.keys() == both | {f"W2 cohort 4 {way}" for way in gpu.WAYS}
+    assert figures.pop("W2 cohort 4 bf16") == {"error": "RuntimeError: no kernel"}
+    assert all(each["client_updates_per_s"] > 0 for each in figures.values())
 
 
 @pytest.mark.parametrize(

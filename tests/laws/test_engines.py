@@ -14,9 +14,11 @@ from ..phases import train
 from .recipes import (
     CLIENTS,
     DATA,
+    DEVICE,
     LOCAL,
     RECIPES,
     SOME,
+    assert_independent_of_lanes,
     assert_same_bits,
     baseline,
     covering,
@@ -62,7 +64,7 @@ def test_vectorised_equals_one_by_one_for_every_local_rule(local):
 @pytest.mark.parametrize("name", LANES)
 def test_number_of_lanes_changes_no_bit(name):
     """Lanes of three clients or, for recipes that together have every piece, of one client."""
-    assert_same_bits(trained(standard(name), lanes=1 if name in SOME else 3), baseline(name))
+    assert_independent_of_lanes(trained(standard(name), lanes=1 if name in SOME else 3), baseline(name))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -76,8 +78,9 @@ def test_clients_trained_together_change_no_bit(local, engine):
         alone = Simulation(run)
         for report in reports:
             own = train(alone, ids[k : k + 1])
-            assert torch.equal(own.delta[0], report.delta[k])
-            assert torch.equal(own.seen["loss"][0], report.seen["loss"][k])
+            for mine, theirs in ((own.delta, report.delta), (own.seen["loss"], report.seen["loss"])):
+                # On a GPU, the algorithm of a product depends on how many clients are computed together.
+                assert torch.equal(mine[0], theirs[k]) if DEVICE == "cpu" else relative(mine[0], theirs[k]) < 1e-5
             assert own.num_steps[0] == report.num_steps[k]
 
 
@@ -134,7 +137,9 @@ def test_steps_of_adamw_are_replayed_without_python(monkeypatch):
     assert set(used) <= {"torchscript", "shared"}
 
 
-@pytest.mark.skipif(torchscript.lacking() is not None, reason="only traces of TorchScript are shared")
+@pytest.mark.skipif(
+    torchscript.lacking() is not None or DEVICE != "cpu", reason="only traces of TorchScript are shared"
+)
 @pytest.mark.parametrize("name", ["fedau", "scaffold", "ditto"])
 def test_traces_of_an_earlier_run_change_no_bit(name, by_python, monkeypatch):
     run = experiment(name, rounds=3, engine="vectorised")
@@ -152,5 +157,5 @@ def test_memory_budget_determines_the_number_of_lanes_and_changes_no_bit():
     small = trained(experiment("fedau", model=model, local=local, rounds=2, memory_budget=1 << 21))
     large = trained(experiment("fedau", model=model, local=local, rounds=2))
     assert small.workspace.lanes < 3 < DATA.num_clients < large.workspace.lanes
-    assert torch.equal(small.state.params, large.state.params)
+    assert_independent_of_lanes(small, large)
     assert torch.equal(small.memory.state()["table.steps_done"], large.memory.state()["table.steps_done"])

@@ -18,6 +18,7 @@ from turnout.engine.threads import ClientThreads
 LOG = logging.getLogger(__name__)
 
 _CALLS = 64  # calls with a shape before it is traced; with a small model, they take about as long as tracing
+_CALLS_ON_GPU = 8  # the same on a GPU, where a call takes longer because the host starts each of its operations
 _MOST = 64  # traced shapes of a function
 _MOST_SHARED = 16  # functions whose traces this process keeps for later runs
 
@@ -116,7 +117,8 @@ class Compiled:
     def _count_call(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
         """Count a call in Python; after enough of them, trace the function for the next call."""
         calls = self._calls.get(key, 0)
-        if calls >= _CALLS and len(self._traced) < _MOST:
+        enough = calls >= _CALLS or (calls >= _CALLS_ON_GPU and _on_gpu(arguments))
+        if enough and len(self._traced) < _MOST:
             calls = -math.inf  # tracing is tried once
             self._threads.when_idle(lambda: self._try_to_trace(key, arguments))
         self._calls[key] = calls + 1
@@ -181,6 +183,11 @@ class Compiled:
         """Return the arguments that are tensors, with copies of those that the function changes."""
         copies = [a.clone() if a is not None and i in self._changes else a for i, a in enumerate(arguments)]
         return _tensors(copies)
+
+
+def _on_gpu(arguments: Iterable[torch.Tensor | None]) -> bool:
+    """Return whether an argument is on a GPU."""
+    return any(a is not None and a.device.type == "cuda" for a in arguments)
 
 
 def _tensors(arguments: Iterable[torch.Tensor | None]) -> list[torch.Tensor]:

@@ -1,0 +1,43 @@
+"""Write the figures of a GPU into docs/performance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+BEGIN, END = "<!-- figures of a GPU, written by benchmarks/gpu.py -->", "<!-- end -->"
+NOT_RUN = "Not run yet: `sh scripts/gpu.sh` on a machine with an NVIDIA GPU writes this section."
+
+
+def section(results: Mapping[str, Any] | None) -> str:
+    """Return the section of docs/performance.md: a table, or that nothing was run."""
+    if results is None:
+        return NOT_RUN
+    lines = [f"On {results['machine']['device']}, torch {results['machine']['torch']}. Client updates a second:", ""]
+    columns = dict.fromkeys(name.rpartition(" ")[2] for name in results["figures"] if " cohort " in name)
+    lines += [f"| workload | cohort | {' | '.join(columns)} |", f"|---|---:|{'---:|' * len(columns)}"]
+    figures = results["figures"]
+    for row in dict.fromkeys(name.rpartition(" ")[0] for name in figures if " cohort " in name):
+        workload, _, cohort = row.partition(" cohort ")
+        speeds = (figures.get(f"{row} {column}", {}).get("client_updates_per_s") for column in columns)
+        lines.append(f"| {workload} | {cohort} | {' | '.join('-' if s is None else f'{s:,.0f}' for s in speeds)} |")
+    lines.append("")
+    for workload in dict.fromkeys(name.partition(" cohort ")[0] for name in figures if " cohort " in name):
+        pair = [figures.get(f"{workload} cohort {size} cuda_graph", {}).get("round_s_median") for size in (25, 250)]
+        if all(pair):
+            lines.append(
+                f"- Ten seeds of {workload} as lanes of one cohort take {pair[1] / pair[0]:.2f} of one seed's rounds."
+            )
+    lines += [f"- {name}: {_words(value)}" for name, value in figures.items() if " cohort " not in name]
+    return "\n".join(lines)
+
+
+def _words(value: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {each:.4g}" if isinstance(each, float) else f"{key} {each}" for key, each in value.items())
+
+
+def with_section(page: str, results: Mapping[str, Any] | None) -> str:
+    """Return the page with its section written anew."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{section(results)}\n{END}{after}"
