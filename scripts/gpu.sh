@@ -1,6 +1,7 @@
 #!/bin/sh
 # Measure a machine with an NVIDIA GPU: tests, W1 to W4 with and without CUDA graphs, TF32 and bfloat16, other programs where
-# they are installed, CIFAR10-IID of pfl-research, and how often the host waits. Writes benchmarks/gpu.json and the section of docs/performance.md that shows it.
+# they are installed, pfl-research's CIFAR10-IID job, two processes, and how often the host waits. Writes benchmarks/gpu.json
+# and the section of docs/performance.md that shows it.
 #
 #     sh scripts/gpu.sh                                      # five to ten minutes, in an environment that has turnout[test]
 #     sh scripts/gpu.sh --device cpu --quick --out gpu.json  # tiny sizes on a processor, to see that the script ends
