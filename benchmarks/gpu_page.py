@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 BEGIN, END = "<!-- figures of a GPU, written by benchmarks/gpu.py -->", "<!-- end -->"
+COLUMNS = ("plain", "cuda_graph", "float32", "tf32", "bf16", "loop", "pfl", "jax")
 NOT_RUN = "Not run yet: `sh scripts/gpu.sh` on a machine with an NVIDIA GPU writes this section."
 
 
@@ -13,16 +14,18 @@ def section(results: Mapping[str, Any] | None) -> str:
     """Return the section of docs/performance.md: a table, or that nothing was run."""
     if results is None:
         return NOT_RUN
-    lines = [f"On {results['machine']['device']}, torch {results['machine']['torch']}. Client updates a second:", ""]
-    columns = dict.fromkeys(name.rpartition(" ")[2] for name in results["figures"] if " cohort " in name)
-    lines += [f"| workload | cohort | {' | '.join(columns)} |", f"|---|---:|{'---:|' * len(columns)}"]
     figures = results["figures"]
-    for row in dict.fromkeys(name.rpartition(" ")[0] for name in figures if " cohort " in name):
-        workload, _, cohort = row.partition(" cohort ")
-        speeds = (figures.get(f"{row} {column}", {}).get("client_updates_per_s") for column in columns)
+    cells = [name.split() for name in figures if " cohort " in name]  # workload, "cohort", size, column
+    columns = sorted({cell[3] for cell in cells}, key=COLUMNS.index)
+    lines = [f"On {results['machine']['device']}, torch {results['machine']['torch']}. Client updates per second:", ""]
+    lines += [f"| workload | cohort | {' | '.join(columns)} |", f"|---|---:|{'---:|' * len(columns)}"]
+    for workload, cohort in sorted({(cell[0], int(cell[2])) for cell in cells}):
+        speeds = (
+            figures.get(f"{workload} cohort {cohort} {column}", {}).get("client_updates_per_s") for column in columns
+        )
         lines.append(f"| {workload} | {cohort} | {' | '.join('-' if s is None else f'{s:,.0f}' for s in speeds)} |")
     lines.append("")
-    for workload in dict.fromkeys(name.partition(" cohort ")[0] for name in figures if " cohort " in name):
+    for workload in sorted({cell[0] for cell in cells}):
         pair = [figures.get(f"{workload} cohort {size} cuda_graph", {}).get("round_s_median") for size in (25, 250)]
         if all(pair):
             lines.append(
