@@ -26,7 +26,7 @@ from turnout.comparison.reproduction.outcome import Finding, Outcome
 from turnout.comparison.reproduction.pictures import curve_figure, measure_figure
 from turnout.comparison.reproduction.reading import read
 from turnout.comparison.reproduction.table import cells, csv, panel_title, titles
-from turnout.comparison.reproduction.tabulated import Tabulated
+from turnout.comparison.reproduction.tabulated import read_outcome
 from turnout.core.checks import counted
 from turnout.reporting.measure import Measure
 from turnout.reporting.statistics import Quartiles
@@ -49,21 +49,21 @@ class Artefact:
 
     name: str
     run: dict[str, Any]
-    outcome: Tabulated
+    outcome: Outcome
 
     @classmethod
     def read(cls, name: str) -> Artefact:
         """Return the artefact of that name."""
         path = FOLDER / f"{name}.findings.json"
         run = json.loads(path.read_text(encoding="utf-8"))["run"]
-        return cls(name, run, Tabulated.read(declared(name.partition(".")[0]), path))
+        return cls(name, run, read_outcome(declared(name.partition(".")[0]), path))
 
     @property
     def how(self) -> str:
         """Return command, size, time and version in a line."""
         seeds = {
             seed
-            for panel in self.outcome.values.values()
+            for panel in (self.outcome.values or {}).values()
             for table in panel.values()
             for f in table.values()
             for seed in f
@@ -163,7 +163,7 @@ def markdown(outcome: Outcome) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, *rows))
 
 
-def numbers(outcome: Tabulated, claim: Claim, finding: Finding, paper: bool) -> str:
+def numbers(outcome: Outcome, claim: Claim, finding: Finding, paper: bool) -> str:
     """Return the figures that a claim is about: medians over seeds, or those of the paper."""
     measure: Measure = claim.measure or outcome.reproduction.measures[0]
     lines = [

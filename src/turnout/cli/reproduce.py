@@ -31,7 +31,7 @@ from turnout.comparison.reproduction.outcome import Outcome
 from turnout.comparison.reproduction.page import write_outcome
 from turnout.comparison.reproduction.reading import load
 from turnout.comparison.reproduction.reading import names as known
-from turnout.comparison.reproduction.tabulated import Tabulated
+from turnout.comparison.reproduction.tabulated import tabulated
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError, counted
 from turnout.data.catalogue import inventory
@@ -91,7 +91,7 @@ def draw(drawing: Drawing, settings: Sequence[object], folder: Path | None, quie
     if drawing.numbers is not None:
         assert drawing.declared is not None
         begun = time.monotonic()
-        outcome = Tabulated.of(drawing.declared, computed(drawing.numbers, seeds_of(drawing.declared.seeds)))
+        outcome = tabulated(drawing.declared, computed(drawing.numbers, seeds_of(drawing.declared.seeds)))
         show_tables(outcome, folder, run_details(time.monotonic() - begun))
     if drawing.function is not None:
         figure, path = user_code.loaded(drawing.function)(), folder / f"{name.rpartition('/')[2]}.png"

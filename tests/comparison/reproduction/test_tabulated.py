@@ -12,7 +12,7 @@ from turnout.cli.reproduce import command
 from turnout.comparison.reproduction.declaration import Drawing
 from turnout.comparison.reproduction.reading import read
 from turnout.comparison.reproduction.table import csv
-from turnout.comparison.reproduction.tabulated import Quantity, Tabulated
+from turnout.comparison.reproduction.tabulated import Quantity, read_outcome
 from turnout.core.checks import ConfigurationError, DataError
 
 DECLARED = """
@@ -45,7 +45,7 @@ def numbers(seed):
 def test_computed_outcome_is_read_back_from_its_record(outcome, tmp_path):
     path = tmp_path / "findings.json"
     path.write_text(json.dumps(outcome.as_plain()), encoding="utf-8")
-    again = Tabulated.read(outcome.reproduction, path)
+    again = read_outcome(outcome.reproduction, path)
     assert again.as_plain() == {**outcome.as_plain(), "changes": list(again.changes)}
     assert csv(again) == csv(outcome)
 
@@ -56,15 +56,15 @@ def test_malformed_records_are_refused(outcome, tmp_path):
     for text in ("{", "[]", '{"values": {}}', '{"a":' * 5000, json.dumps(huge)):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(DataError, match=r"needed findings\.json of `turnout reproduce`"):
-            Tabulated.read(outcome.reproduction, path)
+            read_outcome(outcome.reproduction, path)
     plain = outcome.as_plain()
     path.write_text(json.dumps({**plain, "reproduction": "paper/other"}), encoding="utf-8")
     with pytest.raises(DataError, match="holds the figures of paper/other, needed those of paper/made"):
-        Tabulated.read(outcome.reproduction, path)
+        read_outcome(outcome.reproduction, path)
     plain["values"]["easy"]["rounds"]["unknown"] = {"0": 1.0}
     path.write_text(json.dumps(plain), encoding="utf-8")
     with pytest.raises(ConfigurationError, match="algorithm in panel easy"):
-        Tabulated.read(outcome.reproduction, path)
+        read_outcome(outcome.reproduction, path)
 
 
 def test_computed_figures_are_printed_and_written(tmp_path):

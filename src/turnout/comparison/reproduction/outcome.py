@@ -14,6 +14,9 @@ from turnout.reporting.records import RunRecord
 from turnout.reporting.statistics import Quartiles
 from turnout.reporting.target import Target, accuracy_target
 
+Values = Mapping[str, Mapping[str, Figures]]
+"""Figures by panel, measure, algorithm and seed."""
+
 LEAST_SEEDS = 3
 """The least number of seeds with which a claim is decided."""
 
@@ -61,17 +64,19 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The finished runs of a reproduction.
+    """The finished runs of a reproduction, or figures that were recorded or computed without runs.
 
     Attributes:
         reproduction: the declaration.
-        records: finished runs by the name of their panel.
+        records: finished runs by the name of their panel; without runs, no records by the name of each panel.
         changes: differences from the declaration, such as fewer seeds or other settings.
+        values: the figures; None computes them from the runs.
     """
 
     reproduction: Reproduction
     records: Mapping[str, Sequence[RunRecord]]
     changes: tuple[str, ...] = ()
+    values: Values | None = None
 
     @property
     def panels(self) -> list[Panel]:
@@ -85,6 +90,9 @@ class Outcome:
 
     def figures(self, panel: Panel, measure: Measure) -> Figures:
         """Return the figure of each algorithm and seed."""
+        if self.values is not None:
+            table = self.values[panel.name].get(str(measure), {})
+            return {name: table.get(name, {}) for name in self.reproduction.of(panel)}
         records, target = self.records[panel.name], self.target(panel)
         figures: dict[str, dict[int, float]] = {name: {} for name in self.reproduction.of(panel)}
         for record in records:
@@ -134,7 +142,7 @@ class Outcome:
     def as_plain(self) -> dict[str, Any]:
         """Return the outcome as plain values for JSON, in which an infinite figure is None.
 
-        ``values`` has the figures of single seeds by panel, measure and algorithm, which `Tabulated.read` reads.
+        ``values`` has the figures of single seeds by panel, measure and algorithm, which `read_outcome` in `tabulated` reads.
         """
         reproduction = self.reproduction
         return {

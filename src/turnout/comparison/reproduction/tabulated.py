@@ -1,22 +1,18 @@
-"""Represent outcomes whose figures are not those of runs, but of a recorded table or a function."""
+"""Make outcomes of figures that are not those of runs, but of a recorded table or a function."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnout.comparison.reproduction.checks import Figures
-from turnout.comparison.reproduction.declaration import Panel, Reproduction
-from turnout.comparison.reproduction.outcome import Outcome
+from turnout.comparison.reproduction.declaration import Reproduction
+from turnout.comparison.reproduction.outcome import Outcome, Values
 from turnout.core.checks import ConfigurationError, DataError, known_name
 from turnout.record.contents import VALUE_ERRORS, parse
 from turnout.reporting.measure import Measure
-
-Values = Mapping[str, Mapping[str, Figures]]
-"""Figures by panel, measure, algorithm and seed."""
 
 
 @dataclass(frozen=True)
@@ -69,55 +65,39 @@ class Quantity(Measure):
         return self.better == "less"
 
 
-@dataclass(frozen=True, eq=False)
-class Tabulated(Outcome):
-    """An outcome without runs.
+def tabulated(reproduction: Reproduction, values: Values, changes: tuple[str, ...] = ()) -> Outcome:
+    """Make an outcome from figures without runs.
 
-    Attributes:
-        values: the figures.
+    Raises:
+        ConfigurationError: if the reproduction does not declare the panel or algorithm.
     """
+    for name, measures in values.items():
+        panel = reproduction.panels[known_name("panel", name, reproduction.panels)]
+        for figures in measures.values():
+            for algorithm in figures:
+                known_name(f"algorithm in panel {name}", algorithm, reproduction.of(panel))
+    return Outcome(reproduction, dict.fromkeys(values, ()), changes, values)
 
-    values: Values = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, reproduction: Reproduction, values: Values, changes: tuple[str, ...] = ()) -> Tabulated:
-        """Make an outcome from figures.
+def read_outcome(reproduction: Reproduction, path: Path) -> Outcome:
+    """Read an outcome from the ``findings.json`` of a reproduction.
 
-        Raises:
-            ConfigurationError: if the reproduction does not declare the panel or algorithm.
-        """
-        for name, measures in values.items():
-            panel = reproduction.panels[known_name("panel", name, reproduction.panels)]
-            for figures in measures.values():
-                for algorithm in figures:
-                    known_name(f"algorithm in panel {name}", algorithm, reproduction.of(panel))
-        return cls(reproduction, dict.fromkeys(values, ()), changes, values)
-
-    @classmethod
-    def read(cls, reproduction: Reproduction, path: Path) -> Tabulated:
-        """Read an outcome from the ``findings.json`` of a reproduction.
-
-        Raises:
-            DataError: if the file is of another kind or of another reproduction.
-            ConfigurationError: if the reproduction does not declare the panel or algorithm.
-        """
-        try:
-            plain = parse(path.read_bytes())
-            values = {
-                panel: {measure: _figures(reproduction, measure, table) for measure, table in measures.items()}
-                for panel, measures in plain["values"].items()
-            }
-            name, changes = plain["reproduction"], tuple(plain["changes"])
-        except (OSError, *VALUE_ERRORS) as error:
-            raise DataError(f"{path}: needed findings.json of `turnout reproduce`: {error!r}") from error
-        if name != reproduction.name:
-            raise DataError(f"{path}: holds the figures of {name}, needed those of {reproduction.name}")
-        return cls.of(reproduction, values, changes)
-
-    def figures(self, panel: Panel, measure: Measure) -> Figures:
-        """Return the figure of each algorithm and seed."""
-        table = self.values[panel.name].get(str(measure), {})
-        return {name: table.get(name, {}) for name in self.reproduction.of(panel)}
+    Raises:
+        DataError: if the file is of another kind or of another reproduction.
+        ConfigurationError: if the reproduction does not declare the panel or algorithm.
+    """
+    try:
+        plain = parse(path.read_bytes())
+        values = {
+            panel: {measure: _figures(reproduction, measure, table) for measure, table in measures.items()}
+            for panel, measures in plain["values"].items()
+        }
+        name, changes = plain["reproduction"], tuple(plain["changes"])
+    except (OSError, *VALUE_ERRORS) as error:
+        raise DataError(f"{path}: needed findings.json of `turnout reproduce`: {error!r}") from error
+    if name != reproduction.name:
+        raise DataError(f"{path}: holds the figures of {name}, needed those of {reproduction.name}")
+    return tabulated(reproduction, values, changes)
 
 
 def _figures(
