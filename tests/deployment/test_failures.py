@@ -7,6 +7,7 @@ import re
 import shutil
 import sqlite3
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -255,13 +256,15 @@ WRITES = {
     "names": (files, "move"),
     "model": (files, "encode_file"),
     "digests": (checkpoint.storage, "_write"),
+    "uploads": (files.Files, "damaged"),
+    "reports": (Path, "read_bytes"),
 }
 
 
 @pytest.mark.parametrize("point", WRITES)
 @pytest.mark.parametrize("at", [1, 3])
 def test_server_waits_for_a_full_disk(world, monkeypatch, undisturbed, point, at):
-    """Writes are repeated until they succeed: the model is the same, and nothing counts twice."""
+    """Writes and reads are repeated until they succeed: the model is the same, and nothing is lost or counts twice."""
     disk = Full(at)
     deployed = world(RUN, checkpoint_every=0.0)
     monkeypatch.setattr("turnout.deployment.server.journal_writer.time.sleep", lambda _: None)
@@ -282,6 +285,7 @@ def test_server_waits_for_a_full_disk(world, monkeypatch, undisturbed, point, at
         deployed.run()
     assert disk.failed == 3
     assert torch.equal(deployed.host.driver.params, undisturbed)
+    assert not list(deployed.host.store.files.incoming.iterdir())
     writer.checkpoint()
     assert writer.checkpoints.error is None
     assert replay(deployed.setting, deployed.folder).same is True

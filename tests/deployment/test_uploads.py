@@ -338,7 +338,7 @@ def test_retry_by_a_proxy_is_taken_once(folder):
             task = http.post("/v1/checkin", json={"wait": 30}).json()["task"]["task"]
             filled = {
                 name: torch.full(spec.shape, step + 1, dtype=DTYPES[spec.dtype]) for name, spec in manifest.items()
-            }
+            } | {"num_steps": torch.ones(1, dtype=torch.int64)}
             body, at_once = encode(filled), threading.Barrier(4)
 
             def retry(cut, body=body, task=task, at_once=at_once):

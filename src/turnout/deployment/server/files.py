@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from turnout.core.checks import CheckpointError
 from turnout.core.system import move, sync
 from turnout.core.types import State
 from turnout.deployment.wire.format import LARGE, encode, encode_file
+
+Result = TypeVar("Result")
 
 _WRITERS = 16  # files that are synced at a time, which a disk does in fewer writes
 
@@ -96,18 +97,13 @@ class Files(ABC):
         return any(self.reports.iterdir())
 
     def read_report(self, digest: str) -> bytes:
-        """Read a report and verify its digest.
+        """Read a report and verify its digest. While the file is there and cannot be read, it is tried again.
 
         Raises:
             ReportLost: if it is missing or damaged.
         """
         path = self._fetched(digest)
-        try:
-            body = path.read_bytes()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # of the process, not of the file
-                raise
-            raise ReportLost(f"the journal refers to {path}, which cannot be read: {error}") from error
+        body = self._read_of(path, path.read_bytes)
         if hashlib.sha256(body).hexdigest() != digest:
             raise _damaged(path)
         return body
@@ -121,10 +117,29 @@ class Files(ABC):
         path = self._fetched(digest)
         with suppress(FileNotFoundError):
             if path.stat().st_size >= LARGE:
-                if self.damaged([(path, digest)]):
+                if self._read_of(path, lambda: self.damaged([(path, digest)])):
                     raise _damaged(path)
                 return path
         return None
+
+    def _read_of(self, path: Path, read: Callable[[], Result]) -> Result:
+        """Return what a function reads from a file, and call it again if the disk fails: to drop a report would lose it.
+
+        Raises:
+            ReportLost: if there is no such file.
+        """
+        results, missing = list[Result](), list[OSError]()
+
+        def attempt() -> None:
+            try:
+                results.append(read())
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+                missing.append(error)
+
+        self._until_done(attempt)
+        if missing:
+            raise ReportLost(f"the journal refers to {path}, which cannot be read: {missing[0]}") from missing[0]
+        return results[0]
 
     def damaged(self, reports: Sequence[tuple[Path, str]]) -> set[Path]:
         """Return the files that differ from their digest; one that `bring` has moved is looked up where it is now."""

@@ -121,7 +121,13 @@ class JournalWriter:
         batch = self._queue.take()
         if not batch and not self._outcomes:
             return False
-        admitted = self._admitted(batch)
+        try:
+            intact = _intact(self.store, batch)
+        except OSError as error:  # they cannot be read now, which says nothing of their content
+            self.healthy = False
+            self._queue.put_back(batch)
+            raise StoreUnavailable(f"reports cannot be read: {error}") from error
+        admitted = self._admitted(intact)
         if not admitted and not self._outcomes:
             return True
         # Deferred visits come first: a step that follows from the other entries may depend on which clients are present.
@@ -137,7 +143,7 @@ class JournalWriter:
     def _admitted(self, batch: list[Event]) -> list[Event]:
         """Return the events that are to be written; all others are answered, or visits that are deferred."""
         codes, busy, admitted = set[str](), set[int | None](), list[Event]()
-        for event in _intact(self.store, batch):
+        for event in batch:
             # Deferred visits are written before all others, so one must not overtake an earlier event of its client.
             if (event.client in busy or not self._visits.defer(event)) and self._is_admitted(event, codes):
                 admitted.append(event)
@@ -205,9 +211,9 @@ class JournalWriter:
                 self._queue.wait(min(pause, _IDLE))
 
     def wait(self, error: Exception) -> None:
-        """Back off after a write that failed, before the caller tries again.
+        """Back off after a write or a read that failed, before the caller tries again.
 
-        A server treats all failed writes alike: it answers nothing that is not on the disk, reports the failure in its
+        A server treats all of them alike: it answers nothing that is not on the disk, reports the failure in its
         status and its log, and goes on once writing works again.
 
         Raises:
@@ -215,7 +221,7 @@ class JournalWriter:
         """
         self._failures += 1
         self.healthy = False
-        log.error("write failed", extra={"reason": str(error), "attempt": self._failures})
+        log.error("the disk or the database failed", extra={"reason": str(error), "attempt": self._failures})
         if self.stopping and self._failures > 3:
             raise StoreUnavailable(f"{self.store.folder} cannot be written: {error}") from error
         time.sleep(min(2.0, 0.05 * 2 ** min(self._failures, 6)))

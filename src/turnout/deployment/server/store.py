@@ -52,8 +52,8 @@ class Store:
     Attributes:
         facts: facts about the run.
         files: models and reports.
-        wait: called with the error when a write in the middle of an entry has failed; it returns when the write is to be
-            tried again. By default it raises `StoreUnavailable`.
+        wait: called with the error when a write or a read in the middle of an entry has failed; it returns when that is to
+            be tried again. By default it raises `StoreUnavailable`.
 
     Raises:
         ConfigurationError: if a database or an object store cannot be used.
@@ -212,7 +212,7 @@ class Store:
             connection.execute(TASKS.delete().where(TASKS.c.task.not_in(last)))
 
     def until_done(self, write: Callable[[], object]) -> None:
-        """Call a function that writes something an entry needs, again and again as long as `wait` returns."""
+        """Call a function that writes or reads something an entry needs, again and again as long as `wait` returns."""
         while True:
             try:
                 write()
@@ -245,7 +245,9 @@ def _check_links(folder: Path) -> None:
 def _refuse(error: Exception) -> None:
     if isinstance(error, StoreUnavailable):
         raise error
-    raise StoreUnavailable(f"the folder of the run cannot be written: {error}. Free some space") from error
+    raise StoreUnavailable(
+        f"the folder of the run cannot be read or written: {error}. Free some space, or check the disk, and start again"
+    ) from error
 
 
 def _sqlite_url(path: Path, read_only: bool) -> str:

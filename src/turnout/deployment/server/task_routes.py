@@ -110,12 +110,14 @@ class TaskRoutes:
         async with self._uploads.received(request, client, task, digest, expected.size_limit) as file:
             try:
                 await check(expected, file, client, assignment, self._large)
-            except WireError as error:
+                if (files := self._service.store.files).takes_uploads:
+                    await asyncio.to_thread(files.admit, file, digest)  # before the journal names it
+            except BaseException as error:  # also of the disk, after which the client sends the report again
                 file.unlink(missing_ok=True)
+                if not isinstance(error, WireError):
+                    raise
                 await written(self._service.fail(client, task, "died"))
                 raise Refused(422, str(error)) from None
-            if (files := self._service.store.files).takes_uploads:
-                await asyncio.to_thread(files.admit, file, digest)  # before the journal names it
             return answer(await written(self._service.report(client, task, digest, file)))
 
 
