@@ -71,7 +71,7 @@ class Callback:
         """Handle the rounds that were recorded before a run is continued; called after `on_start`.
 
         Args:
-            rows: of all rounds so far, as `on_round` gets them.
+            rows: rows of all rounds so far, as `on_round` gets them.
         """
 
     def on_round(self, row: Mapping[str, Any]) -> bool | None:
@@ -80,7 +80,7 @@ class Callback:
         Raise `Interrupted` to save the run and continue it later.
 
         Args:
-            row: what the round recorded: ``round``, counted from 1, and the columns of the table of rounds.
+            row: record of the round: ``round``, counted from 1, and the columns of the table of rounds.
         """
 
     def on_work(self, what: str, done: int, total: int) -> None:
@@ -89,7 +89,7 @@ class Callback:
         Args:
             what: e.g. ``"own models"``, which clients train by themselves to know what they require.
             done: clients that are done.
-            total: of how many.
+            total: number of parts.
         """
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
@@ -105,7 +105,7 @@ class AfterRound(Callback):
     """Call a function with the row of every round.
 
     Args:
-        function: returns True to end the run.
+        function: function that returns True to end the run.
     """
 
     def __init__(self, function: Callable[[Mapping[str, Any]], bool | None]) -> None:

@@ -35,11 +35,11 @@ class Experiment(Configuration):
         model: a specification such as ``models.Mlp()``, or any `torch.nn.Module`, which starts from its own parameters. A
             specification's has an output for each class, or number to predict, in the type of the inputs.
         algorithm: a recipe such as ``fedau()``, or what `compose` made.
-        population: who is there when.
+        population: availability, speed and behaviour of clients.
         pace: when the server asks and steps: in synchronous rounds, or whenever a buffer of reports is full (`Buffered`). By
             the clock of `Buffered`, a population without a speed gets `population.speed.UNEQUAL`.
-        rounds: how many server steps to take, whatever the pace.
-        seed: of everything random in the run.
+        rounds: number of server steps, for any pace.
+        seed: seed of everything random in the run.
         evaluate_every: rounds between evaluations; the last round is always evaluated.
         evaluate_share: between machines, the share of the clients who judge the model by their own test examples at each
             evaluation, drawn at random; 0 asks nobody. In a simulation the examples of all clients are at hand, and it
@@ -58,9 +58,9 @@ class Experiment(Configuration):
             counts of all training examples. They multiply the examples' own weights, and the products are divided by their
             mean over all training examples; see the guide to data.
         engine: ``"auto"``, ``"vectorised"`` or ``"one_by_one"``; results agree within rounding.
-        precision: of local steps, forward and backward: ``"full"``, the type of the parameters, or ``"bf16"``, bfloat16 by
-            `torch.autocast`. Parameters, updates and sums stay float32 or wider, and evaluations and measurements are in
-            full precision.
+        precision: precision of local steps, forward and backward: ``"full"``, the type of the parameters, or
+            ``"bf16"``, bfloat16 by `torch.autocast`. Parameters, updates and sums stay float32 or wider, and
+            evaluations and measurements are in full precision.
         device: ``"cpu"``, ``"cuda"``, ...
         memory_budget: bytes for the clients that train side by side; None is 1 GiB on a CPU, and an eighth of the memory of a
             GPU.
@@ -91,7 +91,7 @@ class Experiment(Configuration):
             resume: go on from the checkpoint in `folder`, if there is one.
             checkpoint_every: rounds between checkpoints; None means about once a minute. One is always saved at the end.
             progress: whether to show a bar, or lines where there is no terminal.
-            callbacks: what looks on, and may end the run early.
+            callbacks: objects that follow the run, and may end it early.
 
         Raises:
             ConfigurationError: if the experiment cannot run, before anything is trained.

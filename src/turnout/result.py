@@ -45,7 +45,7 @@ class Result:
         build: creates the module to load the parameters into; None for a run folder of a custom module.
         name: label in figures: the name of the algorithm, or of the folder that it was loaded from.
         config: the experiment as plain values; None where it is not known.
-        input_shape: of an example, as the model takes it; None where it is not known.
+        input_shape: shape of an example, as the model takes it; None where it is not known.
 
     Attributes:
         history: the tables, with what can be asked of them (`History.column`, `History.reached`, ...).
@@ -155,7 +155,7 @@ class Result:
 
         Args:
             path: the file or folder.
-            client: whose model; None is the shared one.
+            client: client whose model it is; None is the shared one.
             format: ``"safetensors"``, ``"onnx"``, ``"executorch"`` or ``"peft"``; None goes by the end of the file's name,
                 safetensors unless ``.onnx`` or ``.pte``.
             example: inputs ``[M, ...]`` to trace a model with; needed of a module of one's own in a run folder.

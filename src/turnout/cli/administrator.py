@@ -36,7 +36,7 @@ class AdministratorOptions(ConnectionOptions):
         """Send a request to the server, and print the response as JSON or as text.
 
         Args:
-            request: sends the request.
+            request: function that sends the request.
             shown: formats a response as text.
 
         Raises:

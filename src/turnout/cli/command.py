@@ -26,7 +26,7 @@ def option(
     Args:
         text: help text.
         metavar: placeholder of the value in the help.
-        default: of the field.
+        default: default of the field.
         flags: by default the name of the field with two dashes.
         panel: heading in the help.
         more: further arguments of `typer.Option`.
@@ -46,7 +46,7 @@ def argument(text: str, metavar: str, default: Any = REQUIRED, **more: Any) -> A
     Args:
         text: help text.
         metavar: placeholder of the value in the help.
-        default: of the field.
+        default: default of the field.
         more: further arguments of `typer.Argument`.
     """
     made = typer.Argument(help=text, metavar=metavar, show_default=isinstance(default, str), **more)
@@ -100,7 +100,7 @@ class Command:
     """A command for typer.
 
     Attributes:
-        function: with one parameter for each field of the dataclass of options.
+        function: function with one parameter for each field of the dataclass of options.
         epilog: examples below its help.
     """
 

@@ -27,7 +27,7 @@ def planned(words: Sequence[str], under: Sequence[Table]) -> tuple[Layers, dict[
     """Return the layers of a comparison, and the settings of each algorithm.
 
     Args:
-        words: of the command line: names of algorithms and settings.
+        words: words of the command line: names of algorithms and settings.
         under: layers of a file and of flags, the flags last.
 
     Raises:

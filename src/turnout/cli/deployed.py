@@ -102,7 +102,7 @@ def with_test(experiment: Experiment, name: str | None) -> Experiment:
     """Return an experiment with test examples of the server.
 
     Args:
-        experiment: to serve.
+        experiment: experiment to serve.
         name: ``FILE.py:FUNCTION``, which returns inputs and targets; None leaves the experiment unchanged.
 
     Raises:
@@ -124,7 +124,7 @@ def pooled(
     """Return inputs and targets as the examples of one client.
 
     Args:
-        name: of the function that returned them.
+        name: name of the function that returned them.
         pair: inputs and targets.
         shape: required shape of an example.
         whose: owner of that shape, for the message.
@@ -145,7 +145,7 @@ def settings_in(folder: Path, code: Sequence[Path]) -> tuple[Experiment, Setting
     """Return the experiment of a server's folder, and its settings if it has some.
 
     Args:
-        folder: of the server.
+        folder: folder of the server.
         code: trusted files that the folder may name.
 
     Raises:

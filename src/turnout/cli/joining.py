@@ -30,11 +30,11 @@ def clients_experiment(
     """Return the experiment with the client's data, and the index of the client in the data.
 
     Args:
-        announcement: of the server. All names are of this package, so that no code comes from the server.
+        announcement: announcement of the server. All names are of this package, so that no code comes from the server.
         data: ``FILE.py:FUNCTION``, or the name of a data set, for tests.
         experiment: ``FILE.py:EXPERIMENT``, if that of the server is a Python file.
         client: index of the client in a named data set.
-        device: for training.
+        device: device for training.
 
     Raises:
         ConfigurationError: if the settings or data do not match those of the server.
@@ -183,7 +183,7 @@ def shape_of(announcement: Mapping[str, Any], data: str) -> DataShape:
     """Return the shape of a client's examples, for a server that waits for it or checks it.
 
     Args:
-        announcement: of the server.
+        announcement: announcement of the server.
         data: ``FILE.py:FUNCTION``, or the name of a data set.
 
     Raises:

@@ -48,9 +48,9 @@ def refuse_keys(layers: Collection[Mapping[str, Any]], what: str, instead: Mappi
     """Raise an error for settings that a command does not accept.
 
     Args:
-        layers: of settings.
+        layers: layers of settings.
         what: noun for what the command does, in messages.
-        instead: what to write instead of each of the settings.
+        instead: replacement of each of the settings.
     """
     for key, words in instead.items():
         if any(key in layer for layer in layers):

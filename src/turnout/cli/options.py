@@ -70,7 +70,7 @@ def build(piece: Callable[..., Any], values: Mapping[str, Any], key: str, **read
     """Call a piece with options made of plain values.
 
     Args:
-        piece: to call.
+        piece: piece to call.
         values: its options, as text or as values of the right type.
         key: section of the options in settings, for messages: ``"availability"``.
         ready: further arguments, which are not converted.

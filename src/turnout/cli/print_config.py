@@ -86,9 +86,9 @@ def sweep_file_of(
     """Return a sweep as the content of a file: the settings of one of its points, and the grid.
 
     Args:
-        settings: of the point.
+        settings: settings of the point.
         axes: values or a range for each axis.
-        seeds: of the runs of each point.
+        seeds: seeds of the runs of each point.
         to_accuracy: target accuracy, if the sweep optimises the rounds until it.
     """
     left_out = {"name", "seed", *(["algorithm"] if "algorithm" in axes else [])}

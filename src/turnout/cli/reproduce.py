@@ -115,9 +115,9 @@ def run_details(seconds: float, folder: Path | None = None, rounds: Sequence[int
     """Return the origin of results: command, version and commit, rounds, and seconds of all runs.
 
     Args:
-        seconds: of computation.
-        folder: of a run, for its version and commit; None is those of this process.
-        rounds: of the runs.
+        seconds: seconds of computation.
+        folder: folder of a run, for its version and commit; None is those of this process.
+        rounds: rounds of the runs.
     """
     noted = environment()
     if folder is not None:

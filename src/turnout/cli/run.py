@@ -45,13 +45,13 @@ def perform(
     """Run an experiment in a folder, and save its settings there.
 
     Args:
-        experiment: to run.
-        settings: of the experiment.
-        folder: of the run.
+        experiment: experiment to run.
+        settings: settings of the experiment.
+        folder: folder of the run.
         resume: whether to resume the run in the folder.
         checkpoint_every: rounds between checkpoints.
         quiet: whether to hide progress.
-        callbacks: of the run.
+        callbacks: callbacks of the run.
 
     Raises:
         RunFailed: if the run fails after its first round.
@@ -143,8 +143,8 @@ def resumed(folder: Path, layers: Sequence[Table], code: Sequence[Path], *, alon
     """Return the settings of a run to resume, overridden by layers.
 
     Args:
-        folder: of the run.
-        layers: of settings.
+        folder: folder of the run.
+        layers: layers of settings.
         code: trusted files that its settings may name.
         alone: whether no other flag gives settings or a folder.
 

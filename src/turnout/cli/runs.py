@@ -46,7 +46,7 @@ def saved(folder: Path, code: Sequence[Path] = ()) -> Table:
     """Load the settings of the run in a folder, for use.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         code: trusted files that the settings may name.
 
     Raises:
@@ -79,8 +79,8 @@ class Plan:
     """Planned runs: one for each of several settings and each seed.
 
     Attributes:
-        settings: by name.
-        seeds: of the runs of each.
+        settings: settings by name.
+        seeds: seeds of the runs of each setting.
         folder: output folder.
         group: second part of their name, such as the panel of a reproduction.
     """
@@ -161,9 +161,9 @@ def performing(
     """Yield the executor of runs, and the listener that shows their progress.
 
     Args:
-        options: of the command line.
-        resources: of `RunsOptions.resources`; ``--on`` replaces them.
-        folder: of the runs.
+        options: options of the command line.
+        resources: result of `RunsOptions.resources`, which ``--on`` replaces.
+        folder: folder of the runs.
         total: number of runs.
 
     Raises:
@@ -188,7 +188,7 @@ def perform(
 
     Args:
         options, folder, resources: as in `performing`.
-        runs: to perform.
+        runs: runs to perform.
         conclude: called with the record of each run, and with a note if some failed.
 
     Raises:
@@ -228,8 +228,8 @@ def write_page(folder: Path, write: Callable[[Path], Path]) -> None:
     """Write ``report.html`` to the folder of all runs, when no other worker does, and print its path or an error.
 
     Args:
-        folder: of the runs.
-        write: writes the page at a path, and returns the path.
+        folder: folder of the runs.
+        write: function that writes the page at a path, and returns the path.
     """
     try:
         with lock.locked(folder, patience=lock.PATIENCE):

@@ -63,7 +63,7 @@ class RunsOptions(WatchedOptions):
         Call it before anything is written.
 
         Args:
-            settings: of the runs.
+            settings: settings of the runs.
             device: ``--device``; processes share several GPUs.
 
         Raises:

@@ -66,8 +66,8 @@ def first_client_shape(
     """Wait for the first client, and return the shape of its data as settings; None if the server was stopped.
 
     Args:
-        options: of the command.
-        file, settings: of the experiment.
+        options: options of the command.
+        file, settings: file and settings of the experiment.
         beside: declared properties of the data other than the shape.
     """
     number = {} if beside.keys() & {"classes", "outputs"} else {"classes": 2}

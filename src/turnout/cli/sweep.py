@@ -37,11 +37,11 @@ class SweepPlan:
     """A planned sweep.
 
     Attributes:
-        options: of the command line.
+        options: options of the command line.
         under: layers of settings; later ones override earlier ones.
         axes: values or a range for each axis.
-        seeds: of the runs of each point.
-        measure: to optimise.
+        seeds: seeds of the runs of each point.
+        measure: measure to optimise.
         to_accuracy: target accuracy, if the measure is the number of rounds until it.
     """
 

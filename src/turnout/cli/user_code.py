@@ -70,7 +70,7 @@ def refuse_code(values: Any, folder: Path, named: Sequence[Path]) -> None:
 
     Args:
         values: plain values from the folder.
-        folder: of the values.
+        folder: folder of the values.
         named: trusted files, from the command line.
 
     Raises:
@@ -108,7 +108,7 @@ def member(known: Family | Additions, name: str, what: str) -> Any:
 
     Args:
         known: the family.
-        name: of the piece.
+        name: name of the piece.
         what: noun for the family in messages.
 
     Raises:

@@ -79,10 +79,10 @@ def compare(
         experiments: a function of the seed for each name. With several jobs it is sent to other processes with all that it
             refers to; functions of a script or a notebook and lambdas are sent by value.
         seeds: the number of seeds, 0, 1, ..., or the seeds themselves.
-        folder: for all runs.
+        folder: folder for all runs.
         jobs: the number of parallel runs; None is the number of processors divided by `threads`. A single job runs in this
             process.
-        threads: of each run. Parallel runs use processors better than threads do.
+        threads: number of threads of each run. Parallel runs use processors better than threads do.
         checkpoint_every: rounds between checkpoints; None is about one minute.
         progress: True for progress bars, or a function that is called with each `Update`.
         executor: performs the runs in place of local processes: any `concurrent.futures.Executor` whose workers see

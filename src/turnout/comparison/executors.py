@@ -28,7 +28,7 @@ def executor_on(text: str, folder: Path) -> Iterator[tuple[Executor, int]]:
 
     Args:
         text: the value of ``--on``.
-        folder: of the comparison; the output of SLURM's jobs goes to a folder in ``folder/.jobs``.
+        folder: folder of the comparison; the output of SLURM's jobs goes to a folder in ``folder/.jobs``.
 
     Raises:
         ConfigurationError: if an executor or option is unknown, or a package is not installed.

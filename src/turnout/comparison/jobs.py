@@ -68,7 +68,7 @@ class Jobs:
     Args:
         executor: performs the jobs; its workers see `folder`.
         resources: threads of each job, and runs per job.
-        folder: of the comparison.
+        folder: folder of the comparison.
     """
 
     def __init__(self, executor: Executor, resources: Resources, folder: Path) -> None:

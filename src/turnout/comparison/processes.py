@@ -34,7 +34,7 @@ class Processes:
 
     Args:
         number: the most processes.
-        threads: of each process.
+        threads: number of threads of each process.
         devices: GPUs; a process gets the one that the fewest others have.
     """
 

@@ -28,10 +28,10 @@ class Run:
     """One run of a comparison.
 
     Attributes:
-        name: of the experiment.
+        name: name of the experiment.
         seed: passed to `make`.
-        make: makes the experiment of a seed.
-        folder: of the run.
+        make: function that makes the experiment of a seed.
+        folder: folder of the run.
         checkpoint_every: rounds between checkpoints; None is about one minute.
         group: the panel of a reproduction; empty in a single comparison.
     """
@@ -58,7 +58,7 @@ class Update:
 
     Attributes:
         name: `Run.label`.
-        seed: of the run.
+        seed: seed of the run.
         status: ``"elsewhere"`` where another process performs the run.
         done, rounds: completed and total rounds; both are 0 before the first round.
         note: the latest accuracy, or the reason of a failure.
@@ -87,7 +87,7 @@ class Resources:
     Attributes:
         jobs: local processes; None is one per GPU of `devices` or, without any, the number of processors divided by
             `threads`.
-        threads: of each run.
+        threads: number of threads of each run.
         executor: performs the runs in place of local processes.
         runs_per_job: the number of runs that a job of the executor performs one after another.
         devices: GPUs, ``"cuda:0"``, over which local processes are distributed; each process sees its own as ``"cuda"``.

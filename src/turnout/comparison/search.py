@@ -38,11 +38,11 @@ def search(
 
     Args:
         study: proposes the trials.
-        num_trials: in total.
-        runs: returns the runs of points, in folders ``POINT/seed-SEED`` below that of the study.
-        make: returns the function of the seed that makes the experiment of a named point.
+        num_trials: number of trials in total.
+        runs: function that returns the runs of points, in folders ``POINT/seed-SEED`` below that of the study.
+        make: function that returns the function of the seed that makes the experiment of a named point.
         to_accuracy: the target, if the costs of reaching it decide.
-        resources: for the runs.
+        resources: resources for the runs.
         progress: as in `compare`.
 
     Raises:

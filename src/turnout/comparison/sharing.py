@@ -45,12 +45,12 @@ class Worker:
     way. The files of workers are only for display; nothing else depends on them.
 
     Args:
-        folder: of the comparison.
+        folder: folder of the comparison.
         runs: all of its runs, in the order of the queue.
         listener: receives the updates of this worker and, every second, those of the others.
 
     Attributes:
-        records: of the runs that other workers have finished.
+        records: records of the runs that other workers have finished.
     """
 
     def __init__(self, folder: Path, runs: Sequence[Run], listener: Listener) -> None:
@@ -205,7 +205,7 @@ def running(folder: Path, but: str = "") -> Iterator[tuple[str, Update]]:
     """Yield the host and the latest update of each run in progress.
 
     Args:
-        folder: of the comparison.
+        folder: folder of the comparison.
         but: the name of a worker's file to skip.
     """
     for path in sorted((folder / WORKERS).glob("*.json")):

@@ -35,12 +35,12 @@ class Study:
     therefore proposes the same trials.
 
     Args:
-        folder: of `FILE`.
+        folder: folder that contains `FILE`.
         space: the range or the values of each axis.
-        measure: to be optimised.
-        seeds: of the runs of each trial.
+        measure: measure to be optimised.
+        seeds: seeds of the runs of each trial.
         sampler: ``"tpe"``, the tree-structured Parzen estimator, or ``"random"``.
-        sampler_seed: of the sampler.
+        sampler_seed: seed of the sampler.
         trials_at_once: the size of a batch, which is proposed before the results of any of its trials.
 
     Raises:

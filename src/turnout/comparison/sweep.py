@@ -63,7 +63,7 @@ def sweep(
         experiment: a function of the seed and of one argument for each axis.
         grid: the values of each axis; with `trials`, also a `Range`.
         seeds: the number of seeds, 0, 1, ..., or the seeds themselves.
-        folder: for all runs.
+        folder: folder for all runs.
         metric: the objective: a recorded column, averaged over the last tenth of the rounds, or any `Measure` such as
             ``"average train_loss"``. The default is the validation accuracy; for data without validation examples the test
             accuracy; with `to_accuracy` the rounds until it is reached. Points are ranked by the mean over seeds, or by the
@@ -73,7 +73,7 @@ def sweep(
         trials: the number of combinations to try; None tries all. They are stored in ``folder/study.db``, where the same call
             resumes, also with more trials.
         sampler: ``"tpe"``, the tree-structured Parzen estimator, which learns from earlier trials, or ``"random"``.
-        sampler_seed: of the sampler.
+        sampler_seed: seed of the sampler.
         trials_at_once: the number of trials that are proposed together and run in parallel. The proposals depend on it, not
             on `jobs`.
         jobs, threads, checkpoint_every, progress, executor, runs_per_job, devices: as in `compare`.

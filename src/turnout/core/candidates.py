@@ -15,7 +15,7 @@ class Candidates:
     """The clients that a selection can choose from in a round, and the key of its random choice.
 
     Attributes:
-        available: returns which clients are available, bool ``[n]`` from client numbers, int64 ``[n]``.
+        available: function that returns which clients are available, bool ``[n]`` from client numbers, int64 ``[n]``.
         num_clients: N.
         round: number of completed rounds.
         seed: the seed of the run.

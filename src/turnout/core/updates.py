@@ -109,8 +109,8 @@ class Updates(ABC):
         """Apply a function to blocks of columns, and return its concatenated values, ``[P]``.
 
         Args:
-            function: takes a block of columns of all rows, ``[B, p]`` in the order of the reports, and returns ``[p]``. Its
-                value for a column must not depend on the other columns.
+            function: function that takes a block of columns of all rows, ``[B, p]`` in the order of the reports, and
+                returns ``[p]``. Its value for a column must not depend on the other columns.
         """
 
     @abstractmethod

@@ -39,7 +39,7 @@ def from_arrays(
         test_x, test_y, test_client_ids: the official test split, if there is one.
         weights, test_weights: weights of examples, numbers > 0 ``[n]``, as ``sample_weight`` of scikit-learn.
         num_classes: C; by default one more than the largest label; None for numbers to predict.
-        name: of the data in reports.
+        name: name of the data in reports.
 
     Raises:
         DataError: if shapes disagree, labels are outside of 0..C-1, or inputs or numbers to predict contain NaN or
@@ -95,7 +95,7 @@ def from_dataset(
         client_id: the natural client of example i: a function of i, or a sequence with one id per example.
         test: another such dataset, the official test split.
         num_classes: C; by default one more than the largest label; None for numbers to predict.
-        name: of the data in reports.
+        name: name of the data in reports.
 
     Raises:
         ConfigurationError: if a dataset has no length (a stream), or an example is not a pair.

@@ -17,9 +17,9 @@ class Entry(NamedTuple):
     """One data set of the inventory.
 
     Attributes:
-        name: of the data set.
+        name: name of the data set.
         path: folder of its (first) files; None if they are missing, or it has none.
-        description: in one line.
+        description: description in one line.
         remedy: how to get the data if there is no path.
     """
 

@@ -40,8 +40,8 @@ class Columns:
     """Numeric columns, optionally standardised and with missing values imputed by means, and one-hot encoded categories.
 
     Attributes:
-        values: of all rows, float64 ``[n, d]``; NaN for missing numbers.
-        names: of the table column of each input, of length d.
+        values: values of all rows, float64 ``[n, d]``; NaN for missing numbers.
+        names: names of the table column of each input, of length d.
         is_number: mask of inputs from numeric columns, ``[d]``.
         scale: standardise numbers to mean 0 and standard deviation 1.
     """
@@ -101,8 +101,8 @@ class Transformed:
     """Inputs that a scikit-learn transformer makes of a pandas frame.
 
     Attributes:
-        frame: of all rows.
-        targets: of all rows, ``[n]``.
+        frame: frame of all rows.
+        targets: targets of all rows, ``[n]``.
         transform: unfitted.
     """
 

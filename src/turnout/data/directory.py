@@ -21,7 +21,7 @@ class RemoteFile:
 
     Attributes:
         path: target, relative to the data directory.
-        url: of the download.
+        url: URL of the download.
         checksum: SHA-256, or ``"md5:..."``.
         members: for a tar or zip archive: (path in the archive and in the data directory, MD5) of each file to extract.
             With an empty MD5 an existing file is not checked.
@@ -55,7 +55,7 @@ class Place:
     """The possible locations of the files of a data set.
 
     Attributes:
-        name: of the data set in ``turnout data fetch``.
+        name: name of the data set in ``turnout data fetch``.
         files: the files that must all be in one folder; ``train/*.json`` stands for one or more.
         folders: folders to search, in order, relative to the data directory.
         bare: further folders with unspecific names, searched only under a directory that is passed as an argument, because
@@ -129,7 +129,7 @@ def declare(name: str, *places: Place, elsewhere: str | None = None) -> None:
     """Declare the files of a data set.
 
     Args:
-        name: of the data set.
+        name: name of the data set.
         places: locations of its files.
         elsewhere: origin of a data set that cannot be downloaded, in a few words.
     """

@@ -32,7 +32,7 @@ class Shards:
         x: inputs ``[n, ...]``, any dtype.
         y: targets ``[n, ...]``: int64 class labels ``[n]``, or floating-point numbers to predict.
         offsets: int64 NumPy array ``[N + 1]``, ascending from 0 to n.
-        weights: of examples, floating point ``[n]``, > 0; None is equal weights.
+        weights: weights of examples, floating point ``[n]``, > 0; None is equal weights.
         mapped: `x` is a memory-mapped file, of which only the rows in use are read; see `turnout.data.store`.
 
     Raises:
@@ -115,7 +115,7 @@ class FederatedData:
     """The training, validation and test data of a federation.
 
     Attributes:
-        name: in reports, such as ``"digits"``.
+        name: name in reports, such as ``"digits"``.
         train: training examples of the N training clients.
         test: pooled test examples that belong to no client, such as an official test split; None if there are none.
         client_test: test examples of each training client; None if there are none.

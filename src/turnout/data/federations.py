@@ -32,13 +32,13 @@ def from_flower(
     All partitions are loaded once, by Flower, which may download them. ``split()`` without a partition keeps the clients.
 
     Args:
-        federation: of the package ``flwr-datasets``; the ``dataset`` of a partitioner has to be set.
+        federation: federation of the package ``flwr-datasets``; the ``dataset`` of a partitioner has to be set.
         input, label: names of the columns of inputs and labels. With ``input="input_ids"`` inputs are tokens, and
             ``label=None`` is language modelling (see `from_tokens`).
         split: the partitioned split of a ``FederatedDataset``.
         test: its official test split; None is none.
         num_classes: C; None is that of the label column, or one more than the largest label.
-        name: of the data in reports.
+        name: name of the data in reports.
 
     Raises:
         ConfigurationError: if an object is of another kind, or a column is missing.
@@ -61,10 +61,10 @@ def from_pfl(federation: Any, user_ids: Iterable[Any], *, num_classes: int | Non
     the users.
 
     Args:
-        federation: of the package ``pfl``, made from a function of the user, or by ``from_slices``.
+        federation: federation of the package ``pfl``, made from a function of the user, or by ``from_slices``.
         user_ids: the users, such as those of its sampler; pfl's object itself does not list them.
         num_classes: C; None is one more than the largest label.
-        name: of the data in reports.
+        name: name of the data in reports.
 
     Raises:
         ConfigurationError: if an object is of another kind, or there are no users.

@@ -20,7 +20,7 @@ def held_out(owner: np.ndarray, fraction: float, seed: int, purpose: str) -> np.
     Args:
         owner: client of each row, ascending.
         fraction: share of each client's rows, rounded.
-        seed, purpose: of the random numbers.
+        seed, purpose: seed and purpose of the random numbers.
     """
     sizes = np.bincount(owner)
     least_left = np.maximum(sizes - 1, 0)
@@ -72,7 +72,7 @@ class Clients:
     """The rows and roles of M clients, of which some never train.
 
     Attributes:
-        rows: of all clients, concatenated.
+        rows: rows of all clients, concatenated.
         owner: client of each of `rows`, ascending.
         natural: id of each client in the source, ascending ``[M]``, or None.
         training, unseen, validation, test, flipped: numbers of the clients in each role, ascending.

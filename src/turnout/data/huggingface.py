@@ -33,7 +33,7 @@ def from_huggingface(
         test: the official test split, with the same columns; it is pooled if it lacks that of `client_id`.
         num_classes: C; by default that of the label column, else one more than the largest label; None for numbers to
             predict.
-        name: of the data in reports.
+        name: name of the data in reports.
 
     Raises:
         ConfigurationError: if an object is not one split in memory or on disk, or lacks a column.

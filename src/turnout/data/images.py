@@ -48,11 +48,12 @@ class ImageFolder:
     the next client in advance, so that two clients are in memory.
 
     Args:
-        folder: with a folder for each client. Clients, and the images of a client, are in the order of their names.
+        folder: folder with a folder for each client. Clients, and the images of a client, are in the order of their
+            names.
         size: height and width to which images are scaled.
         colours: 3, or 1 for grey.
         classes: names of the folders of classes; None is those of all clients in sorted order.
-        threads: for decoding.
+        threads: number of threads for decoding.
 
     Raises:
         ConfigurationError: if the size is below 1, the number of colours is neither 1 nor 3, or Pillow is not
@@ -108,10 +109,10 @@ def decoded(file: Path | BytesIO, size: int | None, mode: str, name: str) -> np.
     """Decode an image to uint8 ``[C, size, size]``.
 
     Args:
-        file: with the encoded image.
+        file: file with the encoded image.
         size: height and width to which it is scaled; None keeps its own.
         mode: ``"RGB"``, or ``"L"`` for grey.
-        name: of the image in errors.
+        name: name of the image in errors.
 
     Raises:
         DataError: if it cannot be decoded.

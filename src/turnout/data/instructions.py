@@ -98,9 +98,9 @@ def from_instructions(
     Args:
         records: a JSON file with a list of objects, a file with one object per line (``.jsonl``), a Parquet, Feather or CSV
             file with a column for each field, or the objects.
-        tokenizer: of Hugging Face, or a function from a text to its token numbers.
-        template: of the prompt, with fields of a record in braces; None is ``"{instruction}"`` with a chat template, and
-            Alpaca's headings (`TEMPLATE`) without one.
+        tokenizer: tokenizer of Hugging Face, or a function from a text to its token numbers.
+        template: template of the prompt, with fields of a record in braces; None is ``"{instruction}"`` with a chat
+            template, and Alpaca's headings (`TEMPLATE`) without one.
         answer: the field with the answer.
         client_id: the field with the client of each example; None if there is none.
         end: the token that ends an answer; None is the tokenizer's ``eos_token_id``, if it has one.
@@ -110,7 +110,7 @@ def from_instructions(
         pack: concatenate the examples of a client to rows of up to `max_length` tokens, for less padding. Each row is then an
             example, within which all tokens of answers have the same weight. Attention and positions are not reset between
             the texts of a row, as in pre-training.
-        name: of the data in reports.
+        name: name of the data in reports.
 
     Raises:
         ConfigurationError: if a template has no fields, or `pack` is without `max_length`.

@@ -99,10 +99,10 @@ def leaf_images(
 
     Args:
         train_directory, test_directory: folders of ``.json`` files.
-        shape: of one input.
+        shape: shape of one input.
         labels: select examples of these classes, as classes 0, 1, ... in this order; users without any are left out.
         num_classes: C; None is 62, or the number of `labels`.
-        name: of the data in reports.
+        name: name of the data in reports.
 
     Raises:
         ConfigurationError: if `labels` are not different integers >= 0.

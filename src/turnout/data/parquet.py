@@ -42,7 +42,7 @@ class ParquetClients:
         inputs: the column of encoded images (bytes, or a struct with a field ``bytes``) or of lists of numbers of one length;
             or the numeric columns of a table.
         size: height and width to which images are scaled; required for images.
-        colours: of images, 3, or 1 for grey.
+        colours: number of colours of images, 3, or 1 for grey.
         classes: texts of the labels, in the order of their numbers; required for labels of text.
 
     Attributes:

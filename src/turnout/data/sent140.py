@@ -88,7 +88,7 @@ def leaf_tweets(
         vectors: file of word vectors.
         sequence_length: number of words of a tweet that are used.
         average: use the mean of word vectors, without word order.
-        name: of the data in reports.
+        name: name of the data in reports.
 
     Raises:
         ConfigurationError: if `sequence_length` < 1.

@@ -14,7 +14,7 @@ class Source(Examples):
     """Examples and their origin; `split` divides them over clients.
 
     Attributes:
-        name: of the data in reports, such as ``"mnist"``.
+        name: name of the data in reports, such as ``"mnist"``.
         x: training inputs ``[n, ...]``; images are float32 ``[n, C, H, W]`` in [0, 1], texts are character indices.
         y: training targets: class labels, int64 ``[n]``, each in 0..num_classes-1, or numbers to predict, floating point
             ``[n]`` or ``[n, D]``.

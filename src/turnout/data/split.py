@@ -43,9 +43,9 @@ def split_source(
 
     Args:
         source: the data.
-        partition: of the examples over clients; None is by natural client, as ``ById()``.
+        partition: partition of the examples over clients; None is by natural client, as ``ById()``.
         num_clients: number of clients that train (N); None, for all natural clients, only with `ById`.
-        seed: of all random choices.
+        seed: seed of all random choices.
         test_fraction: share of the examples for the pooled test, stratified by class; None is 0.2 without an official test
             split, and 0 is none. With an official test split, which is used as a whole, only None is allowed. If its examples
             belong to natural clients of the training data and the partition is `ById`, they are the tests of these clients,

@@ -41,12 +41,12 @@ def store(
     whoever has loaded it.
 
     Args:
-        folder: is created.
+        folder: folder, which is created.
         clients: a federation, or for each split (``"train"``, ``"validation"``, ``"client_test"``, ``"test"``, ...) an
             iterable of its clients, such as a generator. ``"test"`` has one holder.
-        name: of the data in reports; a federation determines it and the two following arguments.
+        name: name of the data in reports; a federation determines it and the two following arguments.
         num_classes: C; None is one more than the largest label.
-        client_names: of the training clients.
+        client_names: names of the training clients.
 
     Raises:
         ConfigurationError: if a split is unknown, or there are no training clients.
@@ -95,8 +95,8 @@ def stored(
     """Load a federation that `store` has written.
 
     Args:
-        folder: with the files.
-        transforms: of minibatches. ``Normalise`` scales uint8 images to [0, 1] before it normalises them.
+        folder: folder with the files.
+        transforms: transforms of minibatches. ``Normalise`` scales uint8 images to [0, 1] before it normalises them.
         mapped: map inputs into memory, so that the system reads those of a minibatch when needed and caches what fits. The
             files must not change in the meantime. False reads all data at once, which a GPU needs.
 

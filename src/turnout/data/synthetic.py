@@ -40,7 +40,7 @@ def synthetic(alpha: float = 1.0, beta: float = 1.0, *, num_clients: int = 30, s
         alpha: standard deviation of the clients' mean weights.
         beta: standard deviation of the clients' mean inputs.
         num_clients: number of clients.
-        seed: of all draws. With the same seed, other values of alpha and beta scale the same draws.
+        seed: seed of all draws. With the same seed, other values of alpha and beta scale the same draws.
 
     Raises:
         ConfigurationError: if alpha or beta is < 0, there are no clients, or the seed is not an integer >= 0.
@@ -68,7 +68,7 @@ def synthetic_iid(*, num_clients: int = 30, seed: int = 0) -> Source:
 
     Args:
         num_clients: number of clients.
-        seed: of all draws.
+        seed: seed of all draws.
 
     Raises:
         ConfigurationError: if there are no clients, or the seed is not an integer >= 0.

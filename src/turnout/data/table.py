@@ -80,7 +80,7 @@ def from_table(
             copied, and receives missing values of inputs.
         test: another such table, the official test split.
         num_classes: C; None is one more than the largest label.
-        name: of the data in reports; None is the name of the file, or ``"table"``.
+        name: name of the data in reports; None is the name of the file, or ``"table"``.
         missing: ``"refuse"`` raises an error for missing values, ``"drop"`` drops their rows, and ``"fill"`` imputes means of
             numbers and zeros for categories. With ``"fill"``, a missing client or label is an error.
 

@@ -42,7 +42,7 @@ def from_tokens(
         test: the official test split, with the same columns; it is pooled if it lacks that of `client_id`.
         max_length: number of tokens to which texts are truncated; None does not truncate.
         num_classes: C, for language modelling the size of the vocabulary; None is one more than the largest.
-        name: of the data in reports.
+        name: name of the data in reports.
 
     Raises:
         ConfigurationError: if columns are missing.

@@ -104,7 +104,7 @@ def vector_table(words: dict[str, int], path: Path) -> tuple[np.ndarray, np.ndar
 
     Args:
         words: numbered from 1.
-        path: of a file in GloVe's text format.
+        path: path of a file in GloVe's text format.
 
     Returns:
         The table, float32 ``[V, D]``, whose row 0 is all zeros; and the rows of the words 0, 1, 2, ..., int32, which are 0

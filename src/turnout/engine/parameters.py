@@ -43,7 +43,7 @@ class Layout:
 
         Args:
             module: the module.
-            personal: returns True for the names of personal parameters.
+            personal: function that returns True for the names of personal parameters.
             statistics: the names of running statistics, which are personal as well.
 
         Raises:

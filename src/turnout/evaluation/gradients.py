@@ -52,8 +52,8 @@ def gradient_figures(
     """Return the columns of `GradientMetrics`.
 
     Args:
-        models: returns the models of clients.
-        clients: returns clients by their numbers.
+        models: function that returns the models of clients.
+        clients: function that returns clients by their numbers.
         num_clients: n.
         share: m / n.
         lanes: number of clients that are evaluated side by side.

@@ -65,8 +65,8 @@ def evaluate_personal(
     """Score the personal model of every client on its examples, without dropout and random transforms.
 
     Args:
-        models: returns the models of clients.
-        clients: returns clients by their numbers.
+        models: function that returns the models of clients.
+        clients: function that returns clients by their numbers.
         shards: the examples.
         lanes: number of clients that are evaluated side by side.
     """
@@ -93,7 +93,7 @@ def evaluate_personal_with_outputs(
 
     Args:
         objective: model and loss.
-        models: returns the models of clients.
+        models: function that returns the models of clients.
         shards: the examples.
         transforms: transforms of examples.
     """

@@ -31,13 +31,13 @@ def card_of(
     """Return a model card in Markdown: what was trained, on what, how well it does, and how to load it.
 
     Args:
-        name: of the run.
-        history: what the run recorded.
+        name: name of the run.
+        history: records of the run.
         tensors: the model's state dict.
         config: the run's configuration as plain values; None where it is not known.
         file: the name of the model's file.
-        format: of the file, ``"safetensors"``, ``"onnx"``, ``"executorch"`` or, of a folder, ``"peft"``.
-        client: whose model it is; None is the shared one.
+        format: format of the file, ``"safetensors"``, ``"onnx"``, ``"executorch"`` or, of a folder, ``"peft"``.
+        client: client whose model it is; None is the shared one.
     """
     config = config or {}
     config = published_settings(config) if history.is_private else config

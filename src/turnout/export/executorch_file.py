@@ -18,7 +18,7 @@ def executorch_bytes(model: nn.Module, example: torch.Tensor, classes: int | Non
     loss and the outputs. Loss and gradients are compared with those of torch before the program is returned.
 
     Args:
-        model: on the CPU.
+        model: model on the CPU.
         example: inputs ``[M, ...]``.
         classes: C, of cross entropy; None is the mean squared error of numbers to predict.
 

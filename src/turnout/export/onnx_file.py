@@ -21,7 +21,7 @@ def onnx_bytes(model: nn.Module, example: torch.Tensor) -> bytes:
     What onnxruntime computes is compared with the model on the example and on other sizes of batches.
 
     Args:
-        model: on the CPU, in evaluation mode.
+        model: model on the CPU, in evaluation mode.
         example: an input of the model, ``[M, ...]`` with M >= 1.
 
     Raises:

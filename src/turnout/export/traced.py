@@ -23,7 +23,7 @@ def traced(
     """Return a model as an ONNX or ExecuTorch file.
 
     Args:
-        model: on the CPU, in evaluation mode.
+        model: model on the CPU, in evaluation mode.
         format: ``"onnx"`` or ``"executorch"``.
         example: inputs ``[M, ...]``; None makes some.
         input_shape: shape of an example; None if it is unknown.

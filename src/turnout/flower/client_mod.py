@@ -156,7 +156,7 @@ class Steps:
     Args:
         arrays: the arrays of the model.
         start: the initial parameters of the loop, ``[P]``.
-        direction: returns the direction to descend in place of the gradient.
+        direction: function that returns the direction to descend in place of the gradient.
         stay: reset parameters after each step.
 
     Attributes:

@@ -46,7 +46,7 @@ class Loop(Protocol):
 
         Args:
             params: the initial parameters.
-            direction: returns the direction to descend in place of the gradient.
+            direction: function that returns the direction to descend in place of the gradient.
             stay: reset the parameters after each step.
         """
         ...

@@ -21,7 +21,7 @@ class Cnn(ModelSpec, name="cnn"):
     Attributes:
         hidden: width of each hidden fully connected layer; may be empty.
         dropout: probability, in training, of dropping an input of any fully connected layer.
-        channels: of each convolution; one number stands for two convolutions of that many channels.
+        channels: number of channels of each convolution; one number stands for two convolutions of that many channels.
 
     Raises:
         ConfigurationError: if `hidden` or `channels` hold anything but whole numbers >= 1, there is no convolution, or

@@ -20,7 +20,7 @@ class GroupNormCnn(ModelSpec, name="group_norm_cnn"):
     the one for CIFAR-10 is `cifar10`. Weights start as PyTorch has it.
 
     Attributes:
-        channels: of the two convolutions of each block, multiples of 4.
+        channels: numbers of channels of the two convolutions of each block, multiples of 4.
         dropout: after each block, the probability of dropping a channel.
         hidden: width of the hidden layer, a multiple of 4.
         hidden_dropout: probability of dropping one of its outputs.

@@ -23,7 +23,7 @@ class CharLstm(ModelSpec, name="char_lstm"):
     Attributes:
         embedding: numbers that stand for a character.
         hidden: width H of each LSTM layer.
-        layers: how many LSTM layers there are.
+        layers: number of LSTM layers.
         forget_bias: see `Lstm`. LEAF and FedProx have TensorFlow's 1; 0 is as PyTorch starts.
 
     Raises:
@@ -88,7 +88,7 @@ class Lstm(nn.Module):
     Args:
         inputs: D.
         hidden: H.
-        layers: how many layers.
+        layers: number of layers.
         forget_bias: added to the first ``b_ih`` of f. With 1 a cell starts by keeping most of what it has, so that
             gradients reach far back.
 

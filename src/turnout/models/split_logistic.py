@@ -37,7 +37,7 @@ class SplitLogistic(ModelSpec, name="split_logistic"):
 
     Attributes:
         num_shared: how many inputs, from the first on, are shared; None is half of them.
-        rho: of the regulariser.
+        rho: strength of the regulariser.
 
     Raises:
         ConfigurationError: if an option is out of range; `build` refuses other than two classes, and inputs that leave

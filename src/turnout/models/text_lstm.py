@@ -22,7 +22,7 @@ class TextLstm(ModelSpec, name="text_lstm"):
 
     Attributes:
         hidden: width H of each LSTM layer.
-        layers: how many LSTM layers there are.
+        layers: number of LSTM layers.
         dense: width of the linear layer on the last output.
         forget_bias: see `turnout.models.lstm.Lstm`; theirs is 1. Most texts are shorter than T words, and the
             state at the last of them has to outlast the zeros behind it.

@@ -20,13 +20,13 @@ class Population:
     """The clients of an experiment: availability, speed, requirements and behaviour.
 
     Attributes:
-        availability: of each client in each round.
+        availability: availability of each client in each round.
         speed: durations of tasks; None simulates without a clock.
-        dropout: of clients during tasks; None is none.
+        dropout: dropout of clients during tasks; None is none.
         seconds_per_round: length of a round of `availability` on the clock, independent of server steps. None is the length
             of the pattern if it has one (`Flash`, `TimedTrace`, `Diurnal`); otherwise every server step begins a new round of
             availability.
-        requirement: of clients for a model, if a piece needs it; None is ``WarmUp()``.
+        requirement: requirement of clients for a model, if a piece needs it; None is ``WarmUp()``.
         opting: how clients leave when the model does not meet their requirement; None is not at all.
         behaviour: the attack of a part of the clients; None is none.
 

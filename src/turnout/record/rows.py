@@ -157,7 +157,7 @@ def traffic(
     measured already has the model, and one that was drawn twice sends one report.
 
     Args:
-        algorithm, state, federation: of the server, before the step.
+        algorithm, state, federation: algorithm, state and federation of the server, before the step.
         reports: the reports of the round.
         broadcast: size of the broadcast in bytes.
     """

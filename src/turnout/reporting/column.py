@@ -19,7 +19,7 @@ class Column:
 
     Attributes:
         title, short: full and short title.
-        scale, decimals: of the numbers.
+        scale, decimals: scale and number of decimals of the numbers.
         better: ``max`` or ``min``; None if neither is better.
         spread: show standard deviations or quartiles; False shows only means, or the number of seeds with a figure.
         exceptional: show the column only if a figure is not zero.
@@ -39,7 +39,7 @@ class Column:
         """Format a figure as ``77.1 ± 0.4``, a difference as ``-2.3 (p 0.004)``, or quartiles as ``25 (19 to 31)``.
 
         Args:
-            figure: of this column.
+            figure: figure of this column.
             interval: show 95 % confidence intervals, ``77.1 [76.1, 78.1]`` and ``-2.3 [-3.4, -1.2] (p 0.004)``, in place of
                 standard deviations.
         """

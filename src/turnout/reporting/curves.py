@@ -98,10 +98,10 @@ def draw_curve(
     """Plot a column of the runs of one algorithm, as a line with a band if there are several runs.
 
     Args:
-        axes: to draw on.
-        runs: of the algorithm, one for each seed.
+        axes: axes to draw on.
+        runs: runs of the algorithm, one for each seed.
         metric: the column.
-        look: of the algorithm.
+        look: look of the algorithm.
         against: a key of `AGAINST`.
         window: rounds of the window of mean and standard deviation; None plots median and quartiles over seeds, at the
             rounds that all seeds have in common.

@@ -51,7 +51,7 @@ class Sweep:
         axes: the values of each axis, by name.
         points: the values of each combination, by the name of the combination.
         records: the runs of each combination.
-        measure: by which combinations are ranked.
+        measure: measure by which combinations are ranked.
         to_accuracy: the target, for costs of reaching it.
     """
 

@@ -23,9 +23,9 @@ class ClientTable:
     """A table with a row per client, ordered by the number of contributions.
 
     Attributes:
-        seed: of the runs.
+        seed: seed of the runs.
         num_clients: number of all clients, of which the table shows some.
-        titles: of the columns.
+        titles: titles of the columns.
         rows: cells.
     """
 

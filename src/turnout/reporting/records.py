@@ -18,7 +18,7 @@ class RunRecord:
 
     Attributes:
         algorithm: the name in reports; runs of one algorithm differ only in their seed.
-        seed: of the run.
+        seed: seed of the run.
         history: the recorded tables.
         config: the configuration as plain values.
         rates: known participation rates ``[N]``; None for those in the table of clients.

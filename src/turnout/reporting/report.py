@@ -63,11 +63,11 @@ def write_report(
 
     Args:
         records: finished runs, in the order of the algorithms.
-        path: of the HTML file.
+        path: path of the HTML file.
         data: the training data, for a plot of the clients' classes.
         title: heading of the page.
         window: rounds over which final figures are means (see `History.final`).
-        environment: of the runs; by default that of this process.
+        environment: environment of the runs; by default that of this process.
         to_accuracy: an accuracy from 0 to 1, to show the cost of reaching it.
 
     Raises:

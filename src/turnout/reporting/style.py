@@ -155,7 +155,7 @@ def draw_each(
     Args:
         records: the runs.
         draw: draws the runs of one algorithm; returns False if they lack the data.
-        looks: of the algorithms; None assigns them by order of appearance.
+        looks: looks of the algorithms; None assigns them by order of appearance.
     """
     looks, groups = styles(records) if looks is None else looks, by_algorithm(records)
     return {name: looks[name] for name, group in groups.items() if draw(group, looks[name])}
@@ -190,10 +190,10 @@ def new_panels(number: int, columns: int, width: float, height: float, **shared:
     """Return a figure with a grid of axes; the last row may be incomplete.
 
     Args:
-        number: of axes.
+        number: number of axes.
         columns: number of columns.
-        width: of one set of axes, in inches.
-        height: of one set of axes, in inches.
+        width: width of one set of axes, in inches.
+        height: height of one set of axes, in inches.
         shared: ``sharex`` and ``sharey`` of matplotlib's ``subplots``.
     """
     rows = max(1, -(-number // columns))

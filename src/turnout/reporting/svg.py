@@ -37,7 +37,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     scale of axes with such elements.
 
     Args:
-        figure: of matplotlib.
+        figure: figure of matplotlib.
         name: makes the ids of this figure unique on the page.
         description: alternative text.
     """

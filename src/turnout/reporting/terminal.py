@@ -19,7 +19,7 @@ class TextTable:
     """A table of texts that is split into parts if the terminal is too narrow for all columns.
 
     Attributes:
-        titles: of the columns; they may have line breaks.
+        titles: titles of the columns; they may have line breaks.
         rows: cells, each a text and True for bold.
         title: above the table.
         caption: below the table.

@@ -80,7 +80,8 @@ class ClientGroup:
 
         Args:
             rule, task, purpose: see `tuned`; the model of the task is not used.
-            models: returns the models from which clients start, ``[P]`` or ``[B, P]``, by their rows in the group.
+            models: function that returns the models from which clients start, ``[P]`` or ``[B, P]``, by their rows in
+                the group.
             lanes: maximum number of clients that train side by side.
             watch: receives the progress; see `Workspace`.
         """

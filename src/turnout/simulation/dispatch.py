@@ -33,8 +33,8 @@ class SimulatedClients:
     Attributes:
         algorithm: the algorithm.
         workspace: model and data.
-        memory: what clients remember.
-        opt_in: what clients require of a model.
+        memory: memory of clients.
+        opt_in: requirements of clients for a model.
         speed: the speed of clients; None without a clock.
         behaviour: the attack of dishonest clients; None if all are honest.
         message_bytes: size of a report, and of what a client receives; None until measured.

@@ -42,7 +42,7 @@ class Judge:
 
         Args:
             shards: the examples.
-            serving: returns the personal models of these clients; None for those of the training clients.
+            serving: function that returns the personal models of these clients; None for those of the training clients.
         """
         workspace, models, outputs = self._workspace, self._models, bool(self._metrics)
         if models.personal is None:

@@ -190,7 +190,7 @@ class Requirements:
     Args:
         requirement: the requirement.
         local: the local rule of the algorithm.
-        group: returns the clients of a kind; None if there are none.
+        group: function that returns the clients of a kind; None if there are none.
         initial: the parameters before the first round, ``[P]``.
         seed: the seed of the run.
         lanes: number of clients that train side by side.

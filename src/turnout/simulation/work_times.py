@@ -93,8 +93,8 @@ class WorkTimes:
         Args:
             clients: the clients, all different.
             version: the version of their tasks.
-            candidates: returns clients that may get a task next, whose durations are drawn ahead. It affects the speed alone:
-                drawing many durations takes little longer than drawing one.
+            candidates: function that returns clients that may get a task next, whose durations are drawn ahead. It
+                affects the speed alone: drawing many durations takes little longer than drawing one.
             phase: the phase of their tasks.
         """
         ahead, effort = self._ahead, self.efforts[phase]

@@ -22,8 +22,8 @@ class MLflow(Tracker, name="mlflow"):
     Args:
         project: the experiment's name.
         name: see `Tracker`.
-        uri: of the tracking server or database; None is ``MLFLOW_TRACKING_URI``, or by default the SQLite file mlflow.db next
-            to the run's folder: ``mlflow ui --backend-store-uri sqlite:///runs/mlflow.db``.
+        uri: URI of the tracking server or database; None is ``MLFLOW_TRACKING_URI``, or by default the SQLite file
+            mlflow.db next to the run's folder: ``mlflow ui --backend-store-uri sqlite:///runs/mlflow.db``.
         log_model: whether to log the trained model at the end, for ``mlflow.pytorch.load_model``.
 
     Raises:

@@ -13,7 +13,7 @@ class TensorBoard(Tracker, name="tensorboard"):
     """Write event files to ``FOLDER/tensorboard``; ``tensorboard --logdir runs`` shows them.
 
     Args:
-        folder: of the event files; None is a subfolder of the run's folder, which is then required.
+        folder: folder of the event files; None is a subfolder of the run's folder, which is then required.
 
     Raises:
         ConfigurationError: if the package is missing, or there is no folder.

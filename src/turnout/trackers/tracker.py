@@ -22,8 +22,8 @@ class Tracker(Registered, Callback):
     in the run's folder stores the tracker's ID of the run; without a folder each start is a new run.
 
     Args:
-        project: of the tracker.
-        name: of the run; None is that of the folder.
+        project: project of the tracker.
+        name: name of the run; None is that of the folder.
     """
 
     family = Family("tracker", "trackers", ("turnout.trackers",))

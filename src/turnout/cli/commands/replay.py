@@ -71,7 +71,7 @@ def _write_trace(
 
     Args:
         again: the replayed run.
-        folder: of the files.
+        folder: folder of the files.
         seconds_per_round: length of a round of availability; see `write_trace`.
         table: settings of the run.
         is_declared: True if the server had no data and knew their shape.

@@ -178,7 +178,7 @@ def _data(folders: list[Path], code: Sequence[Path]) -> FederatedData | None:
     """Load the data of the first run, for the plot of the clients' data; None if they cannot be loaded.
 
     Args:
-        folders: of runs.
+        folders: folders of runs.
         code: trusted files that their settings may name.
     """
     from turnout.cli.runs import saved

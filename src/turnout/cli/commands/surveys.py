@@ -89,8 +89,8 @@ def outcome(administrator: Administrator, body: Mapping[str, Any], pause: float 
     """Start an evaluation or query, wait for its end, and return its outcome.
 
     Args:
-        administrator: of the server.
-        body: of the request.
+        administrator: administrator of the server.
+        body: body of the request.
         pause: seconds between two polls.
 
     Raises:

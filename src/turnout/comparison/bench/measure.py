@@ -30,8 +30,8 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
     their own stage. For a correct start-up time, call it first in a new process.
 
     Args:
-        experiment: of at least two rounds.
-        name: of the workload.
+        experiment: experiment of at least two rounds.
+        name: name of the workload.
         apart: seconds of the process that do not count as start-up, such as those of drawing random data.
         rates: also measure the throughput of the machine and, if the experiment does not name an engine, the speed of
             the other engine. This takes a second and a few more rounds.

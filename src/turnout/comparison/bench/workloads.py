@@ -21,7 +21,7 @@ class Workload:
     Attributes:
         name: as in tables.
         title: a description in one line.
-        shape: of one example.
+        shape: shape of one example.
         num_clients: N.
         num_examples: examples of each client.
         num_classes: C.

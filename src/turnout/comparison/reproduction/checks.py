@@ -38,7 +38,7 @@ class Check(ABC):
 
     Attributes:
         across: it compares panels, not algorithms within a panel.
-        algorithms: whose figures it needs.
+        algorithms: algorithms whose figures it needs.
     """
 
     across: ClassVar[bool] = False

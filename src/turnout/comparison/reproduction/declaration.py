@@ -40,8 +40,8 @@ class Panel:
     """One setting in which all algorithms are compared, such as a data set, a value of mu, or a cohort size.
 
     Attributes:
-        name: in folders and on the command line.
-        title: in tables and figures.
+        name: name in folders and on the command line.
+        title: title in tables and figures.
         settings: a layer of settings over the common ones, with options of single algorithms under ``algorithms``.
         to_accuracy: the target of measures that count until it is reached.
         seeds: None for those of the reproduction.
@@ -65,10 +65,10 @@ class Claim:
     """A claim of the paper.
 
     Attributes:
-        text: in words.
+        text: claim in words.
         check: decides whether the claim is true.
-        measure: of the figures; None for the first measure of the reproduction.
-        panels: in which it is checked, or which it compares; None for all.
+        measure: measure of the figures; None for the first measure of the reproduction.
+        panels: panels in which it is checked, or which it compares; None for all.
     """
 
     text: str
@@ -90,8 +90,8 @@ class Reproduction:
         measures: the most important first.
         curves: the plots.
         common: settings of all panels, with those of single algorithms under ``algorithms``.
-        panels: by name.
-        claims: of the paper.
+        panels: panels by name.
+        claims: claims of the paper.
         also: other tables and figures that the same runs reproduce, ``("figure-4",)``; aliases of the name.
     """
 

@@ -29,7 +29,7 @@ class Finding:
     """The verdict on one claim, in one panel or between several.
 
     Attributes:
-        claim: in words.
+        claim: claim in words.
         panels: their titles.
         verdict: ``"holds"``, ``"does not hold"`` or ``"undecided"``.
         reason: the number of seeds, and the reason of an undecided verdict.
@@ -46,7 +46,7 @@ class Line:
     """One algorithm in one panel: the paper's figures and ours, by measure.
 
     Attributes:
-        panel, algorithm: of the figures.
+        panel, algorithm: panel and algorithm of the figures.
         paper: the declared figures of the paper; None if it has none.
         ours: quartiles over our seeds; empty if no run is finished.
     """

@@ -106,8 +106,8 @@ def _grid(titles: Sequence[str], height: float = _HEIGHT, alike: str = "") -> tu
     """Return a figure with a set of axes for each title; the last row may have fewer.
 
     Args:
-        titles: of the axes.
-        height: of one set of axes, in inches.
+        titles: titles of the axes.
+        height: height of one set of axes, in inches.
         alike: ``"x"`` or ``"y"`` for an axis with a shared scale.
     """
     columns = min(_COLUMNS, max(1, len(titles)))

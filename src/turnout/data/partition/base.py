@@ -29,7 +29,7 @@ class Partition(Registered, ABC):
         Args:
             labels: class of each example, integers ``[n]``; without classes numbers to predict, float64 ``[n, ...]``.
             num_clients: N; None, for all natural clients, only with `ById`.
-            seed: of a random stream that only partitions use.
+            seed: seed of a random stream that only partitions use.
             client_ids: the natural client of each example, int64 ``[n]``, or None.
 
         Raises:

@@ -19,7 +19,7 @@ class LabelGroups(Artificial, name="label_groups"):
     labels of no group, are not used.
 
     Attributes:
-        labels: of each group.
+        labels: labels of each group.
         clients: number of clients of each group.
 
     Raises:

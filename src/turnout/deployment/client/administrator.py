@@ -21,8 +21,8 @@ class Administrator:
     """Send requests with the administrator's token.
 
     Attributes:
-        connection: to the server.
-        token: of the administrator.
+        connection: connection to the server.
+        token: token of the administrator.
     """
 
     connection: Connection
@@ -32,7 +32,7 @@ class Administrator:
         """Send a request and return the answer, a JSON object.
 
         Args:
-            method, path: of HTTP; paths begin with ``/v1/admin/``.
+            method, path: method and path of HTTP; paths begin with ``/v1/admin/``.
             body: plain values; None sends no body.
 
         Raises:

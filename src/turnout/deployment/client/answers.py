@@ -27,7 +27,7 @@ class Answerer:
     """Encode answers as the client's own settings say, whatever the server asks for.
 
     Args:
-        algorithm: of the run, with the masking, clipping and noise of answers.
+        algorithm: algorithm of the run, with the masking, clipping and noise of answers.
         form: the sums of an evaluation.
         widths: see `Question.shapes`.
     """
@@ -58,9 +58,9 @@ class Answerer:
 
         Args:
             client: number of the client.
-            task: of the survey.
-            question: of a query; None for an evaluation.
-            sums: of the client; None where they could not be computed.
+            task: task of the survey.
+            question: question of a query; None for an evaluation.
+            sums: sums of the client; None where they could not be computed.
         """
         if sums is None and not self.noised:
             return None

@@ -26,7 +26,7 @@ class Call:
     """A request to the server.
 
     Attributes:
-        method, path: of HTTP; the path may be a link to another server.
+        method, path: method and path of HTTP; the path may be a link to another server.
         json: body of plain values, or None.
         body: body of bytes, or None.
         headers: beside the token and the type of the body.
@@ -126,8 +126,8 @@ def carry_out(action: Action, send: Callable[[Call], Answer]) -> Any:
     """Carry out an action without pauses and heartbeats, for clients that take turns in one thread.
 
     Args:
-        action: of a session.
-        send: sends a request and returns the answer.
+        action: action of a session.
+        send: function that sends a request and returns the answer.
 
     Returns:
         The result, which the session is sent next.

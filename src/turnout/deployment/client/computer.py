@@ -25,7 +25,7 @@ class Computer:
 
     Args:
         experiment: model, algorithm, loss and seed; and the data of the clients on this machine.
-        engine: of the server's simulation, with which results are the same bit for bit; None chooses one.
+        engine: engine of the server's simulation, with which results are the same bit for bit; None chooses one.
 
     Attributes:
         objective: model and loss.

@@ -32,12 +32,12 @@ def evaluation_sums(
     """Return the sums of an evaluation by one client; None where one is not finite.
 
     Args:
-        form: which sums.
+        form: form of the sums.
         client: its training examples, and the objective.
         test: its test examples, in the same row.
-        personal: of the algorithm; None without personal parameters.
+        personal: personalization of the algorithm; None without personal parameters.
         params: the shared parameters, ``[P_u]``.
-        memory: of the client.
+        memory: memory of the client.
         required: requirement of the client, by its row; None where the evaluation does not report on it.
     """
     objective, transforms, row = client.objective, client.transforms, int(client.rows[0])

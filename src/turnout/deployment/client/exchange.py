@@ -44,7 +44,7 @@ class Watch:
         """Begin a request.
 
         Args:
-            stopped: returns True to give up.
+            stopped: function that returns True to give up.
             head: as for the class, for this request alone.
         """
         self._stopped, self._seconds = stopped, self._head if head is None else head
@@ -199,7 +199,7 @@ def send(
     Args:
         http: sends it.
         call: the request.
-        stopped: returns True to give up.
+        stopped: function that returns True to give up.
         head: seconds to the end of the headers of the answer; None is the timeout of the client.
     """
     content, headers = call.content

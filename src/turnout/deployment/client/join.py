@@ -91,7 +91,7 @@ def announcement(
     """Return the description that a server gives of its run.
 
     Args:
-        connection: to the server.
+        connection: connection to the server.
         patience: seconds for which to try again where it does not answer, or asks to wait.
         stopped: set to give up at once.
         notice: called once with the reason if the first attempt fails, and is repeated.
@@ -174,7 +174,7 @@ class Joined:
 
     Args:
         client: yields actions.
-        connection: to the server.
+        connection: connection to the server.
         stopped: set to stop the client. It finishes its computation, tries to send the report for a minute, and leaves.
         notice: called with every action before it is carried out.
         patience: seconds without any answer after which it gives up; None is never.

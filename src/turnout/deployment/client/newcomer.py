@@ -108,7 +108,7 @@ class Newcomer:
 
         Args:
             attempt: number of failed attempts.
-            answer: of the last one; the pause is at least its Retry-After.
+            answer: answer of the last one; the pause is at least its Retry-After.
         """
         seconds = self.jitter.uniform(0.0, min(self.manners.longest, self.manners.backoff * 2.0 ** min(attempt, 30)))
         return Sleep(seconds if answer is None else max(seconds, answer.retry_after))

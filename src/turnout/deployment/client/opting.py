@@ -22,7 +22,7 @@ class ClientRequirement:
 
     Args:
         computer: model and data.
-        row: of the client's data.
+        row: row of the client's data.
     """
 
     def __init__(self, computer: Computer, row: int) -> None:

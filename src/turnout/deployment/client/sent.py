@@ -49,7 +49,7 @@ class SentLog:
     Args:
         path: the file, which is appended to.
         computer: algorithm and compression of reports; None for a client that has no model yet.
-        url: of the server.
+        url: URL of the server.
 
     Raises:
         ConfigurationError: if a file cannot be written, is no such log, or another client writes to it.

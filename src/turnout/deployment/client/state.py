@@ -18,9 +18,9 @@ class Pending:
     """A report that the server has not yet answered.
 
     Attributes:
-        task: of the report.
+        task: task of the report.
         body: bytes of the report.
-        memory: of the client once the report is taken.
+        memory: memory of the client once the report is taken.
     """
 
     task: Assignment

@@ -36,7 +36,7 @@ class Saved(NamedTuple):
     """The state of a client as a folder holds it.
 
     Attributes:
-        identity: who it is.
+        identity: identity of the client.
         memory: a row by name; None before the first task.
         report: the pending report: its task, its bytes, and the memory once it is taken.
     """

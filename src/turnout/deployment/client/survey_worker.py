@@ -29,8 +29,8 @@ class SurveyWorker:
 
     Args:
         computer: model and data.
-        row: of the client's data.
-        requirement: of the client, which evaluations may report on.
+        row: row of the client's data.
+        requirement: requirement of the client, which evaluations may report on.
         allows: which of ``"evaluations"`` and ``"queries"`` it answers.
         functions: functions of inputs and targets of its examples, by the names that a query may ask for.
     """

@@ -57,7 +57,7 @@ class Swarm:
 
     Args:
         computer: model, algorithm, data and population of all clients.
-        connection: to the server.
+        connection: connection to the server.
         num_clients: number of clients; client k has the data of client ``k mod N``.
         speedup: simulated seconds per real second.
         seconds_per_round: length of a round of availability in simulated seconds; None is that of an availability that

@@ -26,7 +26,7 @@ class Worker:
 
     Args:
         computer: model, algorithm and data of all clients of this machine.
-        row: of the client's data.
+        row: row of the client's data.
         behaviour: how an attacker changes its reports, for swarms; None for an honest client.
         allows: which of ``"evaluations"`` and ``"queries"`` it answers.
         functions: functions of inputs and targets of its examples, by the names that a query may ask for.

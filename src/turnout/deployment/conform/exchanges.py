@@ -32,7 +32,7 @@ class Recorder:
     """Send requests to a server, and record them with the answers.
 
     Args:
-        url: of the server.
+        url: URL of the server.
 
     Attributes:
         exchanges: requests and answers as plain values.

@@ -22,8 +22,8 @@ class Fault:
     """A fault.
 
     Attributes:
-        kind: of the fault.
-        status, body, headers: of the answer that replaces another one.
+        kind: kind of the fault.
+        status, body, headers: status, body and headers of the answer that replaces another one.
         action: ``"restart"`` also restarts the server, ``"kill"`` kills the client and starts it again.
     """
 
@@ -39,9 +39,9 @@ class Exchange:
     """A request and its answer.
 
     Attributes:
-        method, path, headers, body: of the request.
+        method, path, headers, body: method, path, headers and body of the request.
         begun, ended: times of the request and the answer, in seconds.
-        status: of the answer that the client received; 0 without one.
+        status: status of the answer that the client received; 0 without one.
         answer: body of the answer.
         served: status of the server's own answer; 0 without one.
         retry_after: seconds of the header Retry-After.
@@ -88,7 +88,7 @@ class Misbehaving:
 
     Args:
         app: application of the server.
-        script: returns the fault of a request.
+        script: function that returns the fault of a request.
         log: list that exchanges are appended to.
         done: called with every exchange at its end.
     """

@@ -17,11 +17,11 @@ class Scenario:
     """A fault, and the required reaction.
 
     Attributes:
-        name: of the scenario.
+        name: name of the scenario.
         route: method, and beginning or end of the path, of the request.
         fault: that is injected.
         rule: the required reaction of the client.
-        check: returns the mistake of the client.
+        check: function that returns the mistake of the client.
     """
 
     name: str

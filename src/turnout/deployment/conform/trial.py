@@ -66,11 +66,11 @@ class Trial:
     """Run a client against a server that injects faults, and judge its requests.
 
     Args:
-        experiment: with the data of one client, for `ROUNDS` rounds.
-        settings: of the experiment, from which clients of this package build it.
-        command: of the client. ``{url}``, ``{data}`` (JSON with inputs and targets), ``{python}`` (``FILE.py:FUNCTION``) and
-            ``{state}`` (a path for its state) are filled in.
-        seconds: after which the client is ended.
+        experiment: experiment with the data of one client, for `ROUNDS` rounds.
+        settings: settings of the experiment, from which clients of this package build it.
+        command: command of the client. ``{url}``, ``{data}`` (JSON with inputs and targets), ``{python}``
+            (``FILE.py:FUNCTION``) and ``{state}`` (a path for its state) are filled in.
+        seconds: seconds after which the client is ended.
         scenarios: faults; those that kill the client are left out where its command has no ``{state}``.
 
     Attributes:

@@ -65,7 +65,7 @@ def write(
     """Write all vectors into a folder, and return its files.
 
     Args:
-        folder: is made if it does not exist.
+        folder: folder, which is made if it does not exist.
         models: runs whose updates are computed, by name. The first of them is also served, and the exchanges recorded.
         secure: a run with a secure sum of at least three clients.
         surveys: a run whose one client has test examples.

@@ -29,9 +29,9 @@ class Http(Endpoints):
     Args:
         service: answers the requests.
         announcement: description of the run for clients before they enrol, as plain values.
-        options: of the server.
+        options: options of the server.
         administrator: hash of the administrator's token; with ``""`` there is no administrator.
-        shape: of the examples of all clients; None where it is not compared.
+        shape: shape of the examples of all clients; None where it is not compared.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ class PieceFailed(TurnoutError, RuntimeError):
 
         Args:
             error: raised by the piece.
-            version: of the step that failed, or after which the selection failed.
+            version: version of the step that failed, or after which the selection failed.
             entry: number of the entry that was applied.
         """
         return cls(
@@ -66,7 +66,7 @@ def culprits(suspects: Sequence[int], raises: Callable[[Sequence[int]], bool]) -
 
     Args:
         suspects: numbers of the reports; with all of them, the computation raises.
-        raises: returns whether it raises with some of them.
+        raises: function that returns whether it raises with some of them.
 
     Returns:
         The smallest set that bisection finds; all reports where each raises alone.
@@ -95,8 +95,8 @@ class Blame:
 
     Args:
         coordinator: tries steps.
-        formats: of reports, by phase.
-        reports_of: returns the reports of a batch.
+        formats: formats of reports, by phase.
+        reports_of: function that returns the reports of a batch.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ class PrivacyBudget:
     """Track the noised releases of a run: its steps, and answers to evaluations and queries.
 
     Args:
-        setting: what is run.
+        setting: setting of the run.
 
     Attributes:
         charged: noised answers that count against the budget, whether or not they were opened.

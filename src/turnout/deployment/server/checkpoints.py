@@ -26,7 +26,7 @@ class Checkpoints:
 
     Args:
         driver: the run.
-        options: of the server: ``checkpoint_every`` and ``keep_reports``.
+        options: options of the server: ``checkpoint_every`` and ``keep_reports``.
 
     Attributes:
         error: reason that the last checkpoint could not be saved; None where it was.

@@ -26,7 +26,7 @@ class ClientRoutes:
     Args:
         service: answers the requests.
         gate: limits new clients of an address.
-        shape: of the examples of all clients; None where it is not compared.
+        shape: shape of the examples of all clients; None where it is not compared.
 
     Attributes:
         waiting: the long polls.

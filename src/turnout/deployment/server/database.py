@@ -128,7 +128,7 @@ class Claim:
     each commit verifies the number in its own transaction.
 
     Args:
-        engine: of the database.
+        engine: engine of the database.
 
     Raises:
         CheckpointError: if another server holds the lock.

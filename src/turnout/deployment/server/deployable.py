@@ -75,7 +75,7 @@ def within_delta(algorithm: Algorithm, most: int, explicit: bool) -> int:
     """Return how many clients may enrol so that the delta of a private run stays below 1/N.
 
     Args:
-        algorithm: of the run.
+        algorithm: algorithm of the run.
         most: maximum number of clients.
         explicit: True where the operator has set that number.
 

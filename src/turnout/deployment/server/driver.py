@@ -36,7 +36,7 @@ class Driver:
     """Apply the entries of a journal to a run.
 
     Args:
-        setting: what is run.
+        setting: setting of the run.
         store: models and reports.
         ledger: tables; None keeps none.
 

@@ -50,7 +50,7 @@ class Endpoints(ABC):
     Args:
         routes: those that are answered.
         announcement: description of the run for clients before they enrol, as plain values.
-        options: of the server.
+        options: options of the server.
 
     Attributes:
         counts: answers so far by HTTP status.
@@ -203,7 +203,7 @@ async def respond(answering: Awaitable[Response], name: str) -> Response:
 
     Args:
         answering: the call of the handler.
-        name: of the route, for the log of the server.
+        name: name of the route, for the log of the server.
     """
     try:
         return await answering

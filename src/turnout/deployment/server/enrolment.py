@@ -19,7 +19,7 @@ class Enrolment:
         store: has tokens and codes.
         max_clients: maximum number of clients.
         needs_code: True where enrolment requires a one-time code.
-        over: returns the reason that the run is over; None while it goes on.
+        over: function that returns the reason that the run is over; None while it goes on.
         bans: reasons for which clients are excluded; None bans nobody.
     """
 

@@ -39,7 +39,7 @@ class Entry:
             ``"survey"``; of an administrator ``"name"``, ``"ban"``, ``"unban"``, ``"remove"`` or ``"codes"``.
         client: number of the client.
         task: number of the task.
-        digest: of a report, or of a client's token.
+        digest: digest of a report, or of a client's token.
         data: further fields, as plain values.
     """
 

@@ -26,9 +26,9 @@ class ExtraPhases:
     The state follows from the messages, which are files, so a server that died continues in the middle of a round.
 
     Args:
-        setting: what is run.
+        setting: setting of the run.
         coordinator: knows which clients take part in the phases, and the server's state.
-        read: returns the body of a message, by its task and its digest.
+        read: function that returns the body of a message, by its task and its digest.
 
     Attributes:
         declared: True where the aggregation has extra phases.

@@ -24,7 +24,7 @@ class Facts:
     """Read facts, and write each once: the first value stays.
 
     Args:
-        engine: of the database.
+        engine: engine of the database.
     """
 
     def __init__(self, engine: sa.Engine) -> None:

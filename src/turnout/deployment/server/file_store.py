@@ -24,9 +24,9 @@ def open_files(
     """Open the models and reports of a run, which stay where they are once the journal has begun.
 
     Args:
-        folder: of the run.
-        url: of an object store; None is none. The store that the folder names is not reached unless this is its URL, for the
-            folder may come from somebody else.
+        folder: folder of the run.
+        url: URL of an object store; None is none. The store that the folder names is not reached unless this is its
+            URL, for the folder may come from somebody else.
         facts: about the run.
         until_done, read_only: see `Files`.
         begun: True where the journal has entries.

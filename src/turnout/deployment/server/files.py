@@ -30,7 +30,7 @@ class Files(ABC):
     `LocalFiles` has them there alone, and `turnout.deployment.server.objects.Objects` in an object store as well.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         until_done: calls a function again until it succeeds; see `turnout.deployment.server.store.Store.until_done`.
         read_only: True where nothing is written or deleted.
 

@@ -42,13 +42,14 @@ class FirstClient(Endpoints):
 
     Args:
         store: the database, with one-time codes.
-        options: of the server.
+        options: options of the server.
         announcement: known fields of `turnout.deployment.server.process.Server.announcement`, and the pace.
-        trial: returns the shape with what the server declares of it, or raises `ConfigurationError` where it does not fit.
+        trial: function that returns the shape with what the server declares of it, or raises `ConfigurationError` where
+            it does not fit.
         rounds: server steps that are planned, for the status.
 
     Attributes:
-        shape: of the first client; None before.
+        shape: shape of the first client; None before.
         known: set once there is a shape.
     """
 
@@ -125,7 +126,7 @@ def first_shape(
     """Return the shape of the examples of a run's clients, and wait for the first client if it is not recorded yet.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         options, announcement, trial, rounds: see `FirstClient`.
         ready: called with the address and new one-time codes once the server listens.
 

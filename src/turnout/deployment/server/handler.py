@@ -44,7 +44,7 @@ class EntryHandler:
         driver: the run, after all entries of the journal.
         enrolment: tokens and one-time codes.
         timeouts: leases, deadlines and timers.
-        outcomes: of tasks.
+        outcomes: outcomes of tasks.
         min_clients: number of clients that must be present before training begins.
     """
 

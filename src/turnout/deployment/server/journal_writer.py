@@ -41,11 +41,12 @@ class JournalWriter:
     Args:
         driver: the run, after all entries of the journal.
         last: the last entry of the journal; None where it is empty.
-        options: of the server.
+        options: options of the server.
         clock: seconds that the server has run.
 
     Attributes:
-        put: queues an event, from any thread; the future that it returns is resolved once the event is applied.
+        put: function that queues an event, from any thread; the future that it returns is resolved once the event is
+            applied.
         handler: applies entries and answers their events; to be set before `start` or `run`.
         notify: called with clients whose long polls can be answered, from any thread.
         healthy: False since the last attempt to write the journal failed.

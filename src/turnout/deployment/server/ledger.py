@@ -74,8 +74,8 @@ class Ledger:
     """Record every server step, evaluation and query.
 
     Args:
-        folder: of the run.
-        setting: what is run.
+        folder: folder of the run.
+        setting: setting of the run.
 
     Attributes:
         recorder: the tables.

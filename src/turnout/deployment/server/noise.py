@@ -45,7 +45,7 @@ class Noise:
     """Secret and history that the noise of a server follows from.
 
     Attributes:
-        secret: of all releases since the last start of the server, hexadecimal; None without noise.
+        secret: secret of all releases since the last start of the server, hexadecimal; None without noise.
         entry: number of the entry that has the secret.
         steps: digest of the reports of all steps so far, hexadecimal.
         lost: releases of the original server, after the copy of its journal that this one was restored from.
@@ -72,7 +72,7 @@ class Noise:
         """Return the secret of one noised answer.
 
         Args:
-            secret: of this evaluation or query, hexadecimal; empty where it has none.
+            secret: secret of this evaluation or query, hexadecimal; empty where it has none.
             content: number of the answer, and all messages of clients.
         """
         key = bytes.fromhex(secret + (self.secret or ""))
@@ -106,7 +106,7 @@ class Releases:
     not reveal the releases after the copy.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         run: the name of the run.
     """
 

@@ -41,7 +41,7 @@ class Objects(Files):
 
     Args:
         folder, until_done, read_only: as for `Files`.
-        url: of the store, such as ``s3://BUCKET/PREFIX``. Credentials come from the environment.
+        url: URL of the store, such as ``s3://BUCKET/PREFIX``. Credentials come from the environment.
 
     Raises:
         ConfigurationError: if the store cannot be used, or has no presigned links.

@@ -31,16 +31,16 @@ class OpenSurvey:
     """An evaluation or query whose answers arrive.
 
     Args:
-        setting: what is run.
+        setting: setting of the run.
         survey: the clients that were asked, and their answers.
         order: the task of every client, but for its number.
         secret: hexadecimal, which the noise of its sum follows from; empty where it is not noised, or has none of its own.
-        read: returns the body of a message, by its task and its digest.
+        read: function that returns the body of a message, by its task and its digest.
 
     Attributes:
         survey, order, secret: as given; `order` asks for the present phase of a masked sum.
         masked: the messages of a masked sum; None where the server sees the answer of each client.
-        inputs: in a later phase of a masked sum, what each client alone is told.
+        inputs: inputs of each client in a later phase of a masked sum.
     """
 
     def __init__(
@@ -145,7 +145,8 @@ class OpenSurvey:
         """Add up the answers, with noise where the run has some; return None where the server sees each answer.
 
         Args:
-            secret_of: returns what the noise follows from, given the secret of the survey and all that clients sent.
+            secret_of: function that returns what the noise follows from, given the secret of the survey and all that
+                clients sent.
         """
         if self._setting.answer_sum is None:
             return None
@@ -190,7 +191,7 @@ def restored(facts: Mapping[str, Any], setting: RunSetting, read: Callable[[int,
     """Yield the surveys that `facts_of` saved.
 
     Args:
-        facts: what it returned.
+        facts: values that it returned.
         setting, read: as for `OpenSurvey`.
     """
     secrets, sums, inputs = (dict(facts.get(name, ())) for name in ("secrets", "sums", "told"))

@@ -27,14 +27,14 @@ class OpenTasks:
         reports: those that are still to be used.
         extra: the phases after training.
         ledger: counts tasks that are dropped; None counts nothing.
-        publish: writes the present model to a file.
+        publish: function that writes the present model to a file.
         heartbeat: seconds between two heartbeats of a client at work.
 
     Attributes:
         assignments: the open task of each client at work.
         timers: when each timer expires, in seconds of the server.
-        time: of the entry that is applied.
-        effects: of the entry that is applied.
+        time: time of the entry that is applied.
+        effects: effects of the entry that is applied.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class Options:
         rate: requests per second of one client; 0 is no limit.
         linger: seconds for which the server still answers after the run is over.
         keep_reports: number of server steps whose reports are kept at least; None keeps all.
-        limits: of sizes, times and connections.
+        limits: limits of sizes, times and connections.
         max_norm: maximum norm of an update, and of each other vector of a report; ``"auto"`` is 100 times that of the first
             model, or of a vector of ones if that is larger. None has no limit.
         max_examples: maximum number of examples that a client may report; None is 2^40. Private sums have no such limit,

@@ -46,9 +46,10 @@ class Server:
 
     Args:
         experiment: what is run; clients that enrol take the place of its population.
-        folder: of the run, which is created, or continued if it holds this run.
-        settings: of the experiment, from which clients build their part; None where they have to bring their own.
-        options: of the server.
+        folder: folder of the run, which is created, or continued if it holds this run.
+        settings: settings of the experiment, from which clients build their part; None where they have to bring their
+            own.
+        options: options of the server.
 
     Raises:
         ConfigurationError: if an experiment cannot be deployed.

@@ -20,7 +20,7 @@ class Networks:
     Args:
         networks: addresses or networks.
         option: name of the option, for error messages.
-        needed: what the option takes, for error messages.
+        needed: values that the option takes, for error messages.
 
     Raises:
         ConfigurationError: if it is anything else, or a network of all addresses.
@@ -80,7 +80,7 @@ class Proxies:
         """Return the address of the client whose request a proxy forwards.
 
         Args:
-            peer: where the connection comes from.
+            peer: address from which the connection comes.
             forwarded: the values of X-Forwarded-For, in the order of the headers.
 
         Returns:

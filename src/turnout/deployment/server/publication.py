@@ -88,7 +88,7 @@ class CurrentModel:
     """Export the present model as `turnout export` does, once for each version that is requested.
 
     Args:
-        folder: of the exports.
+        folder: folder of the exports.
         publication: the models that clients download.
         trained: names of the parameters of the model.
     """

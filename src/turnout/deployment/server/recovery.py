@@ -39,8 +39,8 @@ def opened(
     """Open the folder of a run; yield a driver after all entries of the journal, and the last entry.
 
     Args:
-        folder: of the run, which is locked meanwhile.
-        setting: what is run.
+        folder: folder of the run, which is locked meanwhile.
+        setting: setting of the run.
         database, objects: URLs of the database and the object store, if not in the folder.
 
     Raises:

@@ -36,8 +36,8 @@ class Visits:
     """Visits of clients and durations of tasks in a journal.
 
     Attributes:
-        stays: of each visit, client, start and end in seconds, and the first and the last version, exclusive, that the
-            client could take part in.
+        stays: client, start and end of each visit in seconds, and the first and the last version, exclusive, in which
+            the client could take part.
         tasks: (client, seconds) of every report that was taken, in the order of the journal.
         assigned: time at which each client was given its open task.
         lost: (client, version) of every task that ended without a report for a reason other than the pace, such as a client
@@ -54,10 +54,10 @@ class Visits:
         """Add an entry that was applied.
 
         Args:
-            driver: after the entry.
-            entry: of the journal.
-            effects: of the entry.
-            version: before the entry.
+            driver: driver after the entry.
+            entry: entry of the journal.
+            effects: effects of the entry.
+            version: version before the entry.
             running: True where the cohort of that version was selected before the entry.
         """
         outcomes = [outcome for outcome in effects.outcomes if outcome.task < FIRST_TASK]
@@ -94,10 +94,10 @@ class Replayed:
     """Result of a replay.
 
     Attributes:
-        driver: after the last entry.
-        visits: of clients.
+        driver: driver after the last entry.
+        visits: visits of clients.
         entries: number of entries.
-        seconds: of the server, from the first entry to the last.
+        seconds: seconds of the server, from the first entry to the last.
         same: whether the last checkpoint has the same model, bit for bit; None where it is of another version.
         surveys: results of evaluations and queries, in the order in which they ended.
         begins: first step: 0, or that of the oldest checkpoint that the server has kept.
@@ -118,8 +118,8 @@ def replay(
     """Recompute a run from its journal and the reports of clients.
 
     Args:
-        setting: what was run.
-        folder: of the run.
+        setting: setting of the run.
+        folder: folder of the run.
         database: URL of the journal, if not in the folder.
         store: URL of its object store, if it has one. The one that the folder names is not reached unasked.
         whole: True to refuse a run whose first entries were deleted.
@@ -163,7 +163,7 @@ def _stays(visits: Visits, length: float | None) -> Iterator[tuple[int, int, int
     """Yield client, first and last round, exclusive, of each visit.
 
     Args:
-        visits: of clients.
+        visits: visits of clients.
         length: seconds of a round of availability; None takes the rounds of the server.
     """
     for client, came, went, first, last in visits.stays:
@@ -190,7 +190,7 @@ def write_trace(
 
     Args:
         replayed: a run.
-        folder: of the tables.
+        folder: folder of the tables.
         seconds_per_round: length of a round of availability where the pace has no rounds; None is a hundredth of the run.
             With rounds, those of the server are those of the trace, and a client is present in those whose task it did not
             lose.

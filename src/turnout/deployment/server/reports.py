@@ -25,8 +25,8 @@ class Reports:
     """Reports by the number of their task.
 
     Args:
-        setting: what is run.
-        store: where the files are.
+        setting: setting of the run.
+        store: store of the files.
 
     Attributes:
         bodies: digest of each report, by task.
@@ -62,8 +62,8 @@ class Reports:
 
         Args:
             task: its number.
-            digest: of the report.
-            file: returns the file of a report that is mapped into memory; None for one that is read.
+            digest: digest of the report.
+            file: function that returns the file of a report that is mapped into memory; None for one that is read.
 
         Raises:
             ReportLost: if it is missing, damaged or excluded.

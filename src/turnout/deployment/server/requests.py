@@ -78,7 +78,7 @@ class Gate:
 
     Args:
         service: looks up clients.
-        options: of the server.
+        options: options of the server.
         administrator: hash of the administrator's token; with ``""`` there is no administrator.
 
     Attributes:
@@ -144,7 +144,7 @@ async def body_of(request: Request, kind: type[AnyBody], seconds: float) -> AnyB
     """Read a JSON body; an empty one is an empty object.
 
     Args:
-        request: of the client.
+        request: request of the client.
         kind: type of the body.
         seconds: limit of time.
 

@@ -39,7 +39,7 @@ def anchors(folder: Path, begins: int = 0) -> list[Anchor]:
     """Return the anchors of a run's folder, the oldest first.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         begins: the first entry of the journal that was not deleted; earlier anchors are of no use and left out.
     """
     names = [(path, _NAME.fullmatch(path.name)) for path in (folder / FOLDER).glob("*-*")]

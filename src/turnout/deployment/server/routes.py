@@ -46,10 +46,10 @@ class Route:
     """One route.
 
     Attributes:
-        method, path: of HTTP; names in braces are parameters of the path.
-        name: of the operation, and of the method that answers it.
+        method, path: method and path of HTTP; names in braces are parameters of the path.
+        name: name of the operation, and of the method that answers it.
         summary: one sentence.
-        answers: by status, the type or media type of the body and a description; beside those that all routes have.
+        answers: type or media type of the body and a description, by status; without the answers that all routes have.
         sender: owner of the token of a request; that of a newcomer is not known yet.
         body: type of a JSON body, `BINARY`, or None without a body.
         headers: headers of the request beside the token, with a pattern of the value, and True where they are required.

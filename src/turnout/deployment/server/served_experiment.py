@@ -38,7 +38,7 @@ class ServedExperiment(NamedTuple):
     Attributes:
         setting: the settings of the run.
         objective: model and loss.
-        visible: what the server sees of a client.
+        visible: figures that the server sees of a client.
     """
 
     setting: RunSetting

@@ -40,13 +40,13 @@ class ServedRun:
     """Carry out the actions of a pace with the reports of clients: the `Clients` of `turnout.protocol.loop`.
 
     Args:
-        setting: what is run.
+        setting: setting of the run.
         store: models and reports.
         ledger: tables; None keeps none.
         roster: tells which clients are present.
         num_clients: N at the first task.
-        noise: what the noise of its steps follows from.
-        publish: writes the present model to a file.
+        noise: secret and history that the noise of its steps follows from.
+        publish: function that writes the present model to a file.
         after_step: is called after a server step, with True after the last one.
 
     Attributes:
@@ -55,7 +55,7 @@ class ServedRun:
         tasks: open tasks and timers.
         reports: those that are still to be used.
         extra: the phases after training.
-        noise: what the noise of the next step follows from.
+        noise: secret and history that the noise of the next step follows from.
         over: reason that the run is over; None while it goes on.
         empty_steps: server steps in a row without a usable report, in this process.
     """

@@ -36,7 +36,7 @@ class Service:
     Args:
         driver: the run, after all entries of the journal.
         last: the last entry of the journal; None where it is empty.
-        options: of the server.
+        options: options of the server.
         clock: seconds that the server has run; None continues from the time of the last entry.
 
     Attributes:
@@ -174,9 +174,10 @@ class Service:
 
         Args:
             phase: ``"evaluate"`` or ``"query"``.
-            share: of the clients that are asked.
-            seconds: for which clients that join are asked, too; None ends with the last answer of those present now.
-            question: of a query.
+            share: share of the clients that are asked.
+            seconds: seconds for which clients that join are asked, too; None ends with the last answer of those present
+                now.
+            question: question of a query.
 
         Raises:
             Refused: if the privacy budget has no room for noised answers, or if 16 are open.

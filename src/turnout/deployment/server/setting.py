@@ -45,8 +45,8 @@ class RunSetting:
         max_examples: maximum number of examples in the answer to an evaluation or query; None is 2^40.
         description: the experiment as plain values.
         trained: names of the parameters of the model, for exports of a checkpoint.
-        score: returns the columns of an evaluation, given the version, parameters and shared vectors of a model; None where
-            the server evaluates nothing.
+        score: function that returns the columns of an evaluation, given the version, parameters and shared vectors of a
+            model; None where the server evaluates nothing.
     """
 
     algorithm: Algorithm

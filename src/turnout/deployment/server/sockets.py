@@ -51,7 +51,7 @@ class BoundedHttp(HttpToolsProtocol):
     httptools has no limits. It gets received data in small slices, and bytes that are not part of a body are counted.
 
     Attributes:
-        limits: of each connection.
+        limits: limits of each connection.
         peers: open connections by address, shared by all connections of a server.
         proxies: machines whose connections are not counted by address; the application counts the requests they forward.
         trusted: other machines whose connections are not counted by address.

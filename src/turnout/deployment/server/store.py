@@ -45,7 +45,7 @@ class Store:
 
     Args:
         folder: the run's folder.
-        url: of a PostgreSQL database, ``postgresql://...``; None is a SQLite file in the folder.
+        url: URL of a PostgreSQL database, ``postgresql://...``; None is a SQLite file in the folder.
         objects: URL of an object store for models and reports; None has them in the folder.
         read_only: True where models and reports are only read.
 
@@ -133,7 +133,7 @@ class Store:
         Args:
             entries: numbers ascending.
             arrived: files of reports, and their digests.
-            outcomes: of tasks, by earlier entries.
+            outcomes: outcomes of tasks, by earlier entries.
 
         Raises:
             StoreUnavailable: if this is impossible now; no entry is written then, and the call may be repeated.

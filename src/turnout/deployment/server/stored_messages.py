@@ -15,8 +15,8 @@ class StoredMessages:
     """The last message of each client in each phase of a sum: the digest of its file, and its task.
 
     Args:
-        setting: what is run.
-        read: returns the body of a message, by its task and its digest.
+        setting: setting of the run.
+        read: function that returns the body of a message, by its task and its digest.
     """
 
     def __init__(self, setting: RunSetting, read: Callable[[int, str], bytes]) -> None:

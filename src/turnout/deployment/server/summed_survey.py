@@ -24,9 +24,9 @@ class SummedSurvey:
     """Collect the messages of clients in the phases of one survey. The state follows from the messages, which are files.
 
     Args:
-        setting: what is run.
+        setting: setting of the run.
         request: the evaluation or query.
-        read: returns the body of a message, by its task and its digest.
+        read: function that returns the body of a message, by its task and its digest.
 
     Attributes:
         layout: positions of the sums of a client in a vector.

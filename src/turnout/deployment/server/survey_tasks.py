@@ -64,8 +64,8 @@ class SurveyTasks:
         Args:
             task: its number.
             outcome: ``"taken"``, or the reason why not.
-            effects: of the entry.
-            digest: of the message that was taken.
+            effects: effects of the entry.
+            digest: digest of the message that was taken.
         """
         client, survey = self._open.pop(task)
         self._of_client[client].remove(task)

@@ -34,10 +34,10 @@ class SurveyOptions:
 
     Attributes:
         phase: ``"evaluate"`` or ``"query"``.
-        share: of the clients that are asked.
+        share: share of the clients that are asked.
         seconds: until it ends, for clients that join meanwhile; None ends it with the last answer.
-        question: of a query.
-        secret: of its noise alone, hexadecimal; empty for an evaluation on schedule.
+        question: question of a query.
+        secret: secret of its noise alone, hexadecimal; empty for an evaluation on schedule.
         every: True for an evaluation on schedule, which ends the one before.
     """
 
@@ -53,8 +53,8 @@ def scheduled(setting: RunSetting, version: int, last: bool) -> SurveyOptions | 
     """Return the evaluation of a new model that the schedule of a run has; None without one.
 
     Args:
-        setting: what is run.
-        version: of the model.
+        setting: setting of the run.
+        version: version of the model.
         last: True for the last model of the run.
     """
     due = setting.evaluate_share and (last or version % setting.evaluate_every == 0)
@@ -65,15 +65,15 @@ class Surveys:
     """The evaluations and queries of a run; the same journal leads to the same answers.
 
     Args:
-        setting: what is run.
-        store: where messages are.
+        setting: setting of the run.
+        store: store of the messages.
         roster: tells which clients are present.
         budget: noise, and the privacy budget.
         publish, record: write the present model, and the result of a survey.
 
     Attributes:
         open, tasks: surveys that have not ended, by number, and their tasks.
-        number: of the next survey.
+        number: number of the next survey.
         timers: when each survey, or its present phase, ends, by the number of its timer.
         barred: clients that broke the protocol of a masked sum, and how.
     """
@@ -115,9 +115,9 @@ class Surveys:
         """Begin a survey, and give tasks to the clients that are present.
 
         Args:
-            options: of the evaluation or query.
-            version: of the model.
-            time, effects: of the entry.
+            options: options of the evaluation or query.
+            version: version of the model.
+            time, effects: time and effects of the entry.
 
         Raises:
             Refused: if the privacy budget has no room for it any more.

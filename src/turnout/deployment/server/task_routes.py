@@ -36,7 +36,7 @@ class TaskRoutes:
 
     Args:
         service: answers the requests.
-        limits: of uploads.
+        limits: limits of uploads.
     """
 
     def __init__(self, service: Service, limits: Limits) -> None:

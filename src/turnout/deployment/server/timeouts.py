@@ -25,7 +25,7 @@ class Timeouts:
         driver: the run.
         leases: times for which silent clients count as present.
         clock: seconds that the server has run.
-        put: queues an event.
+        put: function that queues an event.
 
     Attributes:
         put: as given.

@@ -49,9 +49,9 @@ def training(
     """Describe the computation of a task of the phase ``"train"``.
 
     Args:
-        algorithm: what is run.
+        algorithm: algorithm of the run.
         objective: model and loss.
-        seed: of the run.
+        seed: seed of the run.
         report: the tensors of a report.
         opts: True where clients evaluate the model before they take part.
         masks: True for clients that can mask their update.

@@ -33,7 +33,7 @@ class Part:
 
     Attributes:
         path: a file that only this attempt writes.
-        task, digest: of the report.
+        task, digest: task and digest of the report.
         size: number of bytes.
         busy: True while a request uses it.
     """
@@ -82,7 +82,7 @@ class Uploads:
 
     Args:
         service: renews leases.
-        limits: of rate and time.
+        limits: limits of rate and time.
         clock: seconds; for tests.
     """
 

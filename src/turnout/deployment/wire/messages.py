@@ -26,9 +26,9 @@ class Coding:
 
     Attributes:
         compression: last guard of the algorithm.
-        seed: of the run.
-        num_params: of the shared part of the model.
-        dtype: of the model.
+        seed: seed of the run.
+        num_params: number of parameters of the shared part of the model.
+        dtype: type of the model.
     """
 
     compression: Compression
@@ -112,7 +112,7 @@ class ReportFormat:
         Args:
             body: bytes, or a file.
             client: number of the client.
-            version: of the model that it was trained from.
+            version: version of the model that it was trained from.
             repeat: number of earlier tasks of the client from this version.
             checked: True for a report that was checked before, of which only the format is checked again.
 

@@ -92,7 +92,7 @@ def layout_of(sums: AnswerSum, question: Question | None, form: SumsForm, widths
 
     Args:
         sums: the options of sums of answers.
-        question: of a query.
+        question: question of a query.
         form: the sums of an evaluation.
         widths: see `Question.shapes`.
 

@@ -33,7 +33,7 @@ class Availability(Registered, ABC):
         Args:
             num_clients: N.
             label_counts: number of training examples of each class at each client, ``[N, C]``; None without classes.
-            seed: of the run.
+            seed: seed of the run.
 
         Raises:
             ConfigurationError: if options do not fit the clients.

@@ -34,7 +34,7 @@ class Diurnal(TimedAvailability, name="diurnal"):
         never: fraction of clients that are never available.
         renewal: median of r_n in a round of ten minutes; in a round of s seconds it is ``1 - (1 - r_n)^(s / 600)``.
         renewal_spread: standard deviation of log r_n; r_n is at most 0.99.
-        amplitude: of the daily variation of rates, 0 to 1.
+        amplitude: amplitude of the daily variation of rates, 0 to 1.
         peak_hour: mean hour of the peaks, counted from the start of the run.
         peak_concentration: concentration kappa of the von Mises distribution of peaks; 0 is uniform.
 
@@ -95,7 +95,7 @@ class BoundDiurnal(BoundAvailability):
 
     Attributes:
         peaks: 2 pi phi_n, radians, ``[N]``.
-        amplitude: of the daily variation of rates.
+        amplitude: amplitude of the daily variation of rates.
         hold: probability that a state is kept from one round to the next, ``[N]``.
         seconds_per_round: length of a round.
         state_key, renewal_key: keys of the random numbers.

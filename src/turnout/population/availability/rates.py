@@ -34,7 +34,7 @@ def label_correlated_rates(
         alpha: concentration alpha_p; the smaller, the more the rates differ. Several numbers, one per class, are q up to a
             factor.
         floor: least rate.
-        seed: of the run.
+        seed: seed of the run.
 
     Raises:
         ConfigurationError: if a client has no examples, so that its proportions are 0/0, or the number of q is not C.

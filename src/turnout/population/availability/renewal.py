@@ -17,7 +17,7 @@ def last_renewal(key: int, clients: np.ndarray, hold: np.ndarray, round: int) ->
     renewals, and the last one is found after two to four gaps on average, independently of `hold` and the round.
 
     Args:
-        key: of the random numbers.
+        key: key of the random numbers.
         clients: int64 ``[B]``.
         hold: probability that the state is kept from one round to the next, in [0, 1), float64 ``[B]``.
         round: any round >= 0.

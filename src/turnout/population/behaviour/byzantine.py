@@ -54,7 +54,7 @@ class Attack(Registered):
         Args:
             report: the honest reports.
             rows: the attackers' rows, int64, at least one.
-            key: of the attackers' random numbers.
+            key: key of the attackers' random numbers.
         """
         return report
 
@@ -155,8 +155,8 @@ class Honest:
     """The knowledge of colluding attackers about a step.
 
     Attributes:
-        updates: of all clients of the step, including attackers, ``[B, P]``.
-        rows: of honest and finite updates, int64, at least one.
+        updates: updates of all clients of the step, including attackers, ``[B, P]``.
+        rows: rows of honest and finite updates, int64, at least one.
         num_attackers: number of attackers.
         direction: the direction of the server with equal weights, ``[P]``, as a function of the update ``[P]`` of all
             attackers.

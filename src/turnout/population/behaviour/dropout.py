@@ -16,7 +16,8 @@ class Dropout:
     """Clients may drop out during a task, whose report is then lost; they start again with their next task.
 
     Attributes:
-        probability: of dropping out of a task, independently of its duration; the time is uniform over the task.
+        probability: probability of dropping out of a task, independently of its duration; the time is uniform over the
+            task.
         hazard: rate of dropping out per second, so that a task of s seconds is finished with probability
             ``exp(-hazard * s)``.
 

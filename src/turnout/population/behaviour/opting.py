@@ -62,8 +62,8 @@ class Pool:
 
         Args:
             round: does not decrease from call to call.
-            content: returns for all clients whether the model of that round meets their requirement, bool ``[N]``; called at
-                most once per round.
+            content: function that returns for all clients whether the model of that round meets their requirement, bool
+                ``[N]``; called at most once per round.
         """
         if round < self._options.mandatory_rounds:
             return np.ones_like(self._members)

@@ -22,9 +22,9 @@ class Durations:
     """Durations of the parts of B tasks, in seconds, float64 ``[B]`` each.
 
     Attributes:
-        download: of the model to the client.
-        compute: of local training.
-        upload: of the report to the server.
+        download: duration of the download of the model.
+        compute: duration of local training.
+        upload: duration of the upload of the report.
     """
 
     download: Seconds

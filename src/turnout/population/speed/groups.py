@@ -29,7 +29,7 @@ class Group:
         upload_bandwidth: bytes per second.
         download_bandwidth: bytes per second.
         clients: the numbers of its clients, in place of a share.
-        name: for messages.
+        name: name for messages.
 
     Raises:
         ConfigurationError: if a share or bandwidth is not > 0, an option is not a delay, or a group is empty.

@@ -62,7 +62,8 @@ class MaskedVectors:
         length: length of a vector.
         attendance: clients in each phase.
         messages: messages of the clients; those of the phase ``"train"`` hold their keys.
-        factors: returns the factor of each client's vector, float64 ``[n]``, in the order of `dealt`; None is 1 for all.
+        factors: function that returns the factor of each client's vector, float64 ``[n]``, in the order of `dealt`;
+            None is 1 for all.
 
     Attributes:
         dealt: clients that have neighbours, ascending.
