@@ -146,19 +146,10 @@ class JournalWriter:
         codes, busy, admitted = set[str](), set[int | None](), list[Event]()
         for event in batch:
             # Deferred visits are written before all others, so one must not overtake an earlier event of its client.
-            if (event.client in busy or not self._visits.defer(event)) and self._is_admitted(event, codes):
+            if (event.client in busy or not self._visits.defer(event)) and _is_admitted(self.handler, event, codes):
                 admitted.append(event)
                 busy.add(event.client)
         return admitted
-
-    def _is_admitted(self, event: Event, codes: set[str]) -> bool:
-        """Return whether an event is to be written; one that raises is answered with the error."""
-        try:
-            return self.handler.admit(event, codes)
-        except Exception as error:
-            log.exception("an event failed", extra={"kind": event.kind, "client": event.client})
-            event.fail(error)
-            return False
 
     def _write(self, events: list[Event]) -> list[int]:
         """Commit events, apply and answer them; return the clients whose long polls can be answered."""
@@ -250,6 +241,16 @@ def _intact(store: Store, events: list[Event]) -> list[Event]:
             event.file.unlink(missing_ok=True)
             event.answer(Verdict(409, {"reason": "the report was damaged on the server: send it again", "offset": 0}))
     return [event for event in events if event.file not in damaged]
+
+
+def _is_admitted(handler: Handler, event: Event, codes: set[str]) -> bool:
+    """Return whether an event is to be written; one that raises is answered with the error."""
+    try:
+        return handler.admit(event, codes)
+    except Exception as error:
+        log.exception("an event failed", extra={"kind": event.kind, "client": event.client})
+        event.fail(error)
+        return False
 
 
 def _uploads(events: list[Event]) -> list[tuple[Any, str]]:
