@@ -317,7 +317,7 @@ def test_stopping_server_does_not_wait_for_the_disk(world):
     with pytest.raises(StoreUnavailable, match="cannot be written: full"):
         writer.wait(OSError("full"))
     deployed.host.store.wait = stores._refuse
-    with pytest.raises(StoreUnavailable, match=r"cannot be written: .*Free some space"):
+    with pytest.raises(StoreUnavailable, match=r"cannot be read or written: .*Free some space"):
         deployed.host.store.until_done(lambda: files.sync(deployed.folder / "nothing"))
 
 
