@@ -237,6 +237,29 @@ def test_flipped_bit_in_any_file_is_detected_by_every_reader(finished, tmp_path,
             DOORS[door](folder)
 
 
+@pytest.mark.parametrize("name", [storage.DIGESTS, "config.json", checkpoint.FILE, "history.journal"])
+def test_file_that_cannot_be_read_now_is_not_called_damaged(tmp_path, monkeypatch, name):
+    """Nobody deletes an intact file, and nothing continues from an older one."""
+    stopped = experiment(rounds=4)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run(tmp_path, checkpoint_every=1, callbacks=[AfterRound(stops_after(3))])
+
+    def failing(function):
+        def called(path, *arguments, **options):
+            if path.name == name:
+                raise OSError(errno.EIO, "Input/output error")
+            return function(path, *arguments, **options)
+
+        return called
+
+    with monkeypatch.context() as broken:
+        for method in ("open", "read_bytes"):
+            broken.setattr(Path, method, failing(getattr(Path, method)))
+        with pytest.raises(CheckpointError, match=rf"{name} cannot be read \(Input/output error\): check the disk"):
+            stopped.run(tmp_path, resume=True)
+    stopped.run(tmp_path, resume=True)
+
+
 def test_flipped_bit_in_the_log_is_detected(tmp_path):
     stopped = experiment(rounds=4)
     with pytest.raises(KeyboardInterrupt):

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from turnout.core.checks import CheckpointError
 from turnout.record import contents, storage
-from turnout.record.contents import Contents, Whole
+from turnout.record.contents import Contents, Unreadable, Whole
 
 FILE, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 
@@ -101,6 +101,8 @@ def load(folder: Path, or_previous: bool = False) -> tuple[dict[str, torch.Tenso
         return _read(folder / PREVIOUS)
     try:
         return _read(folder / FILE)
+    except Unreadable:  # the last checkpoint may be intact
+        raise
     except CheckpointError as error:
         if not storage.is_whole(folder / PREVIOUS):
             raise

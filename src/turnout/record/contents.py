@@ -74,15 +74,41 @@ Form = TypeVar("Form", bound=Contents)
 _REMEDY = "restore it from a copy, or run again"
 
 
+class Unreadable(CheckpointError):
+    """The system cannot read a file now, which says nothing of its contents."""
+
+    @classmethod
+    def of(cls, source: object, error: OSError) -> Unreadable:
+        """Create the error for a file and the error of the system."""
+        return cls(f"{source} cannot be read ({error.strerror}): check the disk and the permissions, and try again")
+
+
 def damaged(source: object, why: object, instead: str = _REMEDY) -> CheckpointError:
-    """Create the error for a file with invalid contents.
+    """Create the error for a file with invalid contents, or for one that cannot be read.
 
     Args:
         source: the file.
-        why: the invalid field, or the defect of the file as a whole.
+        why: the invalid field, the defect of the file as a whole, or the error of reading it.
         instead: the remedy that the message suggests.
     """
+    if isinstance(why, OSError) and why.errno:
+        return Unreadable.of(source, why)
     return CheckpointError(f"{source} is damaged ({why}): {instead}")
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Convert errors of the system to one that names the file; that of a missing file is left as it is.
+
+    Raises:
+        Unreadable: if the file cannot be read.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Unreadable.of(path, error) from error
 
 
 def check_regular(path: Path) -> None:

@@ -223,7 +223,7 @@ def _entries(path: Path) -> Iterator[tuple[Rounds, int]]:
         return
     contents.check_regular(path)
     last = 0
-    with path.open("rb") as file:
+    with contents.readable(path), path.open("rb") as file:
         while (entry := _next(path, file)) is not None:
             rounds = entry.table["round"].to_numpy()
             if not len(rounds) or rounds[0] <= last or (np.diff(rounds) <= 0).any():

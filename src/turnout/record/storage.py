@@ -168,7 +168,7 @@ def json_writer(value: Any) -> Write:
 
 def digest(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
+    with contents.readable(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -193,7 +193,9 @@ def _digests(folder: Path) -> dict[str, list[str]]:
     digests: dict[str, list[str]] = {}
     path = folder / DIGESTS
     contents.check_regular(path)
-    for line in path.read_bytes().splitlines() if path.exists() else ():
+    with contents.readable(path):
+        lines = path.read_bytes().splitlines() if path.exists() else []
+    for line in lines:
         match = _LINE.fullmatch(line)
         if match is None:
             raise CheckpointError(f"{path} is damaged: delete it to have the files of {folder} taken as they are")

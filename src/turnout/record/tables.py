@@ -15,6 +15,7 @@ from turnout.core.arrow import decompressed_bytes
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.core.system import memory_bytes
 from turnout.record import storage
+from turnout.record.contents import Unreadable
 
 Types = Mapping[str, pa.DataType]
 
@@ -57,7 +58,7 @@ def read(path: Path, types: Types) -> pa.Table:
             f"{path.parent} holds no {path.name}: give the folder of a run that saved its tables, or run it again"
         ) from error
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise damaged(path, str(error)) from error
+        raise damaged(path, error) from error
     check(path, table, types)
     return table
 
@@ -110,8 +111,10 @@ def _check_types(path: Path, schema: pa.Schema, types: Types, may_be_null: bool)
             raise damaged(path, f"its column {name!r} is {actual}, not {needed}")
 
 
-def damaged(path: str | Path, why: str) -> CheckpointError:
-    """Return the error for a table that cannot be used."""
+def damaged(path: str | Path, why: object) -> CheckpointError:
+    """Return the error for a table that cannot be used, because of its contents or of an error of reading it."""
+    if isinstance(why, OSError) and why.errno:
+        return Unreadable.of(path, why)
     return CheckpointError(f"{path} is damaged or not a table of a run: {why}. Restore it from a copy, or run again")
 
 
