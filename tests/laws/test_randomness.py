@@ -22,9 +22,9 @@ DROPOUT = models.Mlp(hidden=(16,), dropout=0.5)
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_equal_seeds_give_equal_bits_and_different_seeds_differ(name):
+def test_different_seeds_differ(name):
+    """Runs of equal seeds are compared where they also differ in the number of lanes, in test_engines."""
     one, other = baseline(name), trained(standard(name, seed=1))
-    assert_same_bits(one, trained(standard(name)))
     assert not torch.equal(one.state.params, other.state.params)
     assert not tables(one)["participation"].equals(tables(other)["participation"])
 

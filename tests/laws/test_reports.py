@@ -80,7 +80,7 @@ def states_after(algorithm, reports, known=KNOWN):
     return state, infos
 
 
-def batches(seed=0, rounds=12):
+def batches(seed=0, rounds=8):
     return list(reports_of(presence(rounds, N, seed), np.random.default_rng(seed)))
 
 
@@ -290,7 +290,7 @@ def _without(slots, names):
 )
 def test_a_client_whose_training_diverges_is_dropped_counted_and_harmless(name, engine):
     """Recipes with everything that clients do; the other engine differs in how steps and personal models are computed."""
-    run = experiment(name, local=replace(LOCAL, steps=3), engine=engine, rounds=6)  # with two, some stay finite
+    run = experiment(name, local=replace(LOCAL, steps=3), engine=engine, rounds=5)  # with two, some stay finite
     data = replace(run.data, train=replace(run.data.train, x=run.data.train.x.clone()))
     data.train.client(4)[0].fill_(3e37)
     simulation = trained(replace(run, data=data))

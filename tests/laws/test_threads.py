@@ -14,7 +14,7 @@ SETTINGS = {
     "unequal work": (
         to.models.Mlp(hidden=(9,)),
         "auto",
-        to.Sgd(steps=UniformWork(1, 9), batch_size=4),
+        to.Sgd(steps=UniformWork(1, 4), batch_size=8),
         (to.local.Prox(0.1),),
     ),
     "control variates": (to.models.Logistic(), "auto", to.Sgd(lr=0.1, steps=3, momentum=0.5), (to.local.Scaffold(),)),

@@ -21,7 +21,7 @@ from .rules import local_sgd, softmax_gradient
 from .shuffles import client_key, endless
 from .test_rules import CLASSES, DATA, SEED, SIZES, N, P, model
 
-LR, STEPS, BATCH, T = 0.2, 3, 16, 16
+LR, STEPS, BATCH, T = 0.2, 2, 16, 12
 SECONDS = (1.0, 1.3, 1.1, 4.7, 0.9, 9.1, 2.6, 1.0)  # clients 0 and 7 always report in the same moment
 LOCAL = Sgd(lr=LR, steps=STEPS, batch_size=BATCH)
 

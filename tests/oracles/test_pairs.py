@@ -16,7 +16,7 @@ from ..tiny import presence
 from .clients import Clients, simulation
 from .test_rules import N
 
-LR, STEPS, T = 0.1, 4, 30
+LR, STEPS, T = 0.1, 4, 14
 LOCAL = Sgd(lr=LR, steps=STEPS, batch_size=16)
 
 

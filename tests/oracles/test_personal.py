@@ -16,7 +16,7 @@ from .rules import softmax_gradient
 from .shuffles import client_key, endless
 from .test_rules import CLASSES, DATA, SEED, SIZES, N, model
 
-T, K, BATCH = 17, 5, 16
+T, K, BATCH = 11, 3, 16
 HELD = [tuple(part.numpy() for part in DATA.train.client(n)) for n in range(N)]
 SHARED_ALONE, TWICE = ("scaffold",), ("ditto",)
 

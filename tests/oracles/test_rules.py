@@ -18,7 +18,7 @@ from ..tiny import classification, presence
 from . import asynchronous, cached, folb, maxfl, optimizers, personal, rules
 from .shuffles import client_key, endless
 
-N, T, CLASSES, FEATURES = 8, 30, 3, 4
+N, T, CLASSES, FEATURES = 8, 16, 3, 4
 P = CLASSES * (FEATURES + 1)
 RATES = tuple(np.linspace(0.15, 0.9, N))
 DATA = classification(features=FEATURES, classes=CLASSES, dtype=torch.float64)
@@ -110,7 +110,7 @@ def theirs(rule, present, lr, steps, batch_size, server_lr=1.0, **local):
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_recipe_equals_its_transcription(name):
-    for seed, engine in enumerate(("vectorised", "one_by_one")):
+    for seed, engine in enumerate(("vectorised", "one_by_one"), start=1):
         present = presence(T, N, seed)
         assert (~present.any(axis=1)).any()
         local = Sgd(lr=0.2, steps=3, batch_size=16)

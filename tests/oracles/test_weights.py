@@ -13,7 +13,7 @@ from ..tiny import federation, presence, report
 from .weights import algorithm_2, counted, exponential
 
 CUTOFFS = (1, 3, 10, 50, None)
-N, T = 8, 110
+N, T = 8, 60
 
 
 def weights_of(piece, present):

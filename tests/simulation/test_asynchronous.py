@@ -48,13 +48,13 @@ N = len(SIZES)
 DATA = classification(features=16, classes=16)
 ALIKE = Population(speed=Speed())
 UNLIKE = Population(speed=Speed(compute=delay.Uniform(1, 2), spread=1.0, per="task"))
-LOCAL = Sgd(lr=0.3, steps=3, batch_size=16)
+LOCAL = Sgd(lr=0.3, steps=1, batch_size=16)
 MODEL = models.Mlp(hidden=(16,), dropout=0.3)
 PLAIN: dict[str, Any] = {"model": models.Logistic()}
 """Where only who reports when is looked at, and how much each counts."""
 
 
-def experiment(algorithm, pace, population=UNLIKE, rounds=12, **options):
+def experiment(algorithm, pace, population=UNLIKE, rounds=8, **options):
     options = {"evaluate_every": 5, "model": MODEL, **options}
     return Experiment(DATA, algorithm=algorithm, population=population, pace=pace, rounds=rounds, **options)
 
@@ -110,8 +110,8 @@ def test_seed_determines_schedule_and_model():
 )
 def test_events_follow_the_schedule(pace):
     population = replace(UNLIKE, dropout=Dropout(0.2))
-    found = trained(experiment(fedstaleweight(LOCAL), pace, population, rounds=40, **PLAIN))
-    timeline = schedule(pace, population, N, steps=40, num_steps=3)
+    found = trained(experiment(fedstaleweight(LOCAL), pace, population, rounds=25, **PLAIN))
+    timeline = schedule(pace, population, N, steps=25, num_steps=1)
     history = found.history
     np.testing.assert_allclose(history.column("simulated_seconds")[1].cumsum(), timeline.steps)
     contributions = timeline.contributions()
@@ -136,23 +136,23 @@ def test_equal_weights_give_influence_by_reporting_frequency():
 def test_unnormalised_equation_8_gives_equal_influence(average):
     """At constant speeds, the weights of a client's reports sum to 1 / N per report in the long run."""
     population = Population(speed=Speed(spread=1.0, per="task"))
-    timeline = schedule(Buffered(3), population, N, steps=3000)
-    client, version = (timeline.tasks[name].reshape(3000, 3) for name in ("client", "version"))
+    timeline = schedule(Buffered(3), population, N, steps=1500)
+    client, version = (timeline.tasks[name].reshape(1500, 3) for name in ("client", "version"))
     piece, known = ExpectedStaleness(average=average), federation(N)
     state, total = piece.init(known), np.zeros(N)
-    for step in range(3000):
+    for step in range(1500):
         sent = replace(report(client[step]), version=version[step])
         weights, state = piece.apply(torch.ones(3, dtype=torch.float64), sent, step, state, known)
         np.add.at(total, client[step], weights.numpy())
     shares = timeline.contributions()["share"]
     assert shares.max() > 8 * shares.min()
-    np.testing.assert_allclose(total / 9000, 1 / N, rtol=0.05)
+    np.testing.assert_allclose(total / 4500, 1 / N, rtol=0.05)
 
 
 def test_normalised_weights_still_bring_the_slow_nearer_to_their_fair_share():
     population = Population(speed=Speed(spread=1.0, per="task"))
     runs = [
-        trained(experiment(make(LOCAL), Buffered(5), population, 80, **PLAIN)) for make in (fedbuff, fedstaleweight)
+        trained(experiment(make(LOCAL), Buffered(5), population, 40, **PLAIN)) for make in (fedbuff, fedstaleweight)
     ]
     plain, fair = (run.history.client_column("influence") for run in runs)
     assert np.abs(fair - 1 / N).sum() < 0.7 * np.abs(plain - 1 / N).sum()
@@ -165,9 +165,9 @@ def test_buffer_of_one_steps_with_every_report():
 
 
 def test_models_are_kept_only_as_long_as_somebody_works_from_them():
-    run = experiment(fedstaleweight(LOCAL), Buffered(2), rounds=60, **PLAIN)
+    run = experiment(fedstaleweight(LOCAL), Buffered(2), rounds=25, **PLAIN)
     simulation = Simulation(run)
-    for _ in range(60):
+    for _ in range(25):
         simulation.round()
         server = simulation.server
         assert server.models.keys() <= simulation.coordinator.scheduler.pace.versions()
@@ -245,7 +245,7 @@ def test_resumed_run_equals_an_uninterrupted_one(algorithm, pace, tmp_path):
     run.run(tmp_path / "whole", checkpoint_every=3)
 
     def cut(row):
-        if row["round"] == 8:
+        if row["round"] == 5:
             raise PowerCutError
 
     with pytest.raises(PowerCutError):

@@ -36,7 +36,7 @@ def model_after(run):
         (to.Sgd(steps=3, **plain), ()),
         (to.Sgd(lr=to.schedule.Halving(initial=0.2, start=1, every=1), steps=3, batch_size=5), ()),
         (to.Sgd(steps=3, momentum=0.5, weight_decay=0.01, **plain), ()),
-        (to.Sgd(steps=None, epochs=UniformWork(1, 3), **plain), (to.local.Prox(mu=0.5),)),
+        (to.Sgd(steps=None, epochs=UniformWork(1, 2), lr=0.1, batch_size=8), (to.local.Prox(mu=0.5),)),
         (to.Sgd(steps=2, **plain), (to.local.Scaffold(),)),
         (to.local.Meta(steps=3, **plain), ()),
         (to.local.Meta(steps=2, hessian="difference", **plain), ()),

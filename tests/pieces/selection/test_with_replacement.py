@@ -51,7 +51,7 @@ def assert_frequencies(seen, likely, total):
 )
 def test_draws_are_uniform_and_independent(here, size, which):
     """The multisets are as frequent as they are likely, of either cohort."""
-    rounds, seen = 3000, {}
+    rounds, seen = 1500, {}
     draw = getattr(TwoCohorts(size), which)
     for t in range(rounds):
         cohort = draw(candidates(here, t))

@@ -58,7 +58,7 @@ def test_weights_are_between_1_and_the_cutoff(cutoff):
 @pytest.mark.parametrize(("p", "cutoff"), [(0.1, 5), (0.1, 50), (0.1, None), (0.4, 1), (0.4, 5), (0.9, 5), (0.9, None)])
 def test_mean_interval_converges_to_its_expectation(p, cutoff):
     """E[S] = (1 - (1 - p)^K) / p; the mean of n such intervals is within 5 standard errors, Var[S] < 1 / p^2."""
-    N, T = 200, 600
+    N, T = 200, 300
     weights = run(Participation(cutoff), np.random.default_rng(2).random((T, N)) < p, at_the_end=True)[-1]
     expected = (1 - (1 - p) ** cutoff) / p if cutoff else 1 / p
     intervals = N * T / expected
