@@ -23,7 +23,7 @@ from ..laws.recipes import DATA
 from ..tiny import report
 from .test_privacy import advance, backup, restored
 from .test_secure_sum import run_without
-from .world import LOCAL, turn_without
+from .world import FIVE, LOCAL, turn_without
 
 Z, ROUNDS = 0.5, 2
 SECURE = SecureSum(fraction_bits=20, largest=1.0)
@@ -31,9 +31,9 @@ PIECE = PrivateSum(norm=0.3, noise_multiplier=Z, secure=SECURE)
 EVERYONE = to.Population(to.availability.Everyone())
 
 
-def run(piece=PIECE, rounds=ROUNDS, recipe=to.fedau, population=EVERYONE):
+def run(piece=PIECE, rounds=ROUNDS, recipe=to.fedau, population=EVERYONE, data=FIVE):
     algorithm = recipe(LOCAL, also=(piece,))
-    return to.Experiment(DATA, to.models.Logistic(), algorithm, population, rounds=rounds, evaluate_every=2)
+    return to.Experiment(data, to.models.Logistic(), algorithm, population, rounds=rounds, evaluate_every=2)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ KINDS = {
     "fedau": (to.fedau, PIECE),
     "correlated": (to.average_all, replace(PIECE, correlation=to.privacy.BandedSquareRoot(2), rounds=ROUNDS)),
     "blt": (to.fedau, replace(PIECE, correlation=to.privacy.BufferedToeplitz(2), rounds=ROUNDS)),
-    "a mean": (to.average_participating, replace(PIECE, cohort=8)),
+    "a mean": (to.average_participating, replace(PIECE, cohort=5)),
 }
 
 
@@ -83,7 +83,7 @@ def test_client_dropped_before_masking_is_not_in_the_sum(world, phase):
     deployed = world(run(rounds=1))
     run_without(deployed, deployed.homes[2], phase)
     took_part = deployed.host.driver.ledger.history.participation["client"].to_pylist()
-    assert took_part == [c for c in range(8) if c != 2 or phase == "open"]
+    assert took_part == [c for c in range(5) if c != 2 or phase == "open"]
     there = to.Population(to.availability.Trace(tuple((c, 0, 1) for c in took_part)))
     assert torch.equal(deployed.host.driver.params, simulated(run(rounds=1, population=there)).state.params)
     assert epsilons(deployed) == [privacy.epsilon(privacy.Release(Z), 1, 1e-5)]
@@ -91,7 +91,7 @@ def test_client_dropped_before_masking_is_not_in_the_sum(world, phase):
 
 def test_unopened_sum_has_noise_and_costs_budget(world):
     """What the server publishes of it is noise of a secret, which a replay adds again, and counts as any other round."""
-    deployed = world(run(replace(PIECE, secure=replace(SECURE, threshold=1.0)), rounds=1))
+    deployed = world(run(replace(PIECE, secure=replace(SECURE, threshold=1.0)), rounds=1, data=DATA))
     before = deployed.host.driver.params.clone()
     run_without(deployed, deployed.homes[2], "open")
     moved = deployed.host.driver.params - before
@@ -123,7 +123,7 @@ def test_restart_during_a_sum_continues(world):
     assert len(secrets) == 4
     assert driver.version == ROUNDS
     assert driver.budget.noise.lost == ()
-    assert driver.ledger.history.participation["client"].to_pylist() == [*range(8)] * ROUNDS
+    assert driver.ledger.history.participation["client"].to_pylist() == [*range(5)] * ROUNDS
     deployed.host.close()
     assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, driver.params)
 
@@ -153,8 +153,8 @@ def test_noise_depends_on_every_message_of_the_round(world, monkeypatch):
     deployed = world(run(rounds=1)).run()
     bodies = [path.read_bytes() for path in deployed.host.store.files.reports.iterdir()]
     kinds = [next(iter(read_manifest(body))) for body in bodies]
-    assert len(bodies) == 4 * 8
-    assert kinds.count("masked") == 8
+    assert len(bodies) == 4 * 5
+    assert kinds.count("masked") == 5
     assert set(seen[0]) == {path.stem for path in deployed.host.store.files.reports.iterdir()}
 
 
@@ -170,8 +170,8 @@ def test_update_with_nan_is_masked_as_zeros(world):
 
     worker._phases.announce = poisoned
     deployed.run()
-    assert deployed.host.driver.ledger.history.participation["client"].to_pylist() == [*range(8)]
-    there = to.Population(to.availability.Trace(tuple((c, 0, 1) for c in range(8) if c != 3)))
+    assert deployed.host.driver.ledger.history.participation["client"].to_pylist() == [*range(5)]
+    there = to.Population(to.availability.Trace(tuple((c, 0, 1) for c in range(5) if c != 3)))
     assert torch.equal(deployed.host.driver.params, simulated(run(rounds=1, population=there)).state.params)
 
 
@@ -186,7 +186,7 @@ def test_masked_update_is_within_the_norm():
     assert 0.29 < length <= 0.3
 
 
-SHARES = PrivateSum(norm=0.3, noise_multiplier=Z, noise_shares=8, dropouts=2, secure=replace(SECURE, fraction_bits=16))
+SHARES = PrivateSum(norm=0.3, noise_multiplier=Z, noise_shares=5, dropouts=1, secure=replace(SECURE, fraction_bits=16))
 
 
 def test_noise_of_clients_equals_simulation_and_is_independent(world, folder, monkeypatch):
@@ -203,7 +203,7 @@ def test_noise_of_clients_equals_simulation_and_is_independent(world, folder, mo
     assert epsilons(deployed) == [privacy.epsilon(release, k, 1e-5) for k in (1, 2)]
 
 
-@pytest.mark.parametrize(("gone", "opens"), [(2, True), (3, False)])
+@pytest.mark.parametrize(("gone", "opens"), [(1, True), (2, False)])
 def test_server_opens_no_sum_with_too_little_noise(world, gone, opens):
     """As many drop-outs as the margin before they mask, and one more."""
     deployed = world(run(SHARES, rounds=1))
@@ -212,13 +212,13 @@ def test_server_opens_no_sum_with_too_little_noise(world, gone, opens):
         turn_without(deployed, left, "mask")
     history = deployed.host.driver.ledger.history
     assert deployed.host.driver.version == 1
-    assert history.participation["client"].to_pylist() == ([*range(gone, 8)] if opens else [])
-    assert float(deployed.host.driver.params.double().std()) > 0.3 * Z / 8 * 0.8
+    assert history.participation["client"].to_pylist() == ([*range(gone, 5)] if opens else [])
+    assert float(deployed.host.driver.params.double().std()) > 0.3 * Z / 5 * 0.8
     assert epsilons(deployed) == [privacy.epsilon(privacy.Release(Z, is_discrete=True), 1, 1e-5)]
 
 
 def test_clients_open_no_sum_with_too_little_noise(world, caplog):
-    """The attack: a server asks for the secrets of a sum of five, of which the settings say six."""
+    """The attack: a server asks for the secrets of a sum of three, of which the settings say four."""
     deployed = world(run(SHARES, rounds=1))
     asked = []
 
@@ -226,7 +226,7 @@ def test_clients_open_no_sum_with_too_little_noise(world, caplog):
         if task.phase == "open":
             asked.append(client)
             secrets = task.tensors()
-            task = replace(task, told=plain_row(secrets | {"there": secrets["there"][:, :4]}, 0))
+            task = replace(task, told=plain_row(secrets | {"there": secrets["there"][:, :2]}, 0))
         return do(client, task, model, memory)
 
     for home in deployed.homes:
@@ -234,7 +234,7 @@ def test_clients_open_no_sum_with_too_little_noise(world, caplog):
     with caplog.at_level(logging.WARNING, "turnout.client"):
         for _ in range(10):
             deployed.round()
-    assert sorted(asked) == [*range(8)]
+    assert sorted(asked) == [*range(5)]
     reasons = {record.reason for record in caplog.records if "drops out" in record.message}
-    assert reasons == {"the server opens a sum of 5 clients, and by the run's settings it has 6 at least"}
+    assert reasons == {"the server opens a sum of 3 clients, and by the run's settings it has 4 at least"}
     assert not len(deployed.host.driver.ledger.history.participation)

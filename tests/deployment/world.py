@@ -36,6 +36,9 @@ ANNOUNCEMENT = {
 DATA = classification(SIZES[:4], features=16, classes=16)
 """Of few clients, because each of them sends its own requests."""
 
+FIVE = classification(SIZES[:5], features=16, classes=16)
+"""Of whom some can drop out of a secure sum."""
+
 LOCAL = replace(SEVERAL_STEPS, steps=1)
 """One local step: what clients compute is for tests/laws, and it would take most of the time of these tests."""
 
