@@ -27,12 +27,16 @@ from turnout.pieces.aggregation import PrivateSum, SecureSum
 from turnout.privacy import Answers
 from turnout.protocol.answer_sum import AnswerSum
 
+from ..tiny import SIZES
 from .test_crashes import KILLS, live_all, reaper, revive
-from .test_evaluate import experiment, hinge
+from .test_evaluate import experiment, held_out, hinge
 from .test_privacy import backup, restored
 from .world import LOCAL, Killed, turn_without
 
 __all__ = ["reaper"]
+
+N = 5
+"""Clients: few, because each of them sends its own requests, and so many that a sum without one can be opened."""
 
 SECURE = SecureSum(fraction_bits=20, largest=1.0)
 Z, DELTA = 4.0, 1e-5
@@ -41,12 +45,12 @@ NOISED = PrivateSum(norm=0.3, noise_multiplier=2.0, answers=ANSWERS)
 KINDS = {
     "server": NOISED,
     "masks": replace(NOISED, secure=SECURE),
-    "shares": replace(NOISED, secure=replace(SECURE, fraction_bits=16), noise_shares=8, dropouts=2),
+    "shares": replace(NOISED, secure=replace(SECURE, fraction_bits=16), noise_shares=N, dropouts=1),
 }
 
 
 def run(*pieces, **options):
-    options = {"rounds": 2, "evaluate_share": 0.0, **options}
+    options = {"rounds": 2, "evaluate_share": 0.0, "data": held_out(range(N), sizes=SIZES[:N]), **options}
     return experiment(to.fedau(LOCAL, also=pieces), **options)
 
 
@@ -66,7 +70,7 @@ def ask(deployed, question=None, turns=6):
 
 def there(world, experiment, **options):
     """A federation that has not begun to train, whose clients are there."""
-    deployed = world(experiment, min_clients=9, **options)
+    deployed = world(experiment, min_clients=N + 1, **options)
     for _ in range(2):
         deployed.round()
     return deployed
@@ -84,7 +88,7 @@ def there(world, experiment, **options):
 def test_opened_sum_equals_the_plain_sum_up_to_rounding(world, folder, question):
     plain = ask(there(world, run(), folder=folder / "plain"), question)
     masked = ask(there(world, run(SECURE), folder=folder / "masked"), question)
-    assert (masked["asked"], masked["answered"], masked["lost"]) == (8, 8, {})
+    assert (masked["asked"], masked["answered"], masked["lost"]) == (N, N, {})
     assert "epsilon" not in masked
     assert plain["figures"].keys() == masked["figures"].keys()
     for name, value in plain["figures"].items():
@@ -108,7 +112,7 @@ def test_masked_evaluation_has_the_same_figures(world, folder):
             off = 0.026 if name.startswith("client_test_") else 2e-3
             assert summed[name] == pytest.approx(exact[name], abs=off)
     driver = masked.host.driver
-    assert driver.ledger.history.evaluations.by_client(8) == {}
+    assert driver.ledger.history.evaluations.by_client(N) == {}
     masked.host.close()
     again = replay(masked.setting, masked.folder)
     assert [closed.opened.total["loss"] for closed in again.surveys] == [  # pyright: ignore[reportOptionalSubscript, reportOptionalMemberAccess]
@@ -116,7 +120,7 @@ def test_masked_evaluation_has_the_same_figures(world, folder):
     ]
 
 
-@pytest.mark.parametrize(("phase", "answered"), [("share", 7), ("mask", 7), ("open", 8)])
+@pytest.mark.parametrize(("phase", "answered"), [("share", N - 1), ("mask", N - 1), ("open", N)])
 def test_clients_that_leave_in_a_phase_are_excluded(world, phase, answered):
     deployed = there(world, run(SECURE))
     number = deployed.host.service.survey("query", question=Question("label_histogram"))
@@ -125,12 +129,12 @@ def test_clients_that_leave_in_a_phase_are_excluded(world, phase, answered):
     for _ in range(8):
         turn_without(deployed, gone, phase)
     found = deployed.host.driver.ledger.survey(number.result())
-    assert (found["answered"], sum(found["lost"].values())) == (answered, 8 - answered)
+    assert (found["answered"], sum(found["lost"].values())) == (answered, N - answered)
     mine = np.bincount(TRAIN.client(2)[1].numpy(), minlength=4)
-    assert found["figures"]["counts"] == (LABELS - (0 if answered == 8 else mine)).tolist()
+    assert found["figures"]["counts"] == (LABELS - (0 if answered == N else mine)).tolist()
 
 
-@pytest.mark.parametrize("piece", [replace(SECURE, min_clients=8), replace(KINDS["shares"], dropouts=0)])
+@pytest.mark.parametrize("piece", [replace(SECURE, min_clients=N), replace(KINDS["shares"], dropouts=0)])
 def test_cohort_below_the_threshold_opens_no_sum(world, piece):
     deployed = there(world, run(piece))
     number = deployed.host.service.survey("query", question=Question("label_histogram"))
@@ -140,7 +144,7 @@ def test_cohort_below_the_threshold_opens_no_sum(world, piece):
     found = deployed.host.driver.ledger.survey(number.result())
     assert (found["answered"], found["unopened"]) == (0, "too few clients are left")
     assert "figures" not in found
-    assert sum(found["lost"].values()) == 8
+    assert sum(found["lost"].values()) == N
     assert deployed.host.driver.budget.charged == isinstance(piece, PrivateSum)  # it counts all the same
 
 
@@ -150,7 +154,7 @@ def test_phase_ends_at_the_task_deadline(world, deadline):
     deployed = there(world, run(SECURE), leases=leases)
     number = deployed.host.service.survey("query", question=Question("count"))
     deployed.host.pump()
-    silent = deployed.homes[5]
+    silent = deployed.homes[2]
     for turn in range(12):
         for home in deployed.homes:
             task = deployed.host.driver.task_of(home.state.client)
@@ -164,7 +168,7 @@ def test_phase_ends_at_the_task_deadline(world, deadline):
         deployed.clock.now += 1.0
         deployed.host.pump()
     found = deployed.host.driver.ledger.survey(number.result())
-    assert (found["answered"], found["lost"]) == (7, {"late": 1})
+    assert (found["answered"], found["lost"]) == (N - 1, {"late": 1})
 
 
 def test_restart_in_each_phase_continues(world):
@@ -182,7 +186,7 @@ def test_restart_in_each_phase_continues(world):
         deployed.host.pump()
     assert phases == ["query", "share", "mask", "open"]
     found = deployed.host.driver.ledger.survey(number.result())
-    assert (found["answered"], found["figures"]["counts"]) == (8, LABELS.tolist())
+    assert (found["answered"], found["figures"]["counts"]) == (N, LABELS.tolist())
 
 
 @pytest.mark.parametrize("kind", ["secure", "masks"])
@@ -196,7 +200,7 @@ def test_kill_between_any_two_writes_loses_no_answer(world, folder, reaper, kind
     options = {"checkpoint_every": 0.0, "leases": Leases(heartbeat=1e6, grace=1e6, task_deadline=100.0)}
     deployed = there(world, run(piece), homes=folder / "homes", **options)
     reaper.most = 100  # so that not all drop out of the same sum
-    of_each, numbers = [np.bincount(TRAIN.client(row)[1].numpy(), minlength=4) for row in range(8)], []
+    of_each, numbers = [np.bincount(TRAIN.client(row)[1].numpy(), minlength=4) for row in range(N)], []
     while min(reaper.kills.values()) < (KILLS if KILLS > 10 else 2) or len(numbers) < 3:
         reaper.left = None
         asked = deployed.host.service.survey("query", question=Question("label_histogram"))
@@ -236,16 +240,16 @@ def test_noised_answers_count_towards_the_budget(world, kind):
     """Epsilon in all tables is that of as many Gaussian releases, one by one; noise of the stated deviation is in the sum."""
     deployed = there(world, run(KINDS[kind], rounds=2, evaluate_every=2, evaluate_share=1.0), checkpoint_every=0.0)
     found = ask(deployed, Question("label_histogram"))
-    assert (found["answered"], found["asked"]) == (8, 8)
+    assert (found["answered"], found["asked"]) == (N, N)
     assert found["epsilon"] == pytest.approx(_account(kind, [Z]))
     sums = np.minimum(1.0, 30 / TRAIN.sizes)[:, None] * np.stack(
-        [np.bincount(TRAIN.client(c)[1].numpy(), minlength=4) for c in range(8)]
+        [np.bincount(TRAIN.client(c)[1].numpy(), minlength=4) for c in range(N)]
     )
     off = np.array(found["figures"]["counts"]) - sums.sum(axis=0)[: len(found["figures"]["counts"])]
     deviation = found["deviations"]["counts"]
     assert deviation == pytest.approx(Z * 2**0.5 * 30)
     assert 0.01 < np.sqrt(np.mean(off**2)) / deviation < 5.0  # of four numbers
-    deployed.options["min_clients"] = 8
+    deployed.options["min_clients"] = N
     deployed.restart()
     deployed.run()
     history = deployed.host.driver.ledger.history
@@ -253,7 +257,7 @@ def test_noised_answers_count_towards_the_budget(world, kind):
     assert table == pytest.approx([_account(kind, [Z, 2.0]), _account(kind, [Z, 2.0, 2.0])])
     last = history.evaluations.table.to_pylist()[-1]
     assert last["epsilon"] == pytest.approx(_account(kind, [Z, 2.0, 2.0, Z]))
-    assert not {"loss", "counts"} & set(history.evaluations.by_client(8))
+    assert not {"loss", "counts"} & set(history.evaluations.by_client(N))
     status = json.loads(deployed.host.send("GET", "/v1/status").body)
     assert status["privacy"]["epsilon"] == pytest.approx(last["epsilon"])
     assert ("noised answers", "2 of 6") in rows_of(status)
@@ -283,7 +287,7 @@ def _account(kind, multipliers):
     ids=["plain", "correlated", "poisson", "fixed size"],
 )
 def test_budget_equals_brute_force_accounting(release):
-    """Rounds and answers as single mechanisms, composed one by one by dp-accounting's privacy loss distributions."""
+    """Rounds and answers as single mechanisms, composed by dp-accounting's privacy loss distributions."""
     dp = pytest.importorskip("dp_accounting")
     from dp_accounting.pld import PLDAccountant
     from dp_accounting.rdp import RdpAccountant
@@ -295,14 +299,14 @@ def test_budget_equals_brute_force_accounting(release):
     ratio = 2 if fixed else 1
     if release.coefficients is not None:  # the noise of a matrix mechanism: one Gaussian mechanism of its sensitivity
         account.compose(dp.GaussianDpEvent(1.5 / privacy.sensitivity(np.array(release.coefficients), 1)))
-    for _ in range(rounds if release.coefficients is None else 0):
+    else:
         once = dp.GaussianDpEvent(1.5 / ratio)
         if fixed:
-            account.compose(dp.SampledWithoutReplacementDpEvent(5, 1, once))
-        else:
-            account.compose(once if release.sampling_rate is None else dp.PoissonSampledDpEvent(0.2, once))
-    for _ in range(answers):
-        account.compose(dp.GaussianDpEvent(z / ratio))
+            once = dp.SampledWithoutReplacementDpEvent(5, 1, once)
+        elif release.sampling_rate is not None:
+            once = dp.PoissonSampledDpEvent(0.2, once)
+        account.compose(once, rounds)
+    account.compose(dp.GaussianDpEvent(z / ratio), answers)
     found = privacy.epsilon(release, rounds, DELTA, beside=answers / z**2)
     assert found == pytest.approx(account.get_epsilon(DELTA), rel=0.02)
     assert found > privacy.epsilon(release, rounds, DELTA)
@@ -350,7 +354,7 @@ def test_masked_noise_has_the_accounted_deviation():
     assert adds is not None
     layout = adds.of_query(Question("variance", bound=2.0), {"features": 3000, "targets": 1, "classes": 0})
     code = layout.masking.code
-    total = np.sum([code.decode(layout.encoded(None)) for _ in range(6)], axis=0)
+    total = np.sum([code.decode(layout.encoded(None)) for _ in range(N - 1)], axis=0)
     assert (layout.size, layout.server_deviation) == (6001, 0.0)
     assert float(total.std()) == pytest.approx(layout.deviation, rel=0.06)
     assert layout.deviation == pytest.approx(Z * layout.norm)
@@ -362,7 +366,7 @@ def test_client_without_data_answers_zeros(world):
     deployed.homes[1].client.trainer._lacks_test_examples = lambda: "no test examples"
     deployed.homes[3].client.trainer._surveys._evaluation = lambda *_: {"num_examples": 3, "loss": 1e200, "score": 1.0}
     found = ask(deployed)
-    assert (found["answered"], found["lost"]) == (8, {})
+    assert (found["answered"], found["lost"]) == (N, {})
 
 
 def test_answers_beyond_the_budget_are_refused(world):
@@ -377,7 +381,7 @@ def test_answers_beyond_the_budget_are_refused(world):
         run(replace(piece, answers=replace(ANSWERS, most=3)))
     with pytest.raises(ConfigurationError, match="the answers alone spend it"):
         run(replace(piece, answers=replace(ANSWERS, noise_multiplier=0.5)))
-    deployed.options["min_clients"] = 8
+    deployed.options["min_clients"] = N
     deployed.restart()
     deployed.run()
     assert deployed.host.driver.version == 2  # the planned rounds have their part of the budget
@@ -398,7 +402,7 @@ def test_periodic_evaluations_end_before_the_budget_does(world, caplog):
     piece = replace(NOISED, answers=replace(ANSWERS, most=2))
     deployed = there(world, run(piece, rounds=2, evaluate_every=1, evaluate_share=1.0))
     ask(deployed, Question("count"))
-    deployed.options["min_clients"] = 8
+    deployed.options["min_clients"] = N
     deployed.restart()
     deployed.run()
     assert deployed.host.driver.version == 2
