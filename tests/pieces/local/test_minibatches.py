@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.oracles.shuffles import client_key, endless
 
 from turnout.core.checks import ConfigurationError
+from turnout.pieces.local import minibatches
 from turnout.pieces.local.minibatches import Sampling, batches_per_pass, plan
 
 
@@ -111,12 +112,25 @@ def test_replacement_draws_independently_and_uniformly():
     assert len(np.unique(large[0])) < 1000
 
 
-def test_many_segments_are_shuffled_in_several_sorts(monkeypatch):
-    sizes = [6] * 9
-    once, _ = plan_for(sizes, list(range(9)), [0] * 9, [5] * 9, 4)
-    monkeypatch.setattr("turnout.pieces.local.minibatches._SEGMENT_BITS", 2)
-    in_turns, _ = plan_for(sizes, list(range(9)), [0] * 9, [5] * 9, 4)
-    np.testing.assert_array_equal(in_turns.examples, once.examples)
+@pytest.mark.parametrize("sizes", [[7] * 40, [1, 90, 3, 1, 1, 200, 5, 40], [5, 1, 9]], ids=["equal", "unequal", "few"])
+@pytest.mark.parametrize("block", [1, 64, 1000])
+@pytest.mark.parametrize("sampling", ["pass", "fresh", "replacement"])
+def test_clients_are_planned_in_blocks_of_any_size(sampling, block, sizes, monkeypatch):
+    clients, steps = np.arange(len(sizes)), np.arange(len(sizes)) % 5
+    one, _ = plan_for(sizes, clients, 3 * clients, steps, 4, sampling)
+    monkeypatch.setattr(minibatches, "_BLOCK", block)
+    other, _ = plan_for(sizes, clients, 3 * clients, steps, 4, sampling)
+    np.testing.assert_array_equal(one.examples, other.examples)
+    np.testing.assert_array_equal(one.counts, other.counts)
+
+
+def test_a_client_may_have_more_passes_than_a_sort_key_has_segments():
+    """70,000 passes over one example, beside clients of other sizes, which are sorted together."""
+    steps = 70_000
+    planned, offsets = plan_for([3, 1, 200], [0, 1, 2], [0, 0, 0], [2, steps, 2], 1)
+    alone, _ = plan_for([3, 1, 200], [2], [0], [2], 1)
+    assert (planned.examples[1] == offsets[1]).all()
+    assert batches_of(planned, offsets, 2) == batches_of(alone, offsets[2:], 0)
 
 
 def test_clients_with_fewer_steps_finish_early():

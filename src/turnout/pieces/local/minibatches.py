@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -13,8 +15,12 @@ from turnout.core.random import below, fold, stream
 Sampling = Literal["pass", "fresh", "replacement"]
 SAMPLINGS = ("pass", "fresh", "replacement")
 
-# A sort key holds segment, hash and position side by side, so that one sort of plain integers shuffles all clients.
-_SEGMENT_BITS, _HASH_BITS, _POSITION_BITS = 15, 26, 22
+# A sort key holds segment, hash and position side by side, so that sorting plain integers shuffles all clients.
+_HASH_BITS, _POSITION_BITS = 26, 22
+_BLOCK = (
+    1 << 14
+)  # numbers that are planned at a time, so that they stay in a cache; at most as many segments fit into a key
+_WASTE = 2  # numbers that may be sorted for each example, if that makes all rows equally long
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,29 +82,49 @@ def plan(
     Raises:
         ConfigurationError: if a client has too many examples for a shuffled pass.
     """
+    if sizes.max(initial=0) >= 2**_POSITION_BITS and sampling != "replacement":
+        raise ConfigurationError(
+            f"a client holds {sizes.max()} examples, and a shuffled pass goes over at most {2**_POSITION_BITS - 1}: write "
+            "sampling='replacement'"
+        )
     steps = np.arange(int(num_steps.max(initial=0)))
-    active = steps < num_steps[:, None]
-    if sampling == "replacement":
-        key = fold(stream("minibatches", seed), versions, clients)
-        draws = fold(key[:, None], np.arange(len(steps) * batch_size))
-        rows = below(draws, sizes[:, None]).reshape(len(sizes), len(steps), batch_size)
-        return Plan(rows + offsets[:, None, None], np.where(active, batch_size, 0), num_steps)
-
-    in_pass = batches_per_pass(sizes, batch_size, drop_last)
-    first_step = done if sampling == "pass" else np.zeros_like(done)
-    number, batch = np.divmod(first_step[:, None] + steps, in_pass[:, None])  # index of the pass, and within the pass
-    first, last = first_step // in_pass, (first_step + np.maximum(num_steps, 1) - 1) // in_pass
+    if sampling != "pass":
+        done = np.zeros_like(done)
     key = stream("minibatches", seed)
-    key_of_client = fold(key, clients) if sampling == "pass" else fold(key, versions, clients)
-    shuffled, starts = _shuffles(key_of_client, sizes, first, last - first + 1)
+    keys = fold(key, clients) if sampling == "pass" else fold(key, versions, clients)
+    in_pass = batches_per_pass(sizes, batch_size, drop_last)
+    first, last = done // in_pass, (done + np.maximum(num_steps, 1) - 1) // in_pass
+    examples = np.empty((len(sizes), len(steps), batch_size), dtype=np.int64)
+    counts = np.empty((len(sizes), len(steps)), dtype=np.int64)
+    numbers = np.maximum(len(steps) * batch_size, (last - first + 1) * sizes)
+    for rows in _blocks(numbers):
+        size, active = sizes[rows, None], steps < num_steps[rows, None]
+        if sampling == "replacement":
+            draws = fold(keys[rows, None], np.arange(len(steps) * batch_size))
+            counts[rows] = np.where(active, batch_size, 0)
+            examples[rows] = below(draws, size).reshape(len(size), len(steps), batch_size) + offsets[rows, None, None]
+            continue
+        shuffled, starts = _shuffles(keys[rows], sizes[rows], first[rows], last[rows] - first[rows] + 1)
+        number, batch = np.divmod(done[rows, None] + steps, in_pass[rows, None])  # pass, and minibatch within the pass
+        segment = np.minimum(number, last[rows, None]) - first[rows, None]
+        counts[rows] = np.where(active, np.minimum(batch_size, size - batch * batch_size), 0)
+        positions = _cut(shuffled, starts[:, None] + segment * size + batch * batch_size, counts[rows], batch_size)
+        np.add(positions, offsets[rows, None, None], out=examples[rows])
+    return Plan(examples, counts, num_steps)
 
-    segment = np.minimum(number, last[:, None]) - first[:, None]
-    begin = starts[:, None] + segment * sizes[:, None] + batch * batch_size
-    counts = np.where(active, np.minimum(batch_size, sizes[:, None] - batch * batch_size), 0)
-    columns = np.arange(batch_size)
-    inside = columns < counts[:, :, None]
-    rows = shuffled[np.where(inside, begin[:, :, None] + columns, 0)]
-    return Plan(np.where(inside, rows, 0) + offsets[:, None, None], counts, num_steps)
+
+def _blocks(numbers: np.ndarray) -> Iterator[slice]:
+    """Yield consecutive slices of clients whose plans together fit in a processor's cache, or of one client.
+
+    A slice of several clients has less than 2^15 segments, as many as a sort key has bits for: the numbers of each client
+    are at least as many as its steps, which are at least as many as its segments.
+
+    Args:
+        numbers: how many numbers the plan of each client takes, int64 ``[B]``.
+    """
+    block = np.cumsum(numbers) // _BLOCK
+    edges = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), len(numbers)]
+    return (slice(low, high) for low, high in pairwise(edges) if low < high)
 
 
 def _shuffles(
@@ -109,25 +135,36 @@ def _shuffles(
     They are concatenated, client after client and pass after pass; the second array holds the position at which each
     client's begin.
     """
-    if sizes.max(initial=0) >= 2**_POSITION_BITS:
-        raise ConfigurationError(
-            f"a client holds {sizes.max()} examples, and a shuffled pass goes over at most {2**_POSITION_BITS - 1}: write "
-            "sampling='replacement'"
-        )
-    starts = np.concatenate([[0], np.cumsum(passes * sizes)])
     client = np.repeat(np.arange(len(sizes)), passes)  # client of each segment; a segment is one pass of one client
     number = np.arange(len(client)) - np.repeat(np.cumsum(passes) - passes, passes) + first[client]
-    segment_key = fold(keys[client], number)
-    shuffled = np.empty(starts[-1], dtype=np.int64)
-    ends = np.cumsum(sizes[client])
-    for low in range(0, len(client), 2**_SEGMENT_BITS):  # a single iteration, except for tens of thousands of clients
-        high = min(low + 2**_SEGMENT_BITS, len(client))
-        lengths = sizes[client[low:high]]
-        segment = np.repeat(np.arange(high - low), lengths)
-        begin = ends[low] - lengths[0]
-        position = np.arange(begin, ends[high - 1]) - np.repeat(ends[low:high] - lengths, lengths)
-        bits = (fold(segment_key[low:high][segment], position) >> (64 - _HASH_BITS)) & (2**_HASH_BITS - 1)
-        packed = (segment << (_HASH_BITS + _POSITION_BITS)) | (bits << _POSITION_BITS) | position
+    key, lengths, of_clients = fold(keys[client], number), sizes[client], passes * sizes
+    starts = np.cumsum(of_clients) - of_clients
+    width, shortest = int(lengths.max()), int(lengths.min())
+    if width * len(lengths) > _WASTE * lengths.sum():
+        segment = np.repeat(np.arange(len(lengths)), lengths)
+        position = np.arange(len(segment)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        packed = segment << (_HASH_BITS + _POSITION_BITS) | _packed(fold(key[segment], position), position)
         packed.sort()
-        shuffled[begin : ends[high - 1]] = packed & (2**_POSITION_BITS - 1)
-    return shuffled, starts[:-1]
+        return packed & (2**_POSITION_BITS - 1), starts
+    columns = np.arange(width)  # a row for each segment, because many short rows are sorted faster than one long row
+    packed = _packed(fold(key[:, None], columns), columns)
+    if shortest < width:
+        packed[columns >= lengths[:, None]] = np.iinfo(np.int64).max
+    packed.sort(axis=1)
+    packed &= 2**_POSITION_BITS - 1
+    return packed.reshape(-1) if shortest == width else packed[columns < lengths[:, None]], starts
+
+
+def _packed(bits: np.ndarray, position: np.ndarray) -> np.ndarray:
+    """Return sort keys: bits of a hash, and the position."""
+    return ((bits >> (64 - _HASH_BITS)) & (2**_HASH_BITS - 1)) << _POSITION_BITS | position
+
+
+def _cut(shuffled: np.ndarray, begin: np.ndarray, counts: np.ndarray, batch_size: int) -> np.ndarray:
+    """Return the numbers from the positions `begin` ``[B, S]`` on, ``[B, S, b]``, with 0 as padding after `counts`."""
+    columns = np.arange(batch_size)
+    positions = begin[:, :, None] + columns
+    if counts.min(initial=batch_size) == batch_size:
+        return shuffled[positions]
+    inside = columns < counts[:, :, None]
+    return np.where(inside, shuffled[np.where(inside, positions, 0)], 0)
