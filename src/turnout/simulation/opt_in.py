@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from turnout.configuration import Configuration
 from turnout.core.candidates import Candidates
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import State, Task
-from turnout.data.federated import FederatedData, Shards
-from turnout.evaluation.appeal import AppealMetrics, appeal_figures, content
+from turnout.data.federated import Shards
+from turnout.evaluation.appeal import appeal_figures, content
 from turnout.pieces.base import Local
-from turnout.pieces.base.algorithm import Algorithm
-from turnout.population import Population
 from turnout.population.availability import BoundAvailability
 from turnout.population.behaviour.opting import Pool
 from turnout.population.requirement import BoundRequirement, Requirement, WarmUp
@@ -30,11 +29,7 @@ class OptIn:
     """The requirements of the clients of a run, computed only if they are used.
 
     Args:
-        data: the clients' data.
-        algorithm: the algorithm.
-        population: the requirements of clients, and whether they opt out.
-        appeal: the figures of evaluations about requirements; None is none.
-        seed: the seed of the run.
+        experiment: the configuration.
         workspace: model and data.
         models: the present models.
         judge: evaluates the present models.
@@ -43,17 +38,14 @@ class OptIn:
 
     def __init__(
         self,
-        data: FederatedData,
-        algorithm: Algorithm,
-        population: Population,
-        appeal: AppealMetrics | None,
-        seed: int,
+        experiment: Configuration,
         workspace: Workspace,
         models: PresentModels,
         judge: Judge,
         attackers: np.ndarray | None,
     ) -> None:
-        self._local, self._opting, self._appeal = algorithm.local, population.opting, appeal
+        data, algorithm, population = experiment.data, experiment.algorithm, experiment.population
+        self._local, self._opting, self._appeal = algorithm.local, population.opting, experiment.appeal
         self._workspace, self._models, self._judge = workspace, models, judge
         objective, transforms = workspace.objective, workspace.data.transforms
         shards: dict[str, tuple[Shards | None, Shards | None]] = {"seen": (data.train, data.client_test)}
@@ -70,17 +62,17 @@ class OptIn:
             return ClientGroup(on_device(train), test, objective, transforms, first)
 
         self._group = group
-        self._present = Task(objective.initial, 0, seed)
+        self._present = Task(objective.initial, 0, experiment.seed)
         measurements = (*algorithm.measurements, *algorithm.selection.measurements)
         self._requirements: Requirements | None = None
         self._pool: Pool | None = None
-        if population.opting or appeal or any(measurement.of_requirement for measurement in measurements):
+        if population.opting or self._appeal or any(measurement.of_requirement for measurement in measurements):
             self._requirements = Requirements(
                 population.requirement or WarmUp(),
                 algorithm.local,
                 group,
                 objective.initial,
-                seed,
+                experiment.seed,
                 workspace.lanes,
                 lambda *progress: workspace.watch(*progress),  # looked up late: `workspace.watch` is set after this
             )

@@ -84,9 +84,7 @@ class Simulation:
         self.workspace.try_model(algorithm, experiment.memory_budget)
         newcomers = Newcomers.of(experiment, self.workspace)
         self.judge = Judge(self.workspace, self.models, experiment.named_metrics(), newcomers)
-        self.opt_in = OptIn(
-            data, algorithm, population, experiment.appeal, seed, self.workspace, self.models, self.judge, attackers
-        )
+        self.opt_in = OptIn(experiment, self.workspace, self.models, self.judge, attackers)
         self.workers = SimulatedClients(algorithm, self.workspace, self.memory, self.opt_in, self.speed, self.behaviour)
         self.workers.check(Task(params, 0, seed))
         self.pool = CandidatePool(self.availability, self.opt_in, seed)
