@@ -13,7 +13,7 @@ from turnout.core.display import printable
 from turnout.experiment import Experiment
 from turnout.record import checkpoint, lock, storage
 from turnout.record.contents import Contents, RunConfig, Whole
-from turnout.record.describe import describe, differences
+from turnout.record.describe import describe, differences, without_neutral
 from turnout.record.query import History
 from turnout.reporting.records import RunRecord
 from turnout.simulation.running import STOPPED
@@ -58,9 +58,8 @@ def is_finished(folder: Path, experiment: Experiment) -> bool:
     if not (folder / CONFIG).exists() or not (checkpoint.exists(folder) or (folder / TABLE).exists()):
         return False  # no round was saved
     storage.check_all(folder, but=(checkpoint.FILE, checkpoint.PREVIOUS))  # one of the two is enough to resume
-    saved_config = {**_config(folder), "rounds": None}
-    config = {**describe(experiment), "rounds": None}
-    if different := list(differences(saved_config, config)):
+    there, here = without_neutral(_config(folder)), without_neutral(describe(experiment))
+    if different := list(differences(there, here)):
         raise CheckpointError(
             f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}. Give another folder, or "
             "delete this one"

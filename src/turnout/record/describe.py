@@ -137,6 +137,11 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield name, value
 
 
+def without_neutral(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a description without the options that change no result of any round, and so may differ in a resumed run."""
+    return {**description, "rounds": None, "memory_budget": None}
+
+
 _NEWER = {"inputs"}  # keys that descriptions of older versions lack
 
 

@@ -18,7 +18,7 @@ from turnout.distributed import collectives
 from turnout.engine.choice import Choice
 from turnout.protocol.tensors import as_arrays, as_tensors
 from turnout.record import checkpoint, contents, lock, storage
-from turnout.record.describe import differences
+from turnout.record.describe import differences, without_neutral
 from turnout.record.query import History, save_run
 from turnout.simulation.simulation import Simulation
 from turnout.simulation.trained import Trained
@@ -208,8 +208,7 @@ def restore(simulation: Simulation, folder: Path) -> None:
         CheckpointError: if the checkpoint is of another experiment, naming the differences.
     """
     tensors, facts = checkpoint.load(folder, or_previous=True)
-    # The number of rounds may differ: it affects no round before.
-    then, now = (d | {"rounds": None} for d in (facts.get("experiment", {}), simulation.description))
+    then, now = map(without_neutral, (facts.get("experiment", {}), simulation.description))
     if different := list(differences(then, now)):
         raise CheckpointError(
             f"the checkpoint in {folder} is of another experiment (there, and here): {'; '.join(different[:5])}"

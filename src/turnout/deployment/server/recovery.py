@@ -24,7 +24,7 @@ from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.format import is_finite
 from turnout.record import checkpoint
 from turnout.record.contents import restoring
-from turnout.record.describe import differences
+from turnout.record.describe import differences, without_neutral
 from turnout.record.lock import locked
 
 _WITHOUT_CHECKPOINT = f"delete it and {checkpoint.PREVIOUS}, and the server restores the same state from its journal"
@@ -97,10 +97,10 @@ def _check_experiment(setting: RunSetting, store: Store, folder: Path) -> None:
     Raises:
         CheckpointError: if not, naming the differences.
     """
-    described = {**setting.description, "rounds": None}
+    described = without_neutral(setting.description)
     first = store.facts.ensure("experiment", json.dumps(described))
     recorded = read_json(first, f"the description of the run in {folder}")
-    if different := list(differences(recorded, described)):
+    if different := list(differences(without_neutral(recorded), described)):
         raise CheckpointError(f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}")
 
 
