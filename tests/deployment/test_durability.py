@@ -1,5 +1,6 @@
 """Files are on the disk before they are moved, and what a killed client has left half written is cleared."""
 
+import errno
 import hashlib
 import os
 from contextlib import suppress
@@ -12,6 +13,7 @@ from turnout.core.checks import CheckpointError
 from turnout.deployment.client import state_folder as states
 from turnout.deployment.client.state import ClientState, Pending
 from turnout.deployment.server import files
+from turnout.deployment.server.noise import Releases
 from turnout.deployment.server.store import Store
 from turnout.deployment.wire.assignment import Assignment
 from turnout.deployment.wire.format import encode
@@ -131,3 +133,18 @@ def test_full_disk_leaves_client_state_before_or_after_the_write(folder, monkeyp
     assert now in (before, before | behind.get(method, {"pending": False}))
     again.hold(REPORT)
     again.drop()
+
+
+def test_unreadable_files_are_not_called_damaged(folder, monkeypatch):
+    """To delete them, as messages about damaged ones suggest, costs the client its memory, and the server its budget."""
+    state = states.StateFolder(folder / "client")
+    state.write_identity("t" * 40, 3, "run")
+    (folder / "releases.json").write_text("{}")
+
+    def failing(path):
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", failing)
+    for read in (state.read, lambda: Releases(folder, "run")):
+        with pytest.raises(CheckpointError, match=r"cannot be read \(Input/output error\): check the disk"):
+            read()

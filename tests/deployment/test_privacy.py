@@ -183,7 +183,7 @@ def test_missing_releases_file_spends_the_remaining_budget(world):
     deployed.restart()  # once more: they are lost once
     assert deployed.host.driver.budget.noise.lost == ((1, ROUNDS),)
     (deployed.folder / RELEASES).write_text("{")
-    with pytest.raises(CheckpointError, match=r"releases.json cannot be read.*counted as spent"):
+    with pytest.raises(CheckpointError, match=r"releases.json is damaged.*counted as spent"):
         deployed.restart()
 
 

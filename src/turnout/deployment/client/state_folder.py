@@ -130,7 +130,7 @@ class StateFolder:
         """Return the state; None for a new client.
 
         Raises:
-            CheckpointError: if it is damaged.
+            CheckpointError: if it is damaged, or cannot be read.
         """
         if not self._identity.exists():
             return None
@@ -138,7 +138,9 @@ class StateFolder:
             identity = contents.check(self._identity, Identity, contents.parse(self._identity.read_bytes()))
             memory = load(self._memory.read_bytes()) if self._memory.exists() else None
             return Saved(identity, memory, self._report())
-        except (OSError, ValueError, SafetensorError) as error:
+        except OSError as error:
+            raise contents.Unreadable.of(self.folder, error) from error
+        except (ValueError, SafetensorError) as error:
             raise CheckpointError(
                 f"{self.folder} is damaged ({error}): restore it from a copy, or give another --state to enrol anew"
             ) from error

@@ -127,9 +127,11 @@ class Releases:
             facts = contents.check(self._path, _Made, contents.parse(self._path.read_bytes()))
         except FileNotFoundError:
             return None, "", (), None
-        except (OSError, ValueError, CheckpointError) as error:
+        except OSError as error:  # deleting it would spend the whole budget
+            raise contents.Unreadable.of(self._path, error) from error
+        except (ValueError, CheckpointError) as error:
             raise CheckpointError(
-                f"{self._path} cannot be read ({error}): delete it, and all remaining releases of the run are counted "
+                f"{self._path} is damaged ({error}): delete it, and all remaining releases of the run are counted "
                 "as spent"
             ) from None
         if facts.run != self._run:
