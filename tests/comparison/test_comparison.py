@@ -382,9 +382,9 @@ def test_processes_share_gpus(
         def begin(self, run: Run) -> None:
             self.run = run
 
-        def next_update(self) -> Update:
-            run, self.run = self.run, None
-            assert run is not None
+        def next_update(self, run) -> Update:
+            assert run is self.run
+            self.run = None
             return Update(run.label, run.seed, "stopped")
 
         def is_alive(self) -> bool:

@@ -71,7 +71,7 @@ class Processes:
         for connection in wait(list(busy), timeout=0.2):
             process = busy[connection]
             if (run := process.run) is not None:
-                yield run, process.next_update()
+                yield run, process.next_update(run)
             if process.run is None and not process.is_alive():
                 self._processes.remove(process)
                 process.close()
@@ -106,15 +106,14 @@ class _Process:
         with suppress(OSError):  # the process has died, which `next_update` reports
             self.connection.send_bytes(cloudpickle.dumps(run))  # classes of a script by value
 
-    def next_update(self) -> Update:
-        """Return the next update of the run; after the last one the process is idle."""
-        assert self.run is not None
+    def next_update(self, run: Run) -> Update:
+        """Return the next update of a run; after the last one the process is idle."""
         try:
             update = self.connection.recv()
         except (EOFError, OSError):
             self._process.join()
             why = f"its process died ({_cause(self._process.exitcode)}). The same command resumes it"
-            update = Update(self.run.label, self.run.seed, "failed", note=why)
+            update = Update(run.label, run.seed, "failed", note=why)
         if update.status not in ("started", "running"):
             self.run = None
         return update

@@ -44,20 +44,18 @@ class RunningSum:
         """The number of rows that wait for a full group."""
         return sum(map(len, self._weights))
 
-    def _take(self, number: int) -> None:
-        """Add the first waiting rows to the sum."""
+    def _take(self, number: int) -> torch.Tensor:
+        """Add the first waiting rows to the sum, and return it."""
         weights, waiting = torch.cat(self._weights), self._waiting
-        self._total = in_groups(weights[:number], self._rows, self._total)
+        self._total = total = in_groups(weights[:number], self._rows, self._total)
         # Copies, because slices would keep their whole parts in memory.
         rest = [part.clone() for part in cut(self._rows, number, waiting)]
         self._weights, self._rows = [weights[number:].clone()], rest or [self._rows[0][:0].clone()]
+        return total
 
     def total(self) -> torch.Tensor:
         """Return the sum ``[P]`` of all rows; none may be added afterwards."""
-        if self._waiting or self._total is None:
-            self._take(self._waiting)
-        assert self._total is not None
-        return self._total
+        return self._take(self._waiting) if self._waiting or self._total is None else self._total
 
 
 def in_groups(
@@ -76,12 +74,15 @@ def in_groups(
         columns: the range of columns; None is all columns.
     """
     together = _together(weights.device)
-    for start in range(0, max(1, len(weights)), together):
+
+    def sum_of_group(start: int) -> torch.Tensor:
         group = weights[start : start + together]
         rows = cut(parts, start, start + len(group)) or [parts[0][:0]]
-        part = _sum(group, rows) if columns is None else _sum_of_columns(group, rows, *columns)
-        total = part if total is None else total.add_(part)
-    assert total is not None
+        return _sum(group, rows) if columns is None else _sum_of_columns(group, rows, *columns)
+
+    total = sum_of_group(0) if total is None else total.add_(sum_of_group(0))
+    for start in range(together, len(weights), together):
+        total.add_(sum_of_group(start))
     return total
 
 

@@ -114,10 +114,10 @@ class _Node:
         if self._message.metadata.message_type == MessageType.EVALUATE:
             self._message.content[order["arrays"]] = _served(self._algorithm, self._arrays, state)
             return self._app(self._message, self._context)
-        if state.pending is None:  # otherwise the server was restarted, and requests the same report again
-            state.hold(self._work())
-        assert state.pending is not None
-        records = {ORDER: ConfigRecord({"report": state.pending.body}), "metrics": self._metrics}
+        if (pending := state.pending) is None:  # otherwise the server was restarted, and requests the same report again
+            pending = self._work()
+            state.hold(pending)
+        records = {ORDER: ConfigRecord({"report": pending.body}), "metrics": self._metrics}
         return Message(RecordDict(records), reply_to=self._message)
 
     def _work(self) -> Pending:

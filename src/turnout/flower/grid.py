@@ -16,6 +16,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid  # pyright: ignore[reportMissingImports]
 
 from turnout.core.display import printable
+from turnout.core.types import State
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.entries import Entry, Outcome
 from turnout.deployment.server.event import Event
@@ -38,11 +39,20 @@ _WRITES = 3  # of a report whose file is damaged
 
 @dataclass(eq=False)
 class _Sent:
-    """A task of a node, its replies by the type of message, and how often its report was damaged on the disk."""
+    """A task of a node.
+
+    Attributes:
+        client, node: numbers of the client.
+        task: the task.
+        model: model that the task starts from, ``[P_u]``.
+        replies: replies by the type of message.
+        damaged: how often the report was damaged on the disk.
+    """
 
     client: int
     node: int
     task: Assignment
+    model: torch.Tensor
     replies: dict[str, RecordDict] = field(default_factory=dict)
     damaged: int = 0
 
@@ -131,28 +141,23 @@ class GridServer:
 
     def _new_messages(self) -> Iterator[tuple[_Sent, str, Message]]:
         """Yield the messages of open tasks that are not yet sent, with their types."""
-        tasks = {} if self.driver.run is None else self.driver.run.tasks.assignments
+        if (run := self.driver.run) is None:
+            return
         broadcast = dict[int, dict[str, Any]]()
-        for client, task in tasks.items():
+        for client, task in run.tasks.assignments.items():
             if task.task in self._sent or client not in self._nodes:
                 continue
+            model = run.server.models[max(task.version, 0)]
             if task.version not in broadcast:
-                broadcast[task.version] = self._records(task)
-            sent = self._sent[task.task] = _Sent(client, self._nodes[client], task)
+                broadcast[task.version] = self._records(model, run.server.shared())
+            sent = self._sent[task.task] = _Sent(client, self._nodes[client], task, model)
             for kind in self._rule.kinds(task.phase):
                 yield sent, kind, self._message(sent, kind, broadcast[task.version])
 
-    def _model(self, task: Assignment) -> torch.Tensor:
-        """Return the model of an open task, ``[P_u]``."""
-        assert self.driver.run is not None
-        return self.driver.run.server.models[max(task.version, 0)]
-
-    def _records(self, task: Assignment) -> dict[str, Any]:
-        """Return the records that are common to all tasks of a version."""
-        assert self.driver.run is not None
-        records = {self._rule.arrays: ArrayRecord(self._arrays.tensors(self._model(task)))}
-        shared = dict(self.driver.run.server.shared())
-        return records | ({SHARED: ArrayRecord(shared)} if shared else {})
+    def _records(self, model: torch.Tensor, shared: State) -> dict[str, Any]:
+        """Return the records that are common to all tasks of a version, of its model ``[P_u]``."""
+        records = {self._rule.arrays: ArrayRecord(self._arrays.tensors(model))}
+        return records | ({SHARED: ArrayRecord(dict(shared))} if shared else {})
 
     def _message(self, sent: _Sent, kind: str, records: Mapping[str, Any]) -> Message:
         """Return the message of a task, of this type."""
@@ -192,7 +197,7 @@ class GridServer:
     def _take(self, sent: _Sent) -> None:
         """Queue a report for the journal; raise `WireError` if it is unusable."""
         task = sent.task
-        body = body_of(self._rule, self._arrays, task.phase, self._model(task), sent.replies)
+        body = body_of(self._rule, self._arrays, task.phase, sent.model, sent.replies)
         report = self.driver.setting.reports[task.phase].read(body, sent.client, task.version, task.repeat)
         part = self.driver.store.files.incoming / f"{sent.client}-{task.task}-flower"
         self.driver.store.until_done(lambda: part.write_bytes(body))

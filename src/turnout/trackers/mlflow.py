@@ -73,13 +73,12 @@ class MLflow(Tracker, name="mlflow"):
         tags = [tag(f"final.{name}", repr(value)) for name, value in figures.items()]
         self._client.log_batch(self._run, tags=[tag("status", status), *tags[: _MOST - 1]])
         if self._log_model and status in ("finished", "stopped"):
-            self._save_model()
+            self._save_model(self._client)
         self._client.set_terminated(self._run, _STATUS[status])
         self._client = None
 
-    def _save_model(self) -> None:
+    def _save_model(self, client: Any) -> None:
         """Log the trained model as the artifact ``model`` of the run."""
-        assert self._client is not None
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of MLflow's own type hints
             flavour = self._module(self.package, "mlflow.pytorch")
@@ -88,4 +87,4 @@ class MLflow(Tracker, name="mlflow"):
             options = {"serialization_format": "pickle"} if pickled else {}
             path = Path(folder) / "model"
             flavour.save_model(self.current_result().model, path, **options)
-            self._client.log_artifacts(self._run, path, "model")
+            client.log_artifacts(self._run, path, "model")

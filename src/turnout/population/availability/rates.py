@@ -150,14 +150,13 @@ class RatedAvailability(Availability):
         """
         count("num_clients", num_clients)
         alpha = self.correlated_with_labels
-        if self.rates is None and alpha is None:
-            return everyone_at(self.mean, num_clients)
         if self.rates is not None:
             rates = np.array(self.rates, dtype=np.float64)
             if len(rates) != num_clients:
                 raise refuse("rates", given=len(rates), needed=f"one rate for each of {num_clients} clients")
+        elif alpha is None:
+            return everyone_at(self.mean, num_clients)
         else:
-            assert alpha is not None
             counts = needed_labels(label_counts, num_clients, alpha)
             rates = label_correlated_rates(counts, self.mean, alpha, self.floor, seed)
         rates.setflags(write=False)
