@@ -51,6 +51,8 @@ class Attack(Registered):
     def corrupted(self, report: Report, rows: np.ndarray, key: int) -> Report:
         """Return the reports with those of attackers changed, each from its own report alone.
 
+        A report of more local steps than its task asks for is dropped and counted, as a server between machines refuses it.
+
         Args:
             report: the honest reports.
             rows: the attackers' rows, int64, at least one.
