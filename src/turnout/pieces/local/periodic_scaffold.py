@@ -13,7 +13,7 @@ from turnout.core.lanes import Lanes
 from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base import Correction, MemoryShapes
-from turnout.pieces.local.scaffold import Begun
+from turnout.pieces.local.scaffold import SummedGradients
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ class PeriodicScaffold(Correction, name="periodic_scaffold"):
         held, before = control.where(new, row("control_held")), row("control_steps").masked_fill(new, 0)
         drift = F.pad(mean - held, (0, task.params.shape[-1] - control.shape[1]))
         return _InPeriod(
-            control, drift, None, torch.zeros_like(control), control.new_zeros((len(control), 1)), held, period, before
+            control, drift, torch.zeros_like(control), control.new_zeros((len(control), 1)), held, period, before
         )
 
 
 @dataclass(frozen=True)
-class _InPeriod(Begun):
+class _InPeriod(SummedGradients):
     """`PeriodicScaffold` in one round; `control` is the c_k of the next period.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from dataclasses import dataclass
 from typing import Literal
 
@@ -78,44 +79,65 @@ class Scaffold(Correction, name="scaffold"):
         """Return the correction with the control variates of these clients."""
         control, mean = lanes.of(to_device(memory["control"], task.params.device)), task.shared["control"]
         mean = lanes.of(mean) if mean.dim() > 1 else mean
-        now = None
-        if self.option == "I" and task.phase != "prepare":
-            assert clients.start is not None
-            now = lanes.of(clients.start.gradient)[:, : control.shape[1]]
         drift = F.pad(mean - control, (0, task.params.shape[-1] - control.shape[1]))
-        return Begun(control, drift, now, torch.zeros_like(control), control.new_zeros((len(control), 1)))
+        if self.option == "II" or task.phase == "prepare":
+            return _MeanGradient(control, drift, torch.zeros_like(control), control.new_zeros((len(control), 1)))
+        assert clients.start is not None
+        return _StartGradient(control, drift, lanes.of(clients.start.gradient)[:, : control.shape[1]])
 
 
 @dataclass(frozen=True)
-class Begun(Correction):
-    """`Scaffold` in one round.
+class _StartGradient(Correction):
+    """`Scaffold` with option I in one round.
 
     Args:
         control: c_k of the shared parameters, ``[B, P]``.
         drift: ``c - c_k``, padded by zeros for personal parameters, ``[B, P']``.
-        now: the next c_k, ``[B, P]``, if it is known in advance (option I); None takes the mean of the gradients of the
-            steps.
+        now: the next c_k, ``[B, P]``.
+    """
+
+    control: torch.Tensor
+    drift: torch.Tensor
+    now: torch.Tensor
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Return ``g - c_k + c``."""
+        return gradient + self.drift[: len(gradient)]
+
+    def changes(self, delta: torch.Tensor) -> State:
+        """Return the change of c_k in this round, ``[B, P]``."""
+        return {"control": self.now - self.control}
+
+
+@dataclass(frozen=True)
+class SummedGradients(Correction, ABC):
+    """Base class of corrections by control variates that sum the gradients of a round.
+
+    Args:
+        control: c_k of the shared parameters, ``[B, P]``.
+        drift: ``c - c_k``, padded by zeros for personal parameters, ``[B, P']``.
         total: sum of the gradients so far, ``[B, P]``; changed in place.
         steps: number of steps so far, ``[B, 1]``; changed in place.
     """
 
     control: torch.Tensor
     drift: torch.Tensor
-    now: torch.Tensor | None
     total: torch.Tensor
     steps: torch.Tensor
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Return ``g - c_k + c``, and add g to the sum of the round."""
         active = len(gradient)
-        if self.now is None:
-            self.total[:active].add_(gradient[:, : self.total.shape[1]])
-            self.steps[:active].add_(1)
+        self.total[:active].add_(gradient[:, : self.total.shape[1]])
+        self.steps[:active].add_(1)
         return gradient + self.drift[:active]
+
+
+@dataclass(frozen=True)
+class _MeanGradient(SummedGradients):
+    """`Scaffold` with option II in one round."""
 
     def changes(self, delta: torch.Tensor) -> State:
         """Return the change of c_k in this round, ``[B, P]``; zero for a client without steps."""
-        if self.now is not None:
-            return {"control": self.now - self.control}
         done = self.steps > 0
         return {"control": (self.total / self.steps - self.control).where(done, 0.0)}
