@@ -58,7 +58,7 @@ def theirs(present, period, gamma):
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
 def test_amplified_scaffold_equals_its_transcription(engine):
-    present, period = presence(T, N, seed=2), 6
+    present, period = presence(T, N, seed=5), 6
     assert not present[period - 1 :: period].any(axis=1).all()  # a period that ends with nobody there
     expected = theirs(present, period, gamma=1.4)
     rows = tuple((int(n), int(t), int(t) + 1) for t, n in zip(*np.nonzero(present), strict=True))
