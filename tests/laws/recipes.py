@@ -297,7 +297,7 @@ def covering(*slots: str) -> list[str]:
     return chosen
 
 
-CLIENTS = covering("selection", "local", "corrections", "measurements", "guard", "personal")
+CLIENTS = list(dict.fromkeys([*covering("local", "corrections", "measurements", "guard", "personal"), *SOME]))
 """Recipes with everything that clients do: for laws about engines."""
 
 SERVER = covering("selection", "corrections", "measurements", "weighting", "aggregation", "server")

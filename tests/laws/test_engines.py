@@ -40,8 +40,6 @@ TRACED = covering("local", "corrections", "measurements", "selection", "personal
 """Recipes with every way to make local steps and measurements, which is all that is traced."""
 TRACED += [name for name, make in RECIPES.items() if name not in TRACED and make(LOCAL).aggregation.moves_base]
 """And those that change the frozen weights, which traces read."""
-LANES = list(dict.fromkeys([*CLIENTS, *SOME]))
-"""Recipes with everything that clients do, and with every kind of sum at the server."""
 
 
 def relative(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -61,7 +59,7 @@ def test_vectorised_equals_one_by_one_for_every_local_rule(local):
     assert relative(one.state.params, other.state.params) < 1e-5
 
 
-@pytest.mark.parametrize("name", LANES)
+@pytest.mark.parametrize("name", CLIENTS)
 def test_number_of_lanes_changes_no_bit(name):
     """Lanes of three clients or, for recipes that together have every piece, of one client."""
     assert_independent_of_lanes(trained(standard(name), lanes=1 if name in SOME else 3), baseline(name))

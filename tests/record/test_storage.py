@@ -102,11 +102,11 @@ def ends_at(folder, dies_at, monkeypatch, way):
 def test_kill_at_any_write_continues_to_the_same_result(finished, tmp_path, monkeypatch, way):
     """It ends twice, so that what it left is met by a run that goes on and ends as well.
 
-    Every fifth write is tried, every thirteenth for a Ctrl-C, and with TURNOUT_KILLS set each one. A file takes four, and a
-    save of all files another number than that, so each kind of write is among them.
+    Every seventh write is tried, every seventeenth for a Ctrl-C, and with TURNOUT_KILLS set each one. A file takes four,
+    and a save of all files another number than that, so each kind of write is among them.
     """
     whole, names = outcome(finished), sorted(path.name for path in finished.iterdir())
-    step = 1 if "TURNOUT_KILLS" in os.environ else 13 if way == "interrupted" else 5
+    step = 1 if "TURNOUT_KILLS" in os.environ else 17 if way == "interrupted" else 7
     for dies_at in range(1, 1000, step):
         folder = tmp_path / str(dies_at)
         ended = ends_at(folder, dies_at, monkeypatch, way)
@@ -402,13 +402,13 @@ def test_comparison_with_a_removed_folder_writes_nowhere_else(tmp_path, way, job
     with pytest.raises(
         lock.FolderGone, match=r"all was removed or replaced while its runs were going on.* put it back"
     ):
-        to.compare({"one": make}, 5, folder, jobs=jobs, progress=take_away)
+        to.compare({"one": make}, 3, folder, jobs=jobs, progress=take_away)
     assert way == "link" or not folder.exists()
     assert not list(mine.iterdir())
     if way == "link":
         folder.unlink()
     (tmp_path / "elsewhere").rename(folder)
-    assert len(to.compare({"one": make}, 5, folder, jobs=1)) == 5
+    assert len(to.compare({"one": make}, 3, folder, jobs=1)) == 3
 
 
 @pytest.mark.parametrize("what", ["folder", "log"])
