@@ -16,9 +16,11 @@ help:           ## show this
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 # The installation keeps one core busy. Beside it, the bytecode of this repository is made, once for all processes of the tests.
+# A newer pip first: that of Python 3.11 takes twice as long to choose what it installs.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m compileall -q src tests & \
+		$(BIN)/python -m pip install --quiet --no-compile 'pip>=25' && \
 		$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]' && wait
 	touch $@
 

@@ -49,6 +49,7 @@ def small(code):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.usefixtures("undrawn")
 def test_python_of_a_page_runs(page, tmp_path, monkeypatch):
     pytest.importorskip("sklearn", reason="digits come with scikit-learn, an extra")
     monkeypatch.chdir(tmp_path)
