@@ -98,7 +98,7 @@ def restored(deployed, copy, *also_lost):
 
 def backup(deployed):
     """Copy the journal of a server that is stopped for it."""
-    copy = deployed.folder.with_name(deployed.folder.name + "-copy")
+    copy = deployed.folder / "backup"  # which is deleted with it
     deployed.host.close()
     copy.mkdir()
     for path in deployed.folder.glob("journal.sqlite*"):
