@@ -32,7 +32,7 @@ class CohortSteps:
         update: update rule of a step.
         per_step: number of minibatches per step.
         accumulate: number of these over which a gradient is the mean.
-        kept: names of the update rule's state that client memory holds, with `PREFIX`; empty if it starts anew.
+        state_names: names of the update rule's state that client memory holds, with `PREFIX`; empty if it starts anew.
     """
 
     lr: float | Schedule
@@ -40,7 +40,7 @@ class CohortSteps:
     update: Update
     per_step: int
     accumulate: int
-    kept: tuple[str, ...]
+    state_names: tuple[str, ...]
 
     def train(
         self,
@@ -63,7 +63,7 @@ class CohortSteps:
         num_steps = planned.num_steps // self.per_step
         lanes = Lanes.by_steps(num_steps)
         descent = Descent.of(planned, task, lanes.order, clients, self.lr, self.per_step, first)
-        rows = {name: to_device(memory[name][lanes.order], task.params.device) for name in self.kept}
+        rows = {name: to_device(memory[name][lanes.order], task.params.device) for name in self.state_names}
         state = StepState.of(descent, self.update, {name.removeprefix(PREFIX): row for name, row in rows.items()})
         objective = clients.objective
         products = planned.examples.shape[2] * self.per_step * objective.layout.num_params
@@ -80,7 +80,7 @@ class CohortSteps:
         moved = [delta[part] for part in parts]
         changed, remembered = outcome(begun, moved)
         if task.phase != "prepare":
-            remembered |= {name: state.moments[name.removeprefix(PREFIX)] for name in self.kept}
+            remembered |= {name: state.moments[name.removeprefix(PREFIX)] for name in self.state_names}
         for name, values in remembered.items():
             memory[name] = lanes.back(values).to(memory[name].device)
         return Report(
