@@ -138,7 +138,10 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def without_neutral(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a description without the options that change no result of any round, and so may differ in a resumed run."""
+    """Return a description without the options that change no result, which may differ in a resumed run.
+
+    On a GPU, the memory budget may change the last digits of sums.
+    """
     return {**description, "rounds": None, "memory_budget": None}
 
 
