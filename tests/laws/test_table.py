@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from turnout import ALGORITHMS, Sgd
+from turnout import ALGORITHMS
+from turnout.pieces.local.sgd import SgdSteps
 
 from .recipes import LOCAL, RECIPES, adamw
 
@@ -19,7 +20,7 @@ def test_recipes_take_their_local_rule_and_their_name():
     for name, make in RECIPES.items():
         algorithm = make(LOCAL)
         if name.startswith(OF_THEIR_OWN):
-            assert isinstance(algorithm.local, Sgd)
+            assert isinstance(algorithm.local, SgdSteps)
             assert (algorithm.local.lr, algorithm.local.batch_size) == (LOCAL.lr, LOCAL.batch_size)
         elif name == "focus":
             assert algorithm.local == replace(LOCAL, lr=0.03)

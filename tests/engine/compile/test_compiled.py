@@ -14,7 +14,8 @@ from turnout.engine.compile.backends import BACKENDS, SETTING
 from turnout.engine.compile.compiled import Compiled
 from turnout.engine.objective import Objective
 from turnout.pieces.local.descent import Stretch
-from turnout.pieces.local.local_step import LocalStep, steepest
+from turnout.pieces.local.direction import steepest
+from turnout.pieces.local.local_step import LocalStep
 from turnout.pieces.local.sgd import HeavyBall
 
 from ...logs import logged

@@ -1,41 +1,34 @@
-"""Take one local step of B clients as a function of tensors alone, which the engine replays without Python."""
+"""Take the local steps of a cohort: each is a function of tensors alone, which the engine replays without Python."""
 
 from __future__ import annotations
 
 import inspect
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from turnout.core.device import to_device
-from turnout.core.types import State
+from turnout.core.lanes import Lanes
+from turnout.core.schedule import Schedule
+from turnout.core.types import Report, State, Task
 from turnout.data.transforms import Transform
 from turnout.engine.cohort import Clients
 from turnout.engine.compile.compiled import Compiled
 from turnout.engine.examples import minibatch
 from turnout.engine.objective import Objective
 from turnout.pieces.base import Correction
-from turnout.pieces.local.closure import split_tensors
+from turnout.pieces.local.closure import outcome, sent, split_tensors
 from turnout.pieces.local.descent import Descent, Part, StepState, Stretch
+from turnout.pieces.local.direction import Direction, shares, steepest
+from turnout.pieces.local.minibatches import Plan
 from turnout.pieces.local.update import Update, descend
 
-GradientAt = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
-"""Function from parameters ``[B, P]`` and a minibatch number in the step to loss ``[B]`` and gradient ``[B, P]``."""
-
-Direction = Callable[[torch.Tensor, GradientAt], tuple[torch.Tensor, torch.Tensor]]
-"""Function from parameters and a `GradientAt` to the loss ``[B]`` and direction ``[B, P]`` of a step.
-
-Runs with equal directions share traces.
-"""
-
-
-def steepest(params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the loss and the gradient on the first minibatch of the step."""
-    return gradient(params, 0)
+PREFIX = "solver."
+"""Prefix of the names of a solver's state in client memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +144,9 @@ class LocalStep:
             if self.accumulate == 1:
                 return self.objective.gradient(params, *data(part), replay=replay)
             parts = range(part * self.accumulate, (part + 1) * self.accumulate)
-            shares = _shares(mask, parts, len(params), params)
+            of_parts = shares(mask, parts, len(params), params)
             loss, gradient = torch.zeros_like(total), torch.zeros_like(params)
-            for index, share in zip(parts, shares, strict=True):
+            for index, share in zip(parts, of_parts, strict=True):
                 of_part = self.objective.gradient(params, *data(index), replay=replay)
                 loss.addcmul_(of_part[0], share)
                 gradient.addcmul_(of_part[1], share[:, None])
@@ -207,15 +200,7 @@ class LocalStep:
 def take_steps(
     steps: Sequence[LocalStep], parts: Sequence[slice], descent: Descent, state: StepState, clients: Clients
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Take all local steps, with the parts in parallel; return the updates ``[B, P]`` and mean losses ``[B]``.
-
-    Args:
-        steps: local step of each part.
-        parts: rows of each part.
-        descent: inputs of the steps.
-        state: tensors that the steps change.
-        clients: the clients.
-    """
+    """Take the local steps of each part, in parallel; return the updates ``[B, P]`` and mean losses ``[B]``."""
     objective, shards = clients.objective, clients.shards
     alone = objective.engine == "one_by_one"
     work = [descent.part(rows, state, shards.x, shards.y, alone) for rows in parts]
@@ -228,12 +213,76 @@ def take_steps(
     return state.params, state.total / number
 
 
-def _shares(mask: torch.Tensor | None, parts: range, num_lanes: int, like: torch.Tensor) -> torch.Tensor:
-    """Return the share of a step's examples in each of its minibatches, ``[parts, B]``; equal shares without a mask."""
-    if mask is None:
-        return like.new_full((len(parts), num_lanes), 1 / len(parts))
-    counts = mask[parts.start : parts.stop].sign().sum(dim=2)
-    return counts / counts.sum(dim=0)
+@dataclass(frozen=True)
+class CohortSteps:
+    """The local steps of a cohort.
+
+    Attributes:
+        lr: step size, or a schedule.
+        direction: function that computes the direction of a step before corrections.
+        update: update rule of a step.
+        per_step: number of minibatches per step.
+        accumulate: number of these over which a gradient is the mean.
+        state_names: names of the update rule's state that client memory holds, with `PREFIX`; empty if it starts anew.
+    """
+
+    lr: float | Schedule
+    direction: Direction
+    update: Update
+    per_step: int
+    accumulate: int
+    state_names: tuple[str, ...]
+
+    def train(
+        self,
+        planned: Plan,
+        task: Task,
+        memory: State,
+        clients: Clients,
+        corrections: tuple[Correction, ...],
+        first: tuple[torch.Tensor, torch.Tensor] | None,
+    ) -> Report:
+        """Train B clients from the task's parameters; return their reports, and store in `memory` what they keep.
+
+        Clients with more steps continue after the others have finished.
+
+        Args:
+            planned: minibatches of the clients, `per_step` for each step.
+            task, memory, clients, corrections: as in `Local.train`.
+            first: loss ``[B]`` and gradient ``[B, P]`` of the first step, if they are known in advance; else None.
+        """
+        num_steps = planned.num_steps // self.per_step
+        lanes = Lanes.by_steps(num_steps)
+        descent = Descent.of(planned, task, lanes.order, clients, self.lr, self.per_step, first)
+        rows = {name: to_device(memory[name][lanes.order], task.params.device) for name in self.state_names}
+        state = StepState.of(descent, self.update, {name.removeprefix(PREFIX): row for name, row in rows.items()})
+        objective = clients.objective
+        products = planned.examples.shape[2] * self.per_step * objective.layout.num_params
+        parts = objective.threads.parts(descent.num_steps, products, single=objective.engine == "one_by_one")
+        begun = [
+            tuple(correction.begin(task, memory, clients, lanes.part(part)) for correction in corrections)
+            for part in parts
+        ]
+        steps = [
+            LocalStep(objective, clients.transforms, self.direction, corrections, self.update, self.accumulate)
+            for corrections in begun
+        ]
+        delta, loss = take_steps(steps, parts, descent, state, clients)
+        moved = [delta[part] for part in parts]
+        changed, remembered = outcome(begun, moved)
+        if task.phase != "prepare":
+            remembered |= {name: state.moments[name.removeprefix(PREFIX)] for name in self.state_names}
+        for name, values in remembered.items():
+            memory[name] = lanes.back(values).to(memory[name].device)
+        return Report(
+            client=clients.ids,
+            version=task.versions(len(clients)),
+            num_examples=clients.num_examples,
+            num_steps=num_steps,
+            delta=lanes.back(sent(begun, moved, delta)),
+            extra={name: lanes.back(values) for name, values in changed.items()},
+            seen={"loss": lanes.back(loss)},
+        )
 
 
 _ARGUMENTS = list(inspect.signature(LocalStep.__call__).parameters)[1:-1]

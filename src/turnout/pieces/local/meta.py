@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from turnout.core.checks import ConfigurationError, known_name, positive
-from turnout.pieces.local.local_step import Direction, GradientAt
+from turnout.pieces.local.direction import Direction, GradientAt
 from turnout.pieces.local.sgd import Sgd, SgdSteps, options_of
 
 Hessian = Literal["none", "difference"]

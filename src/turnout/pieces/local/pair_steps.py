@@ -10,7 +10,7 @@ import torch
 from turnout.core.checks import ConfigurationError, count, positive
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Slots
-from turnout.pieces.local.local_step import Direction, GradientAt
+from turnout.pieces.local.direction import Direction, GradientAt
 from turnout.pieces.local.sgd import Sgd, SgdSteps, options_of
 from turnout.pieces.local.solver import Solver
 

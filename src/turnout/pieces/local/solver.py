@@ -15,9 +15,9 @@ from turnout.core.schedule import LARGEST, Schedule, check_step_size
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base import Correction, Local, MemoryShapes
-from turnout.pieces.local.cohort_steps import PREFIX, CohortSteps
 from turnout.pieces.local.descent import gradient_of_all
-from turnout.pieces.local.local_step import Direction, steepest
+from turnout.pieces.local.direction import Direction, steepest
+from turnout.pieces.local.local_step import PREFIX, CohortSteps
 from turnout.pieces.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
 from turnout.pieces.local.update import Update
 from turnout.pieces.local.work import MOST, Work, check_work
