@@ -21,9 +21,10 @@ from turnout.evaluation.queries import Question
 from turnout.pieces.aggregation import PrivateSum, SecureSum
 from turnout.privacy import Answers
 
-from ..laws.recipes import DATA, LOCAL
-from .test_evaluate import experiment
-from .world import Host
+from ..laws.recipes import LOCAL
+from ..tiny import SIZES
+from .test_evaluate import experiment, held_out
+from .world import FIVE, Host
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "privacy.md"
 SECURE = SecureSum(fraction_bits=16, largest=1.0)
@@ -34,7 +35,7 @@ PIECES = {
     "`SecureSum`": (SecureSum(largest=64.0),),
     "`PrivateSum(secure=...)`": (replace(NOISE, secure=SECURE),),
     "`PrivateSum(secure=..., noise_shares=n, dropouts=t)`": (
-        replace(NOISE, noise_shares=8, dropouts=2, secure=SECURE),
+        replace(NOISE, noise_shares=5, dropouts=1, secure=SECURE),
     ),
 }
 
@@ -88,17 +89,17 @@ def check(bodies, data, *rows, without=(), enrolment=frozenset({"protocol"})):
 
 def run(*pieces):
     everyone = to.Population(to.availability.Everyone())
-    return to.Experiment(DATA, to.models.Logistic(), to.fedau(LOCAL, also=pieces), everyone, rounds=1)
+    return to.Experiment(FIVE, to.models.Logistic(), to.fedau(LOCAL, also=pieces), everyone, rounds=1)
 
 
 @pytest.mark.parametrize("row", PIECES)
 def test_training_sends_only_the_documented_content(row, world, bodies):
     """No example is sent, and no update where updates are masked."""
     world(run(*PIECES[row])).run()
-    check(bodies, DATA, row)
+    check(bodies, FIVE, row)
     if "mask" in bodies:
         words = torch.cat([tensors(body)["masked"][0].double() for body in bodies["mask"]]) / 2**32 % 1
-        assert len(words) == 8 * 272
+        assert len(words) == 5 * 272
         assert (
             abs(float(words.mean()) - 0.5) < 0.05
         )  # uniform; of fixed-point updates without masks all are near 0 or 1
@@ -107,7 +108,7 @@ def test_training_sends_only_the_documented_content(row, world, bodies):
 
 def test_a_server_that_takes_the_shape_of_the_first_client(world, bodies):
     """Gets with each enrolment the same few sizes and types, waiting or not, and in reports what it gets of any run."""
-    shape = DataShape.of(DATA)
+    shape = DataShape.of(FIVE)
     deployed = world(run(), shape=shape.settings())
     running, first = deployed.host.app, FirstClient(deployed.host.store, Options(), {}, lambda told: told)
     deployed.host.app, session, answer = first.app(), Newcomer(ClientState(), data=shape.settings()).session(), None
@@ -118,17 +119,17 @@ def test_a_server_that_takes_the_shape_of_the_first_client(world, bodies):
     deployed.host.app = running
     deployed.run()
     enrolments = [json.loads(body) for body in bodies["/v1/enrol"]]
-    assert enrolments == [{"protocol": 2, "data": shape.settings()}] * (DATA.num_clients + 1)
+    assert enrolments == [{"protocol": 2, "data": shape.settings()}] * (FIVE.num_clients + 1)
     assert shape.settings().keys() == documented("enrolment with `--inputs auto`")["enrol"]
-    check(bodies, DATA, "none of these", enrolment=frozenset({"protocol", "data"}))
+    check(bodies, FIVE, "none of these", enrolment=frozenset({"protocol", "data"}))
 
 
 def test_a_private_sum_is_no_protection_from_its_server(world, bodies, folder):
     """The server gets the very bytes that it gets without `PrivateSum`."""
     world(run(), folder=folder / "plain").run()
     world(run(NOISE), folder=folder / "private").run()
-    plain, private = sorted(bodies["train"][:8]), sorted(bodies["train"][8:])
-    assert len(plain) == 8
+    plain, private = sorted(bodies["train"][:5]), sorted(bodies["train"][5:])
+    assert len(plain) == 5
     assert plain == private
     assert all(float(tensors(body)["delta"].abs().max()) > 0 for body in plain)
 
@@ -146,7 +147,9 @@ ASKED = {
 def test_evaluations_and_queries_send_only_the_documented_content(row, world, bodies):
     """Gets sums over the examples of a client, and under masks keys, shares and numbers that look like chance."""
     pieces = tuple(replace(p, answers=Answers(most=9)) if isinstance(p, PrivateSum) else p for p in PIECES[row])
-    asked = experiment(to.fedau(LOCAL, also=pieces), rounds=1, evaluate_every=1)
+    asked = experiment(
+        to.fedau(LOCAL, also=pieces), rounds=1, evaluate_every=1, data=held_out(range(5), sizes=SIZES[:5])
+    )
     deployed = world(asked)
     for kind in ("label_histogram", "variance"):
         bound = 4.0 if kind == "variance" else None
@@ -158,7 +161,7 @@ def test_evaluations_and_queries_send_only_the_documented_content(row, world, bo
     if ASKED[row] == "under masks":
         answers = [tensors(body)["masked"] for body in bodies["mask"] if read_manifest(body)["masked"].dtype == "I64"]
         words = torch.cat([answer[0].double() for answer in answers]) / 2.0**64 % 1
-        assert len(words) > 8 * (3 + 20)
+        assert len(words) > 5 * (3 + 20)
         assert abs(float(words.mean()) - 0.5) < 0.05  # uniform; of sums without masks all are near 0 or 1
         assert float(((words < 0.1) | (words > 0.9)).double().mean()) < 0.3
     else:

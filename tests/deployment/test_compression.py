@@ -22,9 +22,8 @@ from turnout.population.behaviour import Byzantine
 from turnout.protocol.pace import Buffered
 from turnout.simulation import Simulation
 
-from ..laws.recipes import DATA
 from .test_hostile import put, task_of, waiting
-from .world import LOCAL
+from .world import DATA, LOCAL
 
 GUARDS = [TopK(share=0.1), RandomK(share=0.1), Sign(), Qsgd(bits=2), BFloat16(), PowerSgd(rank=2)]
 
@@ -55,7 +54,7 @@ def test_report_body_contains_the_code(world, guard):
     for column in ("bytes_up", "bytes_down"):
         ours, theirs = deployed.host.driver.ledger.history.column(column)[1], simulation.history.column(column)[1]
         np.testing.assert_array_equal(ours, theirs)
-    counted = simulation.history.column("bytes_up")[1][0] / 8
+    counted = simulation.history.column("bytes_up")[1][0] / 4
     assert set(sizes) == {sizes[0]}
     names = int.from_bytes(next(deployed.host.store.files.reports.iterdir()).read_bytes()[:8], "little")
     assert 0 < sizes[0] - names <= counted + 8
@@ -196,6 +195,6 @@ def test_recorded_bytes_equal_message_sizes(name):
     worker = Worker(Computer(run), 0)
     body, _ = done(worker, 0, TASK, decode(encode(model), worker.model), worker.first_memory())
     # The version goes both ways beside the body: 8 bytes of each.
-    assert simulation.row["bytes_up"] == 8 * (without_header(body) + 8)
-    assert simulation.row["bytes_down"] == 8 * (without_header(encode(model)) + 8)
+    assert simulation.row["bytes_up"] == 4 * (without_header(body) + 8)
+    assert simulation.row["bytes_down"] == 4 * (without_header(encode(model)) + 8)
     assert simulation.messages.of("train") == (without_header(body) + 8, without_header(encode(model)) + 8)

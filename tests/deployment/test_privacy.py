@@ -34,11 +34,10 @@ from turnout.privacy.noise import gaussian
 from turnout.privacy.plan import _together
 from turnout.simulation import Simulation
 
-from ..laws.recipes import DATA
 from ..tiny import report
 from .test_evaluate import held_out
 from .test_hostile import put, task_of
-from .world import LOCAL
+from .world import DATA, LOCAL
 
 ROUNDS = 4
 
@@ -268,12 +267,12 @@ def test_randomness_known_from_the_seed_is_refused():
     with pytest.raises(ConfigurationError, match="the server draws clients by the run's seed"):
         check(private(PrivateSum(sampling_rate=0.5), Poisson(0.5), recipe=average_all))
     with pytest.raises(ConfigurationError, match="NoiseShare: the noise of a client is a function of the run's seed"):
-        check(private(PrivateSum(cohort=8, noise_shares=8), NoiseShare(shares=8), recipe=average_participating))
+        check(private(PrivateSum(cohort=4, noise_shares=4), NoiseShare(shares=4), recipe=average_participating))
 
 
 def test_report_with_nan_stays_in_a_private_step(world):
     """One that is refused would change the weights of all others, by what the client's data are."""
-    deployed = world(private(PrivateSum(noise_multiplier=2.0, cohort=8), recipe=average_participating))
+    deployed = world(private(PrivateSum(noise_multiplier=2.0, cohort=4), recipe=average_participating))
     for home in deployed.homes:
         home.step(deployed.host)
     home = deployed.homes[0]
@@ -288,7 +287,7 @@ def test_report_with_nan_stays_in_a_private_step(world):
     driver = deployed.host.driver
     assert driver.params.isfinite().all()
     history = driver.ledger.history
-    assert history.participation["client"].to_pylist()[:8] == list(range(8))
+    assert history.participation["client"].to_pylist()[:4] == list(range(4))
     assert {"local_loss", "num_dropped", "train_loss"}.isdisjoint(
         name for name in history.column_names if len(history.column(name)[1])
     )
@@ -301,7 +300,7 @@ def test_reports_with_nan_end_no_private_run(world):
     sizes = [len(DATA.train.client(row)[1]) for row in range(DATA.num_clients)]
     value = torch.finfo(DATA.train.x.dtype).max ** 0.9
     huge = Shards(torch.full_like(DATA.train.x, value), DATA.train.y * 0, np.cumsum([0, *sizes]))
-    private = average_participating(replace(LOCAL, steps=3), also=(PrivateSum(noise_multiplier=2.0, cohort=8),))
+    private = average_participating(replace(LOCAL, steps=3), also=(PrivateSum(noise_multiplier=2.0, cohort=4),))
     run = Experiment(DATA, Logistic(), private, Population(Everyone()), rounds=ROUNDS)
     deployed = world(replace(run, data=replace(DATA, train=huge)), served=run, max_empty_steps=2)
     while not all(home.over for home in deployed.homes):
