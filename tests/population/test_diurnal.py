@@ -46,8 +46,8 @@ def test_zero_amplitude_is_a_two_state_process():
 
 
 def test_shorter_rounds_keep_durations_in_clock_time():
-    slow = presence(Diurnal(amplitude=0.0, renewal_spread=0.0).bind(1000, None, 2), 200)
-    fast = presence(Diurnal(amplitude=0.0, renewal_spread=0.0, seconds_per_round=60).bind(1000, None, 2), 2000)
+    slow = presence(Diurnal(amplitude=0.0, renewal_spread=0.0).bind(300, None, 2), 200)
+    fast = presence(Diurnal(amplitude=0.0, renewal_spread=0.0, seconds_per_round=60).bind(300, None, 2), 2000)
     assert run_lengths(fast).mean() / 10 == pytest.approx(run_lengths(slow).mean(), rel=0.2)
 
 
