@@ -91,16 +91,18 @@ def test_every_shape_has_its_own_trace(monkeypatch):
                 assert torch.equal(replayed(w, x, mask)[0], function(w, x, mask)[0])
 
 
-def test_trace_replaces_the_function_after_a_number_of_calls():
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_trace_replaces_the_function_after_a_number_of_calls(on_gpu, monkeypatch):
+    monkeypatch.setattr(replay, "_on_gpu", lambda _: on_gpu)
     function, calls = counted()
-    replayed = Compiled(function)
+    replayed, before = Compiled(function), replay._CALLS_ON_GPU if on_gpu else replay._CALLS
     w, x = torch.randn(3, 5), torch.randn(3, 7, 5)
-    for _ in range(replay._CALLS):
+    for _ in range(before):
         replayed(w, x, None)
-    assert len(calls) == replay._CALLS
+    assert len(calls) == before
     for _ in range(5):
         replayed(w, x, None)
-    assert len(calls) == replay._CALLS + 3  # to see what comes out, to trace, and for the value
+    assert len(calls) == before + 3  # to see what comes out, to trace, and for the value
 
 
 def test_number_of_traces_is_bounded(monkeypatch):

@@ -16,7 +16,8 @@ from turnout.engine.compile import compiled as replay
 from turnout.engine.compile import cuda_graph
 from turnout.engine.compile.backends import BACKENDS, SETTING
 from turnout.engine.compile.compiled import Compiled
-from turnout.engine.compile.cuda_graph import Graphed, Room
+from turnout.engine.compile.cuda_graph import Graphed
+from turnout.engine.compile.room import Room
 from turnout.simulation import Simulation
 
 from ...logs import logged

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from turnout.core.device import memory_budget
 from turnout.engine.compile import plain
+from turnout.engine.compile.room import Room, room_of
 from turnout.engine.compile.tracer import Operations
 
 LOG = logging.getLogger(__name__)
@@ -27,31 +27,6 @@ _LARGE = 1 << 20  # bytes; larger arguments that stay the same tensor are not co
 _WARM_UP = 3  # calls before a recording, in which libraries choose kernels and reserve memory
 _TRIALS = 2  # replays whose results are compared with those of the operations
 _MOST_RECORDINGS = 3  # recordings of one function, if arguments that are read in place are replaced
-
-
-class Room:
-    """A limit in bytes on the memory that all recordings hold beside their arguments.
-
-    Attributes:
-        left: bytes that may still be reserved.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.left = size
-
-    def take(self, size: int, holder: object) -> None:
-        """Reserve bytes until the holder is deleted."""
-        self.left -= size
-        weakref.finalize(holder, self._release, size)
-
-    def _release(self, size: int) -> None:
-        self.left += size
-
-
-@functools.cache
-def room_of(device: torch.device) -> Room:
-    """Return the common limit of all recordings on a device."""
-    return Room(memory_budget(device))
 
 
 class Recording:
