@@ -11,6 +11,7 @@ from torch import nn
 from turnout.core.checks import ConfigurationError, check_seed, count, is_finite, known_name, refuse
 from turnout.core.device import check_device
 from turnout.core.display import html_table, short
+from turnout.core.numerics import default_settings
 from turnout.data.federated import FederatedData
 from turnout.data.weights import ClassWeights, check_class_weights
 from turnout.engine.batch_norm import BATCH_NORMS
@@ -201,6 +202,7 @@ class Configuration:
         """True if clients take part exactly when they are available."""
         return self.algorithm.selection.takes_all and self.population.opting is None
 
+    @default_settings()
     def build_model(self) -> nn.Module:
         """Return the model with its initial parameters."""
         if isinstance(self.model, nn.Module):

@@ -16,6 +16,7 @@ from torch import nn
 from turnout import models
 from turnout.core.checks import ConfigurationError, counted, known_name, refuse
 from turnout.core.display import html_table
+from turnout.core.numerics import default_settings
 from turnout.engine.adapters import add_offsets
 from turnout.export.card import CARD, card_of
 from turnout.export.traced import traced
@@ -269,6 +270,7 @@ def _build(folder: Path, trained: Trained) -> Callable[[], nn.Module] | None:
     with contents.restoring(file, "model.spec"):
         made = models.model(spec["name"], **spec["options"])
 
+    @default_settings()
     def build() -> nn.Module:
         with contents.restoring(file, "model.spec"):
             module = made.build(tuple(spec["input_shape"]), spec["num_outputs"], spec.get("seed", 0))

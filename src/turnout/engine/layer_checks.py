@@ -20,8 +20,9 @@ def check_layers(module: nn.Module, personal: bool) -> None:
 
     Raises:
         ConfigurationError: if a layer has random numbers that cannot be reproduced for each client, statistics or weights
-            that change in ``forward()``, or sparse gradients.
+            that change in ``forward()``, or sparse gradients, or if a parameter has no values or is of inference mode.
     """
+    _refuse_untrainable_tensors(module)
     for name, child in module.named_modules():
         kind = type(child).__name__
         if isinstance(child, BATCH_NORMS):
@@ -44,6 +45,20 @@ def check_layers(module: nn.Module, personal: bool) -> None:
         if isinstance(child, nn.Embedding | nn.EmbeddingBag):
             _refuse_options(name, child)
         _refuse_uncopied_norms(name, child)
+
+
+def _refuse_untrainable_tensors(module: nn.Module) -> None:
+    """Reject parameters that have no values, or that were created in inference mode."""
+    for name, parameter in module.named_parameters():
+        if parameter.is_meta:
+            raise ConfigurationError(
+                f"parameter {name!r} is on the device meta, where tensors have no values: create the model on the CPU"
+            )
+        if parameter.is_inference():
+            raise ConfigurationError(
+                f"parameter {name!r} was created in inference mode, and cannot be trained: create the model outside of "
+                "torch.inference_mode()"
+            )
 
 
 def _refuse_uncopied_norms(name: str, child: nn.Module) -> None:

@@ -12,6 +12,7 @@ import torch
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import memory_budget
+from turnout.core.numerics import default_settings
 from turnout.core.types import Federation, ServerState, State, Task
 from turnout.data.federated import FederatedData
 from turnout.protocol.batch import Stepped
@@ -58,6 +59,7 @@ class Simulation:
         ConfigurationError: if the configuration is invalid, before anything is trained.
     """
 
+    @default_settings()
     def __init__(self, experiment: Configuration) -> None:
         self.experiment = experiment
         data, algorithm, population, seed = (
@@ -143,6 +145,7 @@ class Simulation:
         """The server's state; ``state.version`` is the number of completed rounds."""
         return self.server.state
 
+    @default_settings()
     def round(self) -> None:
         """Take one server step, evaluate the model if due, and record a row."""
         with self.objective.threads.one_processor_each():
@@ -200,6 +203,7 @@ class Simulation:
             row |= self.judge.unseen(run.data, run.algorithm, present)
         return row
 
+    @default_settings()
     def finish(self) -> None:
         """Make the table of clients, with their data, participation, weights and scores."""
         data, server = self.experiment.data, self.server

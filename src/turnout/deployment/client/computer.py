@@ -9,6 +9,7 @@ import torch
 
 from turnout.configuration import Configuration
 from turnout.core.adapter import BASE_OFFSET
+from turnout.core.numerics import default_settings
 from turnout.core.types import Federation, State
 from turnout.data.federated import Shards
 from turnout.data.transforms import bake
@@ -37,6 +38,7 @@ class Computer:
         judges: True where clients have a requirement that a model meets or not.
     """
 
+    @default_settings()
     def __init__(self, experiment: Configuration, engine: str | None = None) -> None:
         self.experiment, algorithm = experiment, experiment.algorithm
         module, personalization = experiment.build_model(), algorithm.personal

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from turnout.core.numerics import default_settings
 from turnout.core.types import Report, State, Task
 from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.opting import ClientRequirement
@@ -63,6 +64,7 @@ class Worker:
         """Return whether the client takes part with a model; True where the run does not let clients choose."""
         return self._requirement.is_met(version, model, memory)
 
+    @default_settings()
     def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State] | None:
         """Do a task: return the body of the report, and the memory of the client once it is taken.
 
