@@ -334,6 +334,9 @@ def test_bans_survive_kills(folder, monkeypatch):
         roster = deployed.host.driver.roster
         assert (roster.bans, roster.removed, roster.names[3]) == ({2: "b", 0: "removed", 1: "c"}, {0}, "x")
         assert replayed(deployed).driver.roster.facts() == roster.facts()
+        deployed.host.service.writer.checkpoint()
+        deployed.restart()
+        assert deployed.host.driver.roster.bans == roster.bans == {2: "b", 0: "removed", 1: "c"}
     finally:
         deployed.close()
 
