@@ -14,11 +14,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from turnout.cli.logs import TextLines
 from turnout.core.display import printable
 from turnout.core.signals import Flag
 from turnout.deployment.client import join
+from turnout.deployment.client.answers import survey_of
 from turnout.deployment.client.calls import MOST_SECONDS, Answer, Call, JoinError, Sleep
 from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.exchange import send
@@ -27,7 +29,7 @@ from turnout.deployment.client.newcomer import Newcomer
 from turnout.deployment.client.session import Client
 from turnout.deployment.client.state import ClientState, Pending
 from turnout.deployment.client.worker import Worker
-from turnout.deployment.wire.assignment import Assignment, seconds
+from turnout.deployment.wire.assignment import Assignment, plain_row, seconds
 from turnout.deployment.wire.format import WireError
 
 from ..laws.recipes import experiment
@@ -411,3 +413,11 @@ def test_stopped_client_leaves():
     with speaking(endless) as (connection, _):
         made = Client(Newcomer(ClientState()), NO_TRAINER)
         assert Joined(made, connection, stopped).run() == "stopped"
+
+
+@pytest.mark.parametrize("number", [math.inf, math.nan])
+def test_survey_without_a_number_is_refused(number):
+    survey = plain_row({"survey": torch.tensor([number], dtype=torch.float64)}, 0)
+    task = Assignment(1 << 50, 0, "query", 0, "0" * 64, 0, 5.0, survey)
+    with pytest.raises(WireError, match="does not say which evaluation or query"):
+        survey_of(task)

@@ -117,7 +117,7 @@ def survey_of(task: Assignment) -> int:
     """
     try:
         return int(task.tensors()[SURVEY][0])
-    except (KeyError, ValueError, RuntimeError):
+    except (LookupError, ArithmeticError, ValueError, RuntimeError):
         raise WireError("the server's task does not say which evaluation or query it is of") from None
 
 
