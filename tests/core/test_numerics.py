@@ -1,5 +1,7 @@
 """Settings of torch and NumPy that the caller has changed: results have the same bits, and the settings stay."""
 
+import os
+import signal
 import threading
 from contextlib import contextmanager
 
@@ -143,6 +145,25 @@ def test_default_type_is_restored_by_the_last_of_several_threads():
         assert torch.get_default_dtype() == torch.float32  # the other one still computes
         leave.set()
         thread.join(10)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_forked_process_computes_the_same(expected):
+    """The attack: a process whose threads of OpenMP wait for work forks."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    torch.ones(1 << 17).mul(2.0).sum()
+    if (child := os.fork()) == 0:
+        signal.alarm(20)  # ends a child that hangs
+        try:
+            with default_settings():
+                torch.ones(1 << 17).mul(2.0).sum()
+            os._exit(0 if outcome(MODELS["ready-made"]())[1] == expected["ready-made"][1] else 1)
+        finally:
+            os._exit(2)
+    torch.set_num_threads(before)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.parametrize(

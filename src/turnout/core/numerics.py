@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 _DEVICES = ("cpu", "cuda")
+_forked = threading.Event()
 _lock = threading.Lock()
 _depth = 0
 _caller_dtype = torch.float32
@@ -20,13 +22,16 @@ def default_settings() -> Iterator[None]:
     """Use the defaults of torch and NumPy for whatever changes results, and restore the caller's settings afterwards.
 
     These are the default type and device of new tensors, autocast, inference mode, gradients, NumPy's treatment of
-    floating-point errors, and the flushing of denormal numbers to zero. Also a decorator.
+    floating-point errors, and the flushing of denormal numbers to zero. A forked process computes with one thread, which
+    changes no result. Also a decorator.
 
     Example:
         >>> with torch.no_grad(), default_settings():
         ...     torch.is_grad_enabled()
         True
     """
+    if _forked.is_set():  # OpenMP would wait forever for its threads, which only the parent has
+        torch.set_num_threads(1)
     with ExitStack() as stack:
         stack.enter_context(np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"))
         if torch.is_inference_mode_enabled():
@@ -67,3 +72,7 @@ def _float32() -> Iterator[None]:
 def _flushes_denormals() -> bool:
     """Return whether this thread replaces denormal numbers by zero."""
     return not torch.tensor(1e-40, dtype=torch.float32).mul(0.5).item()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked.set)
