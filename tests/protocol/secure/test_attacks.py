@@ -339,9 +339,8 @@ def told(**values):
     return {name: torch.as_tensor(value) for name, value in values.items()}
 
 
-def test_server_gets_one_kind_of_share_over_repeats_restarts_and_regrouping():
-    """The attack: after a share of a self mask, the server requests that of the key in all possible ways."""
-    masking, codes = SecureSum(bits=16, fraction_bits=4).masking, np.full(LENGTH, 3, np.uint16)
+def masked(masking, codes):
+    """Four clients that have masked their vectors in round 7; and the keys and the message of the round's third phase."""
     clients = [VectorMasker(masking) for _ in range(4)]
     keys = [client.advertise(c, 7, lambda _: codes, {})["keys"][0] for c, client in enumerate(clients)]
     sealed = {}
@@ -353,18 +352,32 @@ def test_server_gets_one_kind_of_share_over_repeats_restarts_and_regrouping():
         sealed |= {(c, other): text for other, text in zip(others, shared[0]["sealed"][0], strict=True)}
     passed = told(senders=[2, 3, 4], sealed=torch.stack([sealed[o, 0] for o in (1, 2, 3)]))
     assert clients[0].answer("mask", 7, passed, {}) is not None
+    return clients[0], keys, passed
+
+
+@pytest.mark.parametrize(("min_clients", "opens"), [(3, True), (4, False)])
+def test_client_opens_no_sum_of_fewer_clients_than_the_run_allows(min_clients, opens):
+    masking = SecureSum(bits=16, fraction_bits=4, threshold=0.6, min_clients=min_clients).masking
+    client, _, _ = masked(masking, np.full(LENGTH, 3, np.uint16))
+    assert (client.answer("open", 7, told(there=[2, 3], gone=[4]), {}) is not None) == opens
+
+
+def test_server_gets_one_kind_of_share_over_repeats_restarts_and_regrouping():
+    """The attack: after a share of a self mask, the server requests that of the key in all possible ways."""
+    masking, codes = SecureSum(bits=16, fraction_bits=4).masking, np.full(LENGTH, 3, np.uint16)
+    first, keys, passed = masked(masking, codes)
     there, gone = told(there=[2, 3, 4], gone=[]), told(there=[3, 4], gone=[2])
     there["gone"] = there["gone"].long()
-    assert clients[0].answer("open", 8, there, {}) is None  # another version, or another task
-    opened = clients[0].answer("open", 7, there, {})
+    assert first.answer("open", 8, there, {}) is None  # another version, or another task
+    opened = first.answer("open", 7, there, {})
     assert opened is not None
     assert opened[0]["self_masks"].shape == (1, 3, 33)
     for phase, message in (("open", gone), ("open", there), ("mask", passed), ("open", gone)):
-        assert clients[0].answer(phase, 7, message, {}) is None
+        assert first.answer(phase, 7, message, {}) is None
     restarted = VectorMasker(masking)
     assert restarted.answer("open", 7, gone, {}) is None
     # The group is formed again from the same version, and the others show the keys and shares that they had.
-    for client in (clients[0], restarted):
+    for client in (first, restarted):
         client.advertise(0, 7, lambda _: codes, {})
         old = told(neighbours=[2, 3, 4], keys=torch.stack(keys[1:]), weight=1.0)
         assert client.answer("share", 7, old, {}) is not None
