@@ -93,6 +93,16 @@ def test_zero_and_non_finite_updates_leave_the_factors_unchanged():
     assert (memory["power"] == before).all(dim=1).tolist() == [True, True, False]
 
 
+def test_factors_of_a_known_client_go_on_beside_a_new_one():
+    guard = PowerSgd(rank=2, error_feedback=False).for_shapes(SHAPES)
+    rows = torch.randn(2, 75, generator=torch.Generator().manual_seed(4))
+    _, memory = sent(guard, rows)
+    memory["power"][1] = 0.0  # the second client is new
+    alone, _ = sent(guard, rows[:1], {name: value[:1].clone() for name, value in memory.items()}, version=1)
+    beside, _ = sent(guard, rows, memory, version=1)
+    assert torch.equal(beside.delta[0], alone.delta[0])
+
+
 def test_only_shared_matrices_of_a_personal_model_are_factored():
     """The bias is sent unchanged, and the head not at all."""
     run = experiment("average_participating", rounds=1)
