@@ -138,6 +138,11 @@ def test_join_over_tls_with_certificates_and_codes(folder, certificates, tmp_pat
         assert "--share: the server would also see its update of the model (updates)" in said
         said = cli("join", url, *data, *trust, *mine, "--code", codes[0], "--state", "state", "--name", "first")
         assert "the run is over: 2 reports were taken" in said
+        joined = Path("state/algorithm.json")
+        joined.write_text(joined.read_text().replace('"lr": ', '"lr": 1'))
+        said = cli("join", url, *data, *trust, *mine, "--state", "state", code=2)
+        assert "announces another algorithm than when this client joined the run" in said
+        assert "local.lr: " in said
         assert "1 enrolled" in cli("status", url, *trust, *mine)
         assert "no status from" in cli("status", url, *trust, code=2)
         with pytest.raises(httpx2.HTTPError):

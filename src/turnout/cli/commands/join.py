@@ -116,6 +116,7 @@ def join(options: JoinOptions) -> None:
     options.use_threads()
     connection = options.connection(url)
     from turnout.cli.joining import clients_experiment
+    from turnout.deployment.client.agreement import check_algorithm
     from turnout.deployment.client.computer import Computer
     from turnout.deployment.client.state import ClientState
     from turnout.deployment.wire.data_shape import DataShape
@@ -127,6 +128,7 @@ def join(options: JoinOptions) -> None:
     kinds = _allowed(experiment, options.share)
     folder = options.folder(run)
     with closing(ClientState(folder)) as state:
+        check_algorithm(folder, experiment.algorithm)
         computer = Computer(experiment, str(run["engine"]))
         shape = None if run.get("data") is None else DataShape.of(experiment.data).settings()
         client = _client(options, state, computer, row, kinds, shape)
