@@ -12,7 +12,7 @@ from torch import nn
 
 import turnout as to
 from turnout.core.checks import ConfigurationError
-from turnout.core.numerics import default_settings
+from turnout.core.numerics import default_settings, use_threads
 from turnout.deployment.client.computer import Computer
 from turnout.deployment.client.worker import Worker
 from turnout.deployment.wire.assignment import Assignment
@@ -145,6 +145,21 @@ def test_default_type_is_restored_by_the_last_of_several_threads():
         assert torch.get_default_dtype() == torch.float32  # the other one still computes
         leave.set()
         thread.join(10)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_forked_process_has_one_thread_until_it_asks_for_more():
+    if (child := os.fork()) == 0:
+        try:
+            with default_settings():
+                first = torch.get_num_threads()
+            use_threads(2)
+            with default_settings():
+                os._exit(10 * first + torch.get_num_threads())
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 12
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -22,6 +22,7 @@ import cloudpickle
 import torch
 
 from turnout.comparison.run import Run, Update, perform
+from turnout.core.numerics import use_threads
 from turnout.core.signals import HANGUP
 from turnout.engine.allocator import keep_large_buffers
 from turnout.record import outer
@@ -189,7 +190,7 @@ def _work(
     outer.watch(folders)
     os.environ.clear()  # a fork server has the environment of the first comparison
     os.environ.update(environment)
-    torch.set_num_threads(threads)
+    use_threads(threads)
     if device is not None:
         torch.cuda.set_device(device)
     keep_large_buffers()

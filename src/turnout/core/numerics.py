@@ -23,7 +23,7 @@ def default_settings() -> Iterator[None]:
 
     These are the default type and device of new tensors, autocast, inference mode, gradients, NumPy's treatment of
     floating-point errors, and the flushing of denormal numbers to zero. A forked process computes with one thread, which
-    changes no result. Also a decorator.
+    changes no result, unless it has called `use_threads`. Also a decorator.
 
     Example:
         >>> with torch.no_grad(), default_settings():
@@ -67,6 +67,15 @@ def _float32() -> Iterator[None]:
             _depth -= 1
             if not _depth and _caller_dtype != torch.float32:
                 torch.set_default_dtype(_caller_dtype)
+
+
+def use_threads(number: int) -> None:
+    """Compute with this number of threads of torch, also in a forked process.
+
+    A forked process may use several only if its parent has used none: the server that starts the processes of comparisons.
+    """
+    _forked.clear()
+    torch.set_num_threads(number)
 
 
 def _flushes_denormals() -> bool:
