@@ -17,9 +17,7 @@ _COLUMNS = 1 << 12  # columns converted to float64 at a time, so that a converte
 _TINY = 2.0**-600  # times this factor, all float64 numbers can be squared and summed without overflow
 _LEAST_FACTOR = 2.0**-64
 _BLOCK = 1 << 17  # numbers in a block at least: with few rows, a block has more columns
-_BLOCK_ON_GPU = (
-    1 << 25
-)  # a block of 256 MB in float64, because the host takes as long to start an operation on a small one
+_BLOCK_ON_GPU = 1 << 25  # 256 MB in float64, because starting an operation takes as long for a small block
 
 
 def _gathered(value: Any) -> Any:

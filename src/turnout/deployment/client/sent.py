@@ -95,7 +95,7 @@ class SentLog:
             case ("POST", "fail") if isinstance(client, Client):
                 what, facts = "decline", _task(client.task) | {"reason": facts["reason"]}
             case ("POST", "enrol"):
-                what, data = "enrolment", {name: facts[name] for name in ("data",) if name in facts}
+                what, data = "enrolment", {"data": facts["data"]} if "data" in facts else {}
                 facts = {"server": self._url, "name": facts.get("name"), "code": "code" in facts} | data
             case ("POST", "leave"):
                 what, facts = "leave", {}

@@ -12,6 +12,8 @@ from turnout.deployment.wire.administrator import CHANGES
 REASONS = {"ban": "banned", "remove": "removed"}
 """Outcomes of the tasks of a client that an administrator bans or removes, by the kind of the entry."""
 
+_BY_CLIENTS = ("enrol", "join", "report", "fail")  # kinds of entries that clients cause themselves
+
 
 class Roster:
     """Table of the clients of a run.
@@ -57,12 +59,7 @@ class Roster:
 
     def apply(self, entry: Entry) -> bool:
         """Apply an entry to the table; return True if a client joins or leaves by it."""
-        if entry.client is not None and entry.kind in (
-            "enrol",
-            "join",
-            "report",
-            "fail",
-        ):  # what clients cause themselves
+        if entry.client is not None and entry.kind in _BY_CLIENTS:
             self.seen[entry.client] = entry.wall
         match entry.kind:
             case "enrol":

@@ -17,9 +17,7 @@ SAMPLINGS = ("pass", "fresh", "replacement")
 
 # A sort key holds segment, hash and position side by side, so that sorting plain integers shuffles all clients.
 _HASH_BITS, _POSITION_BITS = 26, 22
-_BLOCK = (
-    1 << 14
-)  # numbers that are planned at a time, so that they stay in a cache; at most as many segments fit into a key
+_BLOCK = 1 << 14  # numbers planned at a time, so that they stay in a cache; a key has 15 bits for a segment
 _WASTE = 2  # numbers that may be sorted for each example, if that makes all rows equally long
 
 
