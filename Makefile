@@ -17,11 +17,12 @@ help:           ## show this
 
 # The installation keeps one core busy. Beside it, the bytecode of this repository is made, once for all processes of the tests.
 # A newer pip first: that of Python 3.11 takes twice as long to choose what it installs.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml packages/turnout-serve/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m compileall -q src tests & \
+	$(BIN)/python -m compileall -q src packages tests & \
 		$(BIN)/python -m pip install --quiet --no-compile 'pip>=25' && \
-		$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]' && wait
+		$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]' \
+			--editable './packages/turnout-serve[store,postgresql]' && wait
 	touch $@
 
 demo: $(READY)  ## FedAU against its baselines on scanned digits: a table, and a report with pictures
@@ -37,7 +38,7 @@ $(VENV)-flower/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-flower
 	grep '^torch==' constraints.txt > $(VENV)-flower/constraints.txt
 	$(VENV)-flower/bin/python -m pip install --quiet --no-compile --constraint $(VENV)-flower/constraints.txt \
-		--editable '.[digits,flower]' 'flwr[simulation]'
+		--editable '.[digits]' --editable ./packages/turnout-serve --editable ./packages/turnout-flower 'flwr[simulation]'
 	touch $@
 
 docs: $(VENV)/.docs  ## the documentation site, in site/; warnings are errors
@@ -59,12 +60,12 @@ style: $(READY)
 	$(BIN)/python scripts/imports.py > /dev/null
 
 types: $(READY)
-	$(BIN)/pyright src benchmarks reproductions
+	$(BIN)/pyright src packages/turnout-serve/src packages/turnout-flower/src benchmarks reproductions
 
 platforms: $(READY)  # and the tests, which CI runs, so that it need not check their types
-	$(BIN)/pyright tests
-	$(BIN)/pyright --pythonplatform Windows src
-	$(BIN)/pyright --pythonplatform Darwin src
+	$(BIN)/pyright tests packages/turnout-serve/tests packages/turnout-flower/tests
+	$(BIN)/pyright --pythonplatform Windows src packages/turnout-serve/src
+	$(BIN)/pyright --pythonplatform Darwin src packages/turnout-serve/src
 
 tests: $(READY)  # assertions are not rewritten, which takes each process 8 seconds; what fails is run again, with its values
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --assert=plain || \
@@ -75,4 +76,4 @@ format: $(READY)  ## put code in order
 	$(BIN)/ruff format .
 
 clean:          ## remove the environment and what tools left
-	rm -rf $(VENV) $(VENV)-flower .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info src/*.egg-info
+	rm -rf $(VENV) $(VENV)-flower .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info src/*.egg-info packages/*/src/*.egg-info

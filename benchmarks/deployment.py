@@ -37,20 +37,20 @@ from turnout import Experiment, Sgd, fedavg, fedbuff
 from turnout.core.types import Report
 from turnout.data.declared import declared
 from turnout.data.federated import FederatedData, Shards
-from turnout.deployment.client.answers import Answerer
-from turnout.deployment.client.worker import phase_message
-from turnout.deployment.server.leases import Leases
-from turnout.deployment.server.options import Options
-from turnout.deployment.server.process import Server
-from turnout.deployment.wire.assignment import Assignment
-from turnout.deployment.wire.format import encode
-from turnout.deployment.wire.surveys import sums_body
 from turnout.engine.allocator import SERVER, keep_large_buffers
 from turnout.models import Mlp
 from turnout.pieces.aggregation import SecureSum
 from turnout.pieces.selection import Uniform
 from turnout.protocol.pace import Buffered, Rounds
 from turnout.protocol.survey import FIRST_TASK
+from turnout_serve.client.answers import Answerer
+from turnout_serve.client.worker import phase_message
+from turnout_serve.server.leases import Leases
+from turnout_serve.server.options import Options
+from turnout_serve.server.process import Server
+from turnout_serve.wire.assignment import Assignment
+from turnout_serve.wire.format import encode
+from turnout_serve.wire.surveys import sums_body
 
 KEEP = 120.0
 ANSWER = {"num_examples": 10, "loss": 7.0, "score": 5.0}

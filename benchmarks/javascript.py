@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import turnout as to
-from turnout.deployment.client.computer import Computer
-from turnout.deployment.client.join import Connection
-from turnout.deployment.client.swarm import Swarm
-from turnout.deployment.server.leases import Leases
-from turnout.deployment.server.options import Options
-from turnout.deployment.server.process import Server
-from turnout.deployment.server.status import status
 from turnout.experiment import Experiment
+from turnout_serve.client.computer import Computer
+from turnout_serve.client.join import Connection
+from turnout_serve.client.swarm import Swarm
+from turnout_serve.server.http.status import status
+from turnout_serve.server.leases import Leases
+from turnout_serve.server.options import Options
+from turnout_serve.server.process import Server
 
 N, ROUNDS = 50, 60
 HERE = Path(__file__).parent

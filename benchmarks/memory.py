@@ -20,8 +20,8 @@ import torch
 
 import turnout as to
 from common import peak, random_data
+from turnout.base.algorithm import Algorithm
 from turnout.engine.allocator import keep_large_buffers
-from turnout.pieces.base.algorithm import Algorithm
 from turnout.simulation import Simulation
 
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 import turnout as to
 from common import random_data
+from turnout.base.algorithm import Algorithm
 from turnout.distributed import collectives
 from turnout.engine.allocator import keep_large_buffers
-from turnout.pieces.base.algorithm import Algorithm
 from turnout.simulation import Simulation
 
 

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 import turnout as to
+from turnout.base import RecordingSelection, Selection
 from turnout.core.candidates import Candidates
 from turnout.core.types import Federation, Report
-from turnout.pieces.base import RecordingSelection, Selection
 
 
 def selections(num_clients: int) -> dict[str, Selection]:

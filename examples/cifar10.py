@@ -18,8 +18,8 @@ from torch import nn
 from torch.nn.functional import interpolate, relu
 
 import turnout as to
+from turnout.base import Weighting
 from turnout.data.transforms import cifar_augmentation
-from turnout.pieces.base import Weighting
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import turnout as to
 from turnout.comparison.executors import executor_on
-from turnout.reporting.formats import markdown
-from turnout.reporting.table import comparison
+from turnout.results.formats import markdown
+from turnout.results.table import comparison
 
 
 def experiment(name: str, rounds: int, seed: int) -> to.Experiment:

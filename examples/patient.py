@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 import turnout as to
-from turnout.pieces.base import Piece, Weighting
+from turnout.base import Piece, Weighting
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import turnout as to
 from turnout.comparison.folders import load_records, run_folders
-from turnout.reporting.formats import latex, markdown
-from turnout.reporting.table import comparison
+from turnout.results.formats import latex, markdown
+from turnout.results.table import comparison
 
 
 def experiment(lr: float, seed: int) -> to.Experiment:

@@ -19,7 +19,7 @@ from typing import Any
 
 import turnout as to
 from turnout.core import types, updates
-from turnout.reporting.records import RunRecord
+from turnout.results.records import RunRecord
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # where the folder of scripts lies

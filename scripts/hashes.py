@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from tests.deployment.world import World
 from tests.laws.recipes import LOCAL, RATES, RECIPES, experiment, standard, trained
+from tests.served import World
 
 from turnout import Population, TurnoutError
 from turnout.population import Speed, delay

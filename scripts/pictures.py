@@ -17,7 +17,7 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from turnout.reporting.records import RunRecord
+    from turnout.results.records import RunRecord
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -124,8 +124,8 @@ def draw_participation(axes: "Axes", record: "RunRecord") -> np.ndarray:
 def draw_accuracy(axes: "Axes", records: "list[RunRecord]") -> None:
     """Draw test accuracy on rare digits by round: mean over seeds and a band of one standard deviation."""
     from turnout.reporting.curves import band
-    from turnout.reporting.records import by_algorithm
     from turnout.reporting.style import INK, PALETTE, dress
+    from turnout.results.records import by_algorithm
 
     groups = by_algorithm(records)
     for colour, (algorithm, name) in zip(PALETTE, NAMES.items(), strict=False):

@@ -28,8 +28,8 @@ from turnout.comparison.reproduction.reading import read
 from turnout.comparison.reproduction.table import cells, csv, panel_title, titles
 from turnout.comparison.reproduction.tabulated import read_outcome
 from turnout.core.checks import counted
-from turnout.reporting.measure import Measure
-from turnout.reporting.statistics import Quartiles
+from turnout.results.measure import Measure
+from turnout.results.statistics import Quartiles
 
 FOLDER = Path(__file__).resolve().parents[1] / "reproductions"
 MARKED = re.compile(r"(<!-- artefact: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)

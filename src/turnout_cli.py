@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import NoReturn
+from turnout_interrupt import leaving_at_once
 
 
 def main() -> None:
@@ -18,28 +11,3 @@ def main() -> None:
         from turnout.cli import main as run
 
     run()
-
-
-@contextmanager
-def leaving_at_once() -> Iterator[None]:
-    """Let Ctrl-C end the process here and now, with one line and exit code 130, while modules are imported.
-
-    Not by an exception, which modules that are being imported would turn into errors of their own.
-    """
-    here = threading.current_thread() is threading.main_thread()
-    interruptible = here and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if interruptible:
-        signal.signal(signal.SIGINT, _leave)
-    try:
-        yield
-    finally:
-        if interruptible:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """End here and now: nothing has begun."""
-    del number, frame
-    sys.stderr.write("stopped before anything began\n")
-    sys.stderr.flush()
-    os._exit(130)

@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[1]
 
 PRELOADED = [
     *("turnout.exports", "turnout.cli.app", "turnout.cli.commands.run", "turnout.cli.settings", "pandas"),
-    *("turnout.cli.serving", "turnout.cli.joining", "turnout.cli.sent", "turnout.deployment.client.join"),
-    *("turnout.deployment.server.process", "turnout.deployment.client.worker", "turnout.comparison.compare"),
+    *("turnout_serve.cli.serving", "turnout_serve.cli.joining", "turnout_serve.cli.sent", "turnout_serve.client.join"),
+    *("turnout_serve.server.process", "turnout_serve.client.worker", "turnout.comparison.compare"),
     *("turnout.comparison.study", "optuna.storages._rdb.storage"),
 ]
 """Modules that take seconds to import, which each process would spend; pyarrow imports pandas where it is installed."""

@@ -212,9 +212,7 @@ def test_reference_has_every_public_name(site):
     assert pages["turnout.population.availability.markov.Markov"] == "population"
     assert pages["turnout.pieces.server_optimizer.adam.ServerAdam"] == "server_optimizer"
     assert pages["turnout.protocol.pace.buffered.Buffered"] == "pace"
-    assert {"turnout.result.Result", "turnout.pieces.base.weighting.Weighting", "turnout.core.types.Report"} <= set(
-        shown
-    )
+    assert {"turnout.result.Result", "turnout.base.weighting.Weighting", "turnout.core.types.Report"} <= set(shown)
 
 
 def test_no_page_of_the_reference_is_empty(site):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import turnout
+from turnout.base import ALGORITHMS
 from turnout.pieces import base
 from turnout.pieces.aggregation.mixing import Mixing
-from turnout.pieces.base import ALGORITHMS
 from turnout.pieces.local import Work
 
 ROOT = Path(turnout.__file__).parent

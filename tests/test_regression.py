@@ -12,11 +12,11 @@ import turnout as to
 from turnout.cli.run import final
 from turnout.data.federated import FederatedData, Shards
 from turnout.engine.loss import cross_entropy
-from turnout.reporting.formats import markdown
 from turnout.reporting.progress import Notes
-from turnout.reporting.records import RunRecord
 from turnout.reporting.report import write_report
-from turnout.reporting.table import comparison
+from turnout.results.formats import markdown
+from turnout.results.records import RunRecord
+from turnout.results.table import comparison
 
 from .tiny import recipe
 

@@ -23,7 +23,7 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
 import turnout as to
-from turnout.flower import Rule
+from turnout_flower import Rule
 
 ROUNDS, SEEDS = [*map(int, sys.argv[1:]), *(80, 3)[len(sys.argv) - 1 :]]
 

@@ -26,9 +26,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
+from turnout.base.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, count
 from turnout.core.types import Federation, Report
-from turnout.pieces.base.algorithm import Algorithm
 from turnout.protocol.influence import Influence
 from turnout.simulation.schedule import Timeline
 

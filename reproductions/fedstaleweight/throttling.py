@@ -15,8 +15,8 @@ import numpy as np
 from reproductions.fedstaleweight.influence import Weigh, shares, utilities
 
 from turnout.algorithms import fedbuff, fedstaleweight
+from turnout.base.algorithm import Algorithm
 from turnout.core.checks import count, refuse
-from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import Population, Speed, delay
 from turnout.population.speed.groups import Group
 from turnout.protocol.pace import Buffered

@@ -29,7 +29,7 @@ _MODULES = {
     "privacy": "turnout.privacy",
     "requirement": "turnout.population.requirement",
     "schedule": "turnout.core.schedule",
-    "search": "turnout.reporting.range",
+    "search": "turnout.results.range",
     "selection": "turnout.pieces.selection",
     "server": "turnout.pieces.server_optimizer",
     "speed": "turnout.population.speed",

@@ -8,6 +8,7 @@ from numbers import Integral
 
 from torch import nn
 
+from turnout.base.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, check_seed, count, is_finite, known_name, refuse
 from turnout.core.device import check_device
 from turnout.core.display import html_table, short
@@ -22,7 +23,6 @@ from turnout.evaluation.gradients import GradientMetrics
 from turnout.evaluation.metrics import Metric, named
 from turnout.evaluation.sums import SumsForm
 from turnout.models import ModelSpec
-from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import Population
 from turnout.population.requirement import WarmUp
 from turnout.population.speed.distributions import UNEQUAL

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from turnout.algorithms import fedavg
 from turnout.algorithms.step_sizes import warn_of_step_sizes
+from turnout.base.algorithm import Algorithm
 from turnout.callbacks import Callback, Callbacks
 from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, ConfigurationError, count
 from turnout.distributed import collectives
 from turnout.distributed.collectives import ProcessLost
 from turnout.models import ModelSpec
-from turnout.pieces.base.algorithm import Algorithm
 from turnout.protocol.published import Published
 from turnout.record import checkpoint, storage
 from turnout.record.environment import save_description

@@ -4,6 +4,7 @@
 from turnout import data, models, pieces, privacy
 from turnout.algorithms import *
 from turnout.algorithms.compose import compose
+from turnout.base.algorithm import Algorithm
 from turnout.callbacks import AfterRound, Callback, EarlyStopping
 from turnout.comparison.compare import compare
 from turnout.comparison.sweep import sweep
@@ -18,12 +19,11 @@ from turnout.evaluation.gradients import GradientMetrics
 from turnout.experiment import Experiment
 from turnout.pieces import aggregation, guard, local, personalization, selection, weighting
 from turnout.pieces import server_optimizer as server
-from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.local import AdamW, Sgd
 from turnout.population import Population, availability, behaviour, delay, requirement, speed
 from turnout.protocol import pace
 from turnout.record.query import History
-from turnout.reporting import range as search
 from turnout.reporting.plot import plot
 from turnout.result import Result, load
+from turnout.results import range as search
 from turnout.simulation.running import Interrupted

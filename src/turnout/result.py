@@ -24,10 +24,11 @@ from turnout.models.peft_adapter import save_adapter
 from turnout.record import checkpoint, contents, storage
 from turnout.record.contents import RunConfig
 from turnout.record.query import History
+from turnout.record.trained import Trained
 from turnout.reporting.plot import plot
 from turnout.reporting.progress import BY_IMPORTANCE, quality
+from turnout.simulation.running import trained
 from turnout.simulation.simulation import Simulation
-from turnout.simulation.trained import Trained
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,7 +99,7 @@ class Result:
         experiment = simulation.experiment
         return cls(
             simulation.history,
-            Trained.of(simulation),
+            trained(simulation),
             experiment.build_model,
             experiment.algorithm.name,
             simulation.description,

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from turnout import ConfigurationError, Sgd, compose, fedau, fedavg
+from turnout.base import Correction, Guard, Weighting
 from turnout.pieces.aggregation import FedVarp, Mifa, WeightedSum
-from turnout.pieces.base import Correction, Guard, Weighting
 from turnout.pieces.local import Prox
 from turnout.pieces.selection import AllAvailable, Uniform
 from turnout.pieces.server_optimizer.sgd import ServerSgd

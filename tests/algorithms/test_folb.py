@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from turnout import ConfigurationError, Sgd, compose, fednova, fednu, fedprox, folb, folb_heterogeneous, folb_two_set
+from turnout.base import Weighting
 from turnout.pieces.aggregation import WeightedSum
-from turnout.pieces.base import Weighting
 from turnout.pieces.guard import Clip
 from turnout.pieces.local import Inexactness, Prox, StartGradient
 from turnout.pieces.selection import (

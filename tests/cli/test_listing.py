@@ -40,7 +40,7 @@ def test_all_kinds_are_listed_by_default(turnout: Turnout) -> None:
 
 RECIPE = '''
 from turnout.algorithms.compose import compose
-from turnout.pieces.base.algorithm import ALGORITHMS
+from turnout.base.algorithm import ALGORITHMS
 
 @ALGORITHMS.register
 def {name}(local=None, *, bend: float = 0.25, also=()):
@@ -49,7 +49,7 @@ def {name}(local=None, *, bend: float = 0.25, also=()):
 '''
 GUARD = '''
 from dataclasses import dataclass, replace
-from turnout.pieces.base import Guard
+from turnout.base import Guard
 
 @dataclass(frozen=True)
 class Scaled(Guard, name="{name}"):

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.algorithms import ALGORITHMS
+from turnout.base.algorithm import Algorithm
 from turnout.cli.names import AVAILABILITY, PARTITIONS
 from turnout.cli.options import REQUIRED, build, convert, needed, options_of
 from turnout.core.checks import ConfigurationError, DataError, refuse
 from turnout.core.schedule import Cosine, Halving, Schedule
 from turnout.data.source import Source
 from turnout.experiment import Experiment
-from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.local import Sgd
 from turnout.pieces.personalization.partial import Personal
 from turnout.population import Cyclic

@@ -282,7 +282,7 @@ def test_solver_is_refused_if_the_recipe_requires_sgd() -> None:
 
 BARE = """
 from turnout.algorithms.compose import compose
-from turnout.pieces.base.algorithm import ALGORITHMS
+from turnout.base.algorithm import ALGORITHMS
 
 @ALGORITHMS.register
 def bare(also=()):

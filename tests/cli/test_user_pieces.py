@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from turnout.cli.joining import _refuse_names_of_files
 from turnout.cli.layers import override
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
+from turnout_serve.cli.joining import _refuse_names_of_files
 
 Turnout = Callable[..., Any]
 

@@ -32,7 +32,7 @@ from turnout.comparison.run import Run, Update
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError
 from turnout.experiment import Experiment
 from turnout.record import checkpoint
-from turnout.reporting.records import RunRecord
+from turnout.results.records import RunRecord
 
 
 def make(algorithm: str = "fedau", rounds: int = 6, **settings: Any) -> Settings:

@@ -11,9 +11,9 @@ import turnout as to
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.core.display import html_table, short
 from turnout.data.federated import FederatedData, Shards
-from turnout.reporting.grid import Sweep
-from turnout.reporting.measure import Measure
-from turnout.reporting.records import RunRecord
+from turnout.results.grid import Sweep
+from turnout.results.measure import Measure
+from turnout.results.records import RunRecord
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,10 @@ from turnout import ConfigurationError
 from turnout.comparison.compare import RunsFailed
 from turnout.comparison.study import FILE, Study, corners, space_of
 from turnout.core.checks import CheckpointError
-from turnout.reporting.grid import Search
-from turnout.reporting.measure import Measure
-from turnout.reporting.range import Range
 from turnout.reporting.sweep_page import edge_note, write_sweep
+from turnout.results.grid import Search
+from turnout.results.measure import Measure
+from turnout.results.range import Range
 
 SPACE = {"lr": Range(1e-4, 1.0, log=True), "steps": Range(1, 9), "rule": ["a", None, (4, 2)]}
 ACCURACY = Measure("final", "test_accuracy")

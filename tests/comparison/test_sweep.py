@@ -13,7 +13,7 @@ import turnout as to
 from turnout.comparison.sweep import measure_of, points, sweep
 from turnout.core.checks import ConfigurationError
 from turnout.experiment import Experiment
-from turnout.reporting.measure import Measure
+from turnout.results.measure import Measure
 
 
 def experiment(seed: int, lr: float = 0.1, hidden: tuple[int, ...] = (4,), rounds: int = 4) -> Experiment:

@@ -13,10 +13,10 @@ from torch import nn
 import turnout as to
 from turnout.core.checks import ConfigurationError
 from turnout.core.numerics import default_settings, use_threads
-from turnout.deployment.client.computer import Computer
-from turnout.deployment.client.worker import Worker
-from turnout.deployment.wire.assignment import Assignment
-from turnout.deployment.wire.format import digest, encode, model_tensors
+from turnout_serve.client.computer import Computer
+from turnout_serve.client.worker import Worker
+from turnout_serve.wire.assignment import Assignment
+from turnout_serve.wire.format import digest, encode, model_tensors
 
 from ..tiny import classification
 

@@ -9,6 +9,7 @@ import pytest
 
 import turnout as to
 from turnout import algorithms
+from turnout.base import Guard
 from turnout.cli.groups import PACKAGES
 from turnout.cli.names import ALGORITHMS, AVAILABILITY, LOSSES, MODELS, PACES, SOURCES
 from turnout.core import registry
@@ -16,7 +17,6 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.registry import Family, Registered, names_in_source
 from turnout.pieces import base
 from turnout.pieces.aggregation.mixing import Mixing
-from turnout.pieces.base import Guard
 from turnout.pieces.guard import Clip
 from turnout.pieces.local import Solver, Work
 from turnout.pieces.selection import Uniform
@@ -26,7 +26,7 @@ HALVED = '''
 from dataclasses import dataclass, replace
 from turnout.pieces.aggregation.mixing import Mixing
 from turnout.pieces import base
-from turnout.pieces.base import Guard
+from turnout.base import Guard
 
 @dataclass(frozen=True)
 class Halved(Guard, name="{name}"):

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.served import World
 
 import turnout as to
 from turnout.comparison.bench import process
@@ -27,9 +28,8 @@ from turnout.core.device import check_device
 from turnout.data.federated import FederatedData
 from turnout.engine.hardware import num_processors
 from turnout.record import lock, storage
-from turnout.simulation.memory import ClientMemory
+from turnout.record.client_memory import ClientMemory
 
-from ..deployment.world import World
 from ..tiny import classification
 
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from turnout import compose, fedau, fednova, maxfl
+from turnout.base import Aggregation
+from turnout.base.server_step import server_step
 from turnout.core.checks import ConfigurationError
 from turnout.core.updates import Dense, Updates, join
 from turnout.distributed import collectives
 from turnout.distributed.running_sum import RunningSum
 from turnout.distributed.sums import LazySum, Summed
 from turnout.distributed.updates import Sharded
-from turnout.pieces.base import Aggregation
-from turnout.pieces.base.server_step import server_step
 from turnout.pieces.local import Scaffold
 from turnout.pieces.weighting import ByExamples, DivideByClients, DivideBySum, DivideBySumPlus, Participation
 from turnout.protocol.streaming import ReportBuffer, StreamingSum

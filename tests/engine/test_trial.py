@@ -2,14 +2,14 @@
 
 import pytest
 import torch
+from tests.served import World
 from torch import nn
 
 import turnout as to
-from turnout.deployment.client.computer import Computer
-from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.simulation import Simulation
+from turnout_serve.client.computer import Computer
+from turnout_serve.server.run.served_experiment import ServedExperiment
 
-from ..deployment.world import World
 from ..tiny import Branch, classification
 
 DATA = classification()

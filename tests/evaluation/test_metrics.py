@@ -18,9 +18,9 @@ from turnout.core.checks import ConfigurationError
 from turnout.evaluation import metrics
 from turnout.evaluation.metrics import METRICS, named
 from turnout.record.schema import less_is_better
-from turnout.reporting.formats import markdown
-from turnout.reporting.records import RunRecord
-from turnout.reporting.table import comparison
+from turnout.results.formats import markdown
+from turnout.results.records import RunRecord
+from turnout.results.table import comparison
 from turnout.simulation.simulation import Simulation
 
 

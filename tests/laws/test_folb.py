@@ -24,9 +24,9 @@ from turnout import (
     folb_heterogeneous,
     folb_two_set,
 )
+from turnout.base.server_step import server_step
 from turnout.core.candidates import Candidates
 from turnout.data.federated import FederatedData, Shards
-from turnout.pieces.base.server_step import server_step
 from turnout.pieces.local import Inexactness, Prox, StartGradient, UniformWork, Work
 from turnout.pieces.selection import TwoCohorts, Uniform
 from turnout.population.availability import Everyone

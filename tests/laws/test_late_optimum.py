@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from turnout import ace, aced, area, ca2fl, fadas, fedasync, fedbuff
-from turnout.pieces.base.server_step import server_step
+from turnout.base.server_step import server_step
 
 from ..tiny import federation, report
 

@@ -16,7 +16,7 @@ from turnout import (
     known_statistics,
     mifa,
 )
-from turnout.pieces.base.server_step import server_step
+from turnout.base.server_step import server_step
 from turnout.pieces.local import Prox
 from turnout.pieces.weighting import DivideByClients, Participation
 from turnout.population.availability import Everyone

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from turnout import Experiment, Population, compose, fednu, folb, folb_two_set, models
+from turnout.base.server_step import server_step
 from turnout.engine.objective import Objective
 from turnout.pieces.aggregation import FedVarp, Mifa
-from turnout.pieces.base.server_step import server_step
 from turnout.pieces.local import Inexactness
 from turnout.pieces.selection import WithReplacement
 from turnout.pieces.weighting import DivideByClients, Participation

@@ -24,8 +24,8 @@ from turnout import (
     known_statistics,
     mifa,
 )
+from turnout.base.server_step import server_step
 from turnout.data.federated import FederatedData, Shards
-from turnout.pieces.base.server_step import server_step
 from turnout.pieces.weighting import DivideByClients, Participation
 from turnout.population.availability import Bernoulli, Markov
 from turnout.simulation import Simulation

@@ -36,8 +36,8 @@ from turnout.pieces.weighting import DivideByClients, Participation
 from turnout.population import Speed, delay
 from turnout.population.availability import Bernoulli, Everyone, Markov
 from turnout.protocol.pace import Buffered
+from turnout.record.client_memory import ClientMemory
 from turnout.simulation import Simulation, running
-from turnout.simulation.memory import ClientMemory
 
 from ..phases import next_cohort, train
 from .recipes import DATA, LOCAL, RATES, N, assert_same_bits, assert_same_tensors, trained

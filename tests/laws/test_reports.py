@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from turnout.base import controls
+from turnout.base.server_step import server_step
 from turnout.core.adapter import Adapter
 from turnout.core.types import Report
 from turnout.pieces.aggregation import FedStale
-from turnout.pieces.base import controls
-from turnout.pieces.base.server_step import server_step
 from turnout.pieces.server_optimizer.amplified import Amplified
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import KnownRates, Participation

@@ -8,12 +8,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from turnout import Sgd, configuration
+from turnout.base import server_step as step
+from turnout.base.server_step import server_step
 from turnout.core.types import Report
 from turnout.data import federated
 from turnout.engine.objective import Objective
 from turnout.pieces.aggregation import round_noise
-from turnout.pieces.base import server_step as step
-from turnout.pieces.base.server_step import server_step
 from turnout.simulation import Simulation
 
 from .recipes import COVERING, LOCAL, RECIPES, SERVER, SOME, experiment

@@ -252,7 +252,7 @@ def test_invalid_class_weights_are_refused() -> None:
 
 
 def test_server_refuses_example_weights() -> None:
-    from turnout.deployment.server.deployable import check
+    from turnout_serve.server.run.deployable import check
 
     for run in (experiment(classification(), class_weights="balanced"), experiment(weighted_data())):
         with pytest.raises(ConfigurationError, match="weights: "):

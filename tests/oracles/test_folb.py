@@ -15,8 +15,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from turnout import Experiment, Population, Sgd, fednova, fednu, fedprox, folb, folb_heterogeneous, folb_two_set
+from turnout.base.server_step import server_step
 from turnout.core.random import fold, stream
-from turnout.pieces.base.server_step import server_step
 from turnout.pieces.local import Prox, UniformWork
 from turnout.pieces.selection import ByAlignment, ByAlignmentAndInexactness, ByGradientNorm
 from turnout.population.availability import Trace

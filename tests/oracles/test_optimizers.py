@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from turnout import ALGORITHMS, fedau, folb
-from turnout.pieces.base.server_step import server_step
+from turnout.base.server_step import server_step
 from turnout.pieces.server_optimizer.adagrad import ServerAdagrad
 from turnout.pieces.server_optimizer.adam import ServerAdam
 from turnout.pieces.server_optimizer.momentum import ServerMomentum

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from turnout import ALGORITHMS
-from turnout.pieces.base.server_step import server_step
+from turnout.base.server_step import server_step
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 
 from ..tiny import federation, report

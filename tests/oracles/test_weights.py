@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from turnout import compose
+from turnout.base.server_step import server_step
 from turnout.core.types import ServerState
-from turnout.pieces.base.server_step import server_step
 from turnout.pieces.weighting import DivideByClients, Participation
 
 from ..tiny import federation, presence, report

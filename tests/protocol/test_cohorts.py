@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.deployment.world import World
 from tests.laws.recipes import DATA, LOCAL
+from tests.served import World
 
 import turnout as to
-from turnout.deployment.server.blame import PieceFailed
 from turnout.simulation import Simulation
+from turnout_serve.server.run.blame import PieceFailed
 
 N = DATA.num_clients
 ONLY_FIVE = to.Population(to.availability.Trace(((5, 0, 9),)))

@@ -21,10 +21,10 @@ from turnout import (
     folb_two_set,
     scaffold_p,
 )
+from turnout.base import KnownInAdvance
 from turnout.core.adapter import Adapter
 from turnout.core.candidates import Candidates
 from turnout.pieces.aggregation import FedStale
-from turnout.pieces.base import KnownInAdvance
 from turnout.pieces.local.measurements import LossRms
 from turnout.pieces.selection import Oort, PowerOfChoice, RecentLoss
 from turnout.pieces.weighting import DivideByClients

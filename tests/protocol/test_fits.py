@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.served import World
 
 import turnout as to
+from turnout.base import Correction, Guard, Weighting
 from turnout.core.checks import ConfigurationError
-from turnout.deployment.server.served_experiment import ServedExperiment
-from turnout.pieces.base import Correction, Guard, Weighting
 from turnout.protocol.fits import check_machines, check_pace
 from turnout.simulation import Simulation
+from turnout_serve.server.run.served_experiment import ServedExperiment
 
-from ..deployment.world import World
 from ..laws.recipes import DATA, LOCAL
 
 BUFFER = to.pace.Buffered(3)

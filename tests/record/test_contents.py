@@ -25,8 +25,8 @@ from turnout.record.checkpoint import FILE
 from turnout.record.log import FILE as LOG
 from turnout.record.log import _packed
 from turnout.record.query import History
-from turnout.reporting.formats import markdown
-from turnout.reporting.table import comparison
+from turnout.results.formats import markdown
+from turnout.results.table import comparison
 
 
 def experiment(rounds):

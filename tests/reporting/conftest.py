@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from turnout.record.query import History
-from turnout.reporting.records import RunRecord
+from turnout.results.records import RunRecord
 
 ALGORITHMS = {
     "fedau": 0.90,

@@ -7,14 +7,14 @@ import pytest
 from rich.console import Console
 
 from turnout.record.query import History
-from turnout.reporting.column import COLUMNS
 from turnout.reporting.curves import curves
-from turnout.reporting.formats import csv
-from turnout.reporting.measure import Measure
-from turnout.reporting.records import RunRecord
 from turnout.reporting.report import write_report
-from turnout.reporting.style import label
-from turnout.reporting.table import appeal_cells, comparison, rich_tables
+from turnout.results.column import COLUMNS
+from turnout.results.formats import csv
+from turnout.results.measure import Measure
+from turnout.results.names import label
+from turnout.results.records import RunRecord
+from turnout.results.table import appeal_cells, comparison, rich_tables
 
 from .test_report import Page
 

@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.record.query import History
 from turnout.reporting.client_figures import client_cdf, participation_raster, weights_against_rates
-from turnout.reporting.curves import curves
-from turnout.reporting.records import RunRecord
-from turnout.reporting.style import INK, PALETTE, evenly, new_figure, scatter, styles
+from turnout.reporting.curves import curves, styles
+from turnout.reporting.style import INK, PALETTE, new_figure, scatter
+from turnout.results.influence import evenly
+from turnout.results.records import RunRecord
 
 
 def recorded(algorithm, seed, name, values, every=1):

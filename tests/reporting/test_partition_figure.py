@@ -11,7 +11,6 @@ pytest.importorskip("matplotlib")
 
 from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData, Shards
-from turnout.reporting.partition_figure import partition_figure
 
 
 def holding(counts: np.ndarray) -> FederatedData:
@@ -33,7 +32,7 @@ SMALL = np.array([[0, 3, 9], [8, 0, 0], [1, 7, 0], [0, 0, 5]])
 
 
 def test_bubbles_show_labels_and_bars_show_sizes(tmp_path) -> None:
-    figure: Any = partition_figure(holding(SMALL))
+    figure: Any = holding(SMALL).plot()
     sizes, holdings = figure.axes[:2]
     bubbles = holdings.collections[0]
     # Ordered by main class, purest first: clients 1, 2, 3, 0.
@@ -52,7 +51,7 @@ def test_bubbles_show_labels_and_bars_show_sizes(tmp_path) -> None:
 def test_figures_of_any_size_have_labelled_axes(tmp_path, num_clients: int, num_classes: int) -> None:
     counts = np.random.default_rng(0).integers(0, 4, (num_clients, num_classes))
     counts[:, 0] += 1
-    figure: Any = partition_figure(holding(counts))
+    figure: Any = holding(counts).plot()
     assert f"{counts.sum():,} training examples at {num_clients:,} clients" in figure.get_suptitle()
     labels = {text for axes in figure.axes for text in (axes.get_xlabel(), axes.get_ylabel())}
     assert {"clients, ordered by their main class", "class"} <= labels
@@ -64,7 +63,7 @@ def test_many_clients_are_a_heat_map(tmp_path) -> None:
     counts = np.zeros((90, 3), dtype=int)
     counts[np.arange(90), np.arange(90) % 3] = 3
     counts[0] = [3, 0, 1]
-    figure: Any = partition_figure(holding(counts))
+    figure: Any = holding(counts).plot()
     shares = np.asarray(figure.axes[0].images[0].get_array())
     assert shares.shape == (3, 90)
     np.testing.assert_allclose(shares.sum(axis=0), 1.0)
@@ -77,7 +76,7 @@ def test_many_clients_are_a_heat_map(tmp_path) -> None:
 
 def test_clients_share_columns_if_they_exceed_the_pixels() -> None:
     counts = np.tile(np.array([[4, 0], [0, 4]]), (1000, 1))
-    figure: Any = partition_figure(holding(counts))
+    figure: Any = holding(counts).plot()
     shares = np.asarray(figure.axes[0].images[0].get_array())
     assert shares.shape[1] <= 600
     np.testing.assert_allclose(shares.mean(axis=1), 0.5, atol=0.01)
@@ -85,7 +84,7 @@ def test_clients_share_columns_if_they_exceed_the_pixels() -> None:
 
 @pytest.mark.parametrize("sizes", [[7] * 80, [7] * 79 + [9], [3] * 79 + [4000]], ids=["equal", "near", "far"])
 def test_histogram_counts_every_client(tmp_path, sizes: list[int]) -> None:
-    figure: Any = partition_figure(holding(np.array(sizes)[:, None]))
+    figure: Any = holding(np.array(sizes)[:, None]).plot()
     histogram = figure.axes[1]
     assert sum(bar.get_height() for bar in histogram.patches) == 80
     assert histogram.get_xscale() == ("log" if max(sizes) > 1000 else "linear")
@@ -95,4 +94,4 @@ def test_histogram_counts_every_client(tmp_path, sizes: list[int]) -> None:
 def test_missing_matplotlib_names_the_extra(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigurationError, match=r"needs matplotlib.*pip install 'turnout\[report\]'"):
-        partition_figure(holding(SMALL))
+        holding(SMALL).plot()

@@ -13,9 +13,9 @@ import torch
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.data.federated import FederatedData, Shards
 from turnout.record.query import History
-from turnout.reporting.records import RunRecord
 from turnout.reporting.report import write_report
 from turnout.reporting.settings import as_toml, environment, settings
+from turnout.results.records import RunRecord
 
 NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 VOID = {"meta", "br", "wbr", "link", "img", "input", "hr"}

@@ -8,7 +8,7 @@ from reproductions.theory.maxfl import Objective
 from torch import nn
 
 import turnout as to
-from turnout.pieces.base.trial import report, weigh
+from turnout.base.trial import report, weigh
 from turnout.pieces.weighting.appeal import Appeal
 
 

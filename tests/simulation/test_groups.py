@@ -9,8 +9,8 @@ import torch
 
 import turnout as to
 from turnout import ConfigurationError
+from turnout.base import Weighting, Whose
 from turnout.pieces.aggregation import PrivateSum, SecureSum
-from turnout.pieces.base import Weighting, Whose
 from turnout.protocol.pace import Pace, Training
 from turnout.simulation import Simulation
 

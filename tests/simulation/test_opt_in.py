@@ -18,11 +18,11 @@ from turnout import (
     models,
     perfedavg,
 )
+from turnout.base.tuning import tuned
 from turnout.core.types import Task
 from turnout.data.federated import Shards
 from turnout.engine.full_batch import full_scores
 from turnout.engine.objective import Objective
-from turnout.pieces.base.tuning import tuned
 from turnout.pieces.personalization import Personal
 from turnout.population.behaviour import Byzantine, Opting
 from turnout.population.requirement import GivenRequirement, WarmUp

@@ -21,8 +21,8 @@ from turnout import (
     mifa,
     models,
 )
+from turnout.base import KnownInAdvance
 from turnout.data.federated import FederatedData, Shards
-from turnout.pieces.base import KnownInAdvance
 from turnout.pieces.local import TimeBudget
 from turnout.population import Speed, delay
 from turnout.population.availability import Bernoulli, Everyone, Trace

@@ -60,8 +60,8 @@ from turnout.algorithms.rennala import rennala
 from turnout.algorithms.ringmaster import ringmaster
 from turnout.algorithms.scaffold import scaffold
 from turnout.algorithms.scaffold_p import scaffold_p
+from turnout.base.algorithm import ALGORITHMS
 from turnout.core.registry import lookup
-from turnout.pieces.base.algorithm import ALGORITHMS
 
 __all__ = [
     "ALGORITHMS",

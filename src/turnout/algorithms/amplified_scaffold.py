@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
+from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import PeriodicScaffold, Sgd, Solver
 from turnout.pieces.server_optimizer.amplified import Amplified
 from turnout.pieces.weighting import DivideByParticipants

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from turnout.core.checks import ConfigurationError
-from turnout.pieces.aggregation import WeightedSum
-from turnout.pieces.base import (
+from turnout.base import (
     Aggregation,
     Correction,
     Guard,
@@ -20,7 +18,9 @@ from turnout.pieces.base import (
     Server,
     Weighting,
 )
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.base.algorithm import Algorithm
+from turnout.core.checks import ConfigurationError
+from turnout.pieces.aggregation import WeightedSum
 from turnout.pieces.local import Sgd
 from turnout.pieces.selection import AllAvailable
 from turnout.pieces.server_optimizer.sgd import ServerSgd

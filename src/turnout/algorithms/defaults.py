@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
-from turnout.pieces.base import Algorithm
+from turnout.base import Algorithm
 
 Recipe = TypeVar("Recipe", bound=Callable[..., Algorithm])
 

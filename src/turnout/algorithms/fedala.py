@@ -7,8 +7,8 @@ Reference: Zhang et al., "FedALA: adaptive local aggregation for personalized fe
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import AggregationSteps, Sgd, Solver
 from turnout.pieces.personalization.pair_models import AggregatedModel
 from turnout.pieces.selection import Uniform

@@ -8,8 +8,8 @@ So do the algorithms with which its paper compares it: `average_participating`, 
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients, Participation

@@ -7,8 +7,8 @@ i.
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection import Uniform

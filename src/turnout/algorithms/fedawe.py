@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.checks import positive
 from turnout.pieces.aggregation import KeptModels
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.weighting import DivideByParticipants, Echo
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
+from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.fedexp import FedExP
 from turnout.pieces.weighting import ByExamples, DivideBySum

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.algorithms.defaults import Defaults
+from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.aggregation.recent_models import RecentModels
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.weighting import DivideByParticipants
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.base import ALGORITHMS, Algorithm, Piece, Selection
 from turnout.core.checks import known_name
 from turnout.core.schedule import Schedule
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece, Selection
 from turnout.pieces.local import Sgd, Solver, StartGradient
 from turnout.pieces.selection import ByAlignment, ByAlignmentAndInexactness, ByGradientNorm, WithReplacement
 from turnout.pieces.server_optimizer.sgd import ServerSgd

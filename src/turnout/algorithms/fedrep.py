@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from turnout.algorithms.fedalt import fedalt
+from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Solver
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.algorithms.defaults import Defaults
+from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation.tracked_sum import TrackedSum
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.tracking import GradientTracking
 from turnout.pieces.server_optimizer.sgd import ServerSgd

@@ -8,8 +8,8 @@ with which the paper compares it.
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Inexactness, Sgd, Solver, StartGradient
 from turnout.pieces.selection import TwoCohorts, Uniform
 from turnout.pieces.server_optimizer.sgd import ServerSgd

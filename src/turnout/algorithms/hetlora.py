@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.checks import ConfigurationError
 from turnout.pieces.aggregation import HetLora
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.guard.pruned_rank import PrunedRank
 from turnout.pieces.guard.truncated_rank import of_ranks
 from turnout.pieces.local import Sgd, Solver, TailPenalty

@@ -7,8 +7,8 @@ client alone), and so is whether clients leave when these are not met (`Populati
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import AppealGap, Sgd, Solver
 from turnout.pieces.selection import Uniform
 from turnout.pieces.server_optimizer.sgd import ServerSgd

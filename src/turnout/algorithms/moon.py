@@ -6,8 +6,8 @@ Reference: Li, He and Song, "Model-contrastive federated learning", CVPR 2021 (a
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Contrastive, Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum

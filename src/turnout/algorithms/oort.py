@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
 from turnout.pieces import selection
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.measurements import LossRms
 from turnout.pieces.server_optimizer.sgd import ServerSgd

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Scaffold, Sgd, Solver
 from turnout.pieces.local.scaffold import Initial, Option
 from turnout.pieces.selection import Uniform

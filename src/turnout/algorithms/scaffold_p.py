@@ -7,8 +7,8 @@ i. Pieces in `also` act before the control variates, which are means of the grad
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.base import ALGORITHMS, Algorithm, Piece
 from turnout.core.schedule import Schedule
-from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Scaffold, Sgd, Solver
 from turnout.pieces.local.scaffold import Initial
 from turnout.pieces.personalization.partial import Personal

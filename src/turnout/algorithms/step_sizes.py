@@ -6,8 +6,8 @@ import math
 import warnings
 from typing import Any
 
+from turnout.base.algorithm import Algorithm
 from turnout.core.checks import positive
-from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.local import Scaffold
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection import AllAvailable, Uniform

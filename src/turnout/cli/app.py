@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib.metadata import entry_points
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from turnout.cli import errors
-from turnout.cli.command import examples
-from turnout.cli.commands import (
-    bench,
-    clients,
-    compare,
-    conform,
-    data,
-    export,
-    join,
-    listing,
-    replay,
-    report,
-    reproduce,
-    run,
-    serve,
-    status,
-    surveys,
-    swarm,
-    sweep,
-)
+from turnout.cli.command import application, examples
+from turnout.cli.commands import bench, compare, data, export, listing, report, reproduce, run, sweep
 from turnout.version import __version__
 
 EPILOG = examples("""
@@ -34,21 +18,26 @@ turnout run --algorithm fedau --data digits
 turnout compare fedau average_participating --seeds 3
 turnout list algorithms
 """)
+GROUP = "turnout.commands"
+"""The group of entry points of the modules that add further commands, each with a function ``add_to(app)``."""
+
+OF_SERVE = ("serve", "join", "swarm", "conform", "status", "clients", "evaluate", "query", "replay", "protocol")
+"""Commands of the distribution turnout-serve, which an installation without it is asked for."""
 
 
-def _application(name: str, text: str, epilog: str) -> typer.Typer:
-    """Return an application without commands, which shows its help by default."""
-    return typer.Typer(
-        name=name,
-        help=text,
-        epilog=epilog,
-        no_args_is_help=True,
-        rich_markup_mode="rich",
-        pretty_exceptions_enable=False,
-    )
+class _Commands(TyperGroup):
+    """Commands that say what to install where a command of turnout-serve is missing."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in OF_SERVE and args[0] not in self.commands:
+            ctx.fail(
+                f"turnout {args[0]} belongs to the distribution turnout-serve, which is not installed: "
+                "pip install ./packages/turnout-serve in a clone, or pip install 'turnout[serve]'"
+            )
+        return super().resolve_command(ctx, args)
 
 
-app = _application("turnout", "Federated learning with partial participation of clients.", EPILOG)
+app = application("turnout", "Federated learning with partial participation of clients.", EPILOG, _Commands)
 
 
 def _version(asked_for: bool) -> None:
@@ -78,18 +67,16 @@ def turnout(
 
 for command in (
     run.run, compare.compare, sweep.sweep, reproduce.reproduce, report.report, report.table, report.plot, export.export,
-    bench.bench, serve.serve, join.join, swarm.swarm, conform.conform, status.status, clients.clients, surveys.evaluate,
-    surveys.query, replay.replay,
+    bench.bench,
 ):  # fmt: skip
     command.add_to(app)
 listing.listing.add_to(app, "list")
 
-_data = _application("data", "List and download data sets, and show how they are split over clients.", data.EPILOG)
+_data = application("data", "List and download data sets, and show how they are split over clients.", data.EPILOG)
 data.catalogue.add_to(_data, "list")
 data.fetch.add_to(_data)
 data.show_data.add_to(_data, "show")
 app.add_typer(_data)
 
-_protocol = _application("protocol", "Tools for clients in other languages.", conform.VECTORS_EPILOG)
-conform.vectors.add_to(_protocol)
-app.add_typer(_protocol)
+for _point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+    _point.load().add_to(app)

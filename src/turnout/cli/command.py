@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from turnout.cli.errors import guarded
 
@@ -62,6 +62,26 @@ def options(kind: type[Options]) -> type[Options]:
 def examples(commands: str, *notes: str) -> str:
     """Return the epilog of a command's help: example commands, one per line, and paragraphs."""
     return "\n\n".join(["[bold]Examples[/bold]", *commands.strip().splitlines(), *notes])
+
+
+def application(name: str, text: str, epilog: str, kind: type[TyperGroup] = TyperGroup) -> typer.Typer:
+    """Return an application without commands, which shows its help by default.
+
+    Args:
+        name: of the command that has the others below it.
+        text: first line of its help.
+        epilog: a result of `examples`.
+        kind: class that looks up the commands.
+    """
+    return typer.Typer(
+        name=name,
+        cls=kind,
+        help=text,
+        epilog=epilog,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+    )
 
 
 SETTINGS = "KEY=VALUE"

@@ -15,12 +15,12 @@ from turnout.cli.variants import Layers
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData
-from turnout.reporting.column import COST
-from turnout.reporting.formats import csv
-from turnout.reporting.records import RunRecord
 from turnout.reporting.report import write_report
-from turnout.reporting.table import comparison, rich_table, rich_tables
-from turnout.reporting.target import accuracy_target, check_accuracy
+from turnout.results.column import COST
+from turnout.results.formats import csv
+from turnout.results.records import RunRecord
+from turnout.results.table import comparison, rich_table, rich_tables
+from turnout.results.target import accuracy_target, check_accuracy
 
 
 def planned(words: Sequence[str], under: Sequence[Table]) -> tuple[Layers, dict[str, Settings]]:

@@ -16,7 +16,7 @@ import typer
 
 from turnout.cli.console import say
 from turnout.core.checks import ConfigurationError, TurnoutError
-from turnout_cli import leaving_at_once
+from turnout_interrupt import leaving_at_once
 
 FAILED, USAGE, STOPPED = 1, 2, 130
 

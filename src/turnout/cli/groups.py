@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from turnout.cli.command import argument, option, options, switch
 from turnout.core.registry import names_in_source
-
-if TYPE_CHECKING:
-    from turnout.deployment.client.join import Connection
 
 SETTINGS, OUTCOME = "Settings", "Outcome"
 """Headings in the help of commands."""
@@ -64,18 +61,6 @@ def seeds_option(default: str = "3") -> Any:
 def folder_option(default: str) -> Any:
     """Return the option for the output folder."""
     return option(f"Output folder (default: {default}).", panel=OUTCOME)
-
-
-def needs(extra: str, *modules: str) -> None:
-    """Refuse a command whose packages are not installed.
-
-    Raises:
-        ConfigurationError: if a package is missing, with the extra to install.
-    """
-    from turnout.core.extras import imported
-
-    for module in modules:
-        imported(module, "this", f"turnout[{extra}]")
 
 
 @options
@@ -134,49 +119,6 @@ class ThreadsOption:
 
             count("threads", self.threads)
             torch.set_num_threads(self.threads)
-
-
-@options
-class ConnectionOptions:
-    """Options of the TLS connection to a server."""
-
-    ca: Path | None = option("Certificate of the authority that signed the server's certificate.", "FILE")
-    certificate: Path | None = option("Certificate of this client.", "FILE")
-    key: Path | None = option("Private key of the certificate.", "FILE")
-
-    def connection(self, url: str, timeout: float = 90.0) -> Connection:
-        """Return a connection to a server.
-
-        Args:
-            url: its address.
-            timeout: seconds without a response of the server.
-
-        Raises:
-            ConfigurationError: if an address is invalid, or if the package for requests is missing.
-        """
-        needs("join", "httpx2")
-        from turnout.deployment.client.join import Connection
-
-        return Connection(url.rstrip("/"), self.ca, self.certificate, self.key, timeout)
-
-
-@options
-class LogOption:
-    """The option for the format of log messages."""
-
-    logs: str = option("Format of log messages.", "text|json", "text", "--log-format")
-
-    def check_log(self) -> None:
-        """Raise an error for an unknown format."""
-        from turnout.core.checks import known_name
-
-        known_name("form of the log", self.logs, ("text", "json"))
-
-    def write_log(self) -> None:
-        """Start writing log messages to standard error."""
-        from turnout.cli.logs import log_to_stderr
-
-        log_to_stderr(self.logs)
 
 
 @options

@@ -6,6 +6,8 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from turnout.base import Aggregation, Guard, Local, Personalization, Selection, Server, Weighting
+from turnout.base.algorithm import ALGORITHMS
 from turnout.core.registry import Family
 from turnout.core.schedule import Schedule
 from turnout.data.columns import TRANSFORMS, Transform
@@ -15,8 +17,6 @@ from turnout.data.transforms.pipeline import AUGMENTATIONS
 from turnout.engine.loss import LOSSES
 from turnout.models import MODELS
 from turnout.pieces.aggregation.mixing import Mixing
-from turnout.pieces.base import Aggregation, Guard, Local, Personalization, Selection, Server, Weighting
-from turnout.pieces.base.algorithm import ALGORITHMS
 from turnout.pieces.local import Solver, Work
 from turnout.population import Availability, Requirement, SpeedModel
 from turnout.population.behaviour import Attack

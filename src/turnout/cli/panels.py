@@ -14,7 +14,7 @@ from turnout.comparison.folders import save_order
 from turnout.comparison.reproduction.declaration import Panel, Reproduction
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.reporting.target import check_accuracy
+from turnout.results.target import check_accuracy
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from turnout.cli.sections import NAMED
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 from turnout.experiment import Experiment
-from turnout.reporting.range import Range
+from turnout.results.range import Range
 
 _FILLED = ("model", "availability", "pace")
 """Named sections that are written with all options. Not algorithms: an explicit cohort size differs from a default one."""

@@ -39,7 +39,7 @@ from turnout.record.contents import Environment
 from turnout.record.environment import environment
 from turnout.record.storage import read_json
 from turnout.reporting.page import save_figure
-from turnout.reporting.records import RunRecord
+from turnout.results.records import RunRecord
 
 _WITH_VALUE = (
     "--folder",

@@ -27,8 +27,8 @@ from turnout.experiment import Experiment
 from turnout.record import checkpoint
 from turnout.record.query import History
 from turnout.reporting.progress import BY_IMPORTANCE, Progress, quality
-from turnout.reporting.style import name_of
-from turnout.reporting.table import comparison, rich_tables
+from turnout.results.names import name_of
+from turnout.results.table import comparison, rich_tables
 from turnout.simulation.running import Interrupted
 from turnout.trackers import TRACKERS
 

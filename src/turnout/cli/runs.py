@@ -28,7 +28,7 @@ from turnout.experiment import Experiment
 from turnout.protocol.published import Published
 from turnout.record import lock, storage
 from turnout.reporting.progress import dropped
-from turnout.reporting.records import RunRecord
+from turnout.results.records import RunRecord
 
 SETTINGS = "settings.json"
 """The file of settings in the folder of a run."""

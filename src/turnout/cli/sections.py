@@ -13,7 +13,7 @@ from turnout.data.declared import declared
 from turnout.data.source import Source
 from turnout.experiment import Experiment
 from turnout.population import Population
-from turnout.reporting.grid import written
+from turnout.results.grid import written
 
 NAMED: Mapping[str, Family] = {
     "data": names.SOURCES,

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from turnout.base import Piece
+from turnout.base.algorithm import Algorithm
 from turnout.cli import defaults, user_code
 from turnout.cli.data_section import DataSection
 from turnout.cli.layers import data_of, merge
@@ -22,8 +24,6 @@ from turnout.core.random import stream
 from turnout.data.federated import FederatedData
 from turnout.experiment import Experiment
 from turnout.models import ModelSpec
-from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.selection import Uniform
 from turnout.population import Availability, Population
 from turnout.protocol.pace import Buffered, BufferedGroups, Pace

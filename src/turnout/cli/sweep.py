@@ -25,11 +25,11 @@ from turnout.comparison.study import Study, corners, space_of
 from turnout.comparison.sweep import grid_result, measure_of, points
 from turnout.core.checks import ConfigurationError, count, counted
 from turnout.record.describe import flat
-from turnout.reporting.grid import Search, Sweep, assignments, by_name, grid_csv, grid_table
-from turnout.reporting.measure import Measure
-from turnout.reporting.range import Range
-from turnout.reporting.records import RunRecord
 from turnout.reporting.sweep_page import edge_note, write_sweep
+from turnout.results.grid import Search, Sweep, assignments, by_name, grid_csv, grid_table
+from turnout.results.measure import Measure
+from turnout.results.range import Range
+from turnout.results.records import RunRecord
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from turnout.base.algorithm import ALGORITHMS, Algorithm
 from turnout.core.checks import ConfigurationError, known_name, nearest
 from turnout.core.system import same_directory
-from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 
 if TYPE_CHECKING:
     from turnout.cli.names import Additions

@@ -25,7 +25,7 @@ from turnout.core.device import check_gpus
 from turnout.engine.hardware import num_processors
 from turnout.experiment import Experiment
 from turnout.record import outer
-from turnout.reporting.records import RunRecord
+from turnout.results.records import RunRecord
 from turnout.simulation.running import Interrupted, stops_on_signal
 
 MOST_SEEDS = 10_000

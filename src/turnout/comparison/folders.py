@@ -15,7 +15,7 @@ from turnout.record import checkpoint, lock, storage
 from turnout.record.contents import Contents, RunConfig, Whole
 from turnout.record.describe import describe, differences, without_neutral
 from turnout.record.query import History
-from turnout.reporting.records import RunRecord
+from turnout.results.records import RunRecord
 from turnout.simulation.running import STOPPED
 
 CONFIG, TABLE, ORDER = "config.json", "rounds.parquet", "comparison.json"

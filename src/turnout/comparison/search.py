@@ -14,9 +14,9 @@ from turnout.comparison.study import Study
 from turnout.core.checks import CheckpointError
 from turnout.experiment import Experiment
 from turnout.record import lock, outer
-from turnout.reporting.grid import Search
-from turnout.reporting.range import Range
-from turnout.reporting.records import RunRecord, by_algorithm
+from turnout.results.grid import Search
+from turnout.results.range import Range
+from turnout.results.records import RunRecord, by_algorithm
 
 Points = Mapping[str, Mapping[str, Any]]
 """The values of each axis, by the name of the trial."""

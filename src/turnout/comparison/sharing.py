@@ -19,7 +19,7 @@ from turnout.comparison.run import Listener, Run, Update
 from turnout.core.checks import CheckpointError
 from turnout.core.system import move
 from turnout.record import checkpoint, contents, lock, outer
-from turnout.reporting.records import RunRecord
+from turnout.results.records import RunRecord
 
 WORKERS = ".workers"
 """The folder of the workers' files, inside the folder of a comparison."""

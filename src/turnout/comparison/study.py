@@ -15,9 +15,9 @@ from turnout.core.checks import CheckpointError, count, refuse
 from turnout.core.extras import imported
 from turnout.record import lock
 from turnout.record.contents import VALUE_ERRORS
-from turnout.reporting.grid import written
-from turnout.reporting.measure import Measure
-from turnout.reporting.range import Range
+from turnout.results.grid import written
+from turnout.results.measure import Measure
+from turnout.results.range import Range
 
 if TYPE_CHECKING:
     import optuna

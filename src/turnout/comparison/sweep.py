@@ -16,11 +16,11 @@ from turnout.comparison.search import search
 from turnout.comparison.study import Sampler, Study, corners, space_of
 from turnout.core.checks import ConfigurationError, TurnoutError, count, refuse
 from turnout.experiment import Experiment
-from turnout.reporting.grid import Sweep, by_name
-from turnout.reporting.measure import Measure
-from turnout.reporting.range import Range
-from turnout.reporting.records import RunRecord, by_algorithm
-from turnout.reporting.target import check_accuracy
+from turnout.results.grid import Sweep, by_name
+from turnout.results.measure import Measure
+from turnout.results.range import Range
+from turnout.results.records import RunRecord, by_algorithm
+from turnout.results.target import check_accuracy
 
 Grid = Mapping[str, Sequence[Any] | Range]
 """The values of each axis, by name; for a search, also ranges."""

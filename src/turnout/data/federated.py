@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -193,9 +192,9 @@ class FederatedData:
         Raises:
             ConfigurationError: if matplotlib is not installed.
         """
-        # `import_module`, because the module of figures imports this one.
-        figures = import_module("turnout.reporting.partition_figure")
-        return figures.partition_figure(self) if self.has_labels else figures.sizes_figure(self)
+        from turnout.reporting.partition_figure import partition_figure, sizes_figure  # matplotlib may be missing
+
+        return partition_figure(self.name, self.label_counts()) if self.has_labels else sizes_figure(self.train.sizes)
 
     @property
     def is_declared(self) -> bool:

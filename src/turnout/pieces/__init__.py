@@ -19,10 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # at run time by `__getattr__`: pieces themselves live in this folder, and import what is below it
-    from turnout.core.schedule import Schedule
-    from turnout.data.partition import Partition
-    from turnout.models import ModelSpec
-    from turnout.pieces.base import (
+    from turnout.base import (
         Aggregation,
         Correction,
         Guard,
@@ -38,6 +35,9 @@ if TYPE_CHECKING:  # at run time by `__getattr__`: pieces themselves live in thi
         Server,
         Weighting,
     )
+    from turnout.core.schedule import Schedule
+    from turnout.data.partition import Partition
+    from turnout.models import ModelSpec
     from turnout.pieces.local import Solver, Update, Work
     from turnout.population import (
         Attack,
@@ -80,7 +80,7 @@ def __getattr__(name: str) -> Any:
     """Load a base class when it is first used (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "turnout.pieces.base")), name)
+    return getattr(import_module(_HOMES.get(name, "turnout.base")), name)
 
 
 __all__ = [

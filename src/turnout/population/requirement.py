@@ -16,7 +16,7 @@ from turnout.core.registry import Family, Registered
 from turnout.population.table import check_path, numbers, read_table
 
 if TYPE_CHECKING:
-    from turnout.pieces.base import Local
+    from turnout.base import Local
 
 __all__ = ["BoundRequirement", "GivenRequirement", "Requirement", "WarmUp"]
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from turnout.base.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
-from turnout.pieces.base.algorithm import Algorithm
 from turnout.privacy.answers import Answers
 from turnout.privacy.discrete import COARSEST, WIDEST, discrete_gaussian
 from turnout.protocol.secure.fixed_point import FixedPoint

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from turnout.pieces.base.aggregation import Aggregation
-from turnout.pieces.base.phases import Attendance
+from turnout.base.aggregation import Aggregation
+from turnout.base.phases import Attendance
 from turnout.protocol.batch import Batch
 from turnout.protocol.limits import Participations
 from turnout.protocol.pace import Choose, Step

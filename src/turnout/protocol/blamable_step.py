@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from turnout.base import RecordingSelection
+from turnout.base.algorithm import Algorithm
+from turnout.base.rollback import Rollback
+from turnout.base.server_step import server_step
 from turnout.core.types import Federation, Info, Report, ServerState
-from turnout.pieces.base import RecordingSelection
-from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.base.rollback import Rollback
-from turnout.pieces.base.server_step import server_step
 from turnout.protocol.cohorts import Cohorts
 
 

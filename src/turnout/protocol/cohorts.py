@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from turnout.base import Selection, enlarged_size
 from turnout.core.candidates import Candidates
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Report, State
-from turnout.pieces.base import Selection, enlarged_size
 from turnout.protocol.choice import Choice
 from turnout.protocol.pace import Choose
 

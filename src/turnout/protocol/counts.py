@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from turnout.base import Local
 from turnout.core.types import Report
-from turnout.pieces.base import Local
 
 MAX_COUNT = 1 << 40
 """Maximum number of examples, or of local steps, of any client."""

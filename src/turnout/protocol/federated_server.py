@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from turnout.base import RecordingSelection
+from turnout.base.algorithm import Algorithm
+from turnout.base.rollback import Rollback
+from turnout.base.server_step import server_prepares
 from turnout.core.checks import BudgetSpent
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, ServerState, State
-from turnout.pieces.base import RecordingSelection
-from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.base.rollback import Rollback
-from turnout.pieces.base.server_step import server_prepares
 from turnout.protocol.batch import Stepped
 from turnout.protocol.blamable_step import BlamableStep
 from turnout.protocol.cohorts import Cohorts

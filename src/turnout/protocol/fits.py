@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from turnout.base import Correction, InformsClients, Normaliser, Selection
+from turnout.base.aggregation import Aggregation
+from turnout.base.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
-from turnout.pieces.base import Correction, InformsClients, Normaliser, Selection
-from turnout.pieces.base.aggregation import Aggregation
-from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import Everyone, Population
 from turnout.protocol.pace import Pace, Rounds
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from turnout.base import Stateful, controls
+from turnout.base.algorithm import Algorithm
+from turnout.base.per_client import refuse_new_clients
 from turnout.core.types import Federation, ServerState
-from turnout.pieces.base import Stateful, controls
-from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.base.per_client import refuse_new_clients
 
 
 def grown(algorithm: Algorithm, state: ServerState, before: Federation, after: Federation) -> ServerState:

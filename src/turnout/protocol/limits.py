@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from turnout.base import ParticipationLimit
 from turnout.core.types import Info, Report
-from turnout.pieces.base import ParticipationLimit
 from turnout.protocol.client_arrays import ClientArrays
 
 _NEVER = -(1 << 62)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.base.algorithm import Algorithm
 
 _OF_MODELS = {"round", "update_norm", "epsilon", "poisson_rate", "fixed_size_rate", "server_bytes"}
 """Figures of noised values or of the settings."""

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from turnout.base import Weighting, check_weights
+from turnout.base.algorithm import Algorithm
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, ServerState
 from turnout.core.updates import Updates
 from turnout.distributed.running_sum import RunningSum
 from turnout.distributed.sums import LazySum, Summed
-from turnout.pieces.base import Weighting, check_weights
-from turnout.pieces.base.algorithm import Algorithm
 
 
 class ReportBuffer:

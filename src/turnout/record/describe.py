@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from turnout.base.algorithm import Algorithm
 from turnout.data.federated import FederatedData
 from turnout.engine.loss import OfExamples
 from turnout.engine.parameters import Layout
-from turnout.pieces.base.algorithm import Algorithm
 
 
 class Kind(str):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from turnout.base.algorithm import Algorithm
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Info, Report, ServerState
-from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import participation_table
 from turnout.protocol.batch import Stepped
 from turnout.protocol.federated_server import FederatedServer

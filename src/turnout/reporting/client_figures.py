@@ -13,10 +13,11 @@ import numpy as np
 
 from turnout.core.checks import DataError
 from turnout.reporting import style
-from turnout.reporting.curves import MOST_POINTS
-from turnout.reporting.influence import records_influence
-from turnout.reporting.records import RunRecord, by_algorithm, client_split
+from turnout.reporting.curves import MOST_POINTS, draw_each, styles
 from turnout.reporting.style import Look
+from turnout.results.influence import evenly, records_influence
+from turnout.results.names import name_of
+from turnout.results.records import RunRecord, by_algorithm, client_split
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,14 +44,14 @@ def client_cdf(records: Sequence[RunRecord]) -> Figure:
         values = np.sort(values[~np.isnan(values)])
         if len(values):
             share = np.arange(1, len(values) + 1) / len(values)
-            shown = style.evenly(len(values), MOST_POINTS)
+            shown = evenly(len(values), MOST_POINTS)
             x, y = 100 * values[shown], 100 * share[shown]
             axes.step(np.append(x[0], x), np.append(0.0, y), where="post", linewidth=1.6, **look)
         return len(values) > 0
 
-    if not (drawn := style.draw_each(records, draw)):
+    if not (drawn := draw_each(records, draw)):
         raise DataError("no run has client-wise accuracies")
-    style.dress(axes, f"{style.name_of(f'{split}_accuracy')} of a client (%)", "clients (%)")
+    style.dress(axes, f"{name_of(f'{split}_accuracy')} of a client (%)", "clients (%)")
     style.legend(figure, drawn)
     return figure
 
@@ -63,7 +64,7 @@ def weights_against_rates(records: Sequence[RunRecord]) -> Figure:
     Raises:
         DataError: if no run has both weights and known participation rates.
     """
-    looks, points = style.styles(records), weight_points(records)
+    looks, points = styles(records), weight_points(records)
     columns = min(2, len(points))
     height = 3.4 if len(points) <= columns else 2.5
     figure, grid = style.new_panels(len(points), columns, style.SIZE[0] / columns, height, sharex=True, sharey=True)
@@ -92,12 +93,12 @@ def influence_figure(records: Sequence[RunRecord]) -> Figure:
         pairs = [_shares_of_clients(record) for record in runs if records_influence(record)]
         if pairs:
             reports, influence = np.concatenate(pairs, axis=1)
-            order = np.argsort(reports, kind="stable")[style.evenly(len(reports), MOST_DOTS)]
+            order = np.argsort(reports, kind="stable")[evenly(len(reports), MOST_DOTS)]
             style.scatter(axes, reports[order], influence[order], 14, 0.6, look)
             shown.extend(pairs)
         return bool(pairs)
 
-    if not (drawn := style.draw_each(records, draw)):
+    if not (drawn := draw_each(records, draw)):
         raise DataError("no run was asynchronous, so there is no influence")
     values = np.concatenate(shown, axis=1)
     style.draw_target(axes, 1.0)
@@ -129,7 +130,7 @@ def weight_points(records: Sequence[RunRecord]) -> dict[str, tuple[np.ndarray, n
     for algorithm, group in by_algorithm(records).items():
         inverse, weights = np.concatenate([_inverse_rates_and_weights(record) for record in group], axis=1)
         if len(weights):
-            order = np.argsort(inverse)[style.evenly(len(weights), MOST_DOTS)]
+            order = np.argsort(inverse)[evenly(len(weights), MOST_DOTS)]
             points[algorithm] = (inverse[order], weights[order])
     if not points:
         raise DataError("no run has both weights of its clients and known participation rates")
@@ -153,7 +154,7 @@ def participation_raster(record: RunRecord, colour: str = style.PALETTE[0]) -> F
     number = max(len(record.history.clients), 0 if rates is None else len(rates), int(who.max()) + 1)
     realised = np.bincount(who, minlength=number) / len(record.history)
     order = np.argsort(-(realised if rates is None else np.nan_to_num(rates)), kind="stable")
-    shown = order[style.evenly(number, MOST_CLIENTS)]
+    shown = order[evenly(number, MOST_CLIENTS)]
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
     left.imshow(
         _shares(record, shown, when, who), aspect="auto", interpolation="none", vmin=0, vmax=1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,9 +10,11 @@ import numpy as np
 from turnout.core.checks import DataError, known_name
 from turnout.record.schema import COSTS
 from turnout.reporting import style
-from turnout.reporting.records import RunRecord, recorded_columns
 from turnout.reporting.style import Look
-from turnout.reporting.target import Target
+from turnout.results.influence import evenly
+from turnout.results.names import label, scale_of
+from turnout.results.records import RunRecord, by_algorithm, recorded_columns
+from turnout.results.target import Target
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +29,26 @@ AGAINST = {
 """The quantities of the horizontal axis: label and scale."""
 
 MOST_POINTS = 300  # of a line; more cannot be distinguished
+
+
+def styles(records: Sequence[RunRecord]) -> dict[str, Look]:
+    """Return the look of each algorithm by order of appearance, which is the same in all figures of the same runs."""
+    return style.looks_of(by_algorithm(records))
+
+
+def draw_each(
+    records: Sequence[RunRecord], draw: Callable[[list[RunRecord], Look], bool], looks: Mapping[str, Look] | None = None
+) -> dict[str, Look]:
+    """Draw the runs of each algorithm, and return the looks of the algorithms that were drawn.
+
+    Args:
+        records: the runs.
+        draw: draws the runs of one algorithm; returns False if they lack the data.
+        looks: looks of the algorithms; None assigns them by order of appearance.
+    """
+    looks, groups = styles(records) if looks is None else looks, by_algorithm(records)
+    return {name: looks[name] for name, group in groups.items() if draw(group, looks[name])}
+
 
 _WIDEST = 12.0  # inches; the letters of a wider figure are too small on a page
 
@@ -49,7 +71,7 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
     window = window_of(records) if smooth else 1
     figure = style.new_figure()
     axes = figure.subplots()
-    drawn = style.draw_each(records, lambda group, look: draw_curve(axes, group, metric, look, window=window))
+    drawn = draw_each(records, lambda group, look: draw_curve(axes, group, metric, look, window=window))
     if not drawn:
         raise DataError(f"no run recorded {metric}")
     values = np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.lines])
@@ -59,7 +81,7 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
         _zoom_in(axes)
     if metric == "pool":
         style.few_ticks(axes.yaxis, whole=True)
-    style.dress(axes, "round", style.label(metric))
+    style.dress(axes, "round", label(metric))
     style.legend(figure, drawn)
     return figure
 
@@ -78,14 +100,12 @@ def cost_figure(records: Sequence[RunRecord], metric: str, target: Target | None
     figure, drawn = style.new_figure(min(style.SIZE[0] * len(keys), _WIDEST)), {}
     panels = figure.subplots(1, len(keys), sharey=True, squeeze=False)[0]
     for axes, key in zip(panels, keys, strict=True):
-        drawn |= style.draw_each(
-            records, lambda group, look, axes=axes, key=key: draw_curve(axes, group, metric, look, key)
-        )
+        drawn |= draw_each(records, lambda group, look, axes=axes, key=key: draw_curve(axes, group, metric, look, key))
         if key != "rounds":
             _use_log_scale(axes)
         if target is not None:
-            style.draw_target(axes, style.scale_of(metric) * target.value)
-        style.dress(axes, AGAINST[key][0], style.label(metric) if key == "rounds" else "")
+            style.draw_target(axes, scale_of(metric) * target.value)
+        style.dress(axes, AGAINST[key][0], label(metric) if key == "rounds" else "")
     if not drawn:
         raise DataError(f"no run recorded {metric}")
     style.legend(figure, drawn)
@@ -116,7 +136,7 @@ def draw_curve(
     rounds, low, middle, high = quartile_band(samples) if window is None else band(samples, window)
     if not np.isfinite(middle).any():
         return False
-    x, scale = _horizontal(complete, against, rounds, np.median if window is None else np.mean), style.scale_of(metric)
+    x, scale = _horizontal(complete, against, rounds, np.median if window is None else np.mean), scale_of(metric)
     style.draw_line(axes, x, scale * middle, look)
     if len(complete) > 1:
         style.draw_band(axes, x, scale * low, scale * high, look)
@@ -144,7 +164,7 @@ def band(samples: Samples, window: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     order = np.argsort(rounds, kind="stable")
     rounds, values = rounds[order], values[order].astype(np.float64)
     points = np.unique(rounds)
-    points = points[style.evenly(len(points), MOST_POINTS)]
+    points = points[evenly(len(points), MOST_POINTS)]
     starts, ends = np.searchsorted(rounds, points - window, "right"), np.searchsorted(rounds, points, "right")
     mean, std = np.full(len(points), np.nan), np.full(len(points), np.nan)
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
@@ -161,7 +181,7 @@ def quartile_band(samples: Samples) -> tuple[np.ndarray, np.ndarray, np.ndarray,
     """
     shared = [np.intersect1d(rounds, samples[0][0]) for rounds, _ in samples]
     points = min(shared, key=len)
-    points = points[style.evenly(len(points), MOST_POINTS)]
+    points = points[evenly(len(points), MOST_POINTS)]
     values = np.array([values[np.searchsorted(rounds, points)] for rounds, values in samples], dtype=np.float64)
     low, median, high = np.quantile(np.where(np.isfinite(values), values, np.nan), [0.25, 0.5, 0.75], axis=0)
     return points, low, median, high

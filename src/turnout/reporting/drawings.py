@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from turnout.record.schema import METRICS
 from turnout.reporting import client_figures, curves
-from turnout.reporting.column import APPEAL, COLUMNS, column_of
+from turnout.reporting.curves import styles
 from turnout.reporting.page import Drawing, draw
 from turnout.reporting.partition_figure import partition_figure
-from turnout.reporting.records import RunRecord, client_split, has_column, recorded_columns
-from turnout.reporting.style import name_of, styles
-from turnout.reporting.table import Row, by_labels
-from turnout.reporting.target import Target, accuracy_target
+from turnout.results.column import APPEAL, COLUMNS, column_of
+from turnout.results.names import name_of
+from turnout.results.records import RunRecord, client_split, has_column, recorded_columns
+from turnout.results.table import Row, by_labels
+from turnout.results.target import Target, accuracy_target
 
 if TYPE_CHECKING:
     from turnout.data.federated import FederatedData
@@ -128,4 +129,4 @@ def holdings(records: Sequence[RunRecord], data: FederatedData | None) -> Drawin
     if data is None or not data.has_labels or any(record.history.is_private for record in records):
         return None
     caption = f"Examples of each class at each of the {data.num_clients:,} clients of {data.name}."
-    return draw("Data of clients", caption, caption, lambda: partition_figure(data))
+    return draw("Data of clients", caption, caption, lambda: partition_figure(data.name, data.label_counts()))

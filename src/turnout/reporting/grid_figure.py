@@ -11,9 +11,9 @@ import numpy as np
 
 from turnout.core.checks import DataError
 from turnout.core.display import printable
-from turnout.reporting.grid import Search, Sweep, are_numbers, written
-from turnout.reporting.range import Range
 from turnout.reporting.style import INK, PALETTE, SIZE, STRONG, dress, new_figure, new_panels, ramp
+from turnout.results.grid import Search, Sweep, are_numbers, written
+from turnout.results.range import Range
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

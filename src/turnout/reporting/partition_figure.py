@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from turnout.data.federated import FederatedData
 from turnout.reporting.style import GREY, INK, PALETTE, dress, new_figure, ramp
 
 if TYPE_CHECKING:
@@ -19,37 +18,40 @@ MOST_BUBBLES = (60, 25)
 _COLUMNS = 600
 
 
-def partition_figure(data: FederatedData) -> Figure:
+def partition_figure(name: str, counts: np.ndarray) -> Figure:
     """Plot the number of examples of each class at each client; clients are ordered by their main class.
 
     Up to 60 clients and 25 classes: a bubble chart, with areas proportional to numbers of examples, below a bar chart of the
     sizes of clients. Beyond that: a heat map of the class proportions of clients (of groups of neighbours beyond 600),
     beside a histogram of sizes. Only position and lightness carry information, so colours need not be distinguished.
 
+    Args:
+        name: the name of the data set, for the title.
+        counts: numbers of training examples of clients by class, ``[N, C]``; see `FederatedData.label_counts`.
+
     Raises:
         ConfigurationError: if matplotlib is not installed.
-        DataError: if the targets are not class labels.
     """
-    counts = data.label_counts()
+    num_clients = len(counts)
     main = counts.argmax(axis=1)
     # Within a main class, clients with the largest share of it come first.
     purity = counts.max(axis=1) / counts.sum(axis=1)
     counts = counts[np.lexsort((-counts.sum(axis=1), -purity, main))]
     few = counts.shape[0] <= MOST_BUBBLES[0] and counts.shape[1] <= MOST_BUBBLES[1]
     figure = _bubbles(counts) if few else _heat_map(counts)
-    title = f"{data.name}: {counts.sum():,} training examples at {data.num_clients:,} clients"
+    title = f"{name}: {counts.sum():,} training examples at {num_clients:,} clients"
     figure.suptitle(title, color=INK, fontsize=11, parse_math=False)
     return figure
 
 
-def sizes_figure(data: FederatedData) -> Figure:
-    """Plot a histogram of the numbers of examples of clients, for data without classes.
+def sizes_figure(sizes: np.ndarray) -> Figure:
+    """Plot a histogram of the numbers of examples ``[N]`` of clients, for data without classes.
 
     Raises:
         ConfigurationError: if matplotlib is not installed.
     """
     figure = new_figure()
-    _size_histogram(figure.subplots(), data.train.sizes)
+    _size_histogram(figure.subplots(), sizes)
     return figure
 
 

@@ -12,9 +12,9 @@ from turnout.core.checks import ConfigurationError, known_name
 from turnout.record.query import History
 from turnout.reporting import client_figures
 from turnout.reporting.curves import curves
-from turnout.reporting.influence import records_influence
 from turnout.reporting.progress import BY_IMPORTANCE
-from turnout.reporting.records import RunRecord, client_split, has_column, recorded_columns
+from turnout.results.influence import records_influence
+from turnout.results.records import RunRecord, client_split, has_column, recorded_columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

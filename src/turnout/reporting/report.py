@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from turnout.core.checks import counted
 from turnout.record.schema import ANSWERED, METRICS, less_is_better
-from turnout.reporting.column import COLUMNS, COST, GAP, INFLUENCE, RESULTS, column_of
+from turnout.reporting.curves import styles
 from turnout.reporting.drawings import (
     cost,
     holdings,
@@ -19,13 +19,15 @@ from turnout.reporting.drawings import (
     split_name,
     training,
 )
-from turnout.reporting.influence import client_table
 from turnout.reporting.page import render_page, write_page
-from turnout.reporting.records import RunRecord, by_algorithm
 from turnout.reporting.settings import environment as environment_of
 from turnout.reporting.settings import settings
-from turnout.reporting.style import keys_of, name_of, styles
-from turnout.reporting.table import (
+from turnout.reporting.style import keys_of
+from turnout.results.column import COLUMNS, COST, GAP, INFLUENCE, RESULTS, column_of
+from turnout.results.influence import client_table
+from turnout.results.names import name_of
+from turnout.results.records import RunRecord, by_algorithm
+from turnout.results.table import (
     Row,
     appeal_cells,
     by_labels,
@@ -33,7 +35,7 @@ from turnout.reporting.table import (
     comparison,
     leader,
 )
-from turnout.reporting.target import accuracy_target
+from turnout.results.target import accuracy_target
 
 if TYPE_CHECKING:
     from turnout.data.federated import FederatedData

@@ -10,7 +10,7 @@ from typing import Any
 from turnout.protocol.published import published_settings
 from turnout.record.describe import flat
 from turnout.record.environment import environment as this_environment
-from turnout.reporting.records import RunRecord, by_algorithm
+from turnout.results.records import RunRecord, by_algorithm
 
 
 def environment(noted: Mapping[str, Any] | None = None) -> dict[str, str]:

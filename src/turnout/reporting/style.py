@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from functools import cache
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from turnout.core.extras import imported
-from turnout.record.schema import JUDGED
-from turnout.reporting.records import RunRecord, by_algorithm
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,60 +47,6 @@ INK = "#6B7684"
 
 SIZE = (5.2, 3.2)
 """Width and height of a figure in inches, without its legend: two fit side by side on a desktop, one on a phone."""
-
-
-_NAMES = {
-    "train_loss": "training loss",
-    "train_accuracy": "training accuracy",
-    "train_rmse": "training RMSE",
-    "test_rmse": "test RMSE",
-    "local_loss": "loss during local steps",
-    "pool": "clients in the pool",
-}
-_APPEAL = {
-    "appeal_test": "GM-Appeal (test)",
-    "appeal_train": "GM-Appeal (train)",
-    "client_accuracy": "mean test accuracy of clients",
-    "preferred_accuracy": "preferred-model accuracy",
-}
-
-
-def name_of(metric: str) -> str:
-    """Return the display name of a recorded column: ``"test accuracy"``."""
-    for prefix, kind in JUDGED.items():
-        if (name := _APPEAL.get(metric.removeprefix(prefix))) and metric.startswith(prefix):
-            return f"{name}, {kind}" if kind else name
-    name, of, labels = metric.partition("_of_")
-    if of and name.endswith("accuracy"):
-        return f"{name_of(name)} of {'labels' if '_' in labels else 'label'} {label_ranges(labels)}"
-    return _NAMES.get(metric, metric.replace("_", " "))
-
-
-def label_ranges(labels: str) -> str:
-    """Format the labels of a column.
-
-    >>> label_ranges("0_1_2_3_8_9")
-    '0–3, 8, 9'
-    """
-    numbers = [int(label) for label in labels.split("_")]
-    starts = [i for i, n in enumerate(numbers) if not i or n != numbers[i - 1] + 1]
-    runs = [numbers[a:b] for a, b in zip(starts, [*starts[1:], len(numbers)], strict=True)]
-    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
-
-
-def scale_of(metric: str) -> float:
-    """Return the display scale of a recorded column: accuracies are shown in percent."""
-    return 100.0 if metric.partition("_of_")[0].endswith("accuracy") else 1.0
-
-
-def label(metric: str) -> str:
-    """Return the display name of a recorded column with its unit: ``"test accuracy (%)"``."""
-    return f"{name_of(metric)} (%)" if scale_of(metric) == 100.0 else name_of(metric)
-
-
-def styles(records: Sequence[RunRecord]) -> dict[str, Look]:
-    """Return the look of each algorithm by order of appearance, which is the same in all figures of the same runs."""
-    return looks_of(by_algorithm(records))
 
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
@@ -145,20 +89,6 @@ def draw_band(axes: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look
 def draw_target(axes: Axes, value: float) -> None:
     """Draw a dashed horizontal line, such as that of a target."""
     axes.axhline(value, color=INK, linewidth=1, linestyle=(0, (4, 3)))
-
-
-def draw_each(
-    records: Sequence[RunRecord], draw: Callable[[list[RunRecord], Look], bool], looks: Mapping[str, Look] | None = None
-) -> dict[str, Look]:
-    """Draw the runs of each algorithm, and return the looks of the algorithms that were drawn.
-
-    Args:
-        records: the runs.
-        draw: draws the runs of one algorithm; returns False if they lack the data.
-        looks: looks of the algorithms; None assigns them by order of appearance.
-    """
-    looks, groups = styles(records) if looks is None else looks, by_algorithm(records)
-    return {name: looks[name] for name, group in groups.items() if draw(group, looks[name])}
 
 
 @cache
@@ -292,8 +222,3 @@ def legend(figure: Figure, looks: dict[str, Look]) -> None:
     )  # fmt: skip
     for text in drawn.get_texts():
         text.set_parse_math(False)
-
-
-def evenly(length: int, most: int) -> np.ndarray:
-    """Return at most `most` indices, evenly spaced from 0 to length - 1."""
-    return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(np.int64))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from turnout.reporting.curves import curves
-from turnout.reporting.grid import Search, Sweep, assignments, caption, cells, titles
 from turnout.reporting.grid_figure import grid_figure, search_figure
 from turnout.reporting.page import Drawing, draw, render_page, write_page
 from turnout.reporting.settings import environment, settings
-from turnout.reporting.style import name_of
+from turnout.results.grid import Search, Sweep, assignments, caption, cells, titles
+from turnout.results.names import name_of
 
 MOST_LINES = 5
 """The number of points whose curves are plotted."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from turnout.base import Local
+from turnout.base.tuning import tuned
 from turnout.core.types import Task
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform
@@ -16,8 +18,6 @@ from turnout.engine.full_batch import full_scores
 from turnout.engine.loss import metric_of
 from turnout.engine.objective import Objective
 from turnout.evaluation.evaluate import figures
-from turnout.pieces.base import Local
-from turnout.pieces.base.tuning import tuned
 from turnout.simulation.workspace import ignore_progress
 
 ClientScores = dict[str, np.ndarray]

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from turnout.base.algorithm import Algorithm
+from turnout.base.client_step import client_step
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Report, State, Task
 from turnout.distributed import collectives
 from turnout.engine.cohort import Clients
-from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.base.client_step import client_step
 from turnout.population import BoundAttack, BoundSpeed
 from turnout.protocol.batch import Batch, Stepped
 from turnout.protocol.coordinator import Coordinator
@@ -20,7 +20,7 @@ from turnout.protocol.counts import CountLimits
 from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.pace import Gather, Step
 from turnout.protocol.streaming import ReportBuffer, StreamingSum, of_groups
-from turnout.simulation.memory import ClientMemory
+from turnout.record.client_memory import ClientMemory
 from turnout.simulation.opt_in import OptIn
 from turnout.simulation.sharding import gather_reports, share_memory
 from turnout.simulation.workspace import Workspace, chunks

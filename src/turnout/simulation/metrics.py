@@ -8,16 +8,16 @@ from functools import partial
 import numpy as np
 import torch
 
+from turnout.base import KnownInAdvance, Personalization
+from turnout.base.algorithm import Algorithm
 from turnout.core.types import Federation, ServerState, Task
 from turnout.data.federated import FederatedData, Shards
 from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, thinned
 from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.metrics import Metric, measured
 from turnout.evaluation.personal import Models, PersonalScores, evaluate_personal, evaluate_personal_with_outputs
-from turnout.pieces.base import KnownInAdvance, Personalization
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.record.client_memory import ClientMemory
 from turnout.simulation.client_groups import ClientGroup
-from turnout.simulation.memory import ClientMemory
 from turnout.simulation.newcomers import Newcomers, unseen_figures
 from turnout.simulation.workspace import Workspace
 

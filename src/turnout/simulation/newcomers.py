@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from turnout.base import Local, Personalization
+from turnout.base.tuning import tuned
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Task
 from turnout.data.gather import held_out
 from turnout.engine.loss import metric_of
-from turnout.pieces.base import Local, Personalization
-from turnout.pieces.base.tuning import tuned
 from turnout.simulation.client_groups import ClientGroup
 from turnout.simulation.workspace import Workspace
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from turnout.base import Local
 from turnout.configuration import Configuration
 from turnout.core.candidates import Candidates
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import State, Task
 from turnout.data.federated import Shards
 from turnout.evaluation.appeal import appeal_figures, content
-from turnout.pieces.base import Local
 from turnout.population.availability import BoundAvailability
 from turnout.population.behaviour.opting import Pool
 from turnout.population.requirement import BoundRequirement, Requirement, WarmUp

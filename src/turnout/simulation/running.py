@@ -6,12 +6,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from turnout.callbacks import Callbacks
 from turnout.core import signals
+from turnout.core.adapter import BASE_OFFSET
 from turnout.core.checks import CheckpointError, TurnoutError
 from turnout.core.types import State
 from turnout.distributed import collectives
@@ -20,8 +22,8 @@ from turnout.protocol.tensors import as_arrays, as_tensors
 from turnout.record import checkpoint, contents, lock, storage
 from turnout.record.describe import differences, without_neutral
 from turnout.record.query import History, save_run
+from turnout.record.trained import Trained
 from turnout.simulation.simulation import Simulation
-from turnout.simulation.trained import Trained
 
 STOPPED = "stopped.json"
 """The file with the number of rounds of a run that a callback, or the privacy budget, ended early."""
@@ -188,9 +190,19 @@ def _tensors(simulation: Simulation) -> dict[str, torch.Tensor]:
     return checkpoint.flatten(groups)
 
 
+def trained(simulation: Simulation) -> Trained:
+    """Return the present model of a simulation."""
+    experiment = simulation.experiment
+    personal = simulation.memory if experiment.algorithm.personal is not None else None
+    model = Trained.of(experiment, simulation.objective, simulation.state.params.clone(), personal)
+    if (offset := simulation.server.shared().get(BASE_OFFSET)) is None:
+        return model
+    return replace(model, offset=offset.detach().cpu().clone())
+
+
 def save_simulation(simulation: Simulation, folder: Path, finished: bool = False) -> None:
     """Save the tables and a checkpoint of a run."""
-    tensors, model = Trained.of(simulation).saved()
+    tensors, model = trained(simulation).saved()
     facts = {
         "model": model,
         "version": simulation.state.version,

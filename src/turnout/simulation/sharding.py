@@ -20,7 +20,7 @@ from turnout.distributed.sums import Summed
 from turnout.distributed.updates import Sharded
 
 if TYPE_CHECKING:
-    from turnout.simulation.memory import ClientMemory
+    from turnout.record.client_memory import ClientMemory
 
 
 class ProcessesDiffer(TurnoutError):

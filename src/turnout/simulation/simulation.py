@@ -23,13 +23,13 @@ from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.fits import by_the_clock, check_clock
 from turnout.protocol.loop import use
 from turnout.protocol.scheduler import Scheduler
+from turnout.record.client_memory import ClientMemory
 from turnout.record.describe import describe
 from turnout.record.query import History
 from turnout.record.rows import Recorder
 from turnout.simulation.dispatch import SimulatedClients
 from turnout.simulation.divergence import check_updates
 from turnout.simulation.drivers import Driver, InStep, in_virtual_time
-from turnout.simulation.memory import ClientMemory
 from turnout.simulation.message_sizes import MessageSizes
 from turnout.simulation.metrics import Judge, PresentModels, client_weights
 from turnout.simulation.newcomers import Newcomers

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from turnout.base import Selection
 from turnout.core.checks import ConfigurationError, positive
-from turnout.pieces.base import Selection
 from turnout.population.availability import BoundAvailability
 from turnout.population.availability.everyone import BoundEveryone
 from turnout.protocol.choice import Choice

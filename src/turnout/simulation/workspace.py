@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from turnout.base.algorithm import Algorithm
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import memory_budget
@@ -17,7 +18,6 @@ from turnout.data.weights import ClassWeights, ExampleWeights
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
 from turnout.engine.trial import try_model
-from turnout.pieces.base.algorithm import Algorithm
 
 
 def ignore_progress(what: str, done: int, total: int) -> None:

@@ -12,7 +12,7 @@ from turnout.comparison.reproduction.declaration import Reproduction
 from turnout.comparison.reproduction.outcome import Outcome
 from turnout.comparison.reproduction.reading import read
 from turnout.record.query import History
-from turnout.reporting.records import RunRecord
+from turnout.results.records import RunRecord
 
 DECLARED = """
 title = "Fast against slow"

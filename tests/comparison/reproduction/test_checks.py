@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from turnout.comparison.reproduction.checks import CHECKS, check_of
 from turnout.core.checks import ConfigurationError
-from turnout.reporting.measure import Measure
+from turnout.results.measure import Measure
 
 ROUNDS, ACCURACY, LOSS = Measure("rounds"), Measure("final", "test_accuracy"), Measure("final", "test_loss")
 INF = math.inf

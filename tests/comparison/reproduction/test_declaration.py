@@ -7,7 +7,7 @@ import pytest
 from turnout.comparison.reproduction.declaration import Curve
 from turnout.comparison.reproduction.reading import load, names, read
 from turnout.core.checks import ConfigurationError
-from turnout.reporting.measure import Measure
+from turnout.results.measure import Measure
 
 FOLDER = Path(__file__).parents[3] / "reproductions"
 

@@ -15,8 +15,8 @@ from turnout.comparison.reproduction.declaration import Curve
 from turnout.comparison.reproduction.page import write_outcome
 from turnout.comparison.reproduction.pictures import curve_figure, measure_figure, paper_number
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.reporting.measure import Measure
 from turnout.reporting.style import PALETTE, dress, evenly_wrapped, new_figure
+from turnout.results.measure import Measure
 
 
 def axes_of(figure: Any) -> list[Any]:

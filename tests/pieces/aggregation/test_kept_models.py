@@ -5,7 +5,6 @@ import pytest
 from tests.tiny import classification, federation
 
 from turnout import ConfigurationError, Experiment, Population, Sgd, compose, fedawe, models
-from turnout.deployment.server.served_experiment import ServedExperiment
 from turnout.pieces.aggregation import FedStale
 from turnout.pieces.local import GradientNorm, Scaffold
 from turnout.pieces.selection import WithReplacement
@@ -14,6 +13,7 @@ from turnout.population.availability import Bernoulli
 from turnout.population.speed import Speed
 from turnout.protocol.pace import BoundRounds, Buffered, Rounds, Training
 from turnout.simulation import Simulation
+from turnout_serve.server.run.served_experiment import ServedExperiment
 
 DATA = classification(features=4, classes=3)
 COMING = Population(Bernoulli(mean=0.4))

@@ -6,8 +6,8 @@ import torch
 from tests.tiny import federation, report
 
 from turnout import ALGORITHMS, ConfigurationError, Sgd, aced, area, compose
+from turnout.base.server_step import server_step
 from turnout.pieces.aggregation import Aced, Area
-from turnout.pieces.base.server_step import server_step
 from turnout.pieces.server_optimizer.amsgrad import ServerAmsgrad
 from turnout.pieces.server_optimizer.momentum import ServerMomentum
 from turnout.pieces.server_optimizer.sgd import ServerSgd

@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from turnout import ALGORITHMS, AdamW, ConfigurationError, Experiment, compose, load, models
+from turnout.base import Aggregation
+from turnout.base.server_step import server_step
 from turnout.core.adapter import BASE_OFFSET, Adapter
 from turnout.core.types import Federation
 from turnout.engine.adapters import adapters_of
 from turnout.engine.objective import Objective
 from turnout.engine.parameters import Layout
 from turnout.pieces.aggregation import FedexLora, FlexLora, Flora, HetLora, RaFlora
-from turnout.pieces.base import Aggregation
-from turnout.pieces.base.server_step import server_step
 from turnout.pieces.guard import TruncatedRank
 from turnout.pieces.local import Scaffold, TailPenalty
 from turnout.pieces.personalization import Personal

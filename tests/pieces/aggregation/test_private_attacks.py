@@ -10,8 +10,8 @@ from scipy.stats import beta, binom
 from tests.tiny import classification, federation, report
 
 import turnout as to
+from turnout.base.server_step import server_step
 from turnout.pieces.aggregation import PrivateSum
-from turnout.pieces.base.server_step import server_step
 from turnout.simulation import Simulation
 
 P = 3

@@ -12,10 +12,10 @@ from tests.tiny import LOW_RANK, classification, federation, report
 
 import turnout as to
 from turnout import ALGORITHMS, ConfigurationError
+from turnout.base.server_step import server_step
 from turnout.cli.dry_run import planned
 from turnout.core.checks import BudgetSpent
 from turnout.pieces.aggregation import PrivateSum
-from turnout.pieces.base.server_step import server_step
 from turnout.privacy import buffered_toeplitz
 from turnout.privacy.noise import gaussian
 from turnout.privacy.plan import Plan, _together

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from turnout import ConfigurationError, fedadam, fedfa
+from turnout.base.server_step import server_step
 from turnout.pieces.aggregation import RecentModels
-from turnout.pieces.base.server_step import server_step
 
 from ...tiny import federation, report
 

@@ -26,6 +26,7 @@ from turnout import (
     qffl,
     scaffold,
 )
+from turnout.base.server_step import server_step
 from turnout.pieces.aggregation import (
     Bucketing,
     CentredClipping,
@@ -39,7 +40,6 @@ from turnout.pieces.aggregation import (
 )
 from turnout.pieces.aggregation.krum import scores
 from turnout.pieces.aggregation.minimum_diameter import closest
-from turnout.pieces.base.server_step import server_step
 
 THEIRS = json.loads((Path(__file__).parent / "byzfl.json").read_text())
 SHARE = F / 11

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from turnout import ALGORITHMS, AdamW, ConfigurationError, Sgd, compose, fednova, models
+from turnout.base.client_step import client_step
 from turnout.core.schedule import ByStep, Cosine, LinearWarmup, Schedule
 from turnout.core.types import Federation, Task
 from turnout.engine.cohort import Clients
 from turnout.engine.compile import compiled as replay
 from turnout.engine.compile import fused
 from turnout.engine.objective import Objective
-from turnout.pieces.base.client_step import client_step
 from turnout.pieces.local import Adam, Prox, Scaffold, Solver, StartLoss
 from turnout.pieces.personalization import Ditto, Personal
 from turnout.pieces.weighting import DivideByCurvature

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from turnout import AdamW, ConfigurationError, Sgd, compose
+from turnout.base.client_step import client_step
+from turnout.base.server_step import server_step
 from turnout.core.types import Federation, Task
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
-from turnout.pieces.base.client_step import client_step
-from turnout.pieces.base.server_step import server_step
 from turnout.pieces.local import Adam, Alternating, GradientNoise, Prox, Scaffold
 
 from ...tiny import classification

@@ -11,7 +11,7 @@ from tests.oracles.test_rules import DATA, SEED, SIZES, N, model
 from tests.tiny import classification
 
 from turnout import Experiment, Population, Sgd, compose
-from turnout.pieces.base import Correction
+from turnout.base import Correction
 from turnout.pieces.local import UniformWork
 from turnout.simulation import Simulation
 

@@ -8,9 +8,9 @@ import torch
 from tests.logs import logged
 
 import turnout as to
+from turnout.base import Correction
 from turnout.engine import objective
 from turnout.engine.compile import compiled as replay
-from turnout.pieces.base import Correction
 from turnout.pieces.local.work import UniformWork
 from turnout.simulation import Simulation
 

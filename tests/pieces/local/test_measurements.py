@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from turnout import Sgd, compose, models
+from turnout.base.client_step import client_step
 from turnout.core.types import Task
 from turnout.engine.choice import Engine
 from turnout.engine.cohort import Clients, Start
 from turnout.engine.objective import Objective
-from turnout.pieces.base.client_step import client_step
 from turnout.pieces.local import GradientNorm, Inexactness, Prox, StartGradient, StartLoss
 from turnout.pieces.local.measurements import _norms
 from turnout.pieces.selection import ByAlignmentAndInexactness

@@ -193,8 +193,8 @@ def test_inexactness_includes_the_control_variates(tiny):
 
 def test_lanes_use_the_c_of_their_own_version(tiny):
     """In a buffer, clients start from different versions."""
+    from turnout.base.client_step import client_step
     from turnout.core.types import Task
-    from turnout.pieces.base.client_step import client_step
 
     simulation = simulation_of(tiny, Scaffold())
     algorithm, params = simulation.experiment.algorithm, simulation.state.params

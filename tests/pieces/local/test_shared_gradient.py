@@ -10,13 +10,13 @@ import torch
 from tests.tiny import classification
 
 from turnout import Sgd, compose, models
+from turnout.base.client_step import client_step
 from turnout.core.random import uniform
 from turnout.core.types import Task
 from turnout.data.transforms import Transform
 from turnout.engine.choice import Engine
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
-from turnout.pieces.base.client_step import client_step
 from turnout.pieces.local import GradientNorm, Prox, StartGradient, StartLoss
 
 SIZES = (40, 5, 16, 33, 48, 20, 9, 64)

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from turnout import ConfigurationError, Experiment, Population, Sgd, compose, models
+from turnout.base import Guard
 from turnout.core.types import Report, Task
 from turnout.engine.parameters import Layout
 from turnout.pieces.aggregation import Mifa
-from turnout.pieces.base import Guard
 from turnout.pieces.guard import Clip
 from turnout.pieces.local import Scaffold, StartGradient, StartLoss, UniformWork
 from turnout.pieces.personalization.partial import Personal

@@ -33,7 +33,7 @@ def test_non_finite_state_is_undone(kind):
     """A direction that overflows leaves the optimizer unchanged."""
     from tests.tiny import report
 
-    from turnout.pieces.base.server_step import server_step
+    from turnout.base.server_step import server_step
 
     algorithm, known = fedau(also=(kind(),)), federation(4, 5)
     state = algorithm.init(torch.zeros(5, dtype=torch.float64), known)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.tiny import federation, report
 
 from turnout import ConfigurationError, compose
-from turnout.pieces.base.server_step import server_step
+from turnout.base.server_step import server_step
 from turnout.pieces.local import AppealGap
 from turnout.pieces.weighting import Appeal, DivideBySum, DivideBySumPlus
 

@@ -9,8 +9,8 @@ from tests.tiny import federation, report
 
 import turnout as to
 from turnout import ConfigurationError
+from turnout.base.server_step import server_step
 from turnout.pieces.aggregation import PrivateSum
-from turnout.pieces.base.server_step import server_step
 
 N, P = 8, 3
 GROUPS = (0, 1) * 4

@@ -5,7 +5,7 @@ import pytest
 import torch
 from tests.tiny import federation, report
 
-from turnout.pieces.base import KnownInAdvance
+from turnout.base import KnownInAdvance
 from turnout.pieces.weighting import ByExamples, DivideByAbsoluteSum, DivideByClients, DivideByParticipants, DivideBySum
 
 KNOWN = federation(8)

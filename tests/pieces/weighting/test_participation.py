@@ -6,7 +6,7 @@ import torch
 from tests.tiny import federation, report
 
 from turnout import ConfigurationError, compose
-from turnout.pieces.base.server_step import server_step
+from turnout.base.server_step import server_step
 from turnout.pieces.weighting import DivideByClients, Participation
 
 

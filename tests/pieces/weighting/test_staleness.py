@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.tiny import federation, report
 
 from turnout import ConfigurationError, compose, fedasync
-from turnout.pieces.base.server_step import server_step
+from turnout.base.server_step import server_step
 from turnout.pieces.weighting import ByStaleness, DivideBySum, ExpectedStaleness, Participation
 
 

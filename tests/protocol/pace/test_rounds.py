@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from tests.protocol.pace.ledger import Ledger, N
 
-from turnout.pieces.base import enlarged_size
+from turnout.base import enlarged_size
 from turnout.protocol.pace import Ask, Choose, Drop, Ignore, Rounds, SetTimer, Step
 
 

@@ -106,7 +106,6 @@ def fetch(options: FetchOptions) -> None:
 def show_data(options: ShowOptions) -> None:
     """Show the data of each client, or the availability of clients: a table here, and a plot in a file."""
     from turnout.reporting.page import save_figure
-    from turnout.reporting.partition_figure import partition_figure
 
     settings = _settings(options)
     data = settings.data()
@@ -115,7 +114,7 @@ def show_data(options: ShowOptions) -> None:
         return
     show(sizes_table(data))
     path = options.output or Path(f"runs/{data.name}-clients.png")
-    save_figure(partition_figure(data), path)
+    save_figure(data.plot(), path)
     typer.echo(f"data of clients: {path}")
 
 

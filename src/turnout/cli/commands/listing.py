@@ -124,7 +124,7 @@ def _options(piece: Callable[..., Any], more: Mapping[str, Any]) -> Text:
 
 def written_default(value: Any) -> str:
     """Format a default for the command line; ``?`` for a required option."""
-    from turnout.reporting.grid import written
+    from turnout.results.grid import written
 
     if value is inspect.Parameter.empty:
         return "?"

@@ -18,7 +18,7 @@ from turnout.core.display import printable
 
 if TYPE_CHECKING:
     from turnout.data.federated import FederatedData
-    from turnout.reporting.records import RunRecord
+    from turnout.results.records import RunRecord
 
 REPORT_EPILOG = examples("""
 turnout report runs/demo
@@ -102,7 +102,7 @@ class PlotOptions(FinishedRuns):
 def report(options: ReportOptions) -> None:
     """Write a self-contained HTML file with the tables and figures of finished runs."""
     from turnout.reporting.report import write_report
-    from turnout.reporting.table import comparison, rich_tables
+    from turnout.results.table import comparison, rich_tables
 
     records, paths = options.records(), options.paths
     show(rich_tables(comparison(records)))
@@ -150,9 +150,9 @@ def _table(options: TableOptions) -> str:
     Raises:
         ConfigurationError: if no run recorded the column.
     """
-    from turnout.reporting.column import GAP, RESULTS
-    from turnout.reporting.formats import FORMATS, csv
-    from turnout.reporting.table import comparison
+    from turnout.results.column import GAP, RESULTS
+    from turnout.results.formats import FORMATS, csv
+    from turnout.results.table import comparison
 
     rows, names = comparison(options.records(), options.window), options.columns
     recorded = [key for key in dict.fromkeys(key for row in rows for key in row.figures) if not key.startswith(GAP)]

@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from turnout.core.checks import ConfigurationError, refuse
-from turnout.reporting.measure import Measure
+from turnout.results.measure import Measure
 
 Read = TypeVar("Read")
 

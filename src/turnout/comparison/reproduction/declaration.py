@@ -8,7 +8,7 @@ from typing import Any
 
 from turnout.comparison.reproduction.checks import Check
 from turnout.core.checks import known_name, refuse
-from turnout.reporting.measure import Measure
+from turnout.results.measure import Measure
 
 _AGAINST = ("rounds", "bytes", "bytes_up", "simulated_seconds")
 

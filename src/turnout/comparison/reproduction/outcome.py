@@ -9,10 +9,10 @@ from typing import Any
 
 from turnout.comparison.reproduction.checks import Figures
 from turnout.comparison.reproduction.declaration import Claim, Panel, Reproduction
-from turnout.reporting.measure import Measure
-from turnout.reporting.records import RunRecord
-from turnout.reporting.statistics import Quartiles
-from turnout.reporting.target import Target, accuracy_target
+from turnout.results.measure import Measure
+from turnout.results.records import RunRecord
+from turnout.results.statistics import Quartiles
+from turnout.results.target import Target, accuracy_target
 
 Values = Mapping[str, Mapping[str, Figures]]
 """Figures by panel, measure, algorithm and seed."""

@@ -8,10 +8,11 @@ from turnout.comparison.reproduction import table
 from turnout.comparison.reproduction.declaration import Curve
 from turnout.comparison.reproduction.outcome import LEAST_SEEDS, Outcome
 from turnout.comparison.reproduction.pictures import curve_figure, measure_figure
-from turnout.reporting.measure import Measure
 from turnout.reporting.page import Drawing, draw, render_page, write_page
 from turnout.reporting.settings import environment, settings
-from turnout.reporting.style import keys_of, looks_of, name_of
+from turnout.reporting.style import keys_of, looks_of
+from turnout.results.measure import Measure
+from turnout.results.names import name_of
 
 
 def write_outcome(outcome: Outcome, path: str | Path) -> Path:

@@ -13,10 +13,11 @@ from turnout.comparison.reproduction.declaration import Curve, Panel
 from turnout.comparison.reproduction.outcome import Line, Outcome
 from turnout.core.checks import DataError
 from turnout.reporting import style
-from turnout.reporting.curves import AGAINST, draw_curve
-from turnout.reporting.measure import Measure
-from turnout.reporting.records import RunRecord
+from turnout.reporting.curves import AGAINST, draw_curve, draw_each
 from turnout.reporting.style import INK, MARKERS, SIZE, Look, looks_of
+from turnout.results.measure import Measure
+from turnout.results.names import label, scale_of
+from turnout.results.records import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,10 +44,10 @@ def curve_figure(outcome: Outcome, curve: Curve) -> Figure:
     drawn: dict[str, Look] = {}
     panels = [panel for panel in outcome.panels if outcome.records[panel.name]]
     titles = _wrapped([panel.title for panel in panels], beside=5)
-    figure, grid = _grid(titles, alike="y" if style.scale_of(curve.metric) == 100.0 else "")
+    figure, grid = _grid(titles, alike="y" if scale_of(curve.metric) == 100.0 else "")
     for axes, panel, title in zip(grid, panels, titles, strict=True):
         drawn |= _curve(axes, outcome, panel, curve, looks)
-        style.dress(axes, AGAINST[curve.against][0], style.label(curve.metric), title=title)
+        style.dress(axes, AGAINST[curve.against][0], label(curve.metric), title=title)
         style.few_ticks(axes.xaxis, whole=curve.against == "rounds")
         _scale(axes, curve.log)
     if not drawn:
@@ -62,9 +63,9 @@ def _curve(axes: Axes, outcome: Outcome, panel: Panel, curve: Curve, looks: dict
     def draw(runs: Sequence[RunRecord], look: Look) -> bool:
         return draw_curve(axes, runs if curve.band else runs[:1], curve.metric, look, curve.against, window=None)
 
-    drawn = style.draw_each(outcome.records[panel.name], draw, looks)
+    drawn = draw_each(outcome.records[panel.name], draw, looks)
     if (target := outcome.target(panel)) is not None and target.metric == curve.metric:
-        style.draw_target(axes, style.scale_of(target.metric) * target.value)
+        style.draw_target(axes, scale_of(target.metric) * target.value)
     return drawn
 
 

@@ -14,8 +14,8 @@ from turnout.comparison.reproduction.checks import CHECKS, check_of
 from turnout.comparison.reproduction.declaration import Claim, Curve, Drawing, Panel, Reproduction
 from turnout.comparison.reproduction.tabulated import Quantity
 from turnout.core.checks import ConfigurationError, known_name, nearest, refuse, wrong_field
-from turnout.reporting.measure import Measure
-from turnout.reporting.target import check_accuracy
+from turnout.results.measure import Measure
+from turnout.results.target import check_accuracy
 
 FOLDER = Path("reproductions")
 """The folder of declarations, relative to the root of the repository."""

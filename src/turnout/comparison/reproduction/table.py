@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from turnout.comparison.reproduction.outcome import Finding, Line, Outcome
-from turnout.reporting.formats import csv_of
-from turnout.reporting.terminal import TextTable
+from turnout.results.formats import csv_of
+from turnout.results.terminal import TextTable
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
 

@@ -12,7 +12,7 @@ from turnout.comparison.reproduction.declaration import Reproduction
 from turnout.comparison.reproduction.outcome import Outcome, Values
 from turnout.core.checks import ConfigurationError, DataError, known_name
 from turnout.record.contents import VALUE_ERRORS, parse
-from turnout.reporting.measure import Measure
+from turnout.results.measure import Measure
 
 
 @dataclass(frozen=True)

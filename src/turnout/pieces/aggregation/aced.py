@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from turnout.base import Aggregation, Slots, Weights, WithState
 from turnout.core.checks import count
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.last_updates import last_reports
 from turnout.pieces.aggregation.requirements import needs_alone
-from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 from turnout.pieces.weighting.normalise import DivideByClients
 
 
@@ -49,7 +49,7 @@ class Aced(Aggregation, name="aced"):
     Example:
         An update is no longer in the mean once it is more than `tau` steps old:
 
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> aggregate(Aced(tau=1), report([[4.0]]), *[report([[1.0]], clients=[1])] * 3)
         [[4.0], [2.5], [1.0], [1.0]]
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from turnout.base import Slots, Weights, WithState
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.last_updates import KeepsUpdates, replace_rows
 from turnout.pieces.aggregation.requirements import needs_alone, needs_whole_step
-from turnout.pieces.base import Slots, Weights, WithState
 from turnout.pieces.weighting.normalise import DivideByClients
 
 
@@ -38,7 +38,7 @@ class Area(KeepsUpdates, name="area"):
     Example:
         The direction is a client's progress since its last report, divided by N:
 
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> aggregate(Area(), report([[1.0]]), report([[1.0]]), num_clients=2)
         [[0.5], [0.25]]
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import WithState
 from turnout.core.checks import count, positive
 from turnout.core.types import Federation, State
 from turnout.pieces.aggregation.robust import Robust, Vectors
-from turnout.pieces.base import WithState
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class CentredClipping(Robust, name="centred_clipping"):
     Example:
         An attacker moves the mean of three vectors by at most 1/3:
 
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> aggregate(CentredClipping(radius=1.0), report([[0.1], [0.1], [1000.0]]))
         [[0.4]]
 

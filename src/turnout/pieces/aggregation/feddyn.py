@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Aggregation, Slots, Weights, WithState
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.requirements import needs_alone, needs_single_draws
-from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 from turnout.pieces.local.dynamic import DynamicRegularizer
 from turnout.pieces.weighting.normalise import DivideByParticipants
 
@@ -44,7 +44,7 @@ class FedDyn(Aggregation, name="feddyn"):
     Example:
         The shift grows by updates divided by all N = 4 clients, so the second of two equal rounds has a longer direction:
 
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> aggregate(FedDyn(), report([[1.0], [3.0]]), report([[1.0], [3.0]]), num_clients=4)
         [[3.0], [4.0]]
 

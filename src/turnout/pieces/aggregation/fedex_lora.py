@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnout.base import Weights
 from turnout.pieces.aggregation.low_rank import Factors, LowRank, Merged
-from turnout.pieces.base import Weights
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.base import Slots, Weights, WithState
+from turnout.base.per_client import check_lengths, check_shares
 from turnout.core.checks import ConfigurationError, probability
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.last_updates import KeepsUpdates, replace_rows
-from turnout.pieces.base import Slots, Weights, WithState
-from turnout.pieces.base.per_client import check_lengths, check_shares
 from turnout.pieces.weighting.normalise import DivideByClients
 
 
@@ -46,7 +46,7 @@ class FedStale(KeepsUpdates, name="fedstale"):
     Example:
         The second round mixes the new update of client 0 with the last updates of both clients:
 
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> aggregate(FedStale(beta=0.5), report([[1.0], [3.0]]), report([[2.0]]), num_clients=2)
         [[2.0], [2.5]]
 

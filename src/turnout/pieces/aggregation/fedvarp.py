@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnout.base import Slots, Weights, WithState
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.last_updates import KeepsUpdates, replace_rows
 from turnout.pieces.aggregation.requirements import needs_alone
-from turnout.pieces.base import Slots, Weights, WithState
 from turnout.pieces.weighting.normalise import DivideByParticipants
 
 
@@ -33,7 +33,7 @@ class FedVarp(KeepsUpdates, name="fedvarp"):
     Example:
         In the second round, absent client 1 is represented by its last update:
 
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> aggregate(FedVarp(), report([[1.0], [3.0]]), report([[2.0]]), num_clients=2)
         [[2.0], [3.0]]
 

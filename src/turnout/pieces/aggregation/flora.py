@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Weights
 from turnout.core.random import fold, uniform
 from turnout.pieces.aggregation.low_rank import Factors, LowRank, Merged
-from turnout.pieces.base import Weights
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class GeometricMedian(Combination, name="geometric_median"):
     Example:
         An outlier does not move the estimate:
 
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> aggregate(GeometricMedian(), report([[1.0], [1.1], [1000.0]]))
         [[1.1]]
 

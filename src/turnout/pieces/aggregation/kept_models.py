@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Aggregation, Slots, Weights, WithState
 from turnout.core.checks import ConfigurationError, positive
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class KeptModels(Aggregation, name="kept_models"):
     Example:
         The mean of the updates is 2, which is scaled down to 1:
 
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> aggregate(KeptModels(max_norm=1.0), report([[1.0], [3.0]]))
         [[1.0]]
 

@@ -23,7 +23,7 @@ class Krum(Combination, name="krum"):
     The options are those of `Robust`.
 
     Example:
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> aggregate(Krum(), report([[1.0], [1.1], [1.2], [1.25], [1000.0]]))
         [[1.2]]
 
@@ -50,7 +50,7 @@ class MultiKrum(Combination, name="multi_krum"):
     The other options are those of `Robust`.
 
     Example:
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> aggregate(MultiKrum(), report([[1.0], [1.1], [1.2], [1.3], [1000.0]]))
         [[1.15]]
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from turnout.base import Aggregation
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.pieces.base import Aggregation
 
 
 class KeepsUpdates(Aggregation):

@@ -8,13 +8,13 @@ from typing import ClassVar, NamedTuple
 
 import torch
 
+from turnout.base import Aggregation, Slots, Weights, WithState
 from turnout.core.adapter import BASE_OFFSET, Adapter
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.random import stream
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.requirements import needs_whole_step
-from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
+from turnout.base import Aggregation, Slots, Weighting
+from turnout.base.phases import Form, Messages, Shapes
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, ServerState
-from turnout.pieces.base import Aggregation, Slots, Weighting
-from turnout.pieces.base.phases import Form, Messages, Shapes
 from turnout.protocol.secure import shamir
 from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.fixed_point import FixedPoint

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnout.base import Slots, Weights, WithState
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.last_updates import KeepsUpdates, replace_rows
 from turnout.pieces.aggregation.requirements import needs_alone
-from turnout.pieces.base import Slots, Weights, WithState
 from turnout.pieces.weighting.normalise import DivideByClients
 
 
@@ -34,7 +34,7 @@ class Mifa(KeepsUpdates, name="mifa"):
     Example:
         In the second round, absent client 1 is represented by its last update:
 
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> aggregate(Mifa(), report([[1.0], [3.0]]), report([[2.0]]), num_clients=2)
         [[2.0], [2.5]]
 

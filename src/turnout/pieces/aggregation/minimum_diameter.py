@@ -22,7 +22,7 @@ class MinimumDiameter(Combination, name="minimum_diameter"):
     vectors have the least distances to all others is preferred.
 
     Example:
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> aggregate(MinimumDiameter(), report([[1.0], [1.1], [1.2], [1.3], [1000.0]]))
         [[1.15]]
 

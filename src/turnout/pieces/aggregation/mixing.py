@@ -43,7 +43,7 @@ class NearestNeighbours(Mixing, name="nearest_neighbours"):
     data.
 
     Example:
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> from turnout.pieces.aggregation import TrimmedMean
         >>> aggregate(TrimmedMean(0.2, NearestNeighbours()), report([[1.0], [1.1], [1.2], [1.3], [1000.0]]))
         [[1.15]]
@@ -72,7 +72,7 @@ class Bucketing(Mixing, name="bucketing"):
         size: number of vectors in a bucket (s), >= 1; the last bucket may have fewer. The paper recommends 2.
 
     Example:
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> from turnout.pieces.aggregation import Median
         >>> aggregate(Median(mixing=Bucketing(2)), report([[1.0], [1.1], [1.2], [1.3], [1000.0]]))
         [[1.15]]

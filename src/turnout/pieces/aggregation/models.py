@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnout.base import Aggregation, Weights, WithState
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.pieces.base import Aggregation, Weights, WithState
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class WeightedModels(Aggregation, name="weighted_models"):
     `WeightedSum`. A stale report also moves the model back towards the version it was trained from.
 
     Example:
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> aggregate(WeightedModels(), report([[1.0], [3.0]]))
         [[2.0]]
 

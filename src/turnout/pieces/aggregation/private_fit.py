@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import torch
 
+from turnout.base import Slots
 from turnout.core.checks import ConfigurationError
-from turnout.pieces.base import Slots
 from turnout.pieces.guard.clip_controls import ClipControls
 from turnout.pieces.selection.poisson import Poisson
 from turnout.pieces.selection.uniform import Uniform

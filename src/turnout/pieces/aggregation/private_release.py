@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from turnout.base import ParticipationLimit, Slots
 from turnout.core.types import Federation, State
 from turnout.pieces.aggregation.maskable import MaskableSum
 from turnout.pieces.aggregation.private_fit import (
@@ -22,7 +23,6 @@ from turnout.pieces.aggregation.private_secure import check_secure, check_secure
 from turnout.pieces.aggregation.private_shares import check_shares
 from turnout.pieces.aggregation.round_noise import CONTROL, RoundNoise
 from turnout.pieces.aggregation.secure_sum import SecureSum
-from turnout.pieces.base import ParticipationLimit, Slots
 from turnout.privacy.accounting import Release
 from turnout.privacy.answers import Answers
 from turnout.privacy.correlation import Correlation, Independent

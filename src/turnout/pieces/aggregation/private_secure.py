@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from turnout.base import Slots
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.random import fold, stream, uniform
@@ -17,7 +18,6 @@ from turnout.core.updates import Updates
 from turnout.pieces.aggregation.maskable import check_maskable, round_to_grid
 from turnout.pieces.aggregation.private_shares import shortened
 from turnout.pieces.aggregation.secure_sum import SecureSum
-from turnout.pieces.base import Slots
 from turnout.pieces.weighting import DivideByClients, DivideByParticipants
 from turnout.privacy.discrete import COARSEST, FINEST, WIDEST, discrete_gaussian
 from turnout.protocol.secure.masks import secret_uniform

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from turnout.base import Slots, Weights
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report
 from turnout.distributed.sums import OnlySums
-from turnout.pieces.base import Slots, Weights
 from turnout.pieces.guard.noise_share import NoiseShare
 from turnout.pieces.weighting import DivideByClients, DivideByParticipants
 from turnout.privacy.noise import gaussian

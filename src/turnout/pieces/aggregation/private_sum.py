@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from turnout.base import Weights, WithState
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.distributed.sums import OnlySums
@@ -16,7 +17,6 @@ from turnout.pieces.aggregation.private_release import PrivateRelease
 from turnout.pieces.aggregation.private_secure import clipped_summand, grid_norm, shares_under_masks
 from turnout.pieces.aggregation.private_shares import completed_sum, shortened
 from turnout.pieces.aggregation.round_noise import CONTROL
-from turnout.pieces.base import Weights, WithState
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Weights
 from turnout.pieces.aggregation.flexlora import truncated
 from turnout.pieces.aggregation.low_rank import Factors, LowRank, Merged
-from turnout.pieces.base import Weights
 
 
 @dataclass(frozen=True)

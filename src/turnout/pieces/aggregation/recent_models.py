@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Aggregation, Slots, Weights, WithState
 from turnout.core.checks import count
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.requirements import needs_whole_step
-from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 
 
 @dataclass(frozen=True)

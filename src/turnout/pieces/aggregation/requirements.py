@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from turnout.base import Normaliser, Slots
 from turnout.core.checks import ConfigurationError
-from turnout.pieces.base import Normaliser, Slots
 
 
 def needs_alone(algorithm: Slots, normaliser: type[Normaliser], why: str) -> None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from turnout.base import Aggregation, Slots, Weights, WithState
 from turnout.core.checks import ConfigurationError, refuse
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.mixing import Mixing
-from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 from turnout.pieces.weighting import Alignment, DivideByCurvature, SignOfAlignment
 
 _SWAYED = {

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from turnout.base import WithState
 from turnout.core.types import Federation, State
-from turnout.pieces.base import WithState
 from turnout.privacy.correlation import Correlation, Independent
 from turnout.privacy.noise import gaussian
 

@@ -7,11 +7,11 @@ from typing import Literal
 
 import torch
 
+from turnout.base import Slots
 from turnout.core.checks import count, refuse
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.maskable import MaskableSum, check_maskable, round_to_grid
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
-from turnout.pieces.base import Slots
 from turnout.protocol.secure.fixed_point import FixedPoint
 from turnout.protocol.secure.masking import Masking
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Aggregation, Slots, Weights, WithState
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.requirements import needs_alone, needs_single_draws
-from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 from turnout.pieces.weighting.normalise import DivideByClients
 
 
@@ -34,7 +34,7 @@ class TrackedSum(Aggregation, name="tracked_sum"):
     Example:
         Two reports of 1 add up:
 
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> aggregate(TrackedSum(), report([[1.0]]), report([[1.0]]), num_clients=1)
         [[1.0], [2.0]]
 

@@ -17,7 +17,7 @@ class TrimmedMean(Coordinatewise, name="trimmed_mean"):
     vectors of a step and the options are those of `Robust`.
 
     Example:
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> aggregate(TrimmedMean(0.2), report([[1.0], [1.1], [1.2], [1.3], [1000.0]]))
         [[1.2]]
 

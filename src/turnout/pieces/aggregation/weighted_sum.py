@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnout.base import Aggregation, Weights, WithState
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Aggregation, Weights, WithState
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class WeightedSum(Aggregation, name="weighted_sum"):
         u = sum_b w_b Delta_b
 
     Example:
-        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.base.trial import aggregate, report
         >>> aggregate(WeightedSum(), report([[1.0], [3.0]]))
         [[2.0]]
     """

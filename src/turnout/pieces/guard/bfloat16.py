@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from turnout.base.compression import Compression
 from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base.compression import Compression
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class BFloat16(Compression, name="bfloat16"):
         down: whether the model, and what else the server broadcasts, is compressed, too.
 
     Example:
-        >>> from turnout.pieces.base.trial import guarded, report
+        >>> from turnout.base.trial import guarded, report
         >>> guarded(BFloat16(), report([[1.0, 0.3333]]))
         [[1.0, 0.334]]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from turnout.base import Guard, Slots
 from turnout.core.checks import ConfigurationError, positive
 from turnout.core.types import Report, State, Task
 from turnout.core.updates import Updates, clipped
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Guard, Slots
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from turnout.base import Guard, Slots
 from turnout.core.checks import ConfigurationError, count, positive
 from turnout.core.device import to_device
 from turnout.core.random import fold, normal, stream
 from turnout.core.types import Report, State, Task
 from turnout.core.updates import clipped
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Guard, Slots
 from turnout.privacy.accounting import check_deviation
 
 
@@ -47,7 +47,7 @@ class NoiseShare(Guard, name="noise_share"):
     Example:
         Each of ten clients adds a tenth of the variance:
 
-        >>> from turnout.pieces.base.trial import guarded, report
+        >>> from turnout.base.trial import guarded, report
         >>> guarded(NoiseShare(norm=1.0, noise_multiplier=0.1, shares=10), report([[3.0, 4.0]]))
         [[0.7043, 0.8257]]
     """

@@ -11,12 +11,12 @@ from typing import ClassVar
 
 import torch
 
+from turnout.base import MemoryShapes
+from turnout.base.compression import Compression
 from turnout.core.checks import count
 from turnout.core.random import fold, normal
 from turnout.core.types import State
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import MemoryShapes
-from turnout.pieces.base.compression import Compression
 
 Shapes = tuple[tuple[int, ...], ...]
 

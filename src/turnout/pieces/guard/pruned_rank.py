@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from turnout.base import MemoryShapes
 from turnout.core.adapter import Adapter
 from turnout.core.checks import count, probability
 from turnout.core.device import to_device
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import MemoryShapes
 from turnout.pieces.guard.truncated_rank import TruncatedRank, truncated
 
 

@@ -7,10 +7,10 @@ from typing import Literal
 
 import torch
 
+from turnout.base.compression import Compression
 from turnout.core.checks import count, refuse
 from turnout.core.random import fold, uniform
 from turnout.core.types import State
-from turnout.pieces.base.compression import Compression
 from turnout.pieces.guard.compression import pack, unpack
 
 
@@ -38,7 +38,7 @@ class Qsgd(Compression, name="qsgd"):
     Example:
         With 2 bits, each number becomes -1, 0 or 1 times the largest absolute value of its bucket:
 
-        >>> from turnout.pieces.base.trial import guarded, report
+        >>> from turnout.base.trial import guarded, report
         >>> guarded(Qsgd(bits=2), report([[4.0, 1.0, -2.0, 3.0]]))
         [[4.0, 0.0, -4.0, 4.0]]
 

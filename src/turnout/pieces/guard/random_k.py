@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from turnout.base.compression import Compression
 from turnout.core.random import fold
 from turnout.core.types import State
-from turnout.pieces.base.compression import Compression
 from turnout.pieces.guard.compression import check_share, share_of
 
 
@@ -31,7 +31,7 @@ class RandomK(Compression, name="random_k"):
     Example:
         Half of the elements, multiplied by 2 without error feedback:
 
-        >>> from turnout.pieces.base.trial import guarded, report
+        >>> from turnout.base.trial import guarded, report
         >>> guarded(RandomK(error_feedback=False, share=0.5), report([[1.0, 2.0, 3.0, 4.0]]))
         [[0.0, 4.0, 6.0, 0.0]]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base.compression import Compression
 from turnout.core.types import State
-from turnout.pieces.base.compression import Compression
 from turnout.pieces.guard.compression import pack, unpack
 
 
@@ -23,7 +23,7 @@ class Sign(Compression, name="sign"):
             keep it on.
 
     Example:
-        >>> from turnout.pieces.base.trial import guarded, report
+        >>> from turnout.base.trial import guarded, report
         >>> guarded(Sign(), report([[4.0, 1.0, -2.0, 3.0]]))
         [[2.5, 2.5, -2.5, 2.5]]
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base.compression import Compression
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import State
-from turnout.pieces.base.compression import Compression
 from turnout.pieces.guard.compression import check_share, share_of
 
 _LARGEST = torch.iinfo(torch.int32).max
@@ -29,7 +29,7 @@ class TopK(Compression, name="top_k"):
             which indices of 4 bytes are too short.
 
     Example:
-        >>> from turnout.pieces.base.trial import guarded, report
+        >>> from turnout.base.trial import guarded, report
         >>> guarded(TopK(share=0.5), report([[4.0, 1.0, -2.0, 3.0]]))
         [[4.0, 0.0, 0.0, 3.0]]
 

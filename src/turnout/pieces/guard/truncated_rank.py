@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from turnout.base import Guard
 from turnout.core.adapter import Adapter
 from turnout.core.checks import ConfigurationError, DataError, refuse
 from turnout.core.device import to_device
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Guard
 from turnout.population.table import cells, numbers, read_table
 
 

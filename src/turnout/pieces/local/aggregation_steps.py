@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from turnout.base import Correction, MemoryShapes
 from turnout.core.checks import count, positive, probability
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.engine.parameter_names import check_patterns, elements_of
-from turnout.pieces.base import Correction, MemoryShapes
 from turnout.pieces.local.pair_steps import PairSteps
 from turnout.pieces.local.sample import Sample
 

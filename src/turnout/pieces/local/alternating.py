@@ -9,12 +9,12 @@ from fnmatch import fnmatchcase
 import numpy as np
 import torch
 
+from turnout.base import Correction, Slots
 from turnout.core.checks import ConfigurationError, refuse
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
 from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Correction, Slots
 
 
 @dataclass(frozen=True)

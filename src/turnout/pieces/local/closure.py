@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import torch
 
+from turnout.base import Correction
 from turnout.core.types import State
-from turnout.pieces.base import Correction
 
 
 @dataclass(frozen=True)

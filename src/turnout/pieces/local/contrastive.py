@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional as F
 
+from turnout.base import Correction, MemoryShapes
 from turnout.core.checks import not_negative, positive
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
@@ -14,7 +15,6 @@ from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
 from turnout.engine.term import Minibatch
-from turnout.pieces.base import Correction, MemoryShapes
 
 
 @dataclass(frozen=True)

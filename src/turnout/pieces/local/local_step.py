@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from turnout.base import Correction
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
 from turnout.core.schedule import Schedule
@@ -20,7 +21,6 @@ from turnout.engine.cohort import Clients
 from turnout.engine.compile.compiled import Compiled
 from turnout.engine.examples import minibatch
 from turnout.engine.objective import Objective
-from turnout.pieces.base import Correction
 from turnout.pieces.local.closure import outcome, sent, split_tensors
 from turnout.pieces.local.descent import Descent, Part, StepState, Stretch
 from turnout.pieces.local.direction import Direction, shares, steepest

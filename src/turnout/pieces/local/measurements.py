@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Correction, Measurement
+from turnout.base.tuning import tuned
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.types import State
 from turnout.engine.cohort import Start
 from turnout.engine.full_batch import full_gradient
-from turnout.pieces.base import Correction, Measurement
-from turnout.pieces.base.tuning import tuned
 from turnout.pieces.local.solver import Solver
 
 

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Self
 
 import torch
 
+from turnout.base import Slots
 from turnout.core.checks import ConfigurationError, count, positive
 from turnout.core.schedule import Schedule
-from turnout.pieces.base import Slots
 from turnout.pieces.local.direction import Direction, GradientAt
 from turnout.pieces.local.sgd import Sgd, SgdSteps, options_of
 from turnout.pieces.local.solver import Solver

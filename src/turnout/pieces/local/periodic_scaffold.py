@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional as F
 
+from turnout.base import Correction, MemoryShapes
 from turnout.core.checks import count
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
 from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Correction, MemoryShapes
 from turnout.pieces.local.scaffold import SummedGradients
 
 

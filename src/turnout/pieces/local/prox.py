@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Correction
 from turnout.core.checks import not_negative
-from turnout.pieces.base import Correction
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import Literal
 import torch
 from torch.nn import functional as F
 
+from turnout.base import Correction
 from turnout.core.checks import known_name
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
 from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Correction
 
 Option = Literal["I", "II"]
 OPTIONS = ("I", "II")

@@ -9,12 +9,12 @@ from typing import Self
 import numpy as np
 import torch
 
+from turnout.base import Correction, Local, MemoryShapes
 from turnout.core.checks import ConfigurationError, count, known_name, positive, refuse
 from turnout.core.registry import Family
 from turnout.core.schedule import LARGEST, Schedule, check_step_size
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Correction, Local, MemoryShapes
 from turnout.pieces.local.descent import gradient_of_all
 from turnout.pieces.local.direction import Direction, steepest
 from turnout.pieces.local.local_step import PREFIX, CohortSteps

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Correction, Slots
 from turnout.core.adapter import Adapter
 from turnout.core.checks import ConfigurationError, not_negative
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
 from turnout.core.types import State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Correction, Slots
 
 
 @dataclass(frozen=True)

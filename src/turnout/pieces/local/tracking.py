@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Correction, MemoryShapes, Slots
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Correction, MemoryShapes, Slots
 
 
 @dataclass(frozen=True)

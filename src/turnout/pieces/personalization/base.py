@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from turnout.base import Correction, Local, MemoryShapes, Personalization
 from turnout.core.checks import count, refuse
 from turnout.core.device import to_device
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Correction, Local, MemoryShapes, Personalization
 
 
 class WholeModel(Personalization):

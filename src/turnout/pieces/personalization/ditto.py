@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from turnout.base import Correction, Local, Slots
 from turnout.core.checks import ConfigurationError, not_negative
 from turnout.core.lanes import Lanes
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Correction, Local, Slots
 from turnout.pieces.personalization.base import OnOwnPart, WholeModel
 
 

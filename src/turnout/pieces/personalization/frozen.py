@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from turnout.base import Correction, Local, Slots
 from turnout.core.checks import ConfigurationError, known_name
-from turnout.pieces.base import Correction, Local, Slots
 from turnout.pieces.personalization.base import OnOwnPart
 from turnout.pieces.personalization.partial import Columns, PartialModel
 

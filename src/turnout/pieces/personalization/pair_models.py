@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from turnout.base import Local, Slots
 from turnout.core.checks import ConfigurationError, probability
 from turnout.core.device import to_device
 from turnout.core.types import Report, State
-from turnout.pieces.base import Local, Slots
 from turnout.pieces.local.aggregation_steps import AggregationSteps
 from turnout.pieces.local.pair_steps import MixtureSteps, MoreauSteps
 from turnout.pieces.personalization.base import WholeModel

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from turnout.base import Correction, Local, Personalization, Slots
 from turnout.core.checks import ConfigurationError, positive, probability
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.engine.parameter_names import check_patterns, names_of, trainable_names
-from turnout.pieces.base import Correction, Local, Personalization, Slots
 from turnout.pieces.personalization.base import OnOwnPart, check_steps
 
 
@@ -173,8 +173,8 @@ def _chosen_by(function: Callable[[str], bool], names: list[str]) -> frozenset[s
 
 def _rules_about_updates(algorithm: Slots) -> str:
     """Return the names of the pieces that act on updates, except for those of plain averaging."""
+    from turnout.base import Normaliser
     from turnout.pieces.aggregation import WeightedSum
-    from turnout.pieces.base import Normaliser
     from turnout.pieces.weighting import ByExamples
 
     weights = [piece for piece in algorithm.weighting if not isinstance(piece, Normaliser | ByExamples)]

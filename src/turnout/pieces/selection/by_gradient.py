@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from turnout.base import Selection
 from turnout.core.candidates import Candidates
 from turnout.core.checks import count, not_negative
 from turnout.core.device import to_device
 from turnout.core.random import fold, stream, uniform
 from turnout.core.types import Report
 from turnout.core.updates import Updates
-from turnout.pieces.base import Selection
 from turnout.pieces.local.measurements import GradientNorm, Inexactness, StartGradient
 
 
@@ -97,7 +97,7 @@ class ByAlignment(_ByScore, name="by_alignment"):
     Example:
         The gradient of client 2 is zero, so it is never selected:
 
-        >>> from turnout.pieces.base.trial import report, select
+        >>> from turnout.base.trial import report, select
         >>> measured = report([[]] * 3, start_gradient=[[1.0, 0.0], [3.0, 0.0], [0.0, 0.0]])
         >>> select(ByAlignment(cohort_size=4), measured=measured)
         [1, 1, 1, 1]
@@ -135,7 +135,7 @@ class ByGradientNorm(_ByScore, name="by_gradient_norm"):
         ConfigurationError: if `cohort_size` is not a positive integer.
 
     Example:
-        >>> from turnout.pieces.base.trial import report, select
+        >>> from turnout.base.trial import report, select
         >>> select(ByGradientNorm(cohort_size=4), measured=report([[]] * 3, start_gradient_norm=[0.0, 1.0, 3.0]))
         [2, 2, 2, 2]
 
@@ -176,7 +176,7 @@ class ByAlignmentAndInexactness(_ByScore, name="by_alignment_and_inexactness"):
         ConfigurationError: if `psi` is negative, or if `cohort_size` is not a positive integer.
 
     Example:
-        >>> from turnout.pieces.base.trial import report, select
+        >>> from turnout.base.trial import report, select
         >>> measured = report([[]] * 2, start_gradient=[[1.0], [1.0]], inexactness=[1.0, 0.0])
         >>> select(ByAlignmentAndInexactness(psi=1.0, cohort_size=4), measured=measured)
         [1, 1, 1, 1]

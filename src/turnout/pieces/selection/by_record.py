@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from turnout.base import RecordingSelection
 from turnout.core.candidates import Candidates
 from turnout.core.types import State
-from turnout.pieces.base import RecordingSelection
 from turnout.pieces.selection.draws import first_available, lowest
 from turnout.pieces.selection.fixed_size import FixedSize
 

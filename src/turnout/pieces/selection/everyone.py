@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.base import Selection
 from turnout.core.candidates import Candidates
-from turnout.pieces.base import Selection
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class AllAvailable(Selection, name="all_available"):
     The availability of all N clients is looked up, since the size of the cohort grows with N anyway.
 
     Example:
-        >>> from turnout.pieces.base.trial import select
+        >>> from turnout.base.trial import select
         >>> select(AllAvailable(), num_clients=5)
         [0, 1, 2, 3, 4]
     """

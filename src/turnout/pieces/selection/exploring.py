@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from turnout.base import RecordingSelection
 from turnout.core.candidates import Candidates
 from turnout.core.checks import count, probability
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import RecordingSelection
 from turnout.pieces.selection.draws import by_weight
 from turnout.pieces.selection.fixed_size import FixedSize
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnout.base import Selection
 from turnout.core.checks import count, refuse
-from turnout.pieces.base import Selection
 
 
 @dataclass(frozen=True)

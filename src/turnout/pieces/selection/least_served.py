@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.base import SmoothedRates
 from turnout.core.types import Report, State
-from turnout.pieces.base import SmoothedRates
 from turnout.pieces.selection.by_record import ByRecord
 
 
@@ -38,7 +38,7 @@ class LeastServed(SmoothedRates, ByRecord, name="least_served"):
             to 1.
 
     Example:
-        >>> from turnout.pieces.base.trial import select
+        >>> from turnout.base.trial import select
         >>> select(LeastServed(cohort_size=3))
         [1, 65, 76]
 

@@ -26,7 +26,7 @@ class LongestAbsent(ByRecord, name="longest_absent"):
         ConfigurationError: if `cohort_size` is not positive or exceeds the number of clients.
 
     Example:
-        >>> from turnout.pieces.base.trial import select
+        >>> from turnout.base.trial import select
         >>> select(LongestAbsent(cohort_size=3))
         [1, 65, 76]
 

@@ -65,7 +65,7 @@ class Oort(Exploring, name="oort"):
     Example:
         In the first round no client is known, so all are explored:
 
-        >>> from turnout.pieces.base.trial import select
+        >>> from turnout.base.trial import select
         >>> select(Oort(cohort_size=3))
         [14, 18, 22]
 

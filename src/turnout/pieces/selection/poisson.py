@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.base import Selection
 from turnout.core.candidates import Candidates
 from turnout.core.checks import refuse
 from turnout.core.random import fold, stream, uniform
-from turnout.pieces.base import Selection
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Poisson(Selection, name="poisson"):
         ConfigurationError: if `rate` is outside (0, 1].
 
     Example:
-        >>> from turnout.pieces.base.trial import select
+        >>> from turnout.base.trial import select
         >>> select(Poisson(0.05)), select(Poisson(0.05), round=1)
         ([12, 29, 32, 43, 46, 53, 63, 73], [26, 79])
     """

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from turnout.base import RecordingSelection
+from turnout.base.per_client import check_lengths, check_shares
 from turnout.core.candidates import Candidates
 from turnout.core.checks import count
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import RecordingSelection
-from turnout.pieces.base.per_client import check_lengths, check_shares
 from turnout.pieces.local.measurements import StartLoss
 from turnout.pieces.selection.draws import by_weight, first_available, lowest
 from turnout.pieces.selection.fixed_size import FixedSize
@@ -109,7 +109,7 @@ class RecentLoss(_OfCandidates, RecordingSelection, name="recent_loss"):
         ConfigurationError: as for `PowerOfChoice`.
 
     Example:
-        >>> from turnout.pieces.base.trial import select
+        >>> from turnout.base.trial import select
         >>> select(RecentLoss(cohort_size=2, candidates=4))
         [65, 76]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.base import enlarged_size
 from turnout.core.candidates import Candidates
-from turnout.pieces.base import enlarged_size
 from turnout.pieces.selection.draws import first_available
 from turnout.pieces.selection.fixed_size import FixedSize
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.base import Selection
 from turnout.core.candidates import Candidates
 from turnout.core.checks import count
-from turnout.pieces.base import Selection
 from turnout.pieces.local.measurements import StartGradient
 from turnout.pieces.selection.draws import with_replacement
 
@@ -29,7 +29,7 @@ class WithReplacement(Selection, name="with_replacement"):
     Example:
         Three draws from two clients:
 
-        >>> from turnout.pieces.base.trial import select
+        >>> from turnout.base.trial import select
         >>> select(WithReplacement(3), num_clients=2)
         [0, 1, 1]
 
@@ -61,7 +61,7 @@ class TwoCohorts(Selection, name="two_cohorts"):
         ConfigurationError: if `cohort_size` is not a positive integer.
 
     Example:
-        >>> from turnout.pieces.base.trial import select
+        >>> from turnout.base.trial import select
         >>> select(TwoCohorts(3), num_clients=2)
         [0, 1, 1]
 

@@ -26,7 +26,7 @@ class ServerAdagrad(Adaptive, name="adagrad"):
         ConfigurationError: if a number is out of range.
 
     Example:
-        >>> from turnout.pieces.base.trial import step
+        >>> from turnout.base.trial import step
         >>> step(ServerAdagrad(lr=0.1), [1.0], [1.0])
         [[0.0999], [0.1706]]
 

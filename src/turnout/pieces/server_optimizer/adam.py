@@ -28,7 +28,7 @@ class ServerAdam(Adaptive, name="adam"):
         ConfigurationError: if a number is out of range.
 
     Example:
-        >>> from turnout.pieces.base.trial import step
+        >>> from turnout.base.trial import step
         >>> step(ServerAdam(lr=0.1), [1.0], [1.0])
         [[0.099], [0.2327]]
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Server, WithState
 from turnout.core.checks import count, positive
 from turnout.core.types import Federation, State
-from turnout.pieces.base import Server, WithState
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Amplified(Server, name="amplified"):
     Example:
         The end of a period of two rounds doubles its progress:
 
-        >>> from turnout.pieces.base.trial import step
+        >>> from turnout.base.trial import step
         >>> step(Amplified(period=2, gamma=2.0), [1.0], [1.0], [1.0])
         [[1.0], [4.0], [5.0]]
 

@@ -7,10 +7,10 @@ from typing import Literal
 
 import torch
 
+from turnout.base import Server, Whose, WithState
 from turnout.core.checks import count, decay, known_name
 from turnout.core.schedule import Schedule, check_step_size, step_size_at
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Server, Whose, WithState
 from turnout.pieces.server_optimizer.adaptive import check_offset
 
 Delays = Literal["ignored", "paper", "authors_code"]
@@ -53,7 +53,7 @@ class ServerAmsgrad(Server, name="amsgrad"):
         ConfigurationError: if a number is out of range, or if `delays` is unknown.
 
     Example:
-        >>> from turnout.pieces.base.trial import step
+        >>> from turnout.base.trial import step
         >>> step(ServerAmsgrad(lr=0.1), [1.0], [1.0])
         [[0.1], [0.2347]]
 

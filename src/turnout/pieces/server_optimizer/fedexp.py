@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Server, Slots, Weights, WithState
 from turnout.core.checks import ConfigurationError, positive
 from turnout.core.types import Report, State
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
-from turnout.pieces.base import Server, Slots, Weights, WithState
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class FedExP(Server, name="fedexp"):
     Example:
         The squared norms are 5 and 2, and their mean is 2.8 times the squared norm of the mean update, so eta is 1.4:
 
-        >>> from turnout.pieces.base.trial import report
+        >>> from turnout.base.trial import report
         >>> even = torch.tensor([0.5, 0.5], dtype=torch.float64)
         >>> one = report([[2.0, 1.0], [-1.0, 1.0]])
         >>> FedExP(epsilon=1e-9).scaled(torch.tensor([0.5, 1.0]), even, one)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Server, WithState
 from turnout.core.checks import decay
 from turnout.core.schedule import Schedule, check_step_size, step_size_at
 from turnout.core.types import Federation, State
-from turnout.pieces.base import Server, WithState
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ServerMomentum(Server, name="momentum"):
         ConfigurationError: if a number is out of range.
 
     Example:
-        >>> from turnout.pieces.base.trial import step
+        >>> from turnout.base.trial import step
         >>> step(ServerMomentum(lr=1.0, beta=0.5), [1.0], [0.0], [0.0])
         [[1.0], [1.5], [1.75]]
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Server, WithState
 from turnout.core.checks import count, decay, refuse
 from turnout.core.schedule import Schedule, check_step_size, step_size_at
 from turnout.core.types import Federation, State
-from turnout.pieces.base import Server, WithState
 
 
 @dataclass(frozen=True)

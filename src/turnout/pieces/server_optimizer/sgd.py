@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Server, WithState
 from turnout.core.schedule import Schedule, check_step_size, step_size_at
 from turnout.core.types import State
-from turnout.pieces.base import Server, WithState
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ServerSgd(Server, name="sgd"):
         ConfigurationError: if `lr` is not positive.
 
     Example:
-        >>> from turnout.pieces.base.trial import step
+        >>> from turnout.base.trial import step
         >>> step(ServerSgd(lr=0.5), [1.0, -2.0])
         [[0.5, -1.0]]
     """

@@ -31,7 +31,7 @@ class ServerYogi(Adaptive, name="yogi"):
         ConfigurationError: if a number is out of range.
 
     Example:
-        >>> from turnout.pieces.base.trial import step
+        >>> from turnout.base.trial import step
         >>> step(ServerYogi(lr=0.1), [1.0], [1.0])
         [[0.099], [0.2324]]
 

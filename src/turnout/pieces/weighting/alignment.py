@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from turnout.base import Normaliser, Slots, Weighting, Weights, WithState
 from turnout.core.checks import ConfigurationError, not_negative
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.pieces.base import Normaliser, Slots, Weighting, Weights, WithState
 from turnout.pieces.weighting.examples import ByExamples
 
 
@@ -41,7 +41,7 @@ class Alignment(Weighting, name="alignment"):
     Example:
         The first two gradients agree with the mean (0, 1/3), and the third opposes it:
 
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> gradients = [[1.0, 1.0], [-1.0, 1.0], [0.0, -1.0]]
         >>> weigh(Alignment(), report([[0.0]] * 3, start_gradient=gradients))
         [0.3333, 0.3333, -0.3333]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from turnout.base import Weighting, Weights, WithState
 from turnout.core.checks import known_name, not_negative, positive
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Weighting, Weights, WithState
 from turnout.pieces.weighting.normalise import ByOneNumber
 
 Q = Literal["derivative", "sigmoid"]
@@ -40,7 +40,7 @@ class Appeal(Weighting, name="appeal"):
     Example:
         The weight is largest where the loss equals the requirement, and small 4 above or below it:
 
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> weigh(Appeal(), report([[0.0]] * 3, appeal_gap=[0.0, 4.0, -4.0]))
         [0.25, 0.0177, 0.0177]
 
@@ -85,7 +85,7 @@ class DivideBySumPlus(ByOneNumber, name="divide_by_sum_plus"):
         ConfigurationError: if `epsilon` is negative.
 
     Example:
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> weigh(DivideBySumPlus(epsilon=1.0), report([[0.0]] * 2), weights=[1.0, 2.0])
         [0.25, 0.5]
 

@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 import torch
 
+from turnout.base import Weighting, Weights
 from turnout.core.checks import count, known_name, not_negative, positive
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Weighting, Weights
 
 Rule = Literal["constant", "polynomial", "exponential", "hinge"]
 RULES: tuple[Rule, ...] = ("constant", "polynomial", "exponential", "hinge")
@@ -45,7 +45,7 @@ class ByStaleness(Weighting, name="by_staleness"):
     Example:
         Reports from versions 8, 5 and 0 in the step from version 8:
 
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> weigh(ByStaleness(), report([[0.0]] * 3, version=[8, 5, 0]), version=8)
         [1.0, 0.5, 0.3333]
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Weighting, Weights
 from turnout.core.checks import positive
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Weighting, Weights
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Echo(Weighting, name="echo"):
     Example:
         In the round from version 4, a client that continued from version 1 counts four times:
 
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> weigh(Echo(), report([[0.0]] * 2, version=[4, 1]), version=4)
         [1.0, 4.0]
 

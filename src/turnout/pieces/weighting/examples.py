@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Weighting, Weights
 from turnout.core.checks import count
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Weighting, Weights
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ExamplesUpTo(Weighting, name="examples_up_to"):
         ConfigurationError: if `most` is not a positive integer.
 
     Example:
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> weigh(ExamplesUpTo(100), report([[0.0]] * 3, num_examples=[50, 100, 400]))
         [0.5, 1.0, 1.0]
 

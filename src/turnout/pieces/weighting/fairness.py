@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Normaliser, Slots, Weighting, Weights, WithState
 from turnout.core.checks import ConfigurationError, not_negative
 from turnout.core.device import to_device
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Normaliser, Slots, Weighting, Weights, WithState
 
 _LEAST = 1e-10  # added to losses, because a negative power of 0 is infinite
 
@@ -41,7 +41,7 @@ class DivideByCurvature(Normaliser, name="divide_by_curvature"):
         With q = 1, three times the loss gives three times the weight. The curvature makes the sum of weights less than
         1:
 
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> weigh(DivideByCurvature(q=1.0, lr=0.1), report([[0.1], [0.1]], start_loss=[1.0, 3.0]))
         [0.2381, 0.7143]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from turnout.base import KnownInAdvance, Weighting, Weights
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import KnownInAdvance, Weighting, Weights
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
         ConfigurationError: if rates are unknown, if their number is not N, or if one is outside (0, 1].
 
     Example:
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> weigh(KnownRates((0.5, 0.1)), report([[0.0]] * 2), num_clients=2)
         [2.0, 10.0]
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Normaliser, Slots, Weights, WithState
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Normaliser, Slots, Weights, WithState
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
     Example:
         Reports of 1 and 3 local steps:
 
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> weigh(DivideByLocalSteps(), report([[0.0]] * 2, num_steps=[1, 3]))
         [1.0, 0.3333]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from turnout.base import InformsClients, KnownInAdvance, Weighting, Weights, WithState
 from turnout.core.checks import ConfigurationError, positive
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import InformsClients, KnownInAdvance, Weighting, Weights, WithState
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="mul
     Example:
         In the first round all weights are 1/N:
 
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> piece, state = MultiplicativeWeights(), MultiplicativeWeights().init(Federation(2, 1))
         >>> one = report([[0.0]] * 2, appeal_gap=[0.5, -0.5])
         >>> weigh(piece, one, num_clients=2, state=state)

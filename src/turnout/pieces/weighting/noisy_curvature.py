@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnout.base import Slots, Weights, WithState
 from turnout.core.checks import not_negative
 from turnout.core.schedule import Schedule, check_step_size
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Slots, Weights, WithState
 from turnout.pieces.weighting.fairness import check_gamma, losses, relative_curvature
 from turnout.pieces.weighting.noisy_sum import NoisyDivisor
 

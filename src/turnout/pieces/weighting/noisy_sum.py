@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import Weighting, Weights, WithState
 from turnout.core.checks import positive
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Weighting, Weights, WithState
 from turnout.pieces.weighting.normalise import ByOneNumber
 from turnout.privacy.accounting import Release, check_deviation
 from turnout.privacy.noise import gaussian
@@ -90,7 +90,7 @@ class DivideByNoisySum(NoisyDivisor, name="divide_by_noisy_sum"):
     Example:
         The weight 0.9 is reduced to 0.25, and the noise is small here:
 
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> weigh(DivideByNoisySum(noise_multiplier=0.001), report([[0.0]] * 2), weights=[0.1, 0.9])
         [0.2856, 0.7141]
     """

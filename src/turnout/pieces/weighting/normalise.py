@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import torch
 
+from turnout.base import Normaliser, Weights, WithState
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Normaliser, Weights, WithState
 
 
 class ByOneNumber(Normaliser):
@@ -32,7 +32,7 @@ class DivideByClients(ByOneNumber, name="divide_by_clients"):
     weights the step is small in rounds with few participants.
 
     Example:
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> weigh(DivideByClients(), report([[0.0]] * 2), weights=[1.0, 3.0], num_clients=10)
         [0.1, 0.3]
 
@@ -56,7 +56,7 @@ class DivideByParticipants(ByOneNumber, name="divide_by_participants"):
     the plain mean of the updates.
 
     Example:
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> weigh(DivideByParticipants(), report([[0.0]] * 2), weights=[1.0, 3.0])
         [0.5, 1.5]
     """
@@ -76,7 +76,7 @@ class DivideBySum(ByOneNumber, name="divide_by_sum"):
     weights that are all zero stay zero.
 
     Example:
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> weigh(DivideBySum(), report([[0.0]] * 2), weights=[1.0, 3.0])
         [0.25, 0.75]
     """
@@ -96,7 +96,7 @@ class DivideByAbsoluteSum(ByOneNumber, name="divide_by_absolute_sum"):
     the model unchanged.
 
     Example:
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> weigh(DivideByAbsoluteSum(), report([[0.0]] * 2), weights=[1.0, -3.0])
         [0.25, -0.75]
 

@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 import torch
 
+from turnout.base import KnownInAdvance, Weighting, Weights, WithState
+from turnout.base.per_client import check_lengths
 from turnout.core.checks import count, positive, refuse
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import KnownInAdvance, Weighting, Weights, WithState
-from turnout.pieces.base.per_client import check_lengths
 
 
 @dataclass(frozen=True)

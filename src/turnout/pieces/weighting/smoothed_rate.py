@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from turnout.base import SmoothedRates, Weighting, Weights, WithState
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import SmoothedRates, Weighting, Weights, WithState
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class BySmoothedRate(SmoothedRates, Weighting, name="by_smoothed_rate"):
     Example:
         In its first round a client's rate grows from 1/N = 0.1 to 0.55:
 
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> weigh(BySmoothedRate(beta=0.5), report([[0.0]]), num_clients=10)
         [0.1818]
 

@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 import torch
 
+from turnout.base import Weighting, Weights, WithState
 from turnout.core.checks import count, known_name, positive, refuse
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Weighting, Weights, WithState
 
 Rule = Literal["paper", "algorithm_1", "authors_code"]
 Average = Literal["window", "cumulative", "exponential", "authors_window"]
@@ -54,7 +54,7 @@ class ExpectedStaleness(Weighting, name="expected_staleness"):
         In a step of B = 2 reports, a client with a mean staleness of 3 has the weight (3 * 2 + 1) / N, and one with
         fresh reports 1 / N:
 
-        >>> from turnout.pieces.base.trial import report, weigh
+        >>> from turnout.base.trial import report, weigh
         >>> weigh(ExpectedStaleness(), report([[0.0]] * 2, version=[3, 0]), version=3)
         [0.1, 0.7]
 

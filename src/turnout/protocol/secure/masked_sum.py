@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from turnout.base import Weighting
+from turnout.base.phases import Form, Messages, Shapes
 from turnout.core.types import Federation, Report, ServerState, State
 from turnout.distributed.sums import Summed
-from turnout.pieces.base import Weighting
-from turnout.pieces.base.phases import Form, Messages, Shapes
 from turnout.protocol.secure import shamir
 from turnout.protocol.secure.attendance import Attendance, disputed
 from turnout.protocol.secure.masking import Masking

@@ -1,1 +1,0 @@
-../../src/turnout/deployment/client/javascript/turnout.js

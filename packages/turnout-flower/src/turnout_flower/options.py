@@ -1,0 +1,144 @@
+"""Check the options of a run over a Flower grid, and derive the messages that an algorithm needs of a ClientApp."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from turnout.base import Aggregation, InformsClients
+from turnout.base.algorithm import Algorithm
+from turnout.core.checks import ConfigurationError, count, positive, refuse
+from turnout.pieces.local.measurements import Inexactness
+from turnout.pieces.local.solver import Solver
+from turnout.protocol.fits import check_machines, check_pace
+from turnout.protocol.pace import Pace, Rounds
+
+LOSSES = ("start_loss", "start_loss_rms", "appeal_gap")
+"""Inputs of pieces that are computed from the metrics of a ClientApp's evaluation of the received model."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `turnout_flower.Rule`; see there."""
+
+    algorithm: Algorithm
+    pace: Pace = field(default_factory=Rounds)
+    folder: str | Path = "turnout-run"
+    mod: bool = False
+    min_nodes: int = 2
+    seed: int = 0
+    evaluate_every: int = 1
+    requirement: float | str | None = None
+    loss: str = "eval_loss"
+    train_loss: str = "train_loss"
+    arrays: str = "arrays"
+    config: str = "config"
+    examples: str = "num-examples"
+    steps: str = "num-steps"
+    retry: float = 10.0
+    poll: float = 0.5
+    max_norm: float | Literal["auto"] | None = "auto"
+    max_examples: int | None = None
+    max_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.algorithm, Algorithm):
+            raise refuse("algorithm", given=self.algorithm, needed="an algorithm", instead="Write to.fedau()")
+        if (why := refusal(self.algorithm, self.mod)) is not None:
+            with_mod = not self.mod and refusal(self.algorithm, mod=True) is None
+            hint = ": write mod=True, and mods=[turnout_flower.mod(...)] in the ClientApp" if with_mod else ""
+            raise ConfigurationError(f"{self.algorithm.name} does not run on a Flower grid: {why}{hint}")
+        check_pace(self.pace, self.algorithm)
+        limits = [name for name in ("max_examples", "max_steps") if getattr(self, name) is not None]
+        for name in ("min_nodes", "evaluate_every", *limits):
+            count(name, getattr(self, name))
+        for name in ("retry", "poll", *(["max_norm"] if self.max_norm not in ("auto", None) else [])):
+            positive(name, getattr(self, name))
+        if "appeal_gap" in self.losses("train") and self.requirement is None:
+            raise ConfigurationError(
+                "requirement: AppealGap compares losses with what clients require, and none is given: write requirement=0.5, "
+                "or the name of a metric that each client's evaluation has"
+            )
+
+    def losses(self, phase: str) -> tuple[str, ...]:
+        """Return the inputs of pieces in a phase that are computed from metrics of evaluation or training."""
+        measurements = {"train": self.algorithm.measurements, "measure": self.algorithm.selection.measurements}
+        names = tuple(name for piece in measurements.get(phase, ()) for name in piece.gives if name in LOSSES)
+        readers = (*self.algorithm.weighting, self.algorithm.selection) if phase == "train" else ()
+        return (*names, "loss") if any("loss" in piece.needs for piece in readers) else names
+
+    def kinds(self, phase: str) -> tuple[str, ...]:
+        """Return the types of messages that a client gets in a phase."""
+        evaluates = bool({*LOSSES} & {*self.losses(phase)})
+        names = {name for piece in self.algorithm.selection.measurements for name in piece.gives}
+        trains = phase != "measure" or names > {*LOSSES} & names
+        return ("evaluate",) * evaluates + ("train",) * trains
+
+
+def refusal(algorithm: Algorithm, mod: bool = False) -> str | None:
+    """Return why an algorithm cannot run with a ClientApp; None if it can.
+
+    A plain ClientApp sends its parameters after training, its number of examples, and metrics. With `mod`, it also has a
+    memory, corrects gradients before each optimizer step, and modifies its update before it is sent.
+
+    >>> import turnout as to
+    >>> refusal(to.fedau()) is None
+    True
+    >>> refusal(to.folb())
+    'StartGradient needs start_gradient of every client, and a ClientApp sends parameters and metrics alone'
+    >>> refusal(to.folb(), mod=True) is None
+    True
+    """
+    try:
+        check_machines(algorithm)
+    except ConfigurationError as error:
+        return str(error)
+    reasons = chain(_reasons(algorithm), () if mod else _without_mod(algorithm))
+    return next((f"{type(piece).__name__} {why}" for piece, why in reasons), None)
+
+
+def _reasons(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
+    """Yield pieces that a ClientApp cannot carry out, with or without the mod, with the reason."""
+    aggregation = algorithm.aggregation
+    if Solver.family.name_of(type(algorithm.local)) is None:
+        yield algorithm.local, "is how clients train in this method, and a ClientApp trains by its own loop"
+    for piece in algorithm.weighting:
+        if isinstance(piece, InformsClients):
+            yield piece, "has the server say how much work a client does, and a ClientApp decides that"
+    yield from _reasons_of_measurements(algorithm)
+    for piece in algorithm.corrections:
+        if piece.of_minibatch:
+            yield piece, "is a term of the loss on each minibatch, and a ClientApp has a loss of its own"
+    if type(aggregation).base_offset is not Aggregation.base_offset:
+        yield aggregation, "multiplies the factors of adapters, and arrays do not say which of them belong together"
+    if phases := aggregation.phases:
+        yield aggregation, f"asks clients for more after training ({', '.join(phases)})"
+
+
+def _reasons_of_measurements(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
+    """Yield measurements that a ClientApp cannot carry out, with the reason."""
+    for piece in (*algorithm.measurements, *algorithm.selection.measurements):
+        if isinstance(piece, Inexactness):
+            yield piece, "needs a gradient after training, and a ClientApp computes none then"
+        if getattr(piece, "tuning", None) is not None:
+            yield piece, "tunes the model before it is scored (tuning=...), and a ClientApp scores it as it comes"
+
+
+def _without_mod(algorithm: Algorithm) -> Iterator[tuple[object, str]]:
+    """Yield pieces that need the mod, with the reason."""
+    if algorithm.personal is not None:
+        yield algorithm.personal, "keeps a part of the model with every client, and a ClientApp sends all of it"
+    for piece in algorithm.corrections:
+        names = ", ".join([*piece.keeps, *piece.memory(1, torch.float32)])
+        memory = f", by {names}, which clients keep" * bool(names)
+        yield piece, f"changes every local step, and these are the ClientApp's{memory}"
+    for piece in (*algorithm.measurements, *algorithm.selection.measurements):
+        if names := ", ".join(name for name in piece.gives if name not in LOSSES):
+            yield piece, f"needs {names} of every client, and a ClientApp sends parameters and metrics alone"
+    for piece in algorithm.guard:
+        yield piece, "changes updates before they leave a client, and a ClientApp sends them as they are"

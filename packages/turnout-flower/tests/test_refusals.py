@@ -1,0 +1,121 @@
+"""Which algorithms run with a ClientApp, and the reasons of the others; without Flower."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import turnout as to
+from turnout.base.algorithm import ALGORITHMS
+from turnout.core.checks import ConfigurationError
+from turnout.core.types import Federation
+from turnout_flower import Rule, refusal
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason"),
+    [
+        (to.fedper(), "Personal keeps a part of the model with every client, and a ClientApp sends all of it"),
+        (
+            to.scaffold(),
+            "Scaffold changes every local step, and these are the ClientApp's, by control, which clients keep",
+        ),
+        (to.fedprox(), r"Prox changes every local step, .*: write mod=True, and mods=\[turnout_flower.mod\(...\)\]"),
+        (to.perfedavg(), "Meta is how clients train in this method, and a ClientApp trains by its own loop"),
+        (to.mw_fed(), "MultiplicativeWeights has the server say how much work a client does"),
+        (
+            to.folb(),
+            "StartGradient needs start_gradient of every client, and a ClientApp sends parameters and metrics alone",
+        ),
+        (to.maxfl(tuning_steps=1), r"AppealGap tunes the model before it is scored"),
+        (to.fedavg(also=(to.aggregation.SecureSum(),)), "SecureSum asks clients for more after training"),
+        (to.fedavg(also=(to.guard.TopK(),)), "TopK changes updates before they leave a client"),
+        (
+            to.fedavg(to.Sgd(steps=to.local.TimeBudget(1.0))),
+            "local.steps: a time budget counts steps by the simulated speed",
+        ),
+    ],
+)
+def test_unsupported_pieces_are_refused_with_the_reason(algorithm, reason):
+    with pytest.raises(ConfigurationError, match=f"{algorithm.name} does not run on a Flower grid: {reason}"):
+        Rule(algorithm)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason"),
+    [
+        (to.perfedavg(), "Meta is how clients train in this method"),
+        (to.mw_fed(), "MultiplicativeWeights has the server say how much work a client does"),
+        (to.flora(), "Flora multiplies the factors of adapters"),
+        (to.folb_heterogeneous(), "Inexactness needs a gradient after training"),
+        (to.fedavg(also=(to.aggregation.SecureSum(),)), "SecureSum asks clients for more after training"),
+    ],
+)
+def test_pieces_unsupported_by_the_mod_are_refused_on_both_sides(algorithm, reason):
+    with pytest.raises(ConfigurationError, match=f"{algorithm.name} does not run on a Flower grid: {reason}"):
+        Rule(algorithm, mod=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"algorithm": "fedau"}, r"algorithm: got 'fedau', needed an algorithm. Write to.fedau\(\)"),
+        (
+            {"algorithm": to.maxfl()},
+            "requirement: AppealGap compares losses with what clients require, and none is given",
+        ),
+        (
+            {"algorithm": to.fednova(), "pace": to.pace.Buffered(5)},
+            "Uniform: chooses the cohort of a round|Uniform chooses",
+        ),
+        ({"algorithm": to.fedau(), "min_nodes": 0}, "min_nodes: got 0"),
+        ({"algorithm": to.fedau(), "evaluate_every": 0}, "evaluate_every: got 0"),
+        ({"algorithm": to.fedau(), "retry": 0.0}, "retry: got 0.0"),
+        ({"algorithm": to.fedau(), "poll": -1.0}, "poll: got -1.0"),
+        ({"algorithm": to.fedau(), "max_norm": 0.0}, "max_norm: got 0.0"),
+        ({"algorithm": to.fedau(), "max_steps": 0}, "max_steps: got 0"),
+    ],
+)
+def test_invalid_options_raise(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Rule(**options)
+
+
+def _row(name: str) -> str:
+    algorithm = ALGORITHMS[name]()
+    if (why := refusal(algorithm, mod=True)) is not None:
+        return f"| `{name}` | no | {why} |"
+    if (why := refusal(algorithm)) is not None:
+        return f"| `{name}` | with the mod | {why} |"
+    rule = Rule(algorithm, requirement=0.5)
+    phases = [phase for phase in algorithm.phases if phase not in algorithm.aggregation.phases]
+    losses = {loss for phase in phases for loss in rule.losses(phase)}
+    notes = [f"reads `eval_loss{'_rms' * ('start_loss_rms' in losses)}` of an evaluation"] if losses else []
+    notes += ["give `requirement`"] if "appeal_gap" in losses else []
+    notes += ["reads the metric `num-steps`; the mod counts"] if any(w.reads_steps for w in algorithm.weighting) else []
+    try:
+        algorithm.init(torch.zeros(1), Federation(100, 1))
+    except ConfigurationError:
+        notes.append("give `rates`")
+    return f"| `{name}` | yes | {'; '.join(notes)} |"
+
+
+HEAD = "| recipe | runs | how, or why not with an unchanged ClientApp |\n|---|---|---|\n"
+GUIDE = ROOT / "docs" / "guides" / "flower.md"
+
+
+def _table() -> str:
+    return HEAD + "\n".join(_row(name) for name in ALGORITHMS) + "\n\n"
+
+
+def test_guide_lists_every_recipe():
+    assert _table() in GUIDE.read_text("utf-8"), "write the table again: python -m tests.flower.test_refusals"
+
+
+if __name__ == "__main__":
+    before, _, after = GUIDE.read_text("utf-8").partition(HEAD)
+    GUIDE.write_text(before + _table() + after.partition("\n\n")[2], "utf-8")

@@ -1,0 +1,1 @@
+../../src/turnout_serve/client/javascript/turnout.js

@@ -1,0 +1,137 @@
+"""``turnout clients``: list, name, ban and remove the clients of a server, and manage its one-time codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from turnout.cli.command import argument, command, examples, options
+from turnout.core.checks import ConfigurationError
+from turnout.core.display import printable
+from turnout_serve.cli.administrator import AdministratorOptions
+
+if TYPE_CHECKING:
+    from turnout_serve.client.administrator import Administrator
+
+EPILOG = examples("""
+turnout clients runs/served
+turnout clients runs/served name 3 'Ward 4'
+turnout clients runs/served ban 3 'sends noise'
+turnout clients runs/served unban 3
+turnout clients runs/served remove 3
+turnout clients https://federation.example --token admin.token codes add 5
+turnout clients runs/served codes withdraw all
+""")
+
+_FORMS = "name K NAME, ban K REASON, unban K, remove K, codes, codes add N, codes withdraw CODE, codes withdraw all"
+
+Request = tuple[str, str, dict[str, Any] | None]
+"""Method, path and body of a request of an administrator."""
+
+
+@options
+class ClientsOptions(AdministratorOptions):
+    """Options of ``turnout clients``."""
+
+    action: list[str] | None = argument(
+        "name K NAME, ban K REASON, unban K, remove K, codes, codes add N, codes withdraw CODE|all (default: list all "
+        "clients).", "[ACTION]", None,
+    )  # fmt: skip
+
+
+@command(ClientsOptions, EPILOG)
+def clients(options: ClientsOptions) -> None:
+    """List, name, ban or remove the clients of a running server, and manage one-time codes.
+
+    A banned client receives the reason and loses its task. The token of a removed client becomes invalid; the client may
+    enrol again as a new one.
+    """
+    request = request_of(options.action or [])
+    options.ask(lambda administrator: _list(administrator) if request is None else administrator.ask(*request), shown)
+
+
+def request_of(words: Sequence[str]) -> Request | None:
+    """Parse the action of a command line to a request; None is the list of clients.
+
+    Raises:
+        ConfigurationError: if an action is unknown.
+    """
+    from turnout_serve.wire.administrator import MOST_CODES
+
+    match list(words):
+        case []:
+            return None
+        case ["name" | "ban" as change, client, text]:
+            return "POST", f"/v1/admin/clients/{_number(client)}", {"change": change, "text": text}
+        case ["unban" | "remove" as change, client]:
+            return "POST", f"/v1/admin/clients/{_number(client)}", {"change": change}
+        case ["codes"]:
+            return "GET", "/v1/admin/codes", None
+        case ["codes", "add", number] if 1 <= (codes := _number(number)) <= MOST_CODES:
+            return "POST", "/v1/admin/codes/add", {"number": codes}
+        case ["codes", "add", number]:
+            raise ConfigurationError(f"codes add: got {number}, needed 1 to {MOST_CODES} at a time")
+        case ["codes", "withdraw", code]:
+            return "POST", "/v1/admin/codes/withdraw", {} if code == "all" else {"code": code}
+        case ["ban", _]:
+            raise ConfigurationError("ban: a ban needs a reason, which the client is told: ban K REASON")
+    raise ConfigurationError(f"got {' '.join(words)!r}, needed one of: {_FORMS}")
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise ConfigurationError(f"got {text!r}, needed a whole number, as in: {_FORMS}")
+    return int(text)
+
+
+def _list(administrator: Administrator) -> dict[str, Any]:
+    """Fetch the list of all clients, page by page."""
+    listed: dict[str, Any] = {"clients": [], "next": 0}
+    while (first := listed["next"]) is not None:
+        page = administrator.ask("GET", f"/v1/admin/clients?first={int(first)}")
+        listed = {**page, "clients": [*listed["clients"], *page["clients"]]}
+        if listed["next"] is not None and listed["next"] <= first:
+            raise ConfigurationError("what answers is no turnout server: its list of clients never ends")
+    return listed
+
+
+def shown(answer: dict[str, Any]) -> Table | Text:
+    """Format a response of the server."""
+    if "clients" in answer:
+        return _table(answer["clients"], answer["version"])
+    if isinstance(codes := answer.get("codes"), list):
+        return Text("\n".join(printable(code, 100) for code in codes))
+    if "withdrawn" in answer:
+        return Text(f"{answer['withdrawn']} codes were withdrawn; {answer['unused']} are unused")
+    if "unused" in answer:
+        return Text(f"codes: {answer['unused']} unused, {answer['used']} used")
+    return Text(f"client {answer['client']}: {printable(answer['state'], 20)}")
+
+
+def _table(rows: Sequence[dict[str, Any]], steps: int) -> Table:
+    """Return the list of clients as a table."""
+    title = f"{len(rows)} clients, {steps} steps"
+    columns = ("client", "name", "state", "seen", "reports", "share of steps", "unusable")
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        state = row["state"] if row["reason"] is None or row["state"] == "removed" else f"banned: {row['reason']}"
+        seen = "" if row["seen"] is None else f"{_duration(row['seen'])} ago"
+        name, state = printable(row["name"], 100), printable(state, 100)
+        reports, share, unusable = f"{row['reports']:,}", f"{row['participation']:.1%}", f"{row.get('unusable', 0):,}"
+        table.add_row(str(row["client"]), name, state, seen, reports, share, unusable)
+    return table
+
+
+def _duration(seconds: float) -> str:
+    """Format a duration in its largest unit.
+
+    >>> _duration(7.2), _duration(600.0), _duration(90_000.0)
+    ('7 s', '10 min', '25 h')
+    """
+    for least, size, unit in ((172_800, 86_400, "d"), (7_200, 3_600, "h"), (120, 60, "min")):
+        if seconds >= least:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,140 @@
+"""``turnout status``: show the status of a server, or the progress of a comparison."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.table import Table
+
+from turnout.cli.command import argument, command, examples, options, switch
+from turnout.cli.console import show
+from turnout.core.checks import ConfigurationError
+from turnout.core.display import printable
+from turnout_serve.cli.connection import ConnectionOptions
+
+if TYPE_CHECKING:
+    from turnout.comparison.sharing import Standing
+
+EPILOG = examples("""
+turnout status http://127.0.0.1:8470
+turnout status runs/compare-digits
+turnout status https://federation.example --ca ca.pem --certificate mine.pem --key mine.key --json
+""")
+
+_TITLES = {
+    "participation": "contributions per step",
+    "staleness": "mean staleness (steps)",
+    "influence": "influence (fair share = 1)",
+}
+SHOWN = {0: "min", 1: "10 %", 5: "median", 9: "90 %", 10: "max"}
+"""The deciles in `participation_table`."""
+
+
+@options
+class StatusOptions(ConnectionOptions):
+    """Options of ``turnout status``."""
+
+    url: str = argument("Address of a server, or the folder of a comparison or sweep.", "URL|FOLDER")
+    plain: bool = switch("Print all figures as JSON.", "--json")
+
+
+@command(StatusOptions, EPILOG)
+def status(options: StatusOptions) -> None:
+    """Show connected and working clients, participation, dropped reports and metrics of a server; or the progress of runs.
+
+    The runs of a folder may be divided among several workers: instances of the same command, or jobs of a cluster.
+    """
+    folder = Path(options.url)
+    if folder.is_dir():
+        from turnout.comparison.sharing import standings
+
+        runs = standings(folder)
+        if options.plain:
+            typer.echo(json.dumps([run._asdict() for run in runs]))
+        else:
+            show(runs_table(runs))
+        return
+    figures = _fetched(options)
+    if options.plain:
+        typer.echo(json.dumps(figures))
+        return
+    table = Table("figure", "value")
+    try:
+        for name, value in rows_of(figures):
+            table.add_row(printable(name, 200), printable(value, 200))
+        participation = participation_table(figures)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError):
+        raise ConfigurationError(f"no status from {options.url}: what answers there is no turnout server") from None
+    show(table)
+    show(participation)
+
+
+def _fetched(options: StatusOptions) -> dict[str, Any]:
+    """Fetch the figures of a server."""
+    with options.connection(options.url, timeout=10.0).client() as http:
+        from turnout_serve.client.join import fetch
+
+        answer = fetch(http, "/v1/status")
+    figures = answer.table() if answer.status == 200 else {}
+    if not figures:
+        raise ConfigurationError(f"no status from {options.url}: {answer.headers.get('error') or answer.reason}")
+    return figures
+
+
+def runs_table(runs: Sequence[Standing]) -> Table:
+    """Return a table with a row for each run, and the number of runs in each state in its title."""
+    states = Counter(run.state for run in runs)
+    title = f"{len(runs)} runs: " + ", ".join(f"{number} {state}" for state, number in states.items())
+    table = Table("run", "state", "rounds", "where", title=title, title_justify="left")
+    for run in runs:
+        table.add_row(run.name, run.state, f"{run.done} of {run.rounds}" if run.rounds else "", run.where)
+    return table
+
+
+def rows_of(figures: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the titles and formatted values of a server's figures."""
+    rows = [
+        ("run", f"{figures['run']}: {figures['algorithm']}, {figures['pace']}, {figures['state']}"),
+        ("steps", f"{figures['version']} of {figures['rounds']}"),
+        ("clients", f"{figures['enrolled']} enrolled, {figures['there']} connected, {figures['at_work']} working"),
+    ]
+    rows += [(f"dropped: {reason}", str(number)) for reason, number in figures["dropped"].items()]
+    rows += [(f"in no secure sum: client {client}", why) for client, why in figures.get("barred", {}).items()]
+    rows += _privacy(figures.get("privacy"))
+    rows += [(name.replace("_", " "), f"{points[-1][1]}") for name, points in figures["curves"].items() if points]
+    if (evaluation := figures.get("evaluation")) is not None:
+        answered = f"{evaluation['answered']} of {evaluation['asked']} answered at {evaluation['version']}"
+        rows.append(("evaluation", answered))
+        for name, value in evaluation["figures"].items():
+            rows.append((f"evaluation: {name.replace('_', ' ')}", f"{value:.4g}"))
+    return rows if figures["healthy"] else [*rows, ("journal", "cannot be written")]
+
+
+def _privacy(privacy: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Return the privacy budget that a run with noise has spent."""
+    if privacy is None:
+        return []
+    spent = "infinite" if privacy["epsilon"] is None else f"{privacy['epsilon']:.4g}"
+    budget = "" if privacy.get("budget") is None else f", of {privacy['budget']:g}"
+    rows = [("privacy", f"epsilon {spent} at delta {privacy['delta']:g}{budget}")]
+    if "answers" in privacy:
+        rows.append(("noised answers", f"{privacy['answers']} of {privacy['most_answers']}"))
+    return rows
+
+
+def participation_table(figures: dict[str, Any]) -> Table | None:
+    """Return a table of distributions of participation over clients; None if the server does not publish any."""
+    heard = figures.get("heard") or {}
+    if not heard.get("deciles"):
+        return None
+    never = f"; {heard['never']:.1%} of clients never contributed" if "never" in heard else ""
+    title = f"Participation of clients after {heard['version']:,d} steps{never}"
+    table = Table("over clients", *SHOWN.values(), title=title, title_justify="left")
+    for name, values in heard["deciles"].items():
+        table.add_row(_TITLES[name], *(f"{values[level]:.3g}" for level in SHOWN))
+    return table

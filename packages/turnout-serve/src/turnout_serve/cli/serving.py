@@ -1,0 +1,160 @@
+"""Serve an experiment to real clients, after waiting for the first one if it determines the shape of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.table import Table
+
+from turnout.base import Algorithm
+from turnout.cli.console import say, show
+from turnout.cli.errors import RunFailed
+from turnout.cli.options import without
+from turnout.cli.runs import save
+from turnout.cli.settings import Settings
+from turnout.core.checks import CheckpointError, Diverged
+from turnout.experiment import Experiment
+from turnout.models import ModelSpec
+from turnout.record import storage
+from turnout.record.describe import describe
+from turnout.record.environment import save_description
+from turnout_serve.cli.deployed import announced, as_overrides, declared_beside, experiment_of, with_test
+from turnout_serve.cli.serve_options import ServeOptions
+from turnout_serve.server import process
+from turnout_serve.server.first_client import first_shape
+from turnout_serve.server.options import Options
+from turnout_serve.server.run.served_experiment import ServedExperiment
+from turnout_serve.wire.data_shape import MOST_MODEL, DataShape
+
+
+def serve_clients(options: ServeOptions) -> None:
+    """Serve the experiment of a command line until it is finished or stopped."""
+    file, settings = options.words()
+    if (beside := declared_beside(file, settings)) is not None:
+        if (shape := first_client_shape(options, file, settings, beside)) is None:
+            typer.echo("stopped before the first client connected")
+            return
+        settings = [*settings, *shape]
+    experiment, described = experiment_of(file, settings, loads=False, algorithm=options.algorithm)
+    experiment = with_test(experiment, options.test)
+    folder = options.folder or Path(f"runs/{experiment.algorithm.name}-{experiment.data.name}-served")
+    server_options = options.server_options(experiment.algorithm, experiment.pace)
+    try:
+        server = process.Server(experiment, folder, None if described is None else announced(described), server_options)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder} cannot be written: {error}. Free some space, or give another --folder"
+        ) from error
+    note(folder, file, experiment, described)
+    introduce(server, folder)
+    options.write_log()
+    browsers = "; browsers take part at {}/join" if options.page else ""
+    try:
+        outcome = server.run(lambda url: typer.echo(f"serving at {url}{browsers.format(url)}"))
+    except (CheckpointError, Diverged) as error:
+        raise RunFailed(str(error)) from error
+    typer.echo(f"{outcome} after {server.driver.version} of {experiment.rounds} steps; all of it is in {folder}")
+
+
+def first_client_shape(
+    options: ServeOptions, file: str | None, settings: list[str], beside: Mapping[str, Any]
+) -> list[str] | None:
+    """Wait for the first client, and return the shape of its data as settings; None if the server was stopped.
+
+    Args:
+        options: options of the command.
+        file, settings: file and settings of the experiment.
+        beside: declared properties of the data other than the shape.
+    """
+    number = {} if beside.keys() & {"classes", "outputs"} else {"classes": 2}
+    made = partial(experiment_of, loads=False, algorithm=options.algorithm)
+    experiment, described = made(file, [*settings, *as_overrides({"inputs": 1, **number})])
+    assert described is not None
+    table = announced(described)
+    table["data"] = without(table["data"], ("inputs", *number))
+
+    def tried(shape: DataShape) -> DataShape:
+        whole = shape.within(beside)
+        run, _ = made(file, [*settings, *as_overrides(whole.settings())])
+        if isinstance(run.model, ModelSpec):
+            run.model.check_size(whole.inputs, run.data.num_outputs, MOST_MODEL)
+        ServedExperiment.of(run)
+        return whole
+
+    announcement = {
+        "algorithm": described.name, "pace": type(experiment.pace).__name__, "engine": None, "settings": table,
+        "describes": {}, "num_classes": beside.get("classes"), "input_shape": None, "data": dict(beside), "sees": [],
+        "evaluation": {}, "training": {"reason": "the server waits for the shape of the data"}, "secure": None,
+    }  # fmt: skip
+
+    def ready(url: str, codes: list[str]) -> None:
+        if codes:
+            say(f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}")
+        typer.echo(f"waiting at {url} for the first client, which determines the shape of the data")
+
+    folder = options.folder or Path(f"runs/{described.name}-{experiment.data.name}-served")
+    server_options = options.server_options(experiment.algorithm, experiment.pace)
+    shape = first_shape(folder, server_options, announcement, tried, experiment.rounds, ready)
+    if shape is None:
+        return None
+    say(f"the first client has {shape}")
+    return as_overrides(shape.settings())
+
+
+def note(folder: Path, source: str | None, experiment: Experiment, settings: Settings | None) -> None:
+    """Save the experiment in the folder, for other commands."""
+    save_description(folder, describe(experiment))
+    if settings is not None:
+        save(settings, folder)
+    elif source is not None:
+        file, _, name = source.rpartition(":")
+        text = f"{Path(file).resolve()}:{name}\n"
+        storage.save(folder, {"experiment.txt": lambda path: path.write_text(text, encoding="utf-8")})
+
+
+def introduce(server: process.Server, folder: Path) -> None:
+    """Print the state of the run, and what the server will see of clients."""
+    setting, options = server.setting, server.options
+    table = Table("what the server sees of a client", "kind", "because of")
+    for figure in server.served.visible:
+        table.add_row(figure.what, figure.kind, figure.piece)
+    show(table)
+    for line in unlimited(setting.algorithm, options):
+        say(line)
+    if server.experiment.data.is_declared and server.experiment.data.test is None and not setting.evaluate_share:
+        say(
+            "this server has no examples, so losses and accuracies of the model are not recorded; --test FILE.py:FUNCTION "
+            "names some, and with --evaluate-share 1 clients judge the model by their own"
+        )
+    _tell_progress(server, folder)
+    if codes := server.new_codes:
+        say(f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}")
+    if options.certificate is None and options.host not in ("127.0.0.1", "::1", "localhost"):
+        say(
+            "no certificate: tokens and models travel unencrypted, unless a proxy with TLS is before this",
+            style="yellow",
+        )
+
+
+def unlimited(algorithm: Algorithm, options: Options) -> list[str]:
+    """Return the harm that one dishonest client can do through each piece, where an option of the server can limit it."""
+    harms = [(piece, *piece.trusts) for piece in algorithm.pieces().values() if piece.trusts is not None]
+    return [
+        f"{type(piece).__name__} {harm}: write --{option.replace('_', '-')} N against dishonest clients"
+        for piece, option, harm in harms
+        if getattr(options, option) in (None, "auto")
+    ]
+
+
+def _tell_progress(server: process.Server, folder: Path) -> None:
+    """Print how far the run of a server has got, if it is not new."""
+    driver, rounds = server.driver, server.setting.rounds
+    if driver.applied:
+        say(f"going on with {folder}: step {driver.version} of {rounds}, {driver.roster.num_clients} clients")
+    if driver.over is not None:
+        more = "; a larger number of rounds goes on with it" if driver.version == rounds else ""
+        say(f"{driver.over}{more}")

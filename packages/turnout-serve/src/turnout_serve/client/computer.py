@@ -1,0 +1,111 @@
+"""The model, algorithm and data that all clients of one machine share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from turnout.configuration import Configuration
+from turnout.core.adapter import BASE_OFFSET
+from turnout.core.numerics import default_settings
+from turnout.core.types import Federation, State
+from turnout.data.federated import Shards
+from turnout.data.transforms import bake
+from turnout.engine.choice import Choice
+from turnout.engine.cohort import Clients
+from turnout.engine.objective import Objective
+from turnout_serve.wire.assignment import Assignment, plain_row
+from turnout_serve.wire.format import Manifest, Spec, WireError, compare, manifest, model_tensors, split_model
+from turnout_serve.wire.messages import Coding
+
+
+class Computer:
+    """The model, algorithm and data that all clients of one machine share. See `turnout_serve.client.worker.Worker`.
+
+    Args:
+        experiment: model, algorithm, loss and seed; and the data of the clients on this machine.
+        engine: engine of the server's simulation, with which results are the same bit for bit; None chooses one.
+
+    Attributes:
+        objective: model and loss.
+        memory: memory of a client before its first task.
+        model: types and shapes of the tensors that are downloaded with a task.
+        inputs: types and shapes of the inputs of a task that are for one client alone.
+        test: test examples of the clients; None without any.
+        sums: the sums of an evaluation on them.
+        judges: True where clients have a requirement that a model meets or not.
+    """
+
+    @default_settings()
+    def __init__(self, experiment: Configuration, engine: str | None = None) -> None:
+        self.experiment, algorithm = experiment, experiment.algorithm
+        module, personalization = experiment.build_model(), algorithm.personal
+        device = torch.device(experiment.device)
+        personal = personalization.chosen(module) if personalization else frozenset()
+        aggregation = algorithm.aggregation
+        self.objective = Objective(
+            module,
+            experiment.loss,
+            experiment.engine,
+            device,
+            personal,
+            offsets=aggregation.moves_base,
+            precision=experiment.precision,
+        )
+        if engine is not None:
+            self.objective.use(Choice(engine, "as the server has it"))
+        x, self.transforms = bake(experiment.data.transforms, experiment.data.train.x)
+        train = experiment.data.train
+        self.shards = Shards(x, train.y, train.offsets).to(device)
+        held_out = experiment.data.client_test
+        if held_out is not None:
+            held_out = Shards(bake(experiment.data.transforms, held_out.x)[0], held_out.y, held_out.offsets).to(device)
+        self.test, self.sums = held_out, experiment.sums_form()
+        initial, num_shared = self.objective.initial, self.objective.layout.num_shared
+        adapters = self.objective.network.adapters
+        self.federation = Federation(
+            1, num_shared, device=device, dtype=initial.dtype, seed=experiment.seed, adapters=adapters
+        )
+        first = initial[num_shared:] if personalization is None else personalization.first(initial, num_shared)
+        self.memory = algorithm.memory(self.federation, first, self.objective.layout.shared_shapes)
+        shared = dict.fromkeys(algorithm.keeps, initial[:num_shared])
+        if aggregation.moves_base:
+            shared[BASE_OFFSET] = aggregation.base_offset(aggregation.init(self.federation))
+        sent = algorithm.broadcast_dtype(initial.dtype)
+        self.model: Manifest = manifest(model_tensors(initial[:num_shared], shared, sent))
+        self.inputs = _specs(plain_row(algorithm.first_inputs(self.federation), 0))
+        self.coding = Coding.of(algorithm, experiment.seed, self.objective)
+        # Clients have a requirement where the population opts in by it, or where it is measured.
+        measured = (*algorithm.measurements, *algorithm.selection.measurements)
+        opts = experiment.population.opting is not None
+        self.judges = opts or experiment.appeal is not None or any(m.of_requirement for m in measured)
+
+    def check(self, task: Assignment) -> None:
+        """Check the inputs of a task.
+
+        Raises:
+            WireError: if not, with what is missing or wrong.
+        """
+        if task.phase not in self.experiment.algorithm.aggregation.phases:  # those are checked by `phase_message`
+            try:
+                compare(_specs(task.told), self.inputs)
+            except WireError as error:
+                raise WireError(f"the server's task is not one of {self.experiment.algorithm.name}: {error}") from None
+
+    def received(self, model: State) -> tuple[torch.Tensor, State]:
+        """Return the model and the shared vectors of a task, on the device and in the type of the computation."""
+        device, dtype = self.federation.device, self.federation.dtype
+        params, shared = split_model({name: value.to(device, dtype) for name, value in model.items()})
+        self.objective.network.rebase(shared)
+        return params, shared
+
+    def clients(self, client: int, row: int) -> Clients:
+        """Return one client with its data, in a row of the shards."""
+        return Clients(np.array([client]), np.array([row]), self.shards, self.objective, self.transforms)
+
+
+def _specs(inputs: Mapping[str, tuple[str, Sequence[int], str]]) -> Manifest:
+    """Return the types and shapes of the inputs of a task."""
+    return {name: Spec(dtype, tuple(shape)) for name, (dtype, shape, _) in inputs.items()}

@@ -1,0 +1,298 @@
+"""Run one client in this process: carry out the actions of a `Client` over HTTP."""
+
+from __future__ import annotations
+
+import math
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turnout.core.checks import ConfigurationError, TurnoutError, positive
+from turnout.core.display import printable
+from turnout.core.signals import Flag
+from turnout_serve.client.calls import Answer, Call, JoinError, Sleep, Transfer, Work
+from turnout_serve.client.exchange import WatchedClient, send, system_trust
+from turnout_serve.client.newcomer import Newcomer
+from turnout_serve.client.session import Client
+from turnout_serve.wire.bodies import Run
+from turnout_serve.wire.edge import Malformed
+from turnout_serve.wire.format import PROTOCOL
+
+
+class ServerSilent(TurnoutError):
+    """The server has not answered for longer than the client waits."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Address of a server, and certificates.
+
+    Attributes:
+        url: ``https://...``, or ``http://...`` on this machine.
+        ca: file with the certificate of the authority that signed the server's; None trusts those of the system.
+        certificate, key: files with the client's certificate, where the server requires one.
+        timeout: seconds without data from the server after which a request fails.
+
+    Raises:
+        ConfigurationError: if an address is malformed, or files cannot be used.
+    """
+
+    url: str
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    timeout: float = 90.0
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigurationError(f"url: got {self.url!r}, needed https://HOST:PORT, or http://HOST:PORT")
+
+    @property
+    def wants_certificate(self) -> bool:
+        """True where a server that closes connections without an answer may require a certificate that this client lacks."""
+        return self.url.startswith("https") and self.certificate is None
+
+    def trust(self) -> ssl.SSLContext:
+        """Return the TLS context."""
+        if self.ca is None and self.certificate is None:
+            return system_trust()
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.certificate is not None:
+                context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(f"certificate: {error}") from None
+        return context
+
+    def client(self) -> WatchedClient:
+        """Return an HTTP client for one thread."""
+        return WatchedClient(base_url=self.url, verify=self.trust(), timeout=self.timeout, headers=PLAIN)
+
+
+_LAST_REPORT = 60.0  # seconds for which a client that is to stop still sends a report
+_GOODBYE = 10.0  # seconds that a server has to answer a client that leaves
+
+PLAIN = {"accept-encoding": "identity"}
+"""Headers of all requests: a small compressed answer could expand to a large one."""
+
+
+def announcement(
+    connection: Connection,
+    patience: float = 0.0,
+    stopped: Flag | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Return the description that a server gives of its run.
+
+    Args:
+        connection: connection to the server.
+        patience: seconds for which to try again where it does not answer, or asks to wait.
+        stopped: set to give up at once.
+        notice: called once with the reason if the first attempt fails, and is repeated.
+
+    Raises:
+        JoinError: if there is no such server, or it speaks another protocol.
+        ServerSilent: if the patience is exhausted.
+    """
+    stopped, begun, attempt = stopped or Flag(), time.monotonic(), 0
+    with connection.client() as http:
+        while True:
+            answer = fetch(http, "/v1/run", stopped.is_set)
+            if not _asks_to_wait(answer):
+                return _checked(answer, connection.url)
+            waited = time.monotonic() - begun
+            if (error := _final_error(answer, connection, waited, patience)) is not None:
+                raise error
+            if not attempt:
+                notice(f"no answer from {connection.url} yet ({_reason(answer)}): trying again")
+            attempt += 1
+            pause = max(random.uniform(0.0, min(60.0, 0.5 * 2.0 ** min(attempt, 30))), answer.retry_after)
+            if stopped.wait(min(pause, patience - waited)):
+                raise ServerSilent("stopped")
+
+
+def _final_error(answer: Answer, connection: Connection, waited: float, patience: float) -> TurnoutError | None:
+    """Return the error for a server that does not describe its run; None where another attempt is worthwhile."""
+    why, url = _reason(answer), connection.url
+    if answer.headers.get("kind") == "RemoteProtocolError" and connection.wants_certificate:
+        return JoinError(f"there is no server at {url} without a certificate of this client: {why}")
+    if waited < patience:
+        return None
+    if patience:
+        return ServerSilent(f"{url} has not answered for {waited:.0f} seconds: {why}")
+    return JoinError(why if answer.status else f"there is no server at {url}: {why}")
+
+
+def _reason(answer: Answer) -> str:
+    """Return why there is no answer, or the reason that the server gives."""
+    return answer.headers.get("error") or answer.reason
+
+
+def fetch(http: WatchedClient, path: str, stopped: Callable[[], bool] = lambda: False) -> Answer:
+    """Request a path that needs no token; without an answer of the server, the header ``error`` has the reason.
+
+    Raises:
+        JoinError: if one side does not trust the certificate of the other.
+    """
+    return send(http, Call("GET", path), stopped)
+
+
+def _asks_to_wait(answer: Answer) -> bool:
+    """Return whether the same request may succeed later."""
+    return answer.status in (0, 429) or answer.status >= 500
+
+
+def _checked(answer: Answer, url: str) -> dict[str, Any]:
+    """Check the description of a run, and return it.
+
+    Raises:
+        JoinError: if it is not from a server of this protocol.
+    """
+    announced = answer.table() if answer.status == 200 else {}
+    if "protocol" not in announced:
+        raise JoinError(f"what answers at {url} is no turnout server")
+    if announced["protocol"] != PROTOCOL:
+        raise JoinError(
+            f"the server speaks protocol {printable(announced['protocol'], 20)}, and this client {PROTOCOL}: "
+            "update the older one"
+        )
+    try:
+        Run.read(announced)
+    except Malformed as error:
+        raise JoinError(f"what answers at {url} describes its run in a form that is not allowed: {error}") from None
+    return announced
+
+
+class Joined:
+    """Run a client until the run is over, or it is stopped.
+
+    Args:
+        client: yields actions.
+        connection: connection to the server.
+        stopped: set to stop the client. It finishes its computation, tries to send the report for a minute, and leaves.
+        notice: called with every action before it is carried out.
+        patience: seconds without any answer after which it gives up; None is never.
+        sent: called with every request before it is sent. An exception ends the client, and the request is not sent.
+    """
+
+    def __init__(
+        self,
+        client: Client | Newcomer,
+        connection: Connection,
+        stopped: Flag | None = None,
+        notice: Callable[[Any], None] = lambda _: None,
+        patience: float | None = None,
+        sent: Callable[[Call, Client | Newcomer], None] = lambda *_: None,
+    ) -> None:
+        if patience is not None:
+            positive("patience", patience)
+        self._client, self._connection = client, connection
+        self._stopped, self._notice, self._sent = stopped or Flag(), notice, sent
+        self._patience = math.inf if patience is None else patience
+        self._silent_since: float | None = None
+        self._stopped_at: float | None = None
+
+    def run(self) -> str:
+        """Carry out the actions of the client; return why it has ended.
+
+        Raises:
+            JoinError: if the server refuses this client.
+            ServerSilent: if the server has not answered for too long.
+        """
+        with self._connection.client() as http, WatchedClient(timeout=self._connection.timeout, headers=PLAIN) as other:
+            session, result = self._client.session(), None
+            while True:
+                try:
+                    action = session.send(result)
+                except StopIteration as over:
+                    return str(over.value)
+                if self._stopped.is_set() and not _delivers(action):
+                    session.close()
+                    leave = self._client.leave()
+                    self._sent(leave, self._client)
+                    with suppress(JoinError):  # whatever the server answers
+                        send(http, leave, head=_GOODBYE)
+                    return "stopped"
+                self._notice(action)
+                result = self._transfer(other, action) if isinstance(action, Transfer) else self._do(http, action)
+                if isinstance(action, Call):
+                    self._heard(result)
+
+    def _late(self) -> bool:
+        """Return whether a client that is to stop has tried to send its report for long enough."""
+        if not self._stopped.is_set():
+            return False
+        self._stopped_at = time.monotonic() if self._stopped_at is None else self._stopped_at
+        return time.monotonic() - self._stopped_at > _LAST_REPORT
+
+    def _heard(self, answer: Answer) -> None:
+        """Give up after too long without an answer."""
+        now = time.monotonic()
+        self._silent_since = None if answer.status else self._silent_since or now
+        if self._silent_since is not None and now - self._silent_since >= self._patience:
+            raise ServerSilent(f"{self._connection.url} has not answered for {now - self._silent_since:.0f} seconds")
+
+    def _transfer(self, http: WatchedClient, transfer: Transfer) -> Answer:
+        """Send a request to an object store, without the certificate and the token that are for the server."""
+        call = transfer.call
+        if self._connection.url.startswith("https:") and not call.path.startswith("https:"):
+            return Answer(0)  # with TLS to the server, reports are not sent to a store without
+        self._sent(call, self._client)
+        with _beating(self._connection, transfer.heartbeat, transfer.every):
+            try:
+                return send(http, call, self._late if _delivers(transfer) else self._stopped.is_set)
+            except JoinError as error:  # concerns the store alone: the report is sent to the server instead
+                return Answer(0, headers={"error": str(error)})
+
+    def _do(self, http: WatchedClient, action: Any) -> Any:
+        """Carry out an action, and return its result."""
+        match action:
+            case Call():
+                self._sent(action, self._client)
+                return send(http, action, self._late if _delivers(action) else self._stopped.is_set)
+            case Sleep(seconds=seconds):
+                self._stopped.wait(seconds)
+                return None
+            case Work(function=function, heartbeat=heartbeat, every=every):
+                with _beating(self._connection, heartbeat, every):
+                    return function()
+        raise AssertionError(action)
+
+
+def _delivers(action: Any) -> bool:
+    """Return whether an action sends a report, which a client that is to stop still does."""
+    call = action.call if isinstance(action, Transfer) else action
+    return isinstance(call, Call) and call.method == "PUT"
+
+
+class _beating:  # noqa: N801 - used as a statement
+    """Send heartbeats from another thread while this one computes."""
+
+    def __init__(self, connection: Connection, call: Call, every: float) -> None:
+        self._connection, self._call, self._every = connection, call, every
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+
+    def __enter__(self) -> None:
+        self._begun = time.monotonic()
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        if self._done.wait(self._every):  # most tasks end before the first heartbeat
+            return
+        with self._connection.client() as http:
+            while True:
+                with suppress(JoinError):
+                    send(http, self._call, self._done.is_set)
+                if self._done.wait(self._every):
+                    return

@@ -1,0 +1,96 @@
+"""State of a client: its identity, its memory between tasks, and the report that is not yet taken."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from turnout.core.types import State
+from turnout_serve.client.state_folder import StateFolder
+from turnout_serve.wire.assignment import Assignment
+from turnout_serve.wire.format import digest
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A report that the server has not yet answered.
+
+    Attributes:
+        task: task of the report.
+        body: bytes of the report.
+        memory: memory of the client once the report is taken.
+    """
+
+    task: Assignment
+    body: bytes
+    memory: State
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the bytes, which names the report."""
+        return digest(self.body)
+
+
+class ClientState:
+    """State of a client.
+
+    Args:
+        folder: where the state survives the process; None loses it when the process ends.
+
+    Attributes:
+        token: authenticates the client.
+        client: number of the client; None before it is enrolled.
+        run: name of the run; None before it is enrolled.
+        memory: a row by name; None before the first task.
+        pending: the report that is not yet taken.
+
+    Raises:
+        CheckpointError: if another process uses the folder, or it is damaged; by all methods if the disk is full.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.token = secrets.token_urlsafe(32)
+        self.client: int | None = None
+        self.run: str | None = None
+        self.memory: State | None = None
+        self.pending: Pending | None = None
+        self._folder = None if folder is None else StateFolder(folder)
+        if self._folder is None:
+            return
+        if (saved := self._folder.read()) is None:
+            self._folder.write_identity(self.token, None, None)
+            return
+        self.token, self.client, self.run = saved.identity.token, saved.identity.client, saved.identity.run
+        self.memory = saved.memory
+        self.pending = None if saved.report is None else Pending(*saved.report)
+
+    def close(self) -> None:
+        """Unlock the folder."""
+        if self._folder is not None:
+            self._folder.close()
+
+    def enrolled(self, client: int, run: str) -> None:
+        """Store the number of the client, and the name of the run."""
+        self.client, self.run = client, run
+        if self._folder is not None:
+            self._folder.write_identity(self.token, client, run)
+
+    def hold(self, pending: Pending) -> None:
+        """Store a report until the server has answered it."""
+        if self._folder is not None:
+            self._folder.hold(pending.task, pending.body, pending.memory)
+        self.pending = pending
+
+    def settle(self, pending: Pending) -> None:
+        """Take over the memory of the pending report, which the server has taken."""
+        if self._folder is not None:
+            self._folder.settle()
+        self.memory, self.pending = pending.memory, None
+
+    def drop(self) -> None:
+        """Delete the pending report, and keep the memory from before."""
+        if self._folder is not None:
+            self._folder.drop()
+        self.pending = None

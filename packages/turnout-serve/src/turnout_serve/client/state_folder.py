@@ -1,0 +1,163 @@
+"""Store the state of a client in a folder, which survives the process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import wraps
+from pathlib import Path
+from typing import Concatenate, NamedTuple, ParamSpec
+
+from safetensors import SafetensorError
+from safetensors.torch import load
+
+from turnout.core.checks import CheckpointError
+from turnout.core.system import flush, move, sync
+from turnout.core.types import State
+from turnout.record import contents, lock
+from turnout_serve.wire.assignment import Assignment
+from turnout_serve.wire.format import encode
+
+Arguments = ParamSpec("Arguments")
+
+
+class Identity(contents.Contents):
+    """Contents of ``identity.json``: what authenticates a client, and its number and its run once it is enrolled."""
+
+    token: str
+    client: contents.Whole | None
+    run: str | None
+
+
+class Saved(NamedTuple):
+    """The state of a client as a folder holds it.
+
+    Attributes:
+        identity: identity of the client.
+        memory: a row by name; None before the first task.
+        report: the pending report: its task, its bytes, and the memory once it is taken.
+    """
+
+    identity: Identity
+    memory: State | None
+    report: tuple[Assignment, bytes, State] | None
+
+
+def _writes(
+    method: Callable[Concatenate[StateFolder, Arguments], None],
+) -> Callable[Concatenate[StateFolder, Arguments], None]:
+    """Decorate a method so that an error of the system, such as a full disk, is raised as one that names the folder."""
+
+    @wraps(method)
+    def named(self: StateFolder, *arguments: Arguments.args, **options: Arguments.kwargs) -> None:
+        with lock.writable([self.folder]):
+            method(self, *arguments, **options)
+
+    return named
+
+
+class StateFolder:
+    """The state of a client in a folder; every change is on the disk before it takes effect.
+
+    The pending report has a folder of its own, which appears by one atomic move. When the server has taken the report, its
+    memory becomes that of the client by another one; a pending report without memory was answered.
+
+    Args:
+        folder: its path; it is made if it does not exist.
+
+    Raises:
+        CheckpointError: if another process uses the folder; by all methods if the disk is full.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder = folder.absolute()  # functions for data may change the working directory
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise CheckpointError(f"{folder} cannot be used: {error}. Give another --state") from None
+        self._lock = ExitStack()
+        self._lock.enter_context(lock.locked(folder))
+        self._identity, self._memory = folder / "identity.json", folder / "memory.safetensors"
+        self._waiting = folder / "pending"
+
+    def close(self) -> None:
+        """Unlock the folder."""
+        self._lock.close()
+
+    @_writes
+    def write_identity(self, token: str, client: int | None, run: str | None) -> None:
+        """Store who the client is."""
+        part = self._identity.with_suffix(".part")
+        _write(part, json.dumps({"token": token, "client": client, "run": run}).encode())
+        move(part, self._identity)
+        sync(self.folder)
+
+    @_writes
+    def hold(self, task: Assignment, body: bytes, memory: State) -> None:
+        """Store a report, and the memory once it is taken."""
+        part = self.folder / "pending.part"
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+        _write(part / "report.safetensors", body)
+        _write(part / "memory.safetensors", encode(memory))
+        _write(part / "task.json", json.dumps(task.json()).encode())
+        sync(part)
+        shutil.rmtree(self._waiting, ignore_errors=True)
+        move(part, self._waiting)
+        sync(self.folder)
+
+    @_writes
+    def settle(self) -> None:
+        """Take over the memory of the pending report."""
+        # This move is the point of no return. If the process dies before it, the client sends the report again, and the
+        # server answers that it was taken; after it, the next start deletes the pending folder without memory.
+        move(self._waiting / "memory.safetensors", self._memory)
+        sync(self.folder)
+        shutil.rmtree(self._waiting, ignore_errors=True)
+
+    @_writes
+    def drop(self) -> None:
+        """Delete the pending report."""
+        shutil.rmtree(self.folder / "pending.part", ignore_errors=True)  # left by a process that was killed
+        move(self._waiting, self.folder / "pending.part")  # one atomic move, so that no part of a report is left
+        sync(self.folder)
+        shutil.rmtree(self.folder / "pending.part", ignore_errors=True)
+
+    def read(self) -> Saved | None:
+        """Return the state; None for a new client.
+
+        Raises:
+            CheckpointError: if it is damaged, or cannot be read.
+        """
+        if not self._identity.exists():
+            return None
+        try:
+            identity = contents.check(self._identity, Identity, contents.parse(self._identity.read_bytes()))
+            memory = load(self._memory.read_bytes()) if self._memory.exists() else None
+            return Saved(identity, memory, self._report())
+        except OSError as error:
+            raise contents.Unreadable.of(self.folder, error) from error
+        except (ValueError, SafetensorError) as error:
+            raise CheckpointError(
+                f"{self.folder} is damaged ({error}): restore it from a copy, or give another --state to enrol anew"
+            ) from error
+
+    def _report(self) -> tuple[Assignment, bytes, State] | None:
+        """Return the pending report; delete what is left of one that was answered."""
+        if not (self._waiting / "memory.safetensors").exists():
+            shutil.rmtree(self._waiting, ignore_errors=True)
+            return None
+        task = Assignment.read(contents.parse((self._waiting / "task.json").read_bytes()))
+        body = (self._waiting / "report.safetensors").read_bytes()
+        return task, body, load((self._waiting / "memory.safetensors").read_bytes())
+
+
+def _write(path: Path, body: bytes) -> None:
+    """Write a file to the disk, readable for its owner only."""
+    with open(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(body)
+        file.flush()
+        flush(file.fileno())

@@ -1,0 +1,116 @@
+"""Compute the tasks of one client: `client_step` for a single client, on data that never leave this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from turnout.base.client_step import client_step
+from turnout.base.phases import ClientSide
+from turnout.core.numerics import default_settings
+from turnout.core.types import Report, State, Task
+from turnout.population.behaviour import BoundAttack
+from turnout.protocol.survey import FIRST_TASK, SURVEYS
+from turnout_serve.client.computer import Computer
+from turnout_serve.client.opting import ClientRequirement
+from turnout_serve.client.survey_worker import SurveyWorker
+from turnout_serve.wire.assignment import Assignment
+from turnout_serve.wire.format import Manifest, WireError, encode
+from turnout_serve.wire.messages import report_body
+
+
+class Worker:
+    """Compute the tasks of one client; a `turnout_serve.client.session.Trainer`.
+
+    Args:
+        computer: model, algorithm and data of all clients of this machine.
+        row: row of the client's data.
+        behaviour: how an attacker changes its reports, for swarms; None for an honest client.
+        allows: which of ``"evaluations"`` and ``"queries"`` it answers.
+        functions: functions of inputs and targets of its examples, by the names that a query may ask for.
+    """
+
+    def __init__(
+        self,
+        computer: Computer,
+        row: int = 0,
+        behaviour: BoundAttack | None = None,
+        allows: Collection[str] = ("evaluations", "queries"),
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:
+        self._computer, self._row, self._behaviour = computer, row, behaviour
+        self._requirement = ClientRequirement(computer, row)
+        self._surveys = SurveyWorker(computer, row, self._requirement, allows, functions or {})
+        self._algorithm = computer.experiment.algorithm
+        self._phases = self._algorithm.aggregation.client_side()
+
+    @property
+    def model(self) -> Manifest:
+        """Types and shapes of the tensors that are downloaded with a task."""
+        return self._computer.model
+
+    def first_memory(self) -> State:
+        """Return the memory of the client before its first task."""
+        return {name: row.clone() for name, row in self._computer.memory.items()}
+
+    def declines(self, task: Assignment) -> str | None:
+        """Return why the client declines a task before it downloads the model; None where it does not."""
+        return None if task.phase in self._algorithm.phases else self._surveys.declines(task)
+
+    def takes_part(self, version: int, model: State, memory: State) -> bool:
+        """Return whether the client takes part with a model; True where the run does not let clients choose."""
+        return self._requirement.is_met(version, model, memory)
+
+    @default_settings()
+    def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State] | None:
+        """Do a task: return the body of the report, and the memory of the client once it is taken.
+
+        None gives the task up.
+
+        Raises:
+            WireError: if the task is of another algorithm.
+        """
+        if task.phase in SURVEYS or task.task >= FIRST_TASK:
+            body = self._surveys.do(client, task, model, memory)
+            return None if body is None else (body, memory)
+        self._computer.check(task)
+        if self._phases is not None and task.phase in self._algorithm.aggregation.phases:
+            return phase_message(self._phases, task, memory)
+        report, after = self._step(client, task, model, memory)
+        if self._phases is None or task.phase != "train":
+            return report_body(report), after
+        tensors = self._phases.announce(client, task.version, report, after)
+        return None if tensors is None else (encode(tensors), memory)
+
+    def _step(self, client: int, task: Assignment, model: State, memory: State) -> tuple[Report, State]:
+        """Take the client's step; return its report, and its memory afterwards."""
+        computer = self._computer
+        params, shared = computer.received(model)
+        repeat = np.array([task.repeat], dtype=np.int64) if task.repeat else None
+        seed = computer.experiment.seed
+        request = Task(params, task.version, seed, task.phase, shared, task.tensors(), repeat)
+        rows = {name: value[None].clone() for name, value in memory.items()}
+        clients = replace(computer.clients(client, self._row), requirement=self._requirement.bound(client))
+        report, rows = client_step(self._algorithm, request, rows, clients)
+        return self._attacked(report, request), {name: value[0] for name, value in rows.items()}
+
+    def _attacked(self, report: Report, task: Task) -> Report:
+        """Return a report as an attacker changes it, encoded again where it is compressed."""
+        if self._behaviour is None:
+            return report
+        changed, coding = self._behaviour.sent(report), self._computer.coding
+        return changed if changed is report or coding is None else coding.again(changed, task)
+
+
+def phase_message(side: ClientSide, task: Assignment, memory: State) -> tuple[bytes, State] | None:
+    """Do the task of an extra phase: return the body and the memory; None where the client drops out."""
+    try:
+        inputs = {name: value[0] for name, value in task.tensors().items()}
+    except WireError as error:
+        side.drop_out(str(error))
+        return None
+    done = side.answer(task.phase, task.version, inputs, memory)
+    return None if done is None else (encode(done[0]), done[1])

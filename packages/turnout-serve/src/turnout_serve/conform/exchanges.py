@@ -1,0 +1,171 @@
+"""Record the requests of a client and the answers of a server: a session with each refusal."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+
+from turnout.configuration import Configuration
+from turnout_serve.client.calls import Answer, Call
+from turnout_serve.client.computer import Computer
+from turnout_serve.client.session import report_call
+from turnout_serve.client.state import Pending
+from turnout_serve.client.worker import Worker
+from turnout_serve.conform.reference import reference_report
+from turnout_serve.server.leases import Leases
+from turnout_serve.server.options import Options
+from turnout_serve.server.process import Server
+from turnout_serve.wire.assignment import Assignment
+from turnout_serve.wire.format import PROTOCOL, decode, encode, read_manifest
+
+
+class Recorder:
+    """Send requests to a server, and record them with the answers.
+
+    Args:
+        url: URL of the server.
+
+    Attributes:
+        exchanges: requests and answers as plain values.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._host, self.exchanges = urlsplit(url).netloc, list[dict[str, Any]]()
+
+    def send(self, name: str, call: Call) -> Answer:
+        """Send a request, and record it under a name."""
+        content, headers = call.content
+        connection = http.client.HTTPConnection(self._host, timeout=60)
+        connection.request(call.method, call.path, content or None, headers)
+        response = connection.getresponse()
+        answer = Answer(response.status, response.read(), {k.lower(): v for k, v in response.getheaders()})
+        connection.close()
+        recorded = ("content-type", "retry-after", "content-range", "etag", "allow")
+        shown = {k: v for k, v in answer.headers.items() if k in recorded}
+        self.exchanges.append(
+            {
+                "name": name,
+                "request": {"method": call.method, "path": call.path, "headers": headers, **_body(content)},
+                "answer": {"status": answer.status, "headers": shown, **_body(answer.body)},
+            }
+        )
+        return answer
+
+
+def _body(content: bytes) -> dict[str, Any]:
+    """Return a body as plain values."""
+    try:
+        return {"json": json.loads(content)} if content else {}
+    except ValueError:
+        return {"base64": base64.b64encode(content).decode()}
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+def exchanges(run: Configuration) -> list[dict[str, Any]]:
+    """Return the exchanges of a client that makes each mistake once."""
+    with TemporaryDirectory() as folder:
+        server = Server(
+            run, Path(folder) / "run", {}, Options(port=0, rate=0, max_clients=2, leases=Leases(heartbeat=60))
+        )
+        with server.listening() as url:
+            recorded = _session(Recorder(url), Worker(Computer(run)))
+        codes = Server(run, Path(folder) / "codes", {}, Options(port=0, rate=1.0, max_clients=2, enrolment="codes"))
+        with codes.listening() as url:
+            recorded += _closed(Recorder(url), codes.new_codes[0])
+    return recorded
+
+
+def _session(recorder: Recorder, worker: Worker) -> list[dict[str, Any]]:
+    """Take part in a run; before and after each step, send requests that are refused."""
+    token, other, send = _bearer("a" * 43), _bearer("b" * 43), recorder.send
+
+    def post(name: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str] = token) -> Answer:
+        return send(name, Call("POST", path, body, headers=headers))
+
+    send("describe the run", Call("GET", "/v1/run"))
+    send("nothing is here", Call("GET", "/v1/nothing"))
+    send("another method", Call("GET", "/v1/enrol", headers=token))
+    post("enrol without a token", "/v1/enrol", {"protocol": PROTOCOL}, {})
+    send("enrol with a broken body", Call("POST", "/v1/enrol", body=b"{", headers=token))
+    post("enrol with another version", "/v1/enrol", {"protocol": PROTOCOL + 1})
+    post("ask for work before enrolling", "/v1/checkin", {})
+    post("enrol", "/v1/enrol", {"protocol": PROTOCOL, "name": "first"})
+    post("enrol again", "/v1/enrol", {"protocol": PROTOCOL, "name": "first"})
+    answer = post("ask for work", "/v1/checkin", {"protocol": PROTOCOL, "wait": 10})
+    task = Assignment.read(answer.table()["task"])
+    model = send("download the model", Call("GET", f"/v1/models/{task.model}", headers=token)).body
+    for name, header, value in (
+        ("go on with a download", "range", f"bytes={task.size // 2}-"),
+        ("a range behind the end", "range", f"bytes={task.size}-"),
+        ("a model that is known", "if-none-match", f'"{task.model}"'),
+    ):
+        send(name, Call("GET", f"/v1/models/{task.model}", headers={**token, header: value}))
+    send("a model that is none", Call("GET", f"/v1/models/{'0' * 64}", headers=token))
+    memory = worker.first_memory()
+    body, _ = reference_report(worker, task, decode(model, worker.model), memory)
+    _reports(recorder, token, task, body)
+    post("ask what became of a task", f"/v1/tasks/{task.task}/heartbeat", {})
+    send("a task of nobody", Call("GET", "/v1/tasks/999", headers=token))
+    post("enrol a second client", "/v1/enrol", {"protocol": PROTOCOL}, other)
+    send("a task of another client", Call("GET", f"/v1/tasks/{task.task}", headers=other))
+    post("a third client is too many", "/v1/enrol", {"protocol": PROTOCOL}, _bearer("c" * 43))
+    answer = post("ask for work again", "/v1/checkin", {"wait": 10})
+    task = Assignment.read(answer.table()["task"])
+    tensors = decode(body, read_manifest(body))
+    nan = encode({**tensors, "delta": tensors["delta"] * torch.nan})
+    send("a report that holds NaN", _report(token, task, nan))
+    send("a report on a task that was dropped", _report(token, task, body))
+    answer = post("ask for work a third time", "/v1/checkin", {"wait": 0})
+    if isinstance(table := answer.table().get("task"), dict):
+        post("give a task up", f"/v1/tasks/{table['task']}/fail", {"reason": "died"})
+    post("leave", "/v1/leave", {})
+    return recorder.exchanges
+
+
+def _report(token: Mapping[str, str], task: Assignment, body: bytes, begin: int = 0, end: int | None = None) -> Call:
+    """Return the request that sends a report, or a part of it."""
+    call = report_call(Pending(task, body, {}), begin, end)
+    return replace(call, headers={**token, **call.headers})
+
+
+def _reports(recorder: Recorder, token: Mapping[str, str], task: Assignment, body: bytes) -> None:
+    """Send a report in two pieces, with requests that are refused in between."""
+    send, half, path = recorder.send, len(body) // 2, f"/v1/tasks/{task.task}"
+    call = _report(token, task, body)
+    others = {k: v for k, v in call.headers.items() if k != "repr-digest"}
+    send("a report without its digest", Call("PUT", call.path, body=body, headers=others))
+    for name, header, value in (
+        ("a report on another task", "task-fingerprint", "0" * 32),
+        ("a report that is too large", "upload-length", str(1 << 30)),
+    ):
+        send(name, Call("PUT", call.path, body=body, headers={**call.headers, header: value}))
+    send("a report that begins in the middle", _report(token, task, body, half))
+    send("the first half of a report", _report(token, task, body, 0, half))
+    send("ask how much of it is here", Call("GET", path, headers=token))
+    send("the rest of the report", _report(token, task, body, half))
+    send("the report once more", call)
+    changed = body[:-1] + bytes([body[-1] ^ 1])
+    send("another report on the same task", _report(token, task, changed))
+    send("ask what became of it", Call("GET", path, headers=token))
+
+
+def _closed(recorder: Recorder, code: str) -> list[dict[str, Any]]:
+    """Enrol with wrong and right codes, and send too many requests."""
+    for name, secret in (("a code that nobody has", "none"), ("a one-time code", code), ("a code that was used", code)):
+        headers = _bearer(("d" if name == "a one-time code" else "e") * 43)
+        recorder.send(name, Call("POST", "/v1/enrol", {"protocol": PROTOCOL, "code": secret}, headers=headers))
+    while recorder.send("too many requests", Call("GET", "/v1/run")).status != 429:
+        recorder.exchanges.pop()
+    return recorder.exchanges

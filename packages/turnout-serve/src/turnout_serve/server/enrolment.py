@@ -1,0 +1,126 @@
+"""Enrol clients: tokens, one-time codes and bans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from turnout_serve.server.journal.entries import Entry, void_token
+from turnout_serve.server.journal.event import Event
+from turnout_serve.server.store.store import Store
+from turnout_serve.server.verdicts import Verdict, hashed
+
+NEEDS_CODE = "this needs an unused one-time code: ask the operator of the server"
+
+
+class Enrolment:
+    """Look up clients by their token, and admit new ones.
+
+    Args:
+        store: has tokens and codes.
+        max_clients: maximum number of clients.
+        needs_code: True where enrolment requires a one-time code.
+        over: function that returns the reason that the run is over; None while it goes on.
+        bans: reasons for which clients are excluded; None bans nobody.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        max_clients: int,
+        needs_code: bool,
+        over: Callable[[], str | None],
+        bans: Mapping[int, str] | None = None,
+    ) -> None:
+        self.max_clients, self.needs_code, self._over, self._run = max_clients, needs_code, over, store.facts.run
+        self._bans = {} if bans is None else bans
+        self._clients, self._codes = store.clients(), store.codes()
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def client_of(self, token: str) -> int | None:
+        """Return the client that a token belongs to; None for an unknown one."""
+        return self._clients.get(hashed(token))
+
+    def verdict(self, client: int, *, new: bool) -> Verdict:
+        """Return the answer to an enrolled client."""
+        return Verdict(201 if new else 200, {"client": client, "run": self._run})
+
+    def admit(self, request: Event, codes: set[str]) -> Verdict | None:
+        """Give a new client its number; return the answer where nothing is to be written.
+
+        Args:
+            request: an enrolment.
+            codes: one-time codes that earlier requests of the same group use; that of the new client is added.
+        """
+        token, code = request.digest, request.data.get("code")
+        assert token is not None
+        if request.client is not None:  # admitted before, when the journal could not be written
+            codes.update(() if code is None else (code,))
+            return None
+        if (known := self._clients.get(token)) is not None:
+            ban = self._bans.get(known)
+            return self.verdict(known, new=False) if ban is None else Verdict(403, {"reason": banned(ban)})
+        if (refusal := self._refusal(code, codes)) is not None:
+            return refusal
+        if not self.needs_code:
+            request.data.pop("code", None)
+        elif code is not None:
+            codes.add(code)
+        request.client = self._clients[token] = len(self)
+        return None
+
+    def _refusal(self, code: str | None, codes: set[str]) -> Verdict | None:
+        """Return the answer to a new client that is not admitted, with or without a code; None for one that is."""
+        if (over := self._over()) is not None:
+            return Verdict(410, {"reason": over})
+        if len(self) >= self.max_clients:
+            return Verdict(403, {"reason": f"this federation has its {self.max_clients} clients"})
+        if self.needs_code and (code is None or self._codes.get(code, -1) is not None or code in codes):
+            return Verdict(403, {"reason": NEEDS_CODE})
+        return None
+
+    def written(self, entry: Entry) -> Verdict:
+        """Record an enrolment that is in the journal, and return the answer."""
+        if (code := entry.data.get("code")) is not None:
+            self._codes[code] = entry.client
+        return self.verdict(entry.sender, new=True)
+
+    def admit_change(self, request: Event, codes: set[str]) -> Verdict | None:
+        """Return the answer to a change of codes where nothing is to be written.
+
+        Args:
+            request: codes to add or to withdraw.
+            codes: one-time codes that earlier requests of the same group use; those that are withdrawn are added.
+        """
+        if "withdraw" not in request.data:
+            return None
+        unused = {code for code, client in self._codes.items() if client is None and code not in codes}
+        withdrawn = unused if request.data["withdraw"] is None else unused & {request.data["withdraw"]}
+        codes |= withdrawn
+        return None if withdrawn else Verdict(404, {"reason": "there is no such unused code"})
+
+    def changed(self, entry: Entry) -> Verdict:
+        """Record a change of codes that is in the journal, and return the answer."""
+        self._codes |= dict.fromkeys(entry.data.get("add", ()))
+        only = entry.data.get("withdraw")
+        withdrawn = [code for code, client in self._codes.items() if client is None and only in (None, code)]
+        if "withdraw" in entry.data:
+            self._codes = {code: client for code, client in self._codes.items() if code not in withdrawn}
+        return Verdict(200, {**self.counts(), "withdrawn": len(withdrawn)})
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of used and unused codes."""
+        clients = list(self._codes.values())
+        unused = clients.count(None)
+        return {"used": len(clients) - unused, "unused": unused}
+
+    def forget(self, client: int) -> None:
+        """Void the token of a client; its number is not used again."""
+        token = next(token for token, number in self._clients.items() if number == client)
+        self._clients = {(void_token(client) if t == token else t): number for t, number in self._clients.items()}
+
+
+def banned(reason: str) -> str:
+    """Return the message for a banned client."""
+    return f"this client is banned: {reason}"

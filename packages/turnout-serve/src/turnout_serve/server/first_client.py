@@ -1,0 +1,173 @@
+"""Wait for the first client to report the shape of its examples, on a server that has no data."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from turnout.core.checks import ConfigurationError, TurnoutError
+from turnout.record import lock
+from turnout_serve.server.enrolment import NEEDS_CODE
+from turnout_serve.server.http.app import ROUTES
+from turnout_serve.server.http.endpoints import Endpoints, later
+from turnout_serve.server.http.requests import Strangers, body_of
+from turnout_serve.server.http.routes import Route
+from turnout_serve.server.http.sockets import PlainUvicorn
+from turnout_serve.server.http.status import as_fields
+from turnout_serve.server.options import Options
+from turnout_serve.server.process import make, new_codes, url_of, uvicorn_config
+from turnout_serve.server.store.store import Store
+from turnout_serve.server.verdicts import Refused, hashed
+from turnout_serve.wire.bodies import Enrol
+from turnout_serve.wire.data_shape import DataShape
+from turnout_serve.wire.format import PROTOCOL
+from turnout_serve.wire.status import Status
+
+STATE = "waiting for the shape of the data"
+
+Trial = Callable[[DataShape], DataShape]
+
+
+class FirstClient(Endpoints):
+    """Answer clients until one of them has reported the shape of its examples. No client is enrolled meanwhile.
+
+    A client reports the shape when it enrols. The server tries the model on it, writes it beside the journal, and answers
+    202; the client enrols again at the server that then starts.
+
+    Args:
+        store: the database, with one-time codes.
+        options: options of the server.
+        announcement: known fields of `turnout_serve.server.process.Server.announcement`, and the pace.
+        trial: function that returns the shape with what the server declares of it, or raises `ConfigurationError` where
+            it does not fit.
+        rounds: server steps that are planned, for the status.
+
+    Attributes:
+        shape: shape of the first client; None before.
+        known: set once there is a shape.
+    """
+
+    def __init__(
+        self, store: Store, options: Options, announcement: dict[str, Any], trial: Trial, rounds: int = 0
+    ) -> None:
+        # The pace is for the status alone: clients get the fields of a server that has begun.
+        described = {name: value for name, value in announcement.items() if name != "pace"}
+        described |= {"protocol": PROTOCOL, "run": store.facts.run, "enrolment": options.enrolment}
+        super().__init__(ROUTES, described, options)
+        self._store, self._trial, self._strangers = store, trial, Strangers(options.rate, options.trusted)
+        self._status = Status(
+            run=store.facts.run,
+            algorithm=announcement.get("algorithm", ""),
+            pace=announcement.get("pace", ""),
+            rounds=rounds,
+            state=STATE,
+            needed=options.min_clients,
+            **dict.fromkeys(("version", "enrolled", "there", "at_work"), 0),
+        )
+        self._lock = asyncio.Lock()  # one shape is tried at a time
+        self.shape: DataShape | None = None
+        self.known = asyncio.Event()
+
+    def figures(self) -> Status:
+        """Return the status of a run that has not begun."""
+        return self._status.model_copy(update={"answers": as_fields(self.counts)})
+
+    async def handle(self, route: Route, request: Request) -> Response:
+        """Answer routes that need no run; for all others, ask to try again later."""
+        self._strangers.count(request)
+        if route.sender == "newcomer":
+            self._strangers.token(request)
+            return await self.enrol(await body_of(request, Enrol, self._options.limits.body_seconds))
+        if route.sender != "anyone":
+            return later("this server waits for the first client")
+        return await getattr(self, route.name)()
+
+    async def enrol(self, body: Enrol) -> Response:
+        """Record the shape of the first client, and compare later ones with it."""
+        if self._options.enrolment == "codes":
+            unused = body.code is not None and self._store.codes().get(hashed(body.code), -1) is None
+            if not unused:
+                raise Refused(403, NEEDS_CODE)
+        if body.data is None:
+            return later("this server waits for a client that reports the shape of its data")
+        async with self._lock:
+            if self.shape is None:
+                self.shape = await asyncio.to_thread(self._recorded, body.data)
+                self.known.set()
+        try:
+            self.shape.check(body.data)
+        except ConfigurationError as error:
+            raise Refused(422, str(error)) from None
+        return JSONResponse(self.shape.settings(), 202)
+
+    def _recorded(self, shape: DataShape) -> DataShape:
+        """Try the model on a shape, and record it."""
+        try:
+            declared = self._trial(shape)
+        except TurnoutError as error:
+            raise Refused(422, f"{error} (the examples of this client have {shape})") from None
+        return DataShape.read(self._store.facts.set_shape(declared.settings()))
+
+
+def first_shape(
+    folder: Path,
+    options: Options,
+    announcement: dict[str, Any],
+    trial: Trial,
+    rounds: int = 0,
+    ready: Callable[[str, list[str]], None] = lambda *_: None,
+) -> DataShape | None:
+    """Return the shape of the examples of a run's clients, and wait for the first client if it is not recorded yet.
+
+    Args:
+        folder: folder of the run.
+        options, announcement, trial, rounds: see `FirstClient`.
+        ready: called with the address and new one-time codes once the server listens.
+
+    Returns:
+        The shape; None where the server was stopped before a client came.
+
+    Raises:
+        CheckpointError: if another server uses the folder.
+        ConfigurationError: if the folder is that of a run whose shape was declared.
+    """
+    make(folder)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(lock.locked(folder))
+        store = Store(folder, options.database, options.store)
+        stack.callback(store.close)
+        store.claim()
+        if (recorded := store.facts.shape) is not None:
+            return DataShape.read(recorded)
+        if next(store.entries(), None) is not None:
+            raise ConfigurationError(
+                f"inputs: got 'auto', but the run in {folder} has another declaration: write --inputs as when it began"
+            )
+        codes = new_codes(store, options)
+        first = FirstClient(store, options, announcement, trial, rounds)
+        server = PlainUvicorn(uvicorn_config(first.app(), options))
+
+        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+            runner.run(_serve(server, first, lambda: ready(url_of(server, options), codes)))
+        return first.shape
+
+
+async def _serve(server: PlainUvicorn, first: FirstClient, ready: Callable[[], None]) -> None:
+    """Serve until the first client has reported a shape, or the process is stopped."""
+    task = asyncio.create_task(server.serve())
+    while not server.started and not task.done():
+        await asyncio.sleep(0.01)
+    if server.started:
+        ready()
+    known = asyncio.create_task(first.known.wait())
+    await asyncio.wait([task, known], return_when=asyncio.FIRST_COMPLETED)
+    known.cancel()
+    await asyncio.sleep(0.05 if first.known.is_set() else 0.0)  # until the answer is sent
+    server.should_exit = True
+    await task

@@ -1,0 +1,1 @@
+"""Answer requests over HTTP: routes, limits and the pages of a server."""

@@ -1,0 +1,231 @@
+"""Apply the entries of a journal to a run. Replaying the same entries gives the same state, bit for bit.
+
+Nothing here reads a clock or a socket. A server that died continues from its last checkpoint and the entries after it, and
+`replay` recomputes a run from its journal alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from turnout.core.checks import CheckpointError
+from turnout.core.types import State
+from turnout.protocol.batch import Stepped
+from turnout.protocol.survey import FIRST_TASK, ClosedSurvey
+from turnout_serve.server.journal.entries import Effects, Entry
+from turnout_serve.server.run.blame import PieceFailed, is_of_the_machine
+from turnout_serve.server.run.budget import PrivacyBudget
+from turnout_serve.server.run.ledger import Ledger
+from turnout_serve.server.run.publication import Publication, Published
+from turnout_serve.server.run.roster import REASONS, Roster
+from turnout_serve.server.run.served_run import ServedRun
+from turnout_serve.server.run.setting import RunSetting
+from turnout_serve.server.run.surveys import SurveyOptions, Surveys, scheduled
+from turnout_serve.server.store.store import Store
+from turnout_serve.server.verdicts import Refused
+from turnout_serve.wire.assignment import Assignment
+
+log = logging.getLogger("turnout.server")
+
+
+class Driver:
+    """Apply the entries of a journal to a run.
+
+    Args:
+        setting: setting of the run.
+        store: models and reports.
+        ledger: tables; None keeps none.
+
+    Attributes:
+        roster: the clients: which are enrolled, present, banned or removed.
+        run: the run; None before its first task.
+        applied: number of the last entry that was applied.
+        budget: noise, and the privacy budget.
+        surveys: evaluations and queries.
+        publication: the models that clients download.
+        on_step: called after every server step.
+        on_survey: called with the result of each evaluation or query.
+    """
+
+    def __init__(self, setting: RunSetting, store: Store, ledger: Ledger | None = None) -> None:
+        self.setting, self.store, self.ledger = setting, store, ledger
+        self.roster = Roster()
+        self.run: ServedRun | None = None
+        self.applied = 0
+        self.budget = PrivacyBudget(setting)
+        self.publication = Publication(store, setting.algorithm)
+        self.surveys = Surveys(setting, store, self.roster, self.budget, self.publish, self._record)
+        self.on_step: Callable[[Driver], None] = lambda _: None
+        self.on_survey: Callable[[ClosedSurvey], None] = lambda _: None
+        self._first_shared: State = {name: torch.zeros_like(setting.initial) for name in setting.algorithm.keeps}
+        self._time, self._effects = 0.0, Effects()  # of the entry that is applied
+
+    @property
+    def over(self) -> str | None:
+        """Reason that the run is over; None while it goes on, or an evaluation or query is open."""
+        return None if self.surveys.open or self.run is None else self.run.over
+
+    @property
+    def rounds(self) -> int:
+        """Server steps that are planned."""
+        return self.setting.rounds if self.run is None else self.run.rounds
+
+    @property
+    def version(self) -> int:
+        """Server steps taken."""
+        return 0 if self.run is None else self.run.server.state.version
+
+    @property
+    def params(self) -> torch.Tensor:
+        """The present model, ``[P]``."""
+        return self.setting.initial if self.run is None else self.run.server.state.params
+
+    @property
+    def barred(self) -> dict[int, str]:
+        """Clients that are excluded from extra phases, and why."""
+        return self.surveys.barred | ({} if self.run is None else self.run.extra.barred)
+
+    def task_of(self, client: int) -> Assignment | None:
+        """Return the task that a client gets when it asks for work: those of surveys first."""
+        return self.surveys.tasks.of_client(client) or self.training_of(client)
+
+    def training_of(self, client: int) -> Assignment | None:
+        """Return the open training task of a client."""
+        return None if self.run is None else self.run.tasks.assignments.get(client)
+
+    def assignment(self, client: int, task: int) -> Assignment | None:
+        """Return a client's task if it is open, and None otherwise."""
+        if task >= FIRST_TASK:
+            return self.surveys.tasks.assignment(client, task)
+        return None if self.run is None else self.run.tasks.assignment(client, task)
+
+    def present(self) -> list[int]:
+        """Return the numbers of the clients that are present."""
+        return self.roster.present().tolist()
+
+    def apply(self, entry: Entry) -> Effects:
+        """Apply the next entry of the journal, and return its effects.
+
+        An exception raised by the content of an entry ends that entry alone, because every recovery raises it again. What a
+        client sent that makes a piece raise is left out (`turnout.protocol.loop.use`). A piece that raises whatever clients
+        send ends the server before anything of the entry is saved; the next start, with the piece fixed, applies it again.
+
+        Raises:
+            CheckpointError: if an entry is out of order, or if the store cannot be read or written.
+            PieceFailed: if a piece raises whatever clients send.
+        """
+        if entry.number != self.applied + 1:
+            raise CheckpointError(f"the journal has a gap: entry {entry.number} follows {self.applied}")
+        self.applied = entry.number
+        self._time, self._effects = entry.time, (effects := Effects())
+        for stage in (self._dispatch, self._advance):
+            try:
+                stage(entry, effects)
+            except Exception as error:
+                if is_of_the_machine(error):
+                    raise
+                if entry.kind == "start" or stage == self._advance:  # later entries cannot be applied without
+                    raise PieceFailed.of(error, self.version, entry.number) from error
+                log.exception("entry cannot be applied", extra={"entry": entry.number, "kind": entry.kind})
+                effects.error = error
+        return effects
+
+    def _advance(self, entry: Entry, effects: Effects) -> None:
+        """Advance the run and the surveys until they wait for the next entry."""
+        if self.run is not None and self.run.over is None:
+            self.run.advance(entry.time, effects)
+        if self.run is not None and ((last := self.publication.last) is None or last.version != self.version):
+            self.publish()  # also where no client is present that could train it
+        self.surveys.settle(entry.time, effects)
+
+    def _dispatch(self, entry: Entry, effects: Effects) -> None:
+        """Dispatch an entry by its kind."""
+        if self.roster.apply(entry):
+            self._presence_changed(entry, effects)
+        match entry.kind:
+            case "enrol" if self.run is not None:
+                self.run.coordinator.enrol()
+            case "start":
+                self._start(entry)
+            case "restart":
+                self._restart(entry)
+            case "survey":
+                self.surveys.begin(SurveyOptions(**entry.data), self.version, entry.time, effects)
+            case "report" | "fail" | "timer":
+                self._handle(entry, effects)
+
+    def _presence_changed(self, entry: Entry, effects: Effects) -> None:
+        """Pass on that a client joined or left."""
+        client, present = entry.sender, self.roster.is_present(entry.sender)
+        effects.leave_reason = REASONS.get(entry.kind, str(entry.data.get("reason", "left")))
+        if self.run is not None:
+            self.run.set_presence(entry.time, client, present)
+        self.surveys.set_presence(client, present, effects)
+
+    def _handle(self, entry: Entry, effects: Effects) -> None:
+        """Pass a report, a failure or a timer on to the surveys, or to the run while it goes on."""
+        if entry.kind == "timer" and entry.data["timer"] < 0:
+            self.surveys.expired(entry.data["timer"], entry.time, effects)
+        elif entry.kind != "timer" and (entry.task or 0) >= FIRST_TASK:
+            self.surveys.handle(entry, effects)
+        elif self.run is not None and self.run.over is None:
+            self.run.handle(entry, effects)
+
+    def _start(self, entry: Entry) -> None:
+        """Begin the run with the clients that are enrolled."""
+        self.budget.renew(entry)
+        run = self.begin(self.roster.num_clients)
+        if (searched := entry.data.get("searched")) is not None:
+            run.server.settle(searched)
+        run.server.rounds = entry.data["rounds"]
+        run.scheduler.start(entry.time)
+        if self.ledger is not None:
+            self.ledger.begun = entry.time
+
+    def _restart(self, entry: Entry) -> None:
+        """Continue in another process, with fresh noise and the rounds that are planned by now."""
+        self.budget.set_charged(self.budget.charged + entry.data.get("answers", 0))
+        if "secret" in entry.data:
+            self.budget.renew(entry)
+            self.surveys.charge_open()
+        if self.run is not None:
+            self.run.plan(entry.time, entry.data.get("rounds", self.rounds))
+
+    def begin(self, num_clients: int) -> ServedRun:
+        """Make the run, before its first task."""
+        parts = self.setting, self.store, self.ledger, self.roster
+        self.run = run = ServedRun(*parts, num_clients, self.budget.noise, self.publish, self._stepped)
+        self.budget.begin(run)
+        return run
+
+    def _stepped(self, stepped: Stepped, is_last: bool) -> None:
+        """Report a server step, and have clients evaluate the new model where that is due."""
+        self.surveys.stepped(stepped.reports.client, stepped.version)
+        self.on_step(self)
+        options = scheduled(self.setting, self.version, is_last)
+        if options is not None:
+            try:
+                self.surveys.begin(options, self.version, self._time, self._effects)
+            except Refused as refused:
+                log.warning("no further evaluations by clients", extra={"reason": str(refused)})
+
+    def _record(self, closed: ClosedSurvey) -> None:
+        """Record the result of an evaluation or query, and what has been spent with it."""
+        if closed.opened is not None and (spent := self.budget.spent()) is not None:
+            closed = replace(closed, opened=replace(closed.opened, epsilon=spent["epsilon"]))
+        if (ledger := self.ledger) is not None:
+            self.store.until_done(lambda: ledger.surveyed(closed))
+        self.on_survey(closed)
+
+    def publish(self) -> Published:
+        """Write the present model to a file, unless it is written already."""
+        in_use = self.surveys.models()
+        if self.run is None:
+            return self.publication.publish(0, self.setting.initial, self._first_shared, in_use)
+        server = self.run.server
+        in_use.update(assignment.model for assignment in self.run.tasks.assignments.values())
+        return self.publication.publish(self.version, server.state.params, server.shared(), in_use)

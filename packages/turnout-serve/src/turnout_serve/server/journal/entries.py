@@ -1,0 +1,159 @@
+"""Entries of the journal, their effects, and how the tables of the database change by them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from turnout.core.checks import CheckpointError
+from turnout.record.contents import Contents, Finite, Text, Whole, check, parse
+from turnout_serve.server.store.database import CLIENTS, CODES
+
+Value = TypeVar("Value")
+
+
+class _Row(Contents):
+    """The types of a row of the journal, which SQLite does not enforce."""
+
+    number: Whole
+    time: Finite
+    wall: Finite
+    kind: Text
+    client: Whole | None
+    task: Whole | None
+    digest: Text | None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An event in the journal.
+
+    Attributes:
+        number: position in the journal, from 1, without gaps.
+        time: seconds that the server had run, summed over its restarts.
+        wall: system time in seconds since 1970, for display only.
+        kind: ``"start"``, ``"restart"``, ``"enrol"``, ``"join"``, ``"leave"``, ``"report"``, ``"fail"``, ``"timer"`` or
+            ``"survey"``; of an administrator ``"name"``, ``"ban"``, ``"unban"``, ``"remove"`` or ``"codes"``.
+        client: number of the client.
+        task: number of the task.
+        digest: digest of a report, or of a client's token.
+        data: further fields, as plain values.
+    """
+
+    number: int
+    time: float
+    wall: float
+    kind: str
+    client: int | None = None
+    task: int | None = None
+    digest: str | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def sender(self) -> int:
+        """The client of an entry of a kind that has one."""
+        return self._needed("client", self.client)
+
+    @property
+    def done(self) -> int:
+        """The task of a report or a failure."""
+        return self._needed("task", self.task)
+
+    @property
+    def body(self) -> str:
+        """The digest of a report."""
+        return self._needed("digest", self.digest)
+
+    def _needed(self, name: str, value: Value | None) -> Value:
+        if value is None:
+            raise ValueError(f"entry {self.number} of the journal, of the kind {self.kind}, has no {name}")
+        return value
+
+    @classmethod
+    def of_row(cls, row: Any) -> Entry:
+        """Read a row of the journal.
+
+        Raises:
+            CheckpointError: if it is damaged.
+        """
+        name = f"entry {row.number} of the journal"
+        values = {**row._asdict(), "data": read_json(row.data or "{}", name)}
+        check(name, _Row, values)
+        return cls(**values)
+
+    def row(self) -> dict[str, Any]:
+        """Return the row of the journal."""
+        return {**vars(self), "data": json.dumps(self.data) if self.data else None}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Outcome of a task: ``"taken"``, or the reason why not; and the digest of the report that was taken."""
+
+    task: int
+    client: int
+    outcome: str
+    digest: str | None = None
+
+
+@dataclass
+class Effects:
+    """Effects of one journal entry, which the server acts on once the entry is applied.
+
+    Attributes:
+        assigned: clients that were given a training task.
+        surveyed: clients that were given a task of an evaluation or query.
+        outcomes: outcomes of tasks that ended.
+        timers: timers that were set, ``(timer, time)``.
+        leave_reason: the outcome of the tasks of a client that the entry makes absent.
+        error: the exception that ended the entry early; the rest of the entry has no effect.
+    """
+
+    assigned: list[int] = field(default_factory=list)
+    surveyed: list[int] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    timers: list[tuple[int, float]] = field(default_factory=list)
+    leave_reason: str = "left"
+    error: Exception | None = None
+
+
+def void_token(client: int) -> str:
+    """Return what replaces the hash of a removed client's token; no token has this hash."""
+    return f"removed {client}"
+
+
+def tabulate(connection: sa.Connection, entry: Entry) -> None:
+    """Change the tables of clients and of one-time codes by an entry."""
+    data = entry.data
+    match entry.kind:
+        case "enrol":
+            row = {"client": entry.client, "token": entry.digest, "name": data.get("name")}
+            connection.execute(CLIENTS.insert().values(row))
+            if (code := data.get("code")) is not None:
+                connection.execute(CODES.update().where(CODES.c.code == code).values(client=entry.client))
+        case "name":
+            connection.execute(CLIENTS.update().where(CLIENTS.c.client == entry.client).values(name=data["text"]))
+        case "remove":
+            void = {"token": void_token(entry.sender), "name": None}
+            connection.execute(CLIENTS.update().where(CLIENTS.c.client == entry.client).values(void))
+        case "codes" if "add" in data:
+            connection.execute(CODES.insert(), [{"code": code} for code in data["add"]])
+        case "codes":
+            unused = CODES.c.client.is_(None)
+            only = sa.true() if data["withdraw"] is None else CODES.c.code == data["withdraw"]
+            connection.execute(CODES.delete().where(unused, only))
+
+
+def read_json(text: str, name: str) -> dict[str, Any]:
+    """Read a JSON object of the database.
+
+    Raises:
+        CheckpointError: if it is damaged, with its name.
+    """
+    try:
+        return parse(text)
+    except ValueError:
+        raise CheckpointError(f"{name} is damaged: restore the journal from a copy") from None

@@ -1,0 +1,130 @@
+"""Apply journal entries on a server, and answer the events that they were."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from turnout_serve.server.enrolment import Enrolment
+from turnout_serve.server.journal.driver import Driver
+from turnout_serve.server.journal.entries import Effects, Entry, Outcome
+from turnout_serve.server.journal.event import Event
+from turnout_serve.server.journal.outcomes import Outcomes, answer_after
+from turnout_serve.server.journal.timeouts import Timeouts
+from turnout_serve.server.run import noise
+from turnout_serve.server.run.roster import REASONS
+from turnout_serve.server.verdicts import Verdict
+from turnout_serve.wire.administrator import CHANGES
+
+
+class Handler(Protocol):
+    """The part of a server that a `JournalWriter` calls, from its thread."""
+
+    def tick(self) -> float:
+        """Put events that are due into the queue; return the seconds until the next one can be due."""
+        ...
+
+    def admit(self, event: Event, codes: set[str]) -> bool:
+        """Return whether an event is to be written; if not, it has been answered.
+
+        Args:
+            event: the next one of a group.
+            codes: one-time codes that events before it in the group use; those of the event are added.
+        """
+        ...
+
+    def apply(self, entry: Entry, event: Event) -> tuple[list[Outcome], list[int]]:
+        """Apply an entry and answer its event; return outcomes of tasks, and clients whose long polls can be answered."""
+        ...
+
+
+class EntryHandler:
+    """Apply entries to a driver and answer their events, in the thread of a `JournalWriter` alone.
+
+    Args:
+        driver: the run, after all entries of the journal.
+        enrolment: tokens and one-time codes.
+        timeouts: leases, deadlines and timers.
+        outcomes: outcomes of tasks.
+        min_clients: number of clients that must be present before training begins.
+    """
+
+    def __init__(
+        self, driver: Driver, enrolment: Enrolment, timeouts: Timeouts, outcomes: Outcomes, min_clients: int
+    ) -> None:
+        self._driver, self._enrolment, self._timeouts, self._outcomes = driver, enrolment, timeouts, outcomes
+        self._min_clients, self._starting = min_clients, driver.run is not None
+
+    def tick(self) -> float:
+        """Begin the run once enough clients are present, and queue what is due; return the seconds until more can be."""
+        if not self._starting and len(self._enrolment) >= self._min_clients <= len(self._timeouts.presence):
+            self._starting = True
+            setting = self._driver.setting
+            self._timeouts.put(Event("start", data={"rounds": setting.rounds, **noise.first(setting.algorithm)}))
+        return self._timeouts.expire()
+
+    def admit(self, event: Event, codes: set[str]) -> bool:
+        """Return whether an event is to be written; an enrolment or a change of codes may be answered at once.
+
+        Args:
+            event: the next one of a group.
+            codes: one-time codes that events before it in the group use; those of the event are added.
+        """
+        match event.kind:
+            case "enrol":
+                verdict = self._enrolment.admit(event, codes)
+            case "codes":
+                verdict = self._enrolment.admit_change(event, codes)
+            case _:
+                return True
+        if verdict is not None:
+            event.answer(verdict)
+        return verdict is None
+
+    def apply(self, entry: Entry, event: Event) -> tuple[list[Outcome], list[int]]:
+        """Apply an entry and answer its event; return outcomes of tasks, and clients whose long polls can be answered."""
+        effects = self._driver.apply(entry)
+        self._outcomes.add(effects.outcomes)
+        self._timeouts.update(effects)
+        ready = effects.assigned + effects.surveyed
+        if effects.error is not None:
+            event.fail(effects.error)
+            return effects.outcomes, ready
+        if entry.kind in REASONS and entry.client is not None and self._timeouts.presence.end(entry.client):
+            ready.append(entry.client)  # its long poll is answered with the ban
+        event.answer(self._answer(entry, effects))
+        return effects.outcomes, ready
+
+    def _answer(self, entry: Entry, effects: Effects) -> Any:
+        """Return the answer to the event of an entry."""
+        match entry.kind:
+            case "enrol":
+                return self._enrolment.written(entry)
+            case "codes":
+                return self._enrolment.changed(entry)
+            case "survey":
+                return self._driver.surveys.number - 1
+            case "report":
+                return self._answer_to_report(entry, effects)
+            case kind if kind in CHANGES:
+                if kind == "remove":
+                    self._enrolment.forget(entry.sender)
+                return Verdict(200, {"client": entry.sender, "state": standing(self._driver, entry.sender)})
+        return None
+
+    def _answer_to_report(self, entry: Entry, effects: Effects) -> Verdict:
+        """Return 201 for a report that this entry has taken, and otherwise the answer of the task that had ended before."""
+        outcome = next((outcome for outcome in effects.outcomes if outcome.task == entry.task), None)
+        if outcome is None:
+            return answer_after(self._outcomes.get(entry.sender, entry.done), entry.body)
+        verdict = answer_after(outcome, entry.body)
+        return Verdict(201, verdict.body) if verdict.status == 200 else verdict
+
+
+def standing(driver: Driver, client: int) -> str:
+    """Return the state of a client: ``"there"``, ``"away"``, ``"at work"``, ``"banned"`` or ``"removed"``."""
+    roster = driver.roster
+    if client in roster.bans:
+        return "removed" if client in roster.removed else "banned"
+    if driver.task_of(client) is not None:
+        return "at work"
+    return "there" if roster.is_present(client) else "away"

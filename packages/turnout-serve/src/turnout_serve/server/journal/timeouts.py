@@ -1,0 +1,118 @@
+"""Turn the passing of time into events: leases of clients, deadlines of tasks, timers of the pace."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from turnout_serve.server.journal.driver import Driver
+from turnout_serve.server.journal.entries import Effects
+from turnout_serve.server.journal.event import Event
+from turnout_serve.server.journal.visits import LostTasks
+from turnout_serve.server.leases import Leases, Presence
+
+
+class Timeouts:
+    """Track what is due at which time, and queue an event for it.
+
+    Time itself is not in the journal. What is due becomes an entry and is applied as one, so that a replay, which has no
+    clock, has it at the same place.
+
+    Args:
+        driver: the run.
+        leases: times for which silent clients count as present.
+        clock: seconds that the server has run.
+        put: function that queues an event.
+
+    Attributes:
+        put: as given.
+        presence: the leases of the clients that are present.
+    """
+
+    def __init__(
+        self, driver: Driver, leases: Leases, clock: Callable[[], float], put: Callable[[Event], Future[Any]]
+    ) -> None:
+        self._driver, self._leases, self._clock, self.put = driver, leases, clock, put
+        # A lease and its event change under one lock. Otherwise two threads could queue the join and the leave of a client
+        # in another order than they have changed its lease, and the journal would end with the client in the wrong state.
+        self._lock = threading.RLock()
+        self.presence = Presence(clock)
+        self._lost = LostTasks(clock)
+        self._timers: list[tuple[float, int]] = []  # a heap of (time, timer)
+        self._deadlines: list[tuple[float, int, int]] = []  # a heap of (time, client, task)
+        now = clock()
+        # Leases are not in the journal. Clients that were present get the time to notice that the server is back.
+        for client in driver.present():
+            self.presence.start(client, leases.at_work + leases.grace + leases.longest_wait)
+        self._set_deadlines(driver.present())
+        timers = driver.surveys.timers | ({} if driver.run is None else driver.run.tasks.timers)
+        for timer, due in timers.items():
+            heapq.heappush(self._timers, (max(due, now), timer))
+
+    def join(self, client: int, seconds: float) -> None:
+        """Start or renew the lease of a client that asks for work; queue a join if it was absent."""
+        with self._lock:
+            if self.presence.start(client, seconds):
+                self.put(Event("join", client))
+
+    def leave(self, client: int) -> Future[None]:
+        """End the lease of a client; queue a leave if it was present."""
+        with self._lock:
+            if self.presence.end(client):
+                return self.put(Event("leave", client))
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def renew(self, client: int) -> None:
+        """Renew the lease of a client at work."""
+        self.presence.renew(client, self._leases.at_work)
+
+    def suspension(self, client: int) -> float:
+        """Return the seconds until a client that has lost many tasks in a row may have another one."""
+        return self._lost.wait(client)
+
+    def update(self, effects: Effects) -> None:
+        """Set the leases, deadlines and timers that follow from an entry."""
+        with self._lock:
+            for client in (*effects.assigned, *effects.surveyed):
+                self.presence.extend(client, self._leases.at_work)
+            self._set_deadlines(effects.assigned)
+            for timer, due in effects.timers:
+                heapq.heappush(self._timers, (due, timer))
+            for client in self._lost.note(effects.outcomes):
+                self.leave(client)
+
+    def expire(self) -> float:
+        """Queue an event for all that is due; return the seconds until more can be, a second at most."""
+        now = self._clock()
+        with self._lock:
+            while self._timers and self._timers[0][0] <= now:
+                self.put(Event("timer", data={"timer": heapq.heappop(self._timers)[1]}))
+            for client in self.presence.expired():
+                self.put(Event("leave", client))
+            for client in self._late(now):
+                self.put(Event("leave", client, data={"reason": "late"}))
+            due = [heap[0][0] for heap in (self._timers, self._deadlines) if heap]
+            if (end := self.presence.next_end()) is not None:
+                due.append(end)
+        return max(0.0, min([*due, now + 1.0]) - now)
+
+    def _late(self, now: float) -> Iterator[int]:
+        """Yield the clients whose task has passed its deadline, after ending their lease."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, client, task = heapq.heappop(self._deadlines)
+            if self._driver.assignment(client, task) is not None and self.presence.end(client):
+                yield client
+
+    def _set_deadlines(self, clients: Iterable[int]) -> None:
+        """Set the deadlines of the training tasks of clients; after a restart, they begin anew."""
+        if self._leases.task_deadline is None:
+            return
+        due = self._clock() + self._leases.task_deadline
+        for client in clients:
+            if (task := self._driver.training_of(client)) is not None:
+                heapq.heappush(self._deadlines, (due, client, task.task))

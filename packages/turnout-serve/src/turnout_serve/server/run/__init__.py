@@ -1,0 +1,1 @@
+"""Run a federation on a server: its tasks, reports, evaluations and queries."""

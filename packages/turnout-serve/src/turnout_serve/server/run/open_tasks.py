@@ -1,0 +1,110 @@
+"""The open training tasks of clients, and the timers of the pace."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from turnout.core.types import State
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.pace import Ask, Drop, SetTimer
+from turnout_serve.server.journal.entries import Effects, Outcome
+from turnout_serve.server.run.blame import is_of_the_machine
+from turnout_serve.server.run.extra_phases import ExtraPhases
+from turnout_serve.server.run.ledger import Ledger
+from turnout_serve.server.run.publication import Published
+from turnout_serve.server.run.reports import Reports
+from turnout_serve.wire.assignment import Assignment, plain_row
+
+log = logging.getLogger("turnout.server")
+
+
+class OpenTasks:
+    """Begin and end the tasks of clients: the `Timing` of `turnout.protocol.loop`.
+
+    Args:
+        coordinator: schedules tasks.
+        reports: those that are still to be used.
+        extra: the phases after training.
+        ledger: counts tasks that are dropped; None counts nothing.
+        publish: function that writes the present model to a file.
+        heartbeat: seconds between two heartbeats of a client at work.
+
+    Attributes:
+        assignments: the open task of each client at work.
+        timers: when each timer expires, in seconds of the server.
+        time: time of the entry that is applied.
+        effects: effects of the entry that is applied.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        reports: Reports,
+        extra: ExtraPhases,
+        ledger: Ledger | None,
+        publish: Callable[[], Published],
+        heartbeat: float,
+    ) -> None:
+        self._coordinator, self._reports, self._extra, self._ledger = coordinator, reports, extra, ledger
+        self._publish, self._heartbeat = publish, heartbeat
+        self.assignments: dict[int, Assignment] = {}
+        self.timers: dict[int, float] = {}
+        self.time, self.effects = 0.0, Effects()
+
+    def ask(self, ask: Ask) -> None:
+        """Give clients tasks; where the messages of an extra phase make it impossible, they count as failed."""
+        try:
+            extra = self._extra.inputs(ask.phase, ask.clients)
+        except Exception as error:
+            if is_of_the_machine(error):
+                raise
+            log.error("phase aborted", extra={"phase": ask.phase, "reason": repr(error)})
+            for client, task in zip(ask.clients, ask.tasks, strict=True):
+                self._coordinator.scheduler.died(self.time, client, task)
+            return
+        self._assign(ask, extra)
+        self.effects.assigned += ask.clients
+
+    def _assign(self, ask: Ask, extra: Mapping[int, State]) -> None:
+        """Make the tasks of clients, with the inputs of each client in an extra phase."""
+        orders, model = self._coordinator.orders(ask), self._publish()
+        for order in orders:
+            self.assignments[order.client] = Assignment(
+                order.task, order.version, order.phase, order.repeat_index, model.digest, model.size, self._heartbeat,
+                plain_row(extra.get(order.client, order.inputs), 0),
+            )  # fmt: skip
+
+    def timer(self, timer: SetTimer) -> None:
+        """Set a timer, and forget those that the pace does not wait for any more."""
+        pending = self._coordinator.scheduler.pace.timers
+        self.timers = {number: due for number, due in self.timers.items() if number in pending}
+        self.timers[timer.timer] = timer.time
+        self.effects.timers.append((timer.timer, timer.time))
+
+    def dropped(self, drop: Drop) -> None:
+        """End tasks without using their reports."""
+        self.end(drop.tasks, drop.clients, self.effects.leave_reason if drop.reason == "left" else drop.reason)
+
+    def assignment(self, client: int, task: int) -> Assignment | None:
+        """Return a client's task if it is open, and None otherwise."""
+        assignment = self.assignments.get(client)
+        return assignment if assignment is not None and assignment.task == task else None
+
+    def end(self, tasks: Sequence[int], clients: Sequence[int], reason: str) -> None:
+        """End tasks for a reason; their reports are forgotten."""
+        effects = self.effects
+        for task, client in zip(tasks, clients, strict=True):
+            if self.assignment(client, task) is not None:
+                del self.assignments[client]
+            # A step may drop a report that the same entry has taken: the last outcome counts.
+            effects.outcomes = [outcome for outcome in effects.outcomes if outcome.task != task]
+            effects.outcomes.append(Outcome(task, client, reason))
+        self._reports.forget(tasks)
+        if self._ledger is not None:
+            self._ledger.drop(reason, clients)
+
+    def end_all(self, reason: str) -> None:
+        """End all open tasks for a reason."""
+        for client, assignment in list(self.assignments.items()):
+            self.end([assignment.task], [client], reason)

@@ -1,0 +1,238 @@
+"""A run on a server, from its first task on: the coordinator, its open tasks and the reports of clients."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any
+
+from turnout.core.candidates import Candidates
+from turnout.core.types import Report, State
+from turnout.protocol.batch import Batch, Stepped
+from turnout.protocol.choice import Choice
+from turnout.protocol.cohorts import SelectedCohorts
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.federated_server import FederatedServer
+from turnout.protocol.loop import carry_out, use
+from turnout.protocol.pace import Gather, Step
+from turnout.protocol.scheduler import Scheduler
+from turnout_serve.server.journal.entries import Effects, Entry, Outcome
+from turnout_serve.server.run.blame import Blame
+from turnout_serve.server.run.extra_phases import ExtraPhases
+from turnout_serve.server.run.ledger import Ledger
+from turnout_serve.server.run.measurements import Measurements
+from turnout_serve.server.run.noise import Noise
+from turnout_serve.server.run.open_tasks import OpenTasks
+from turnout_serve.server.run.publication import Published
+from turnout_serve.server.run.reports import Reports
+from turnout_serve.server.run.roster import Roster
+from turnout_serve.server.run.setting import RunSetting
+from turnout_serve.server.store.store import Store
+from turnout_serve.wire.assignment import Assignment
+
+OVER = "the run is over"
+
+log = logging.getLogger("turnout.server")
+
+
+class ServedRun:
+    """Carry out the actions of a pace with the reports of clients: the `Clients` of `turnout.protocol.loop`.
+
+    Args:
+        setting: setting of the run.
+        store: models and reports.
+        ledger: tables; None keeps none.
+        roster: tells which clients are present.
+        num_clients: N at the first task.
+        noise: secret and history that the noise of its steps follows from.
+        publish: function that writes the present model to a file.
+        after_step: is called after a server step, with True after the last one.
+
+    Attributes:
+        server: holds the model and takes server steps.
+        coordinator: schedules tasks, and passes reports to the server.
+        tasks: open tasks and timers.
+        reports: those that are still to be used.
+        extra: the phases after training.
+        noise: secret and history that the noise of the next step follows from.
+        over: reason that the run is over; None while it goes on.
+        empty_steps: server steps in a row without a usable report, in this process.
+    """
+
+    def __init__(
+        self,
+        setting: RunSetting,
+        store: Store,
+        ledger: Ledger | None,
+        roster: Roster,
+        num_clients: int,
+        noise: Noise,
+        publish: Callable[[], Published],
+        after_step: Callable[[Stepped, bool], None],
+    ) -> None:
+        self.setting, self._ledger, self._publish, self._after_step = setting, ledger, publish, after_step
+        self.reports = Reports(setting, store)
+        self.over: str | None = None
+        self.empty_steps = 0
+        algorithm, seed = setting.algorithm, setting.seed
+        pace = setting.pace.bind(num_clients, algorithm)
+        self._choice = Choice(roster, pace, seed)
+        candidates = partial(_candidates, roster, seed)
+        cohorts = SelectedCohorts(algorithm.selection, candidates, roster.present)
+        self.scheduler = Scheduler(pace, cohorts, self._choice, patient=True)
+        self.server = FederatedServer(
+            algorithm,
+            setting.initial,
+            setting.federation(num_clients),
+            cohorts,
+            rounds=setting.rounds,
+            records_influence=True,
+            blames=True,
+        )
+        self.coordinator = Coordinator(self.server, self.scheduler)
+        self.extra = ExtraPhases(setting, self.coordinator, self.reports.body)
+        self.tasks = OpenTasks(self.coordinator, self.reports, self.extra, ledger, publish, setting.heartbeat)
+        self._measurements = Measurements(self.server, self.reports, self.tasks)
+        self._blame = Blame(self.coordinator, setting.reports, self.reports_of)
+        self.renew(noise)
+
+    @property
+    def rounds(self) -> int:
+        """Server steps that are planned."""
+        return self.setting.rounds if self.server.rounds is None else self.server.rounds
+
+    def renew(self, noise: Noise) -> None:
+        """Set what the noise of all later steps follows from."""
+        self.noise = self._next_noise = noise
+        self.server.noise_of(noise.of_step, noise.lost)
+
+    def plan(self, time: float, rounds: int) -> None:
+        """Set the planned number of server steps; a run that is over because it has taken all of them may go on."""
+        self.server.rounds = rounds
+        if self.over is not None and self.server.over is None:
+            self.over = None
+            self._choice.begin(self._choice.round)
+            self.scheduler.resume(time)
+
+    def set_presence(self, time: float, client: int, present: bool) -> None:
+        """Pass on that a client joined or left."""
+        if self.over is not None:
+            return
+        self._choice.begin(self._choice.round)  # which lists the clients that are present once a round
+        (self.scheduler.joined if present else self.scheduler.left)(time, [client])
+
+    def handle(self, entry: Entry, effects: Effects) -> None:
+        """Handle the entry of a report, of a client that failed, or of a timer."""
+        if entry.kind == "timer":
+            self.tasks.timers.pop(entry.data["timer"], None)
+            self.scheduler.expired(entry.time, entry.data["timer"])
+            return
+        client, task = entry.sender, entry.done
+        if entry.kind == "fail":
+            self.scheduler.died(entry.time, client, task)
+        elif (assignment := self.tasks.assignment(client, task)) is not None:
+            self.scheduler.reported(entry.time, client, task, assignment.version)
+            del self.tasks.assignments[client]
+            self.reports.bodies[task] = entry.body
+            self.extra.take(client, entry.body, assignment)
+            effects.outcomes.append(Outcome(task, client, "taken", entry.body))
+
+    def advance(self, time: float, effects: Effects) -> None:
+        """Carry out the actions of the pace until it waits for the next entry, or the run is over."""
+        self.tasks.time, self.tasks.effects = time, effects
+        while self.server.over is None and (action := self._next(time)) is not None:
+            use(self.coordinator, self, action, self.tasks)
+        if self.server.over is not None:  # a step was the last one, or lost releases have spent the budget
+            self.over = self.server.over
+            self.tasks.end_all(OVER)
+            self._publish()
+
+    def _next(self, time: float) -> Step | Gather | None:
+        """Return the next action that needs a model, without the measurements that make the selection raise."""
+        while True:
+            try:
+                return carry_out(self.coordinator, self.tasks, time)
+            except Exception as error:
+                if not (rows := self._blame.of_choice(error)):
+                    raise
+                self._measurements.drop(rows, error)
+
+    def reports_of(self, coordinator: Coordinator, batch: Batch) -> Report:
+        """Return the reports of a batch; the noise of a step follows from them."""
+        extra, server = self.extra, coordinator.server
+        if batch.phase in self.setting.algorithm.aggregation.phases:
+            extra.gathered(batch.phase, batch.clients.tolist(), batch.groups[0])
+            return Report.empty(server.state.params)
+        # Of a sum that could not be used, the batch has no clients left.
+        summed = extra.declared and batch.phase == "train" and len(batch) > 0
+        reports = extra.report(batch) if summed else self.reports.read(batch, server)
+        if batch.phase == "train":
+            digests = [*(self.reports.bodies.get(task) for task in batch.tasks.tolist()), *extra.bodies()]
+            # Kept apart from `noise` until the step is taken: one that raises is tried again, with other reports.
+            self._next_noise = self.noise.after(reports, digests)
+            server.noise_of(self._next_noise.of_step, self._next_noise.lost)
+        return reports
+
+    def stepped(self, action: Step | Gather, stepped: Stepped | None) -> None:
+        """Record a server step, and forget the reports that were used."""
+        self.reports.forget(action.tasks)
+        if isinstance(action, Gather):
+            self._measurements.gathered(action)
+        if stepped is None:
+            return
+        self.noise = self._next_noise
+        self.extra.clear(but=set(self.scheduler.pace.busy()))
+        # How many were dropped tells of clients' data: with differential privacy, no run may end by it.
+        dropped = 0 if self.setting.algorithm.noised_privacy is not None else stepped.info.get("num_dropped", 0)
+        usable = len(stepped.reports) - dropped
+        self.empty_steps = 0 if usable > 0 else self.empty_steps + 1
+        if self._ledger is not None:
+            self._ledger.step(self.server, stepped, self.tasks.time)
+        self._after_step(stepped, self.server.over is not None)
+
+    def unusable(self, error: Exception, action: Step | Gather) -> Collection[int] | None:
+        """Return the tasks of an action whose reports raise an error; None where no report is to blame."""
+        if (blamed := self._blame.of_action(error, action)) is None:
+            return None
+        tasks, rows = blamed
+        if tasks:
+            clients = sorted(client for client, task in zip(action.clients, action.tasks, strict=True) if task in tasks)
+            text = (
+                "a secure sum dropped, for what one of its clients sent" if self.extra.declared else "reports dropped"
+            )
+            log.error(text, extra={"clients": clients, "tasks": list(tasks), "reason": str(error) or repr(error)})
+        if not self.extra.declared:  # of a sum under masks, the messages of its earlier phases were used
+            self.reports.exclude(tasks, repr(error))
+        self._measurements.drop(rows, error)
+        return tasks
+
+    def unused(self) -> list[str]:
+        """Return the digests of the reports that are still to be used."""
+        return [*self.reports.bodies.values(), *self.extra.bodies()]
+
+    def facts(self) -> dict[str, Any]:
+        """Return the state beside that of the coordinator, as plain values."""
+        return {
+            "tasks": [[client, assignment.json()] for client, assignment in self.tasks.assignments.items()],
+            "bodies": list(self.reports.bodies.items()),
+            "timers": list(self.tasks.timers.items()),
+            "measuring": list(self._measurements.task_of.items()),
+            "rounds": self.server.rounds,
+            **self.extra.facts(),
+        }
+
+    def restore(self, facts: Mapping[str, Any], group: Callable[[str], State]) -> None:
+        """Restore what `facts` returned, and the coordinator from the tensors of each group."""
+        self.tasks.assignments = {client: Assignment.read(table) for client, table in facts["tasks"]}
+        self.reports.bodies, self.tasks.timers = dict(facts["bodies"]), dict(facts["timers"])
+        self._measurements.task_of = dict(facts.get("measuring", ()))
+        self.extra.restore(facts)
+        self.coordinator.attendances.barred |= self.extra.barred.keys()
+        self.coordinator.restore(group)
+        self.server.rounds, self.over = facts["rounds"], facts["over"]
+
+
+def _candidates(roster: Roster, seed: int, version: int) -> Candidates:
+    """Return the clients that a selection may choose from at a version."""
+    return Candidates(lambda clients: roster.available(clients, version), roster.num_clients, version, seed)

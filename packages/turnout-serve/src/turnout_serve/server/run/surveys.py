@@ -1,0 +1,252 @@
+"""Evaluations and queries on a server: begin them, take the answers of clients, and end each in time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from turnout.protocol.survey import DECLINES, ClosedSurvey, Survey, SurveyPhase, SurveyRequest
+from turnout_serve.server.journal.entries import Effects, Entry
+from turnout_serve.server.run.blame import is_of_the_machine
+from turnout_serve.server.run.budget import PrivacyBudget
+from turnout_serve.server.run.open_survey import OpenSurvey, facts_of, restored, survey_of
+from turnout_serve.server.run.publication import Published
+from turnout_serve.server.run.reports import Reports
+from turnout_serve.server.run.roster import Roster
+from turnout_serve.server.run.setting import RunSetting
+from turnout_serve.server.run.survey_tasks import SurveyTasks
+from turnout_serve.server.store.store import Store
+from turnout_serve.server.verdicts import Refused
+
+LONGEST = 600.0
+"""Seconds until the end of a survey that was given none, and of a phase of a masked sum without a task deadline."""
+
+log = logging.getLogger("turnout.server")
+
+
+@dataclass(frozen=True)
+class SurveyOptions:
+    """Options of an evaluation or query.
+
+    Attributes:
+        phase: ``"evaluate"`` or ``"query"``.
+        share: share of the clients that are asked.
+        seconds: until it ends, for clients that join meanwhile; None ends it with the last answer.
+        question: question of a query.
+        secret: secret of its noise alone, hexadecimal; empty for an evaluation on schedule.
+        every: True for an evaluation on schedule, which ends the one before.
+    """
+
+    phase: SurveyPhase
+    share: float
+    seconds: float | None = None
+    question: Mapping[str, Any] | None = None
+    secret: str = ""
+    every: bool = False
+
+
+def scheduled(setting: RunSetting, version: int, last: bool) -> SurveyOptions | None:
+    """Return the evaluation of a new model that the schedule of a run has; None without one.
+
+    Args:
+        setting: setting of the run.
+        version: version of the model.
+        last: True for the last model of the run.
+    """
+    due = setting.evaluate_share and (last or version % setting.evaluate_every == 0)
+    return SurveyOptions("evaluate", setting.evaluate_share, every=True) if due else None
+
+
+class Surveys:
+    """The evaluations and queries of a run; the same journal leads to the same answers.
+
+    Args:
+        setting: setting of the run.
+        store: store of the messages.
+        roster: tells which clients are present.
+        budget: noise, and the privacy budget.
+        publish, record: write the present model, and the result of a survey.
+
+    Attributes:
+        open, tasks: surveys that have not ended, by number, and their tasks.
+        number: number of the next survey.
+        timers: when each survey, or its present phase, ends, by the number of its timer.
+        barred: clients that broke the protocol of a masked sum, and how.
+    """
+
+    def __init__(
+        self,
+        setting: RunSetting,
+        store: Store,
+        roster: Roster,
+        budget: PrivacyBudget,
+        publish: Callable[[], Published],
+        record: Callable[[ClosedSurvey], None],
+    ) -> None:
+        self._setting, self._roster, self._budget = setting, roster, budget
+        self._publish, self._record = publish, record
+        self._read = Reports(setting, store).body
+        self._first_step: dict[int, int] = {}  # the version before the first step of each client
+        self.open: dict[int, OpenSurvey] = {}
+        self.tasks = SurveyTasks(self.open)
+        self.number = 0
+        self.timers: dict[int, float] = {}
+        self.barred: dict[int, str] = {}
+
+    @property
+    def noised(self) -> bool:
+        """True where answers are noised, and spend the privacy budget."""
+        return self._setting.answer_sum is not None and self._setting.answer_sum.noise is not None
+
+    def models(self) -> set[str]:
+        """Return the digests of the models that clients still evaluate."""
+        return {survey.order.model for survey in self.open.values()}
+
+    def stepped(self, clients: np.ndarray, version: int) -> None:
+        """Record the clients of the step from a version."""
+        for client in clients.tolist():
+            self._first_step.setdefault(client, version)
+
+    def begin(self, options: SurveyOptions, version: int, time: float, effects: Effects) -> None:
+        """Begin a survey, and give tasks to the clients that are present.
+
+        Args:
+            options: options of the evaluation or query.
+            version: version of the model.
+            time, effects: time and effects of the entry.
+
+        Raises:
+            Refused: if the privacy budget has no room for it any more.
+        """
+        if (reason := self._budget.refuses_answer()) is not None:
+            raise Refused(409, reason)
+        stays, every = options.seconds is not None, options.every
+        ends = time + (LONGEST if options.seconds is None else options.seconds)
+        question = options.question or {}
+        request = SurveyRequest(self.number, options.phase, version, options.share, ends, stays, every, question)
+        if self.noised:
+            self._budget.charge()  # before any client is asked: an answer that a crash hides was sent all the same
+        for other in [other for other in self.open.values() if other.survey.request.every and every]:
+            self._close(other, effects)
+        survey = Survey(request, self._setting.seed)
+        opened = OpenSurvey.begin(self._setting, survey, self._publish(), options.secret, self._read)
+        self.open[request.number], self.number = opened, request.number + 1
+        self._set_timer(opened, ends, effects)
+        self.tasks.give(request.number, survey.begin(self._roster.present().tolist()), effects)
+
+    def set_presence(self, client: int, present: bool, effects: Effects) -> None:
+        """Ask a client that joined, and end the tasks of one that left."""
+        if not present:
+            self.tasks.end_client(client, effects.leave_reason, effects)
+            return
+        for opened in self.open.values():
+            self.tasks.give(opened.number, opened.survey.joined(client), effects)
+
+    def handle(self, entry: Entry, effects: Effects) -> None:
+        """Take the answer of a client to an open task, or that it declines."""
+        opened = self.tasks.survey_of(entry.task, entry.client)
+        if opened is None or entry.task is None or entry.client is None:
+            return
+        if entry.kind == "fail":
+            reason = entry.data.get("reason", "died")
+            self.tasks.end(entry.task, reason if reason in DECLINES else "died", effects)
+            return
+        try:
+            opened.take(entry.client, entry.task, entry.body)
+        except Exception as error:
+            if is_of_the_machine(error):
+                raise
+            log.error("answer dropped", extra={"task": entry.task, "reason": str(error) or repr(error)})
+            self.tasks.end(entry.task, "unusable", effects)
+            return
+        self.tasks.end(entry.task, "taken", effects, entry.digest)
+
+    def expired(self, timer: int, time: float, effects: Effects) -> None:
+        """End the survey, or its phase, whose timer has expired; a timer of an earlier phase has no effect."""
+        opened = next((opened for opened in self.open.values() if opened.timer == timer), None)
+        if opened is None:
+            return
+        if opened.masked is None:
+            self._close(opened, effects)
+            return
+        self.tasks.end_survey(opened.number, "late", effects)
+        self._advance(opened, time, effects)
+
+    def settle(self, time: float, effects: Effects) -> None:
+        """End all surveys, and phases of masked sums, in which no client is left to answer."""
+        while done := [opened for opened in self.open.values() if opened.survey.done]:
+            for opened in done:
+                if opened.masked is None:
+                    self._close(opened, effects)
+                else:
+                    self._advance(opened, time, effects)
+
+    def _advance(self, opened: OpenSurvey, time: float, effects: Effects) -> None:
+        """Begin the next phase of a masked sum, or end the survey."""
+        self.timers.pop(opened.timer, None)
+        clients = opened.begin_phase(self.barred)
+        self.barred |= opened.culprits
+        clients = [client for client in clients if self._roster.is_present(client)]
+        if not clients:
+            self._close(opened, effects)
+            return
+        # As in the phases of a sum of updates, clients that have not answered by the deadline of tasks are left out.
+        self._set_timer(opened, time + (self._setting.task_deadline or LONGEST), effects)
+        self.tasks.give(opened.number, opened.survey.next_phase(clients), effects)
+
+    def _set_timer(self, opened: OpenSurvey, time: float, effects: Effects) -> None:
+        self.timers[opened.timer] = time
+        effects.timers.append((opened.timer, time))
+
+    def _close(self, opened: OpenSurvey, effects: Effects) -> None:
+        """End a survey, and record its result."""
+        self.tasks.end_survey(opened.number, "late", effects)
+        result = opened.result(self._budget.noise.of_answer)
+        self.barred |= opened.culprits
+        version, first = opened.survey.request.version, self._first_step
+        seen = [first.get(client, version) < version for client in sorted(opened.survey.answers)]
+        # Recorded while it is still open: threads that look it up find it open or recorded at any time.
+        self._record(ClosedSurvey(opened.survey, np.array(seen, dtype=bool), result))
+        self.timers = {timer: due for timer, due in self.timers.items() if survey_of(timer) != opened.number}
+        del self.open[opened.number]
+
+    def charge_open(self) -> None:
+        """Charge each open survey with noise once more, or abandon it where the budget has no room.
+
+        Another server that goes on from a copy of the same journal may open its answers, too, with other noise.
+        """
+        for opened in list(self.open.values()) if self.noised else ():
+            if self._budget.refuses_answer() is None:
+                self._budget.charge()
+            else:
+                opened.abandon()
+                self._close(opened, Effects())
+
+    def unused(self) -> list[str]:
+        """Return the digests of the messages of masked sums that are open."""
+        return [body for opened in self.open.values() if opened.masked for body in opened.masked.bodies()]
+
+    def facts(self) -> dict[str, Any]:
+        """Return the state as plain values."""
+        return {
+            "number": self.number,
+            "timers": list(self.timers.items()),
+            "first_step": list(self._first_step.items()),
+            "barred": list(self.barred.items()),
+            **facts_of(self.open.values()),
+            **self.tasks.facts(),
+        }
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Restore what `facts` returned; nothing from a checkpoint of a version without surveys."""
+        if not facts:
+            return
+        self.number = facts["number"]
+        self.open |= {opened.number: opened for opened in restored(facts, self._setting, self._read)}
+        self.tasks.restore(facts)
+        self.timers, self._first_step = dict(facts["timers"]), dict(facts["first_step"])
+        self.barred = dict(facts.get("barred", ()))

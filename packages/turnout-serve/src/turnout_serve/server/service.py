@@ -1,0 +1,223 @@
+"""Answer the requests of clients, without HTTP: presence, tasks, reports, evaluations and queries.
+
+Reads are answered at once. Every change of state is an event in the queue of a `JournalWriter`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from turnout.core.checks import count
+from turnout.evaluation.queries import Question
+from turnout.protocol.survey import DECLINES, FIRST_TASK, SurveyPhase
+from turnout_serve.server.enrolment import Enrolment, banned
+from turnout_serve.server.journal.driver import Driver
+from turnout_serve.server.journal.entries import Entry
+from turnout_serve.server.journal.event import Event, Kind
+from turnout_serve.server.journal.handler import EntryHandler
+from turnout_serve.server.journal.journal_writer import JournalWriter
+from turnout_serve.server.journal.outcomes import Outcomes, answer_after, state_after
+from turnout_serve.server.journal.timeouts import Timeouts
+from turnout_serve.server.leases import RunClock
+from turnout_serve.server.options import Options
+from turnout_serve.server.run import noise
+from turnout_serve.server.verdicts import Refused, Verdict, hashed
+
+_MAX_SURVEYS = 16  # evaluations and queries at a time
+
+
+class Service:
+    """Answer the requests of clients of a run. All methods may be called by any thread.
+
+    Args:
+        driver: the run, after all entries of the journal.
+        last: the last entry of the journal; None where it is empty.
+        options: options of the server.
+        clock: seconds that the server has run; None continues from the time of the last entry.
+
+    Attributes:
+        writer: writes and applies the events of requests.
+        timeouts: leases, deadlines and timers.
+        enrolment: tokens and one-time codes.
+        seen: time of each client's last request to this process, in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        last: Entry | None = None,
+        options: Options | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        options = options or Options()
+        count("min_clients", options.min_clients)
+        self.driver, self.store, self.run = driver, driver.store, driver.store.facts.run
+        self.leases, self.min_clients = options.leases, options.min_clients
+        self.clock = clock or RunClock(last.time if last else 0.0)
+        self.writer = JournalWriter(driver, last, options, self.clock)
+        self.timeouts = Timeouts(driver, options.leases, self.clock, self.writer.put)
+        most, codes = options.max_clients or 1_000_000, options.enrolment == "codes"
+        self.enrolment = Enrolment(self.store, most, codes, lambda: driver.over, driver.roster.bans)
+        self._outcomes = Outcomes(self.store)
+        self.writer.handler = EntryHandler(driver, self.enrolment, self.timeouts, self._outcomes, self.min_clients)
+        self.seen: dict[int, float] = {}
+
+    def client_of(self, token: str) -> int | None:
+        """Return the client that a token belongs to; None for an unknown token.
+
+        Raises:
+            Refused: if the client is banned.
+        """
+        client = self.enrolment.client_of(token)
+        if client is not None:
+            self._check_ban(client)
+            self.seen[client] = time.time()
+        return client
+
+    def _check_ban(self, client: int) -> None:
+        if (reason := self.driver.roster.bans.get(client)) is not None:
+            raise Refused(403, banned(reason))
+
+    @property
+    def num_clients(self) -> int:
+        """Number of clients that ever enrolled."""
+        return len(self.enrolment)
+
+    @property
+    def num_present(self) -> int:
+        """Number of clients that are present."""
+        return len(self.timeouts.presence)
+
+    def change(self, kind: Kind, client: int, text: str) -> Future[Verdict]:
+        """Name, ban, unban or remove a client."""
+        return self.writer.put(Event(kind, client, data={"text": text}))
+
+    def change_codes(self, data: dict[str, Any]) -> Future[Verdict]:
+        """Add one-time codes (``add``, their hashes), or withdraw one or all (``withdraw``, a hash or None)."""
+        return self.writer.put(Event("codes", data=data))
+
+    def enrol(self, token: str, code: str | None = None, name: str | None = None) -> Future[Verdict]:
+        """Enrol the bearer of a token, unless it is a client already."""
+        data = {"name": name, "code": None if code is None else hashed(code)}
+        data = {name: value for name, value in data.items() if value is not None}
+        return self.writer.put(Event("enrol", digest=hashed(token), data=data))
+
+    def work_of(self, client: int, wait: float = 0.0, after: int = -1) -> dict[str, Any] | None:
+        """Return the answer to a request for work; None where there is none yet.
+
+        Args:
+            client: its number; it counts as present from now on.
+            wait: seconds that the client waits for an answer.
+            after: the client wants a model of a later version than this.
+
+        Raises:
+            Refused: if the client is banned.
+        """
+        self._check_ban(client)
+        if self.driver.over is not None:
+            return {"over": self.driver.over, "model": self.driver.publication.digest}
+        if after >= self.driver.version:
+            return None
+        if self.timeouts.suspension(client):
+            return None
+        self.timeouts.join(client, wait + self.leases.grace)
+        if (task := self.driver.task_of(client)) is not None:
+            self.timeouts.renew(client)
+            return {"task": {**task.json(), "fingerprint": task.fingerprint}}
+        return None
+
+    def come_back(self, client: int, num_waiting: int) -> tuple[float, float]:
+        """Return after how many seconds a client without work is to ask again: the minimum and the maximum."""
+        if least := self.timeouts.suspension(client):
+            return least, 1.5 * least + 1.0
+        if num_waiting >= self.leases.max_waiting or self.num_clients > self.leases.checkins * self.leases.longest_wait:
+            least = max(5.0, 0.5 * self.num_clients / self.leases.checkins)
+        most = 2.0 * least + 1.0
+        self.timeouts.presence.renew(client, most + self.leases.grace)
+        return least, most
+
+    def leave(self, client: int) -> Future[None]:
+        """Make a client absent; its tasks are dropped."""
+        return self.timeouts.leave(client)
+
+    def heartbeat(self, client: int, task: int) -> Verdict:
+        """Renew the lease of a client at work; return the state of its task.
+
+        Raises:
+            Refused: if it has no such task.
+        """
+        verdict = self.state_of(client, task)
+        if verdict.body["state"] == "open":
+            self.timeouts.renew(client)
+        return verdict
+
+    def fail(self, client: int, task: int, reason: str) -> Future[None]:
+        """End a task without a report: the client leaves, its computation failed, or it declines for one of `DECLINES`.
+
+        Raises:
+            Refused: if it has no such task.
+        """
+        self.state_of(client, task)
+        if reason == "left":
+            return self.leave(client)
+        data = {"reason": reason} if task >= FIRST_TASK and reason in DECLINES else {}
+        return self.writer.put(Event("fail", client, task, data=data))
+
+    def survey(
+        self, phase: SurveyPhase, share: float = 1.0, seconds: float | None = None, question: Question | None = None
+    ) -> Future[int]:
+        """Begin an evaluation of the model by clients, or a query; return its number.
+
+        Args:
+            phase: ``"evaluate"`` or ``"query"``.
+            share: share of the clients that are asked.
+            seconds: seconds for which clients that join are asked, too; None ends with the last answer of those present
+                now.
+            question: question of a query.
+
+        Raises:
+            Refused: if the privacy budget has no room for noised answers, or if 16 are open.
+            ConfigurationError: if these data have no answer to the question.
+        """
+        setting = self.driver.setting
+        if (reason := self.driver.budget.refuses_answer()) is not None:
+            raise Refused(409, reason)
+        if setting.answer_sum is not None:
+            setting.answer_layout(question)
+        elif question is not None:
+            question.shapes(setting.widths)
+        if len(self.driver.surveys.open) >= _MAX_SURVEYS:
+            raise Refused(409, f"{_MAX_SURVEYS} evaluations and queries go on: wait for one to end")
+        table = {} if question is None else question.table()
+        secret = {"secret": noise.fresh()} if self.driver.surveys.noised else {}
+        data = {"phase": phase, "share": share, "seconds": seconds, "question": table, **secret}
+        return self.writer.put(Event("survey", data=data))
+
+    def state_of(self, client: int, task: int) -> Verdict:
+        """Return the state of a client's task.
+
+        Raises:
+            Refused: if it has no such task.
+        """
+        if self.driver.assignment(client, task) is not None:
+            return Verdict(200, {"state": "open"})
+        return state_after(self._outcomes.get(client, task))
+
+    def ended(self, client: int, task: int, digest: str) -> Verdict | None:
+        """Return the answer to a report on a task that has ended; None for an open task.
+
+        Raises:
+            Refused: if the client has no such task.
+        """
+        if self.driver.assignment(client, task) is not None:
+            return None
+        return answer_after(self._outcomes.get(client, task), digest)
+
+    def report(self, client: int, task: int, digest: str, file: Path) -> Future[Verdict]:
+        """Take a report that was checked, in a file that is handed over."""
+        self.timeouts.renew(client)
+        return self.writer.put(Event("report", client, task, digest, file=file))

@@ -1,0 +1,1 @@
+"""Store the journal, the models and the reports of a run in a database and files."""

@@ -1,0 +1,268 @@
+"""The database of a run: its journal, clients, one-time codes and outcomes of tasks; with the `Files` beside it.
+
+The database is a SQLite file in the run's folder, or PostgreSQL by URL. A group of entries is written together: the files of
+its reports are synced side by side, and the entries are committed in one transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import urllib.parse
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.protocol.survey import FIRST_TASK
+from turnout_serve.server.journal.entries import Entry, Outcome, tabulate
+from turnout_serve.server.store.database import (
+    CLIENTS,
+    CODES,
+    FACTS,
+    JOURNAL,
+    METADATA,
+    TASKS,
+    Claim,
+    StoreLost,
+    StoreUnavailable,
+    Transaction,
+    engine_of,
+    first_line,
+    upsert_of,
+)
+from turnout_serve.server.store.facts import BEGINS, Facts
+from turnout_serve.server.store.file_store import open_files
+
+SQLITE = "journal.sqlite"
+
+
+class Store:
+    """The database and the files of one run.
+
+    Args:
+        folder: the run's folder.
+        url: URL of a PostgreSQL database, ``postgresql://...``; None is a SQLite file in the folder.
+        objects: URL of an object store for models and reports; None has them in the folder.
+        read_only: True where models and reports are only read.
+
+    Attributes:
+        facts: facts about the run.
+        files: models and reports.
+        wait: called with the error when a write or a read in the middle of an entry has failed; it returns when that is to
+            be tried again. By default it raises `StoreUnavailable`.
+
+    Raises:
+        ConfigurationError: if a database or an object store cannot be used.
+        CheckpointError: if the folder contains a link to another folder.
+    """
+
+    def __init__(
+        self, folder: Path, url: str | None = None, objects: str | None = None, read_only: bool = False
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not read_only:
+            _check_links(folder)
+        self.folder, self.wait = folder, _refuse
+        self.engine = engine_of(_sqlite_url(folder / SQLITE, read_only) if url is None else url)
+        self._claim: Claim | None = None
+        try:
+            METADATA.create_all(self.engine)
+        except exc.SQLAlchemyError as error:
+            raise ConfigurationError(f"the database cannot be used: {first_line(error)}") from None
+        self.facts = Facts(self.engine)
+        self._paths = [folder] if url is not None else [folder, folder / SQLITE]
+        self._inodes = [_inode(path) for path in self._paths]
+        begun = next(self.entries(), None) is not None
+        self.files = open_files(folder, objects, self.facts, self.until_done, begun=begun, read_only=read_only)
+
+    def claim(self) -> None:
+        """Take the journal over, as `Claim` says.
+
+        Raises:
+            CheckpointError: if another server has it.
+        """
+        try:
+            self._claim = Claim(self.engine)
+        except CheckpointError:
+            self.close()
+            raise
+
+    def check(self) -> None:
+        """Verify that the folder is still the one that was opened.
+
+        Raises:
+            StoreLost: if it, or the journal in it, was removed or replaced.
+        """
+        for path, inode in zip(self._paths, self._inodes, strict=True):
+            if _inode(path) != inode:
+                raise StoreLost(
+                    f"{path} was removed or replaced while the server ran: restore {self.folder} from a copy"
+                )
+
+    def close(self) -> None:
+        """Close files and connections."""
+        if self._claim is not None:
+            self._claim.close()
+        self.files.close()
+        self.engine.dispose()
+
+    def clients(self) -> dict[str, int]:
+        """Return the clients by the hash of their token."""
+        with self._transaction() as connection:
+            return {row.token: row.client for row in connection.execute(sa.select(CLIENTS))}
+
+    def add_codes(self, hashes: Iterable[str]) -> None:
+        """Add one-time codes for enrolment, as hashes."""
+        with self._transaction() as connection:
+            connection.execute(CODES.insert(), [{"code": code} for code in hashes])
+
+    def codes(self) -> dict[str, int | None]:
+        """Return all one-time codes (hashes), with the client that used each."""
+        with self._transaction() as connection:
+            return dict(connection.execute(sa.select(CODES.c.code, CODES.c.client)).all())
+
+    def commit(
+        self, entries: Sequence[Entry], arrived: Sequence[tuple[Path, str]] = (), outcomes: Sequence[Outcome] = ()
+    ) -> None:
+        """Write a group of entries to the disk, with the files of their reports.
+
+        Args:
+            entries: numbers ascending.
+            arrived: files of reports, and their digests.
+            outcomes: outcomes of tasks, by earlier entries.
+
+        Raises:
+            StoreUnavailable: if this is impossible now; no entry is written then, and the call may be repeated.
+            StoreLost: if the folder was removed, or another server has claimed the journal.
+        """
+        self.check()
+        if self._claim is not None:
+            self._claim.hold()
+        try:
+            # Files before entries: an entry that names a report must never be on the disk without it. A file without an
+            # entry only takes space.
+            self.files.bring(arrived)
+            with self._transaction() as connection:
+                if self._claim is not None:
+                    self._claim.verify(connection)
+                if entries:
+                    connection.execute(JOURNAL.insert(), [entry.row() for entry in entries])
+                for entry in entries:
+                    tabulate(connection, entry)
+                if outcomes:
+                    rows = {outcome.task: vars(outcome) for outcome in outcomes}
+                    connection.execute(_upsert_outcomes(upsert_of(self.engine)), list(rows.values()))
+        except OSError as error:
+            raise StoreUnavailable(f"{self.folder} cannot be written: {error}") from error
+
+    def entries(self, after: int = 0) -> Iterator[Entry]:
+        """Yield the entries of the journal after a number, a thousand at a time in memory."""
+        while True:
+            query = sa.select(JOURNAL).where(JOURNAL.c.number > after).order_by(JOURNAL.c.number).limit(1000)
+            with self._transaction() as connection:
+                rows = connection.execute(query).all()
+            yield from map(Entry.of_row, rows)
+            if len(rows) < 1000:
+                return
+            after = rows[-1].number
+
+    def outcome(self, task: int) -> Outcome | None:
+        """Return the outcome of a task; None where it has not ended."""
+        with self._transaction() as connection:
+            row = connection.execute(sa.select(TASKS).where(TASKS.c.task == task)).one_or_none()
+        return None if row is None else Outcome(row.task, row.client, row.outcome, row.digest)
+
+    def taken(self) -> dict[int, int]:
+        """Return the number of the last task of each client whose report was taken."""
+        query = sa.select(TASKS.c.client, sa.func.max(TASKS.c.task)).where(TASKS.c.outcome == "taken")
+        with self._transaction() as connection:
+            return dict(connection.execute(query.group_by(TASKS.c.client)).all())
+
+    def keep_reports(self, after: int, digests: Iterable[str]) -> None:
+        """Delete all reports but these, and those of entries after a number.
+
+        Raises:
+            StoreUnavailable: if the journal cannot be read now.
+        """
+        needed = {*digests, *(entry.digest for entry in self.entries(after) if entry.kind == "report")}
+        self.files.keep_reports(needed)
+
+    def compact(self, before: int) -> None:
+        """Delete the journal before an entry, and the outcomes of all tasks but the last ones of each client.
+
+        Starts and restarts remain: they hold the secrets that noise follows from.
+
+        Raises:
+            StoreUnavailable: if this is impossible now; nothing was deleted then.
+        """
+        last = sa.select(sa.func.max(TASKS.c.task)).group_by(TASKS.c.client, TASKS.c.task >= FIRST_TASK)
+        with self._transaction() as connection:
+            if self._claim is not None:
+                self._claim.verify(connection)
+            begins = upsert_of(self.engine)(FACTS).values(name=BEGINS, value=str(before))
+            connection.execute(
+                begins.on_conflict_do_update(index_elements=["name"], set_={"value": begins.excluded.value})
+            )
+            old = (JOURNAL.c.number < before) & JOURNAL.c.kind.not_in(("start", "restart"))
+            connection.execute(JOURNAL.delete().where(old))
+            connection.execute(TASKS.delete().where(TASKS.c.task.not_in(last)))
+
+    def until_done(self, write: Callable[[], object]) -> None:
+        """Call a function that writes or reads something an entry needs, again and again as long as `wait` returns."""
+        while True:
+            try:
+                write()
+                return
+            except (OSError, CheckpointError) as error:
+                self.check()
+                self.wait(error)
+
+    def _transaction(self) -> Transaction:
+        return Transaction(self.engine)
+
+
+@cache
+def _upsert_outcomes(insert: Any) -> Any:
+    """Return the statement that adds or replaces outcomes of tasks; to build it takes as long as a commit."""
+    statement = insert(TASKS)
+    changed = {name: statement.excluded[name] for name in ("client", "outcome", "digest")}
+    return statement.on_conflict_do_update(index_elements=["task"], set_=changed)
+
+
+def _check_links(folder: Path) -> None:
+    """Refuse links to other folders in a folder that somebody else may have made: files there would be deleted."""
+    for path in folder.iterdir():
+        if path.is_symlink() and path.is_dir():
+            raise CheckpointError(
+                f"{path} is a link, and a server deletes the files there that it does not need: put the folder in its place"
+            )
+
+
+def _refuse(error: Exception) -> None:
+    if isinstance(error, StoreUnavailable):
+        raise error
+    raise StoreUnavailable(
+        f"the folder of the run cannot be read or written: {error}. Free some space, or check the disk, and start again"
+    ) from error
+
+
+def _sqlite_url(path: Path, read_only: bool) -> str:
+    """Return the URL of a journal in the folder of a run."""
+    # To open a database with a write-ahead log, SQLite writes files beside it. Where it cannot, a journal whose server is
+    # stopped, so that it has no log, is read as one that does not change.
+    if read_only and not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
+        return f"sqlite:///file:{urllib.parse.quote(str(path.absolute()))}?immutable=1&uri=true"
+    return f"sqlite:///{path}"
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    """Return the device and inode of a file or folder; None where there is none."""
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_dev, stat.st_ino

@@ -1,0 +1,134 @@
+"""A run that is over goes on where more rounds are planned: in every pace, without its checkpoint too, and in a replay."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import turnout as to
+from turnout import Experiment, Population, fedau
+from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.models import Mlp
+from turnout.pieces.aggregation import PrivateSum, SecureSum
+from turnout.population.availability import Everyone
+from turnout.protocol.pace import Buffered, Rounds
+from turnout.simulation import Simulation
+from turnout_serve.server.journal.replay import replay
+from turnout_serve.server.leases import Leases
+from turnout_serve.server.run.noise import RELEASES
+from turnout_serve.server.run.served_experiment import ServedExperiment
+
+from .world import DATA, LOCAL
+
+RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=1, evaluate_every=2)
+COHORTS = to.fedavg(LOCAL, also=(to.selection.Uniform(2),))
+RUNS = {
+    "everyone": RUN,
+    "cohorts": replace(RUN, algorithm=COHORTS),
+    "deadline": replace(RUN, pace=Rounds(deadline=30.0, over_selection=1.5)),
+    "buffered": replace(RUN, algorithm=to.fedstaleweight(LOCAL), pace=Buffered(3)),
+    "buffered, few at work": replace(RUN, algorithm=to.fedbuff(LOCAL), pace=Buffered(2, concurrency=3, reselect=True)),
+    "buffered, waiting": replace(RUN, algorithm=to.fedbuff(LOCAL), pace=Buffered(2, concurrency=3, waits="always")),
+    "secure": replace(RUN, algorithm=fedau(LOCAL, also=(SecureSum(largest=64.0),))),
+    "private": replace(RUN, algorithm=fedau(LOCAL, also=(PrivateSum(noise_multiplier=2.0),))),
+    "personal": replace(RUN, algorithm=to.ditto(LOCAL, cohort_size=2)),
+}
+"""Runs of one round."""
+AT_WORK = {"cohorts": 2, "buffered, few at work": 3, "buffered, waiting": 3, "personal": 2}
+"""Clients that have a task at a time, of four."""
+
+
+def planned(deployed, rounds):
+    """The server restarts with so many rounds, and clients that had gone home come again."""
+    deployed.setting = ServedExperiment.of(replace(deployed.experiment, rounds=rounds)).setting
+    deployed.restart()
+    deployed.homes = [home.reborn() if home.over else home for home in deployed.homes]
+
+
+@pytest.mark.parametrize(
+    ("name", "with_checkpoint"),
+    [*((name, True) for name in RUNS), ("cohorts", False), ("private", False)],
+)
+def test_finished_run_continues_with_more_rounds(world, tmp_path, name, with_checkpoint):
+    """Without a checkpoint the server begins as the replay at the end does, but for its noise: two runs suffice there."""
+    deployed = world(RUNS[name], homes=tmp_path, checkpoint_every=0.0).run()
+    assert deployed.host.driver.over == "the run is over"
+    if not with_checkpoint:
+        for path in deployed.folder.glob("checkpoint*"):
+            path.unlink()
+    planned(deployed, 2)
+    assert deployed.host.driver.over is None
+    assert deployed.host.service.writer.figures.status["at_work"] == AT_WORK.get(name, 4)
+    deployed.run()
+    assert deployed.host.driver.version == 2
+    deployed.host.service.writer.checkpoint()
+    assert to.load(deployed.folder).history.last_round == 2
+    again = replay(deployed.setting, deployed.folder)
+    assert again.same is True
+    assert torch.equal(again.driver.params, deployed.host.driver.params)
+
+
+def test_continued_run_equals_one_planned_with_all_rounds(world, tmp_path):
+    deployed = world(RUN, homes=tmp_path).run()
+    for rounds in (2, 3):
+        planned(deployed, rounds)
+        deployed.run()
+    simulation = Simulation(replace(RUN, rounds=3))
+    for _ in range(3):
+        simulation.round()
+    assert torch.equal(deployed.host.driver.params, simulation.state.params)
+
+
+def test_rounds_can_be_added_before_the_end(world, tmp_path):
+    """The number of rounds is part of the journal: a replay ends and goes on where the server did."""
+    deployed = world(replace(RUN, rounds=3), homes=tmp_path)
+    while deployed.host.driver.version < 2:
+        deployed.round()
+    planned(deployed, 4)
+    deployed.run()
+    assert deployed.host.driver.version == 4
+    deployed.host.close()
+    assert replay(deployed.setting, deployed.folder).driver.version == 4
+
+
+@pytest.mark.parametrize("name", ["everyone", "buffered"])
+def test_continued_run_does_not_wait_for_absent_clients(world, tmp_path, name):
+    """Half of the clients return; the others count as absent after their lease."""
+    deployed = world(RUNS[name], homes=tmp_path, leases=Leases(heartbeat=1.0, grace=1.0, longest_wait=1.0)).run()
+    planned(deployed, 2)
+    deployed.homes = deployed.homes[::2]
+    deployed.run()
+    assert deployed.host.driver.version == 2
+    assert name == "buffered" or len(deployed.host.driver.present()) <= 2
+    deployed.host.close()
+    assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, deployed.host.driver.params)
+
+
+def test_run_with_a_spent_budget_stays_over(world, tmp_path):
+    """Each start reports the reason, and more rounds than the budget allows are refused."""
+    private = replace(RUN, algorithm=fedau(LOCAL, also=(PrivateSum(noise_multiplier=2.0, budget=4.0),)), rounds=3)
+    deployed = world(private, homes=tmp_path)
+    while deployed.host.driver.version < 1:
+        deployed.round()
+    (deployed.folder / RELEASES).unlink()  # so that the two rounds that are left count as spent
+    for _ in range(2):
+        planned(deployed, 3)
+        assert deployed.host.driver.over.startswith("the privacy budget is spent: round 2 and 2 lost releases would")
+        deployed.run()
+        assert deployed.host.driver.version == 1
+    with pytest.raises(ConfigurationError, match="budget: 4 rounds would spend"):
+        planned(deployed, 4)
+    deployed.host.close()
+    assert replay(deployed.setting, deployed.folder).driver.over == deployed.host.driver.over
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_fewer_rounds_than_planned_are_refused(world, tmp_path, over):
+    deployed = world(replace(RUN, rounds=3), homes=tmp_path)
+    deployed.run() if over else deployed.round()
+    done = deployed.host.driver.version
+    message = (
+        rf"rounds: got 2, but the run in .* was planned with 3 and has taken {done} steps?: write rounds=3 or more"
+    )
+    with pytest.raises(CheckpointError, match=message):
+        planned(deployed, 2)

@@ -1,0 +1,44 @@
+"""Simulated clients at a real server: one length of a round of availability."""
+
+import asyncio
+
+import httpx2
+import pytest
+from tests.tiny import classification
+
+import turnout as to
+from turnout_serve.client.calls import Call
+from turnout_serve.client.computer import Computer
+from turnout_serve.client.join import Connection
+from turnout_serve.client.swarm import Swarm, _Swimmer
+
+
+def swarm(availability, **options):
+    experiment = to.Experiment(classification(), to.models.Logistic(), population=to.Population(availability))
+    return Swarm(Computer(experiment), Connection("http://127.0.0.1:1"), 4, speedup=10.0, **options)
+
+
+def test_availability_by_the_clock_passes_at_the_speed_of_the_clock():
+    assert swarm(to.availability.Diurnal(seconds_per_round=300))._round == 30.0
+    assert swarm(to.availability.Markov())._round == 6.0
+    assert swarm(to.availability.Markov(), seconds_per_round=20.0)._round == 2.0
+    with pytest.raises(
+        to.ConfigurationError, match=r"seconds_per_round: got 60 beside Diurnal\(seconds_per_round=300\)"
+    ):
+        swarm(to.availability.Diurnal(seconds_per_round=300), seconds_per_round=60.0)
+
+
+def test_swarm_notices_once_that_enrolments_are_deferred():
+    reasons = []
+    made = swarm(to.availability.Everyone(), notice=reasons.append)
+
+    async def enrol():
+        body = b'{"reason": "too many new clients"}'
+        answer = httpx2.MockTransport(lambda _: httpx2.Response(429, stream=httpx2.ByteStream(body)))
+        async with httpx2.AsyncClient(base_url="http://server", transport=answer) as http:
+            for number in range(3):
+                await _Swimmer(made, http, number)._send(Call("POST", "/v1/enrol", {}))
+
+    asyncio.run(enrol())
+    assert reasons == ["the server puts off new clients: too many new clients"]
+    assert made.tally.answers == {429: 3}

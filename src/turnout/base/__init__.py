@@ -1,0 +1,53 @@
+"""Base classes of pieces, the algorithm as a record of their slots, and the steps of client and server.
+
+Slots in the order of the data flow: selection -> local -> guard -> weighting -> aggregation -> server.
+"""
+
+from turnout.base.aggregation import Aggregation, ParticipationLimit
+from turnout.base.algorithm import ALGORITHMS, Algorithm
+from turnout.base.guard import Guard
+from turnout.base.local import Correction, Local, Measurement
+from turnout.base.personalization import Personalization
+from turnout.base.piece import MemoryShapes, Piece, Slots
+from turnout.base.selection import RecordingSelection, Selection, enlarged_size
+from turnout.base.server import Server
+from turnout.base.smoothed_rates import SmoothedRates
+from turnout.base.stateful import Stateful, WithState
+from turnout.base.weighting import (
+    InformsClients,
+    KnownInAdvance,
+    Normaliser,
+    Weighting,
+    Weights,
+    Whose,
+    check_weights,
+)
+
+__all__ = [
+    "ALGORITHMS",
+    "Aggregation",
+    "Algorithm",
+    "Correction",
+    "Guard",
+    "InformsClients",
+    "KnownInAdvance",
+    "Local",
+    "Measurement",
+    "MemoryShapes",
+    "Normaliser",
+    "ParticipationLimit",
+    "Personalization",
+    "Piece",
+    "RecordingSelection",
+    "Selection",
+    "Server",
+    "Slots",
+    "SmoothedRates",
+    "Stateful",
+    "Weighting",
+    "Weights",
+    "Whose",
+    "WithState",
+    "check_weights",
+    "enlarged_size",
+]

@@ -1,0 +1,224 @@
+"""Algorithms as records of slots that are filled with pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnout.base import controls
+from turnout.base.aggregation import Aggregation
+from turnout.base.composition import check_composition
+from turnout.base.guard import Guard
+from turnout.base.local import Correction, Local, Measurement
+from turnout.base.personalization import Personalization
+from turnout.base.selection import Selection
+from turnout.base.server import Server
+from turnout.base.stateful import Stateful
+from turnout.base.weighting import InformsClients, Weighting
+from turnout.core.adapter import BASE_OFFSET
+from turnout.core.display import html_table, short
+from turnout.core.registry import Family
+from turnout.core.types import Federation, ServerState, State
+from turnout.privacy.plan import Plan, plan_of
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Combine pieces into a federated algorithm, as a record of slots.
+
+    Algorithms are made by `compose`, or by a recipe such as `turnout.fedau`.
+
+    Attributes:
+        name: name of the algorithm in records and tables.
+        selection: selection of cohorts.
+        local: local rule of clients.
+        corrections: corrections of local gradients, in the order in which they apply.
+        measurements: measurements that clients report beside their update.
+        guard: guards, which change reports before they are sent, in order.
+        weighting: chain of weightings, which ends in one normaliser.
+        aggregation: aggregation of weighted updates into a direction.
+        server: server optimizer.
+        personal: personalization; None if all parameters are shared.
+
+    Raises:
+        ConfigurationError: if pieces do not fit together.
+    """
+
+    name: str
+    selection: Selection
+    local: Local
+    corrections: tuple[Correction, ...]
+    measurements: tuple[Measurement, ...]
+    guard: tuple[Guard, ...]
+    weighting: tuple[Weighting, ...]
+    aggregation: Aggregation
+    server: Server
+    personal: Personalization | None = None
+
+    def __post_init__(self) -> None:
+        check_composition(self)
+        for piece in self.pieces().values():
+            piece.fits(self)
+
+    def __repr__(self) -> str:
+        return f"Algorithm({self.name!r}: {' -> '.join(short(piece) for piece in self.pieces().values())})"
+
+    def _repr_html_(self) -> str:
+        """Return the slots in the order of the data flow, for notebooks."""
+        return html_table(f"Algorithm {self.name}", {name: repr(piece) for name, piece in self.pieces().items()})
+
+    @property
+    def privacy(self) -> Plan | None:
+        """The privacy accounting of a run; None if no piece adds noise."""
+        return plan_of(self.pieces().values())
+
+    @property
+    def noised_privacy(self) -> Plan | None:
+        """The privacy accounting of a run with noise; None without noise, and so without a guarantee."""
+        plan = self.privacy
+        return plan if plan is not None and plan.is_noised else None
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """Names of vectors in the memory of every client whose mean over all clients the server maintains."""
+        return tuple(name for correction in self.corrections for name in correction.keeps)
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """Names of client memory that changes only if the server uses the report, and that is not sent."""
+        names = (name for piece in self.corrections for name in piece.memory(1, torch.float32))
+        return (*self.local.remembers, *names)
+
+    @property
+    def renews(self) -> dict[str, int]:
+        """Number of server steps for which a broadcast mean stays the same, by name, if that is more than one."""
+        return {
+            name: piece.renews_every for piece in self.corrections for name in piece.keeps if piece.renews_every > 1
+        }
+
+    def pieces(self) -> dict[str, Any]:
+        """Return all pieces by slot, e.g. ``{"selection": ..., "weighting.0": ..., "server": ...}``."""
+        result: dict[str, Any] = {"selection": self.selection, "local": self.local}
+        chains = {
+            "correction": self.corrections,
+            "measurement": self.measurements,
+            "guard": self.guard,
+            "weighting": self.weighting,
+        }
+        for slot, chain in chains.items():
+            result |= {f"{slot}.{i}": piece for i, piece in enumerate(chain)}
+        result |= {"aggregation": self.aggregation, "server": self.server}
+        return result if self.personal is None else result | {"personal": self.personal}
+
+    def init(self, params: torch.Tensor, federation: Federation) -> ServerState:
+        """Return the server's state before the first round."""
+        self.selection.check(federation.num_clients)
+        stateful = {k: p for k, p in self.pieces().items() if isinstance(p, Stateful)}
+        slots = {name: piece.init(federation) for name, piece in stateful.items()}
+        return ServerState(params, 0, slots | controls.zeros(self.keeps, federation, self.renews))
+
+    def shared(self, state: ServerState) -> State:
+        """Return the tensors that are broadcast beside the model, in its type, by name.
+
+        They are the means of the clients' vectors, and the offset of the frozen weights below adapters.
+        """
+        result = controls.broadcast(state.slots, state.params.dtype)
+        if self.aggregation.moves_base:
+            result[BASE_OFFSET] = self.aggregation.base_offset(state.slots["aggregation"]).to(state.params.dtype)
+        return result
+
+    def broadcast_bytes(self, state: ServerState, alone: bool = False) -> int:
+        """Return the bytes of a client's download: the model ``[P]`` and the tensors that are broadcast with it.
+
+        Args:
+            state: state of the server.
+            alone: whether the model is sent without these tensors.
+        """
+        numbers = state.params.numel() * (1 if alone else 1 + len(self.keeps))
+        if self.aggregation.moves_base and not alone:
+            numbers += self.aggregation.base_offset(state.slots["aggregation"]).numel()
+        return numbers * self.broadcast_dtype(state.params.dtype).itemsize
+
+    def broadcast_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Return the type in which the model is sent to clients."""
+        for guard in self.guard:
+            dtype = guard.broadcast_dtype(dtype)
+        return dtype
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """The phases of a round in order; ``"prepare"`` precedes the first round only."""
+        prepares = any(correction.asks_everyone for correction in self.corrections)
+        measures = bool(self.selection.measurements)
+        before = (*(("prepare",) if prepares else ()), *(("measure",) if measures else ()))
+        return (*before, "train", *self.aggregation.phases)
+
+    @property
+    def sends_in(self) -> str:
+        """The phase in which clients send their updates."""
+        return self.aggregation.sends_in
+
+    @property
+    def continues(self) -> bool:
+        """True if clients train from the model of the last step in which they participated."""
+        return self.aggregation.continues
+
+    @property
+    def sums_early(self) -> bool:
+        """True if the updates of a step can be summed as they arrive."""
+        sums = self.aggregation.only_sums and not self.server.of_reports
+        return sums and all(piece.has_factors for piece in self.weighting)
+
+    @property
+    def steps(self) -> tuple[Correction, ...]:
+        """All corrections of a local gradient, including those of the personalization, in order."""
+        return self.corrections if self.personal is None else self.corrections + self.personal.columns
+
+    def per_client_inputs(self, clients: np.ndarray, state: ServerState, federation: Federation) -> State:
+        """Return the inputs that each of `clients` (int64 ``[B]``) alone receives with its task, ``[B]`` by name."""
+        result: State = {}
+        for i, piece in enumerate(self.weighting):
+            if isinstance(piece, InformsClients):
+                result |= piece.per_client_inputs(clients, state.slots[f"weighting.{i}"], federation)
+        return result
+
+    def first_inputs(self, federation: Federation) -> State:
+        """Return the inputs that client 0 alone receives with its first task, ``[1]`` by name."""
+        result: State = {}
+        for piece in self.weighting:
+            if isinstance(piece, InformsClients):
+                result |= piece.per_client_inputs(np.zeros(1, dtype=np.int64), piece.init(federation), federation)
+        return result
+
+    def memory(
+        self, federation: Federation, personal: torch.Tensor, parameters: tuple[tuple[int, ...], ...] = ()
+    ) -> State:
+        """Return the memory of a client that has not taken part yet: tensors by name.
+
+        Args:
+            federation: known properties of the federation.
+            personal: initial personal row of a client, ``[P_v]``; read only with a personalization.
+            parameters: shapes of the shared parameters.
+        """
+        trained = torch.zeros(1, federation.num_params)
+        if self.personal is not None:
+            trained = self.personal.join(trained, {"personal": personal[None]})
+        shapes = self.local.memory(trained.shape[1], federation.dtype)
+        for guard in self.guard:
+            shapes |= guard.memory(federation.num_params, federation.dtype, parameters)
+        for piece in self.corrections:
+            shapes |= piece.memory(federation.num_params, federation.dtype)
+        shapes |= dict.fromkeys(self.keeps, ((federation.num_params,), federation.dtype))
+        first = {name: torch.zeros(shape, dtype=dtype) for name, (shape, dtype) in shapes.items()}
+        return first if self.personal is None else first | {"personal": personal.cpu()}
+
+    def named(self, name: str) -> Algorithm:
+        """Return the same algorithm with another name."""
+        return replace(self, name=name)
+
+
+ALGORITHMS = Family("algorithm", "algorithms", ("turnout.algorithms",), returns=Algorithm)
+"""Registry of recipes by name: functions that return an algorithm."""

@@ -1,0 +1,116 @@
+"""Check that pieces fit together in one algorithm."""
+
+from __future__ import annotations
+
+from turnout.base.local import Correction
+from turnout.base.piece import Slots
+from turnout.base.weighting import Normaliser, Weighting
+from turnout.core.checks import ConfigurationError
+
+_GIVEN_BY = {
+    "start_loss": "StartLoss",
+    "start_loss_rms": "LossRms",
+    "appeal_gap": "AppealGap",
+    "start_gradient": "StartGradient",
+    "start_gradient_norm": "GradientNorm",
+    "inexactness": "Inexactness",
+}
+"""The measurement that reports each name that weightings and selections read."""
+
+
+def check_composition(algorithm: Slots) -> None:
+    """Raise an error if pieces contradict each other, or if a piece reads what no other piece provides.
+
+    Raises:
+        ConfigurationError: with the reason, and what to write instead.
+    """
+    _check_weighting(algorithm)
+    _check_links(algorithm)
+    _check_terms(algorithm)
+    _check_estimates(algorithm)
+    _check_measurements(algorithm)
+    _check_needs(algorithm)
+    _check_keeps(algorithm)
+
+
+def _check_weighting(algorithm: Slots) -> None:
+    """Raise an error unless the chain of weightings ends in its only normaliser."""
+    normalisers = [w for w in algorithm.weighting if isinstance(w, Normaliser)]
+    if len(normalisers) != 1 or normalisers[0] is not algorithm.weighting[-1]:
+        written = " -> ".join(type(w).__name__ for w in algorithm.weighting) or "nothing"
+        raise ConfigurationError(
+            f"the weighting chain is {written}; it must end in exactly one normaliser, because the papers differ in "
+            "what weights are divided by: DivideByClients, DivideByParticipants or DivideBySum"
+        )
+
+
+def _check_terms(algorithm: Slots) -> None:
+    """Raise an error for terms of the loss on a minibatch if a local step does not use a single minibatch."""
+    terms = [type(correction).__name__ for correction in algorithm.corrections if correction.of_minibatch]
+    if terms and not algorithm.local.of_one_minibatch:
+        raise ConfigurationError(
+            f"{terms[0]} adds a term to the loss on the minibatch of a local step, and a step of {algorithm.local} does not "
+            "use a single one: use Sgd or AdamW with accumulate=1"
+        )
+
+
+def _check_links(algorithm: Slots) -> None:
+    """Raise an error for weightings and corrections that define none of their hooks."""
+    for piece in algorithm.corrections:
+        if all(getattr(type(piece), name) is getattr(Correction, name) for name in ("correct", "begin", "slope")):
+            raise ConfigurationError(
+                f"{type(piece).__name__} does not change gradients: write its correct(), or its begin() if the change "
+                "differs by client"
+            )
+    idle = [piece for piece in algorithm.weighting if not piece.has_factors and type(piece).apply is Weighting.apply]
+    if idle:
+        raise ConfigurationError(
+            f"{type(idle[0]).__name__} does not change weights: write its factors(), by which weights are multiplied, or "
+            "its apply() if a weight depends on the other reports of a step"
+        )
+
+
+def _check_estimates(algorithm: Slots) -> None:
+    """Raise an error for two weightings by inverse participation rates."""
+    estimates = [type(w).__name__ for w in algorithm.weighting if w.undoes_participation]
+    if len(estimates) > 1:
+        raise ConfigurationError(
+            f"{' and '.join(estimates)} both weigh a client by 1/p_n; together they would weigh it by 1/p_n^2, which "
+            "biases the objective to rare clients: keep one"
+        )
+
+
+def _check_measurements(algorithm: Slots) -> None:
+    """Raise an error for measurements of training if a correction makes them meaningless."""
+    about_training = [
+        piece for piece in (*algorithm.measurements, *algorithm.selection.measurements) if piece.of_training
+    ]
+    for correction in algorithm.corrections:
+        why = correction.hides_training
+        if correction.of_minibatch:
+            why = f"by gradients that lack the term of {type(correction).__name__}"
+        if about_training and why:
+            raise ConfigurationError(
+                f"{type(about_training[0]).__name__} measures the result of training, {why}: leave one out"
+            )
+
+
+def _check_needs(algorithm: Slots) -> None:
+    """Raise an error if a weighting or the selection reads a name that no client reports."""
+    sent = {name for piece in (algorithm.local, *algorithm.measurements) for name in piece.gives}
+    for piece in (*algorithm.weighting, algorithm.selection):
+        if missing := [name for name in piece.needs if name not in sent]:
+            givers = [f"{_GIVEN_BY[name]}()" if name in _GIVEN_BY else f"what gives {name}" for name in missing]
+            raise ConfigurationError(
+                f"{type(piece).__name__} reads {', '.join(missing)} of every report, and no client sends it: add "
+                f"{' and '.join(givers)} to the pieces"
+            )
+
+
+def _check_keeps(algorithm: Slots) -> None:
+    """Raise an error for two corrections that keep a vector of the same name."""
+    if len(set(algorithm.keeps)) < len(algorithm.keeps):
+        names = " and ".join(type(correction).__name__ for correction in algorithm.corrections if correction.keeps)
+        raise ConfigurationError(
+            f"{names} both keep {algorithm.keeps[0]!r} at every client, and one would undo what the other does: leave one out"
+        )

@@ -1,0 +1,263 @@
+"""Base classes of solvers, corrections of their gradients, and measurements."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from turnout.base.piece import MemoryShapes, Piece
+from turnout.core.checks import ConfigurationError
+from turnout.core.lanes import Lanes
+from turnout.core.registry import Family
+from turnout.core.types import Report, State, Task
+from turnout.engine.cohort import Clients, Start
+from turnout.engine.objective import Objective
+
+LOCAL_PARTS = Family("local part", "local", ("turnout.pieces.local",))
+"""Registry of solvers, corrections of the gradient, and measurements."""
+
+
+class Local(Piece, ABC):
+    """Train clients on a task. An algorithm has exactly one local rule, usually a `Solver`."""
+
+    slot: ClassVar[str] = "local"
+    family = LOCAL_PARTS
+
+    gives: ClassVar[tuple[str, ...]] = ()
+    """Names of the entries that it adds to ``report.seen``."""
+
+    of_one_minibatch: bool = False
+    """True if the direction of a step, before corrections, is the gradient on one minibatch."""
+
+    refuses_batch_norm: ClassVar[str | None] = None
+    """The reason why this rule cannot train running statistics of BatchNorm layers; None if it can."""
+
+    @property
+    def refuses_bf16(self) -> str | None:
+        """The reason why this rule cannot use gradients in bfloat16; None if it can."""
+        return None
+
+    @abstractmethod
+    def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
+        """Train B clients from the task's parameters and return their reports.
+
+        Args:
+            task: the task, with parameters ``[P]`` or ``[B, P]``.
+            memory: memory of the clients, ``[B, ...]`` by name; changed in place.
+            clients: the clients with their data.
+            corrections: corrections of the gradient, in the order in which they apply.
+        """
+
+    @property
+    def varies(self) -> bool:
+        """True if a client's number of local steps depends on the version of its task."""
+        return False
+
+    @property
+    def steps_by_examples(self) -> bool:
+        """True if a client's number of local steps, and so its time, depends on its number of examples."""
+        return False
+
+    @property
+    def plain(self) -> dict[str, Any] | None:
+        """The options of the rule in plain values, for clients in other languages.
+
+        They are None unless the rule is plain minibatch SGD.
+        """
+        return None
+
+    @property
+    def deadline(self) -> float | None:
+        """Duration of a round in seconds; None if a round lasts as long as the slowest client of its cohort."""
+        return None
+
+    def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
+        """Return the number of local steps of B clients with a task, int64 ``[B]``; 1 by default."""
+        return np.ones(len(clients), dtype=np.int64)
+
+    def max_steps(self, num_examples: np.ndarray) -> np.ndarray | None:
+        """Return the maximum number of local steps in any task, int64 ``[B]``; None, the default, if it is unknown.
+
+        A report of more steps is refused, because weights may grow with their number.
+
+        Args:
+            num_examples: numbers of examples that B clients report, int64 ``[B]``, at most 2^40.
+        """
+        return None
+
+    def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
+        """Return the shape and type of each tensor of client memory that it needs, by name; they are initially zero.
+
+        Args:
+            num_params: number of trained parameters, including personal ones.
+            dtype: type of the parameters.
+        """
+        return {}
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """Names in `memory` of tensors that change only if the server uses the report."""
+        return ()
+
+    @property
+    def adapts(self) -> bool:
+        """True if a step depends on gradients of earlier steps, as with momentum, so that they count unequally."""
+        return False
+
+    @property
+    def drifts(self) -> bool:
+        """True if parameters can move while their gradients are zero in a round, e.g. by decoupled weight decay."""
+        return False
+
+    @property
+    def normalises(self) -> bool:
+        """True if the length of a step does not depend on the length of its gradient, as in Adam."""
+        return False
+
+    def alone(self, steps: int) -> Local:
+        """Return the rule by which a client trains its own model for a number of steps, without memory.
+
+        Raises:
+            ConfigurationError: if there is no such rule.
+        """
+        raise ConfigurationError(f"{type(self).__name__} has no rule for a model of a client's own: use Sgd")
+
+    def tuning(self, steps: int) -> Local:
+        """Return the rule by which a client fine-tunes the received model on its data for a number of steps."""
+        return self.alone(steps)
+
+
+class Correction(Piece, ABC):
+    """Change the gradient of every local step. Corrections are chained in the order in which they are written.
+
+    A correction that depends only on the present and the initial parameters defines `correct`. One that needs client
+    memory, or tensors of the task, defines `begin`, which returns a correction for the clients that train. Its steps
+    are traced once and replayed without Python if it is a frozen dataclass and all values that change between rounds or
+    steps are tensors, which `correct` may change in place. Otherwise every step runs in Python.
+    """
+
+    slot: ClassVar[str] = "local"
+    family = LOCAL_PARTS
+
+    keeps: ClassVar[tuple[str, ...]] = ()
+    """Names of vectors ``[P]``, initially zero, in the memory of every client.
+
+    The server maintains the mean of each over all N clients, and broadcasts it in ``task.shared``.
+    """
+
+    @property
+    def renews_every(self) -> int:
+        """Number of server steps for which the broadcast means stay the same; 1 broadcasts the present means."""
+        return 1
+
+    def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
+        """Return the shape and type of further tensors of client memory, by name.
+
+        They are initially zero and never leave the client.
+        """
+        return {}
+
+    of_objective: ClassVar[bool] = True
+    """True if it is a part of the local objective, and not only of the optimisation."""
+
+    hides_training: ClassVar[str | None] = None
+    """The reason why measurements of training (`Measurement.of_training`) cannot be combined with it.
+
+    It is None if they can.
+    """
+
+    of_minibatch: ClassVar[bool] = False
+    """True if it adds a term to the loss on each minibatch.
+
+    The correction that `begin` returns computes the gradient of the term by `slope`. Every local step must then use one
+    minibatch. Measurements of training are refused, because they lack the term.
+    """
+
+    def slope(
+        self, objective: Objective, params: torch.Tensor, x: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the gradient of its term of the loss, ``[B, P]``, which is added before all corrections.
+
+        Args:
+            objective: model and loss.
+            params, x, mask, key: as in `Objective.gradient`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} declares of_minibatch: it has to define slope()")
+
+    @property
+    def asks_everyone(self) -> bool:
+        """True if all N clients are asked for the initial vectors in `keeps` before the first round."""
+        return False
+
+    def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
+        """Return the correction for these clients' local steps in this round, with rows in the order of the lanes."""
+        return self
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Return the direction to descend, ``[B, P]``; by default, the gradient.
+
+        Args:
+            gradient: gradient at `params`, after earlier corrections, ``[B, P]``.
+            params: present parameters, ``[B, P]``.
+            start: parameters before the first local step, ``[B, P]``.
+        """
+        return gradient
+
+    def changes(self, delta: torch.Tensor) -> State:
+        """Return the changes of the vectors in `keeps` after the local steps, ``[B, P]`` by name, in lane order.
+
+        Args:
+            delta: parameters after the last local step minus parameters before the first, ``[B, P]``, in the order of
+                the lanes; personal parameters are the last columns.
+        """
+        return {}
+
+    def remembered(self, delta: torch.Tensor) -> State:
+        """Return the new tensors of `memory` after the local steps, ``[B, ...]`` by name, in lane order.
+
+        Args:
+            delta: as in `changes`.
+        """
+        return {}
+
+    def sent(self, delta: torch.Tensor) -> torch.Tensor:
+        """Return the vectors that are reported in place of the updates, ``[B, P]``; `delta` as in `changes`."""
+        return delta
+
+    def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
+        """Update the memory of clients by the updates that were sent, after all guards.
+
+        Args:
+            memory: memory of the clients, ``[B, ...]`` by name; changed in place.
+            sent: reports as they leave the clients.
+            good: whether a report is finite, so that the server will not drop it, bool ``[B, 1]``.
+        """
+
+
+class Measurement(Piece, ABC):
+    """Report a further quantity beside the update. Measurements can be added to any solver."""
+
+    slot: ClassVar[str] = "local"
+    family = LOCAL_PARTS
+
+    gives: ClassVar[tuple[str, ...]]
+    """Names of the entries that it adds to ``report.seen``."""
+
+    of_training: ClassVar[bool] = False
+    """True if it measures the result of training, and not only the received model."""
+
+    of_requirement: ClassVar[bool] = False
+    """True if it compares the model with the requirements of clients (`Population.requirement`)."""
+
+    @abstractmethod
+    def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
+        """Return the measurements in `gives`, ``[B]`` or ``[B, P]`` by name.
+
+        Args:
+            start: the clients at the received model.
+            delta: updates of the clients, ``[B, P]``; None unless `of_training` is true.
+            corrections: corrections that belong to the local objective, started for these clients.
+        """

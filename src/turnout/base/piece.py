@@ -1,0 +1,95 @@
+"""Base class of all pieces, and the view of an algorithm that pieces have."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+import torch
+
+from turnout.core.registry import Registered
+
+MemoryShapes = dict[str, tuple[tuple[int, ...], torch.dtype]]
+"""Shape and type of each tensor of client memory, by name."""
+
+
+class Slots(Protocol):
+    """The slots of an algorithm, as its pieces see them (see `turnout.base.algorithm.Algorithm`)."""
+
+    @property
+    def selection(self) -> Any:
+        """The selection."""
+        ...
+
+    @property
+    def local(self) -> Any:
+        """The local rule."""
+        ...
+
+    @property
+    def corrections(self) -> tuple[Any, ...]:
+        """Corrections of the gradients of local steps."""
+        ...
+
+    @property
+    def measurements(self) -> tuple[Any, ...]:
+        """Measurements of the received model and of training."""
+        ...
+
+    @property
+    def guard(self) -> tuple[Any, ...]:
+        """Guards, which change a report before it is sent."""
+        ...
+
+    @property
+    def weighting(self) -> tuple[Any, ...]:
+        """Weightings, chained in this order."""
+        ...
+
+    @property
+    def aggregation(self) -> Any:
+        """The aggregation."""
+        ...
+
+    @property
+    def server(self) -> Any:
+        """The server optimizer."""
+        ...
+
+    @property
+    def personal(self) -> Any:
+        """The personalization; None where all parameters are shared."""
+        ...
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """Names of vectors in the memory of every client whose mean over all clients the server maintains."""
+        ...
+
+
+class Piece(Registered):
+    """Fill a slot of an algorithm. A piece is a frozen dataclass of plain options."""
+
+    slot: ClassVar[str]
+
+    needs_rounds: ClassVar[str | None] = None
+    """The reason why this piece needs synchronous rounds; None if it does not.
+
+    In a synchronous round, all reports of a step have the same version. A pace without rounds is refused with this
+    reason. In it, ``{piece}`` and ``{pace}`` stand for the names of the two classes; without them, the message begins
+    with the name of the piece.
+    """
+
+    needs_simulation: ClassVar[str | None] = None
+    """The reason why this piece cannot be used between real machines; None if it can."""
+
+    trusts: ClassVar[tuple[str, str] | None] = None
+    """An option of a server, and the harm that one dishonest report does through this piece unless it is set."""
+
+    per_client: ClassVar[tuple[str, ...]] = ()
+    """Names of options that hold one number per client, or None.
+
+    Numbers for another number of clients are refused, and so are clients that enrol during a run.
+    """
+
+    def fits(self, algorithm: Slots) -> None:
+        """Raise an error, with the mathematical reason, if the piece cannot be used in this algorithm."""

@@ -1,0 +1,89 @@
+"""Base classes of selections."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from turnout.base.local import Measurement
+from turnout.base.per_client import check_lengths
+from turnout.base.piece import Piece
+from turnout.base.stateful import Stateful
+from turnout.core.candidates import Candidates
+from turnout.core.checks import ConfigurationError
+from turnout.core.registry import Family
+from turnout.core.types import Report, State
+
+
+class Selection(Piece, ABC):
+    """Select the cohort of a round, and the clients that only measure before it."""
+
+    slot: ClassVar[str] = "selection"
+    family = Family("selection", "selections", ("turnout.pieces.selection",))
+
+    needs_rounds: ClassVar[str | None] = (
+        "{piece} chooses the cohort of a round, and with {pace} the order of arrival decides who is in a step (with "
+        "AllAvailable() everyone works, and concurrency says how many at a time)"
+    )
+
+    measurements: ClassVar[tuple[Measurement, ...]] = ()
+    """Measurements that clients take before the cohort is selected."""
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Names that it reads in ``report.seen`` of past steps."""
+
+    @property
+    def reads_data(self) -> bool:
+        """True if the selection depends on measurements of the clients' data, in this round or in past steps."""
+        return bool(self.measurements or self.needs)
+
+    repeats: ClassVar[bool] = False
+    """True if a client may be in a cohort twice; it then counts twice."""
+
+    takes_all: ClassVar[bool] = False
+    """True if the cohort consists of all available clients, so that participation rates are availability rates."""
+
+    def check(self, num_clients: int) -> None:
+        """Raise an error if this selection, by default its options per client, does not fit the number of clients."""
+        check_lengths(self, num_clients)
+
+    def enlarged(self, factor: float) -> Selection:
+        """Return the selection of cohorts that are larger by `factor`, > 1 (``Rounds(over_selection=...)``).
+
+        Raises:
+            ConfigurationError: by default, because a larger cohort may change the meaning of a selection.
+        """
+        raise ConfigurationError(
+            f"over_selection: {type(self).__name__} cannot be enlarged without changing what it is: write "
+            "also=(Uniform(10),), or over_selection=1"
+        )
+
+    def measuring(self, candidates: Candidates) -> np.ndarray:
+        """Return the clients that take `measurements` before the cohort is selected, int64, ascending."""
+        return np.empty(0, dtype=np.int64)
+
+    @abstractmethod
+    def select(self, candidates: Candidates) -> np.ndarray:
+        """Return the cohort: client numbers, int64 ``[B]``, ascending. A client that is in it twice counts twice."""
+
+
+class RecordingSelection(Selection, Stateful):
+    """Base class of selections that depend on past participation.
+
+    ``candidates.record`` is the state after the last step.
+    """
+
+    @abstractmethod
+    def apply(self, report: Report, version: int, state: State) -> State:
+        """Return the state after the step from a version with these reports. It is called only if there are reports.
+
+        Rows of state tensors that have one row per client may be changed in place, as by `Weighting.apply`.
+        """
+
+
+def enlarged_size(cohort_size: int, factor: float) -> int:
+    """Return the number of clients to ask so that `cohort_size` report in time: the product, rounded up."""
+    return math.ceil(cohort_size * factor - 1e-9)

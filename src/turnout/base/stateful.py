@@ -1,0 +1,64 @@
+"""Base class of pieces of the server's step."""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from turnout.base.piece import Piece
+from turnout.core.types import Federation, Report, State
+
+WithState = tuple[torch.Tensor, State]
+"""The result of a piece, and its new state."""
+
+
+class Stateful(Piece, ABC):
+    """Base class of pieces of the server's step that carry a state from round to round."""
+
+    def init(self, federation: Federation) -> State:
+        """Return the state before the first round."""
+        return {}
+
+    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
+        """Return the state after clients enrolled during a run.
+
+        By default, tensors with one row per client are extended by initial rows, as `init` returns them. Pieces
+        override the method if initial rows depend on the time of enrolment, or if other tensors depend on N.
+
+        Args:
+            state: state for the clients of `before`.
+            before: the federation before the enrolment.
+            after: the federation after the enrolment; new clients have the highest numbers.
+            version: number of server steps so far.
+        """
+        one, two = (self.init(replace(after, num_clients=few, rates=None)) for few in (1, 2)) if state else ({}, {})
+        by_client = [name for name in state if one[name].shape[:1] != two[name].shape[:1]]
+        if not by_client:
+            return state
+        fresh = self.init(replace(after, num_clients=after.num_clients - before.num_clients, rates=None))
+        return state | {name: torch.cat([state[name], fresh[name]]) for name in by_client}
+
+    client_rows: ClassVar[tuple[str, ...]] = ()
+    """Names of state tensors with one row per client, where `apply` changes only reporting clients' rows in place.
+
+    The server takes a step before it knows whether the reports are finite, and undoes it if they are not, if the step
+    overflows or if a piece raises an error. For that purpose it copies these rows, and the whole state of a piece that
+    declares nothing.
+    """
+
+    replaces_state: ClassVar[bool] = False
+    """True if `apply` returns new tensors and changes no state tensor in place."""
+
+    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray] | None:
+        """Return the rows that `apply` changes in place, int64 by tensor name; None copies the whole state.
+
+        Override it only if these rows are neither empty (`replaces_state`) nor those of `client_rows`.
+        """
+        if self.replaces_state:
+            return {}
+        known = {name: report.client for name in self.client_rows if name in state}
+        return known if known or not state else None

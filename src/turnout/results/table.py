@@ -1,0 +1,220 @@
+"""Compare algorithms: mean, standard deviation and confidence interval over seeds, with a paired test."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rich.console import Group
+
+from turnout.results.column import (
+    APPEAL,
+    BY_LABELS,
+    COLUMNS,
+    COST,
+    GAP,
+    INFLUENCE,
+    RESULTS,
+    column_of,
+    is_metric,
+)
+from turnout.results.influence import influence_figures
+from turnout.results.records import RunRecord, by_algorithm, client_split
+from turnout.results.statistics import Gap, Measured, Quartiles, gap
+from turnout.results.target import TO_TARGET, Target, costs
+from turnout.results.terminal import Cell, TextTable
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a comparison: the recorded figures of an algorithm by column key, and its costs of reaching a target."""
+
+    algorithm: str
+    num_seeds: int
+    figures: dict[str, Measured]
+    costs: Mapping[str, Quartiles] = field(default_factory=dict)
+
+    def figure(self, key: str) -> Measured | Quartiles | None:
+        """Return a figure or a cost by its column key; None if it is missing."""
+        return self.figures.get(key) or self.costs.get(key)
+
+
+_METRICS = ("test_accuracy", "test_rmse", "train_accuracy", "train_rmse")
+"""Metrics whose differences are tested; only the first one that the first algorithm has."""
+
+
+def comparison(records: Sequence[RunRecord], window: int | None = None, target: Target | None = None) -> list[Row]:
+    """Compare algorithms: one row each, in the order of first appearance, with all recorded figures.
+
+    Rows after the first include the difference from it over common seeds, with a paired t-test (`Gap`). With a target, rows
+    include the costs of reaching it (`turnout.results.target.costs`).
+
+    Accuracies and losses are means over the last evaluations (see `History.final` for `window`); client-wise figures are
+    those of test accuracy, or of training accuracy if no run tested its clients.
+    """
+    split, spent = client_split(records), {} if target is None else costs(records, target)
+    rows, by_seed = [], {}
+    for algorithm, group in by_algorithm(records).items():
+        runs = {record.seed: _figures(record, window, split) for record in group}
+        shared = [key for key in next(iter(runs.values())) if all(key in figures for figures in runs.values())]
+        values = {key: {seed: figures[key] for seed, figures in runs.items()} for key in shared}
+        figures = {key: Measured.over(list(of_seeds.values())) for key, of_seeds in values.items()}
+        rows.append(Row(algorithm, len(group), figures, spent.get(algorithm, {})))
+        by_seed[algorithm] = values
+    return _with_gaps(rows, by_seed)
+
+
+def _with_gaps(rows: Sequence[Row], by_seed: Mapping[str, Mapping[str, Mapping[int, float]]]) -> list[Row]:
+    """Add the paired differences from the first algorithm, in the first metric and for groups of labels."""
+    first, *others = rows
+    keys = [*[key for key in _METRICS if key in first.figures][:1], *by_labels(rows[:1])]
+    compared = [first]
+    for row in others:
+        gaps = {
+            f"{GAP}{key}_to_{first.algorithm}": difference
+            for key in keys
+            if key in row.figures
+            if (difference := gap(by_seed[row.algorithm][key], by_seed[first.algorithm][key])) is not None
+        }
+        compared.append(replace(row, figures=row.figures | gaps))
+    return compared
+
+
+def cells(
+    rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False
+) -> tuple[list[str], list[list[Cell]]]:
+    """Return the keys of columns with figures, and the cells of each row: text, and True if the figure leads its column.
+
+    A figure leads if it is better than every other by more than the spread of either, so none does with one seed. A
+    difference is marked at p < 0.05.
+    """
+    keys = [*keys, *_metrics(rows)] if keys is RESULTS else keys
+    keys = [shown_key for key in keys if _is_shown(key, rows) for shown_key in (key, *_gaps(key, rows))]
+    best = {key: leader(key, rows) for key in keys}
+
+    def cell(row: Row, key: str) -> Cell:
+        if (figure := row.figure(key)) is None:
+            return "–", False
+        marked = figure.significant if isinstance(figure, Gap) else figure is best[key]
+        return column_of(key).show(figure, interval), marked
+
+    return keys, [[cell(row, key) for key in keys] for row in rows]
+
+
+def by_labels(rows: Sequence[Row]) -> list[str]:
+    """Return the keys of the accuracies of groups of labels."""
+    return list(dict.fromkeys(key for row in rows for key in row.figures if "accuracy_of_" in key and GAP not in key))
+
+
+def _gaps(key: str, rows: Sequence[Row]) -> list[str]:
+    """Return the keys of differences in a figure."""
+    return list(dict.fromkeys(name for row in rows for name in row.figures if name.startswith(f"{GAP}{key}_to_")))
+
+
+def appeal_cells(rows: Sequence[Row]) -> dict[str, tuple[list[str], list[list[Cell]]]]:
+    """Return keys and cells of the columns about the requirements of clients, by heading; empty without any."""
+    return {title: shown for title, keys in APPEAL.items() if (shown := cells(rows, keys))[0]}
+
+
+def rich_tables(rows: Sequence[Row]) -> Group:
+    """Return the comparison for a terminal: results and, if recorded, requirements and influence of clients."""
+    shares = (
+        [rich_table(rows, INFLUENCE, "Influence of a client (fair share = 1)")] if cells(rows, INFLUENCE)[0] else []
+    )
+    required = [rich_table(rows, APPEAL[title], title) for title in appeal_cells(rows)]
+    groups = [rich_table(rows, keys, BY_LABELS)] if (keys := by_labels(rows)) else []
+    return Group(rich_table(rows), *groups, *required, *shares)
+
+
+def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = "") -> TextTable:
+    """Return columns of the comparison for a terminal; the figure that leads by more than the spread is bold."""
+    keys, lines = cells(rows, keys)
+    titles = ["algorithm", *(column_of(key).short for key in keys)]
+    shown = [[(row.algorithm, False), *line] for row, line in zip(rows, lines, strict=True)]
+    return TextTable(titles, shown, title, _caption(rows, keys))
+
+
+def _figures(record: RunRecord, window: int | None, split: str) -> dict[str, float]:
+    """Return the recorded figures of one run, by column key."""
+    figures: dict[str, Any] = record.history.summary(window)
+    fairness = figures.pop("fairness", {"of": None})
+    if fairness["of"] == f"{split}_accuracy":
+        figures |= {f"client_{split}_{name}": value for name, value in fairness.items()}
+    further = itertools.chain(*APPEAL.values(), ("unseen_test_accuracy",))
+    figures |= influence_figures(record) | _finals(record, further, window)
+    metrics = {key: figures[key] for key in figures if key not in COLUMNS and is_metric(key)}
+    return {key: figures[key] for key in COLUMNS if key in figures} | metrics | _of_groups(record, window)
+
+
+def _of_groups(record: RunRecord, window: int | None) -> dict[str, float]:
+    """Return accuracies by groups of labels: of test examples, or of training examples if none was tested."""
+    finals = _finals(record, (name for name in record.history.column_names if "_accuracy_of_" in name), window)
+    tested = {name: value for name, value in finals.items() if name.startswith("test_")}
+    return tested or finals
+
+
+def _finals(record: RunRecord, names: Iterable[str], window: int | None) -> dict[str, float]:
+    """Return the final values of the recorded columns among `names`."""
+    return {name: record.history.final(name, window) for name in names if record.history.has_values(name)}
+
+
+def _metrics(rows: Sequence[Row]) -> list[str]:
+    """Return the columns of further metrics, in the order of first appearance."""
+    return [key for key in dict.fromkeys(key for row in rows for key in row.figures) if is_metric(key)]
+
+
+def _is_shown(key: str, rows: Sequence[Row]) -> bool:
+    """Return whether a column has figures that are worth a column."""
+    if key in COST:
+        return any(key in row.costs for row in rows)
+    means, column = [row.figures[key].mean for row in rows if key in row.figures], column_of(key)
+    if column.differing:
+        return len(set(means)) > 1
+    return any(means) if column.exceptional else bool(means)
+
+
+def leader(key: str, rows: Sequence[Row]) -> Measured | Quartiles | None:
+    """Return the figure of a column that is better than every other by more than the spread of either; None if none is."""
+    if key in TO_TARGET.values():
+        return _least([row.costs[key] for row in rows if key in row.costs])
+    if (better := column_of(key).better) is None:
+        return None
+    return _best([row.figures[key] for row in rows if key in row.figures], better)
+
+
+def _best(figures: Iterable[Measured], better: Callable[..., Any]) -> Measured | None:
+    """Return the figure that is the best by more than the spread; None if there is none, or only one seed."""
+    known = [figure for figure in figures if math.isfinite(figure.mean)]
+    if len(known) < 2 or any(figure.std is None for figure in known):
+        return None
+    best = better(known, key=lambda figure: figure.mean)
+    return best if all(_apart(best, other) for other in known if other is not best) else None
+
+
+def _least(figures: Sequence[Quartiles]) -> Quartiles | None:
+    """Return the figure whose quartiles are below those of every other; None if there is none, or only one seed."""
+    if len(figures) < 2 or any(figure.num < 2 for figure in figures):
+        return None
+    least = min(figures, key=lambda figure: figure.high)
+    return least if all(least.high < other.low for other in figures if other is not least) else None
+
+
+def _apart(one: Measured, other: Measured) -> bool:
+    """Return whether two figures differ by more than the spread of either."""
+    return abs(other.mean - one.mean) > max(one.std or 0.0, other.std or 0.0)
+
+
+def _caption(rows: Sequence[Row], keys: Sequence[str]) -> str:
+    """Return the caption of a table, which explains its figures."""
+    seeds = {row.num_seeds for row in rows}
+    if keys and keys[0] in COST:
+        return f"median (quartiles) over {max(seeds)} seeds" if seeds != {1} else ""
+    over = "" if seeds == {1} else f"mean ± standard deviation over {'/'.join(map(str, sorted(seeds)))} seeds"
+    if not re.search("accuracy|loss", " ".join(keys)):
+        return over
+    paired = "\np of a paired t-test over the same seeds" if any(key.startswith(GAP) for key in keys) else ""
+    return ", of ".join(filter(None, [over, "means over the last tenth of the rounds"])) + paired
