@@ -80,15 +80,15 @@ FAMILIES = {
 WHOLE = ("experiment", "privacy", "pieces", "types", "others")
 """Pages that also show methods; those of pieces are the methods of their base classes."""
 
-OF_EXPERIMENTS = ("experiment", "result", "comparison", "reporting", "callbacks", "record", "simulation")
+OF_EXPERIMENTS = ("experiment", "result", "comparison", "results", "reporting", "callbacks", "record", "simulation")
 
 
 def page_of(module: str) -> str:
     """Return the page of the reference that shows what a module of the package defines, by the folder that it lies in."""
     folders = module.split(".")[1:]
-    inner = {"pieces": folders[1:2], "protocol": folders[1:2]}.get(folders[0], [])
-    if inner == ["base"]:
+    if folders[0] == "base":
         return "pieces"
+    inner = {"pieces": folders[1:2], "protocol": folders[1:2]}.get(folders[0], [])
     folder = inner[0] if inner else folders[0]
     page = "experiment" if folder in OF_EXPERIMENTS else folder
     return page if page in PAGES else "others"

@@ -52,10 +52,10 @@ row onnx "$(here_turnout digits,onnx)" - tests/export/test_model_files.py
 row executorch "$(here_turnout digits,executorch)" 'numpy|packaging|flatbuffers|sympy|mpmath|networkx|scikit-learn|hydra-core|omegaconf' tests/export/test_training_files.py
 row transformers "$(here_turnout digits,transformers) bitsandbytes" - tests/models/test_huggingface.py tests/models/test_finetune.py tests/models/test_quantized.py
 row huggingface "$(here_turnout digits,huggingface) pillow" - tests/data/test_huggingface.py tests/data/test_tokens.py tests/data/test_table.py
-row flower "$(here_turnout digits,huggingface,privacy,flower) flwr-datasets" \
+row flower "$(here_turnout digits,huggingface,privacy) -e packages/turnout-serve -e packages/turnout-flower flwr-datasets" \
     'datasets|pandas|pyarrow|fsspec|dill|multiprocess|huggingface_hub|pillow|numpy|tqdm|certifi|cryptography|packaging|rich|starlette|typer|uvicorn' \
-    tests/data/test_federations.py tests/flower -k flower
-row schemathesis "$(here_turnout digits,serve,join) schemathesis" - tests/deployment/test_schemathesis.py
+    tests/data/test_federations.py packages/turnout-flower/tests -k flower
+row schemathesis "$(here_turnout digits) -e packages/turnout-serve schemathesis" - packages/turnout-serve/tests/test_schemathesis.py
 row pfl "$(here_turnout digits) pfl" 'dp-accounting|absl-py|attrs|dm-tree|mpmath|numpy|packaging|scipy' tests/data/test_federations.py -k pfl
 row clusters "$(here_turnout digits,report,slurm,dask,ray)" - tests/comparison/test_sharing.py -k clusters
 cat "$table"

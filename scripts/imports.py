@@ -1,4 +1,4 @@
-"""Draw which folders of the package import which, as Mermaid: ``python scripts/imports.py > drawing.md``.
+"""Draw which folders and distributions import which, as Mermaid: ``python scripts/imports.py > drawing.md``.
 
 An arrow is left out where a longer way leads there. Fails where there is a circle, of folders or of files. Imports for
 types alone count, too. The exceptions of the contract in pyproject.toml are not drawn.
@@ -12,20 +12,23 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).parents[1]
+PACKAGES = ("turnout", "turnout_serve", "turnout_flower")
 CONTRACT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"][0]
-FOLDERS = {folder.strip(" ()") for layer in CONTRACT["layers"] for folder in layer.split(":")}
+FOLDERS = set(PACKAGES[1:]) | {folder.strip(" ()") for layer in CONTRACT["layers"] for folder in layer.split(":")}
 EXCEPTIONS = {tuple(line.split(" -> ")) for line in CONTRACT.get("ignore_imports", [])}
 
 
 def imports() -> dict[str, set[str]]:
-    """Return the modules that each module imports."""
-    graph = grimp.build_graph("turnout", cache_dir=None)
+    """Return the modules that each module of all distributions imports."""
+    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
     return {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
 
 
 def folder(module: str) -> str:
-    """Return the folder of the contract that a module is in, or an empty text for modules at the top."""
-    parts = module.split(".")[1:]
+    """Return the folder of the contract that a module is in, or its distribution; an empty text for modules at the top."""
+    package, *parts = module.split(".")
+    if package != "turnout":
+        return package
     return next((name for name in (".".join(parts[:2]), parts[0] if parts else "") if name in FOLDERS), "")
 
 

@@ -24,7 +24,7 @@ _SWAPS: dict[type, type] = {
 
 
 class Mutant(NamedTuple):
-    """A file of ``src/turnout`` with one change, and the test files that look at it; `old` and `new` are whole files."""
+    """A source file with one change, and the test files that look at it; `old` and `new` are whole files."""
 
     file: str
     old: str
@@ -37,12 +37,10 @@ def drawn(number: int, seed: int, only: list[str]) -> list[Mutant]:
     """Draw so many changes, of files whose name holds one of these texts, every change of all files alike."""
     with (ROOT / "scripts/mutants.toml").open("rb") as file:
         tests = {name: found for name, found in tomllib.load(file).items() if not only or any(o in name for o in only)}
-    every = [
-        (name, line, old, new) for name in sorted(tests) for line, old, new in _changes(ROOT / "src/turnout" / name)
-    ]
+    every = [(name, line, old, new) for name in sorted(tests) for line, old, new in _changes(ROOT / name)]
     found = []
     for name, place, old, new in random.Random(seed).sample(every, min(number, len(every))):
-        right = (ROOT / "src/turnout" / name).read_text(encoding="utf-8")
+        right = (ROOT / name).read_text(encoding="utf-8")
         what = f"line {right.count(chr(10), 0, place) + 1}: {old!r} -> {new!r}"
         found.append(Mutant(name, right, right[:place] + new + right[place + len(old) :], tuple(tests[name]), what))
     return found

@@ -27,13 +27,13 @@ from typing import NamedTuple
 from scripts.mutants import Mutant, drawn
 
 ROOT = Path(__file__).parents[1]
-COPIED = ("src", "tests", "pyproject.toml")
+COPIED = ("src", "packages", "tests", "pyproject.toml")
 LIMIT = 240
 """Seconds for the tests of one fault."""
 
 
 class Fault(NamedTuple):
-    """A change to a file of ``src/turnout``, and the test files that look at it."""
+    """A change to a source file, and the test files that look at it."""
 
     file: str
     old: str
@@ -48,13 +48,13 @@ class Fault(NamedTuple):
     @property
     def errors(self) -> Iterator[str]:
         """Why the fault does not fit the tree: its code must occur in its file exactly once, and its tests must exist."""
-        path = ROOT / "src/turnout" / self.file
+        path = ROOT / self.file
         count = path.read_text(encoding="utf-8").count(self.old) if path.exists() else 0
         if count != 1:
-            yield f"scripts/faults.toml: {self.old!r} occurs {count} times in src/turnout/{self.file}, needed once"
+            yield f"scripts/faults.toml: {self.old!r} occurs {count} times in {self.file}, needed once"
         for test in self.tests:
-            if not (ROOT / "tests" / test).exists():
-                yield f"scripts/faults.toml: {self.file} names tests/{test}, which does not exist"
+            if not (ROOT / test).exists():
+                yield f"scripts/faults.toml: {self.file} names {test}, which does not exist"
 
 
 def faults(only: Sequence[str] = ()) -> Iterator[Fault]:
@@ -69,15 +69,14 @@ def faults(only: Sequence[str] = ()) -> Iterator[Fault]:
 def fails(tests: Iterable[str], tree: Path, limit: float | None = LIMIT) -> bool:
     """Return whether a test of these files fails in a copy of the tree, or they run into the limit."""
     surroundings = os.environ | {
-        "PYTHONPATH": str(tree / "src"),
+        "PYTHONPATH": os.pathsep.join(map(str, (tree / "src", *tree.glob("packages/*/src")))),
         "OMP_NUM_THREADS": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    files = [f"tests/{test}" for test in tests]
     try:
         done = subprocess.run(
-            [*command, *files], cwd=tree, env=surroundings, capture_output=True, timeout=limit, check=False
+            [*command, *tests], cwd=tree, env=surroundings, capture_output=True, timeout=limit, check=False
         )
     except subprocess.TimeoutExpired:
         return True
@@ -88,7 +87,7 @@ def fails(tests: Iterable[str], tree: Path, limit: float | None = LIMIT) -> bool
 
 def is_caught(fault: Fault | Mutant, tree: Path) -> bool:
     """Return whether a test fails with the fault."""
-    path = tree / "src/turnout" / fault.file
+    path = tree / fault.file
     right = path.read_text(encoding="utf-8")
     try:
         path.write_text(right.replace(fault.old, fault.new), encoding="utf-8")

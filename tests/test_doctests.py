@@ -7,15 +7,17 @@ from pathlib import Path
 import pytest
 
 import turnout
+import turnout_serve
+from turnout import base
 from turnout.base import ALGORITHMS
-from turnout.pieces import base
 from turnout.pieces.aggregation.mixing import Mixing
 from turnout.pieces.local import Work
 
-ROOT = Path(turnout.__file__).parent
+FOLDERS = [Path(package.__file__).parent for package in (turnout, turnout_serve)]
 MODULES = [
-    ".".join(("turnout", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
-    for path in sorted(ROOT.rglob("*.py"))
+    ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(".__init__")
+    for folder in FOLDERS
+    for path in sorted(folder.rglob("*.py"))
     if ">>> " in path.read_text("utf-8")
 ]
 

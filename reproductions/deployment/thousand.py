@@ -3,7 +3,7 @@
 TURNOUT_DATA=... python -m reproductions.deployment.thousand                 # both rules, about ten minutes on two cores
 TURNOUT_DATA=... python -m reproductions.deployment.thousand fedau --folder runs/thousand
 
-It needs MNIST and the trace ("flash") in the data directory, and the extras turnout[serve,join].
+It needs MNIST and the trace ("flash") in the data directory, and turnout-serve (`pip install ./packages/turnout-serve`).
 """
 
 from __future__ import annotations

@@ -89,7 +89,8 @@ def test_stream_mixes_integers_like_arrays(purpose, parts):
 def test_purposes_have_distinct_keys():
     """A purpose has 32 bits in a key; reused noise would reveal a difference of sums."""
     called = re.compile(r'(?:(?:stream|generator|gaussian|keys)\(\s*|purpose = |else )"([^"]+)"')
-    sources = (Path(__file__).parents[2] / "src").rglob("*.py")
+    root = Path(__file__).parents[2]
+    sources = (*(root / "src").rglob("*.py"), *root.glob("packages/*/src/**/*.py"))
     purposes = {purpose for source in sources for purpose in called.findall(source.read_text("utf-8"))}
     assert {"noise of the model", "noise of the controls", "noise of the count", "share of the noise"} <= purposes
     assert len({zlib.crc32(purpose.encode()) for purpose in purposes}) == len(purposes)

@@ -8,14 +8,13 @@ from importlib.metadata import EntryPoint
 import pytest
 
 import turnout as to
-from turnout import algorithms
+from turnout import algorithms, base
 from turnout.base import Guard
 from turnout.cli.groups import PACKAGES
 from turnout.cli.names import ALGORITHMS, AVAILABILITY, LOSSES, MODELS, PACES, SOURCES
 from turnout.core import registry
 from turnout.core.checks import ConfigurationError
 from turnout.core.registry import Family, Registered, names_in_source
-from turnout.pieces import base
 from turnout.pieces.aggregation.mixing import Mixing
 from turnout.pieces.guard import Clip
 from turnout.pieces.local import Solver, Work
@@ -25,7 +24,7 @@ GUARDS = Guard.family
 HALVED = '''
 from dataclasses import dataclass, replace
 from turnout.pieces.aggregation.mixing import Mixing
-from turnout.pieces import base
+from turnout import base
 from turnout.base import Guard
 
 @dataclass(frozen=True)

@@ -93,4 +93,4 @@ def _escaped(text: str) -> str:
 @cache
 def page() -> str:
     """Return the HTML page, which requests the status itself."""
-    return files("turnout_serve.server").joinpath("page.html").read_text(encoding="utf-8")
+    return files("turnout_serve.server.http").joinpath("page.html").read_text(encoding="utf-8")

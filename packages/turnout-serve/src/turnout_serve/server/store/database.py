@@ -97,7 +97,7 @@ def engine_of(url: str) -> sa.Engine:
         try:
             return sa.create_engine(address.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
         except ModuleNotFoundError:
-            raise ConfigurationError("PostgreSQL needs psycopg: pip install 'turnout[postgresql]'") from None
+            raise ConfigurationError("PostgreSQL needs psycopg: pip install 'turnout-serve[postgresql]'") from None
     if address.get_backend_name() != "sqlite":
         raise ConfigurationError(f"database: got {address.drivername}, needed postgresql://..., or none for SQLite")
     engine = sa.create_engine(address, connect_args={"timeout": 5.0, "check_same_thread": False})

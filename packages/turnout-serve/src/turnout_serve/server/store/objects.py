@@ -22,7 +22,7 @@ try:
     from obstore import exceptions
     from obstore.store import from_url
 except ModuleNotFoundError as error:
-    raise ConfigurationError("an object store needs obstore: pip install 'turnout[store]'") from error
+    raise ConfigurationError("an object store needs obstore: pip install 'turnout-serve[store]'") from error
 
 DIRECT = 256 * 1024
 """Bytes from which on a client gets links: a smaller body costs less than further requests."""

@@ -33,7 +33,7 @@ def pytest_runtest_teardown(item):
 
     A hook takes a hundredth of the time of a fixture, and there are 10,000 tests.
     """
-    if (children := sys.modules.get(f"{__package__}.children")) is not None:
+    if (children := sys.modules.get("tests.children")) is not None:
         children.end_all()
     if (compiled := sys.modules.get("turnout.engine.compile.compiled")) is not None:
         compiled._shared.clear()
