@@ -82,7 +82,7 @@ def undrawn(monkeypatch):
 @pytest.fixture(scope="session")
 def tiny():
     """Eight clients of unequal sizes, two of them with less than a minibatch of 16."""
-    from .tiny import classification
+    from tests.tiny import classification
 
     return classification()
 

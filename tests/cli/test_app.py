@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.main import get_command
 
 import turnout as package
+import turnout_serve.cli.commands as network
 from turnout.cli import layers, panels
+from turnout.cli.app import OF_SERVE, app
 from turnout.cli.commands import compare, reproduce, run, sweep
 from turnout.cli.settings import Settings
 from turnout.cli.sweep import grid_of
@@ -94,3 +98,20 @@ def test_version_is_that_of_the_package(turnout: Turnout) -> None:
 
 def test_no_command_shows_help(turnout: Turnout) -> None:
     assert "Usage: turnout" in turnout().output
+
+
+def test_missing_command_of_the_network_says_what_to_install(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = get_command(app)
+    monkeypatch.setattr(group, "commands", {k: v for k, v in group.commands.items() if k not in OF_SERVE})
+    monkeypatch.setattr("typer.testing._get_command", lambda _: group)
+    ended = turnout("serve", "run.toml")
+    assert ended.exit_code == 2
+    message = " ".join(ended.output.replace("│", " ").split())
+    assert "turnout serve belongs to the distribution turnout-serve, which is not installed" in message
+    assert "pip install ./packages/turnout-serve in a clone, or pip install 'turnout[serve]'" in message
+
+
+def test_commands_of_the_network_are_those_that_its_distribution_adds() -> None:
+    alone = typer.Typer()
+    network.add_to(alone)
+    assert set(get_command(alone).commands) == set(OF_SERVE)

@@ -39,7 +39,7 @@ from .test_failures import RUN, at_work, undisturbed  # noqa: F401 - a fixture
 from .test_hostile import put, waiting
 from .world import Host, Killed
 
-obstore = pytest.importorskip("obstore", reason="obstore is missing: pip install 'turnout[store]'")
+obstore = pytest.importorskip("obstore", reason="obstore is missing: pip install 'turnout-serve[store]'")
 from obstore.exceptions import GenericError  # noqa: E402
 from obstore.store import MemoryStore  # noqa: E402
 
