@@ -4,9 +4,11 @@ import gc
 import os
 import signal
 import sys
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from scripts.long_tests import marked
 
 if hasattr(signal, "SIGHUP"):  # ignored under nohup, and tests are about what it does
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -25,6 +27,31 @@ def _nothing_waits_for_the_disk():
     """Files are flushed only so that they outlast a failure of power, which no test has."""
     with patch.object(os, "fsync", lambda _: None):
         yield
+
+
+def pytest_collection_modifyitems(config, items):
+    """Mark the tests of ``tests/long.txt``, and refuse a name there that is no test any more."""
+    marks = marked()
+    for item in items:
+        if item.nodeid in marks:
+            item.add_marker("long")
+    gone = marks.keys() - {item.nodeid for item in items}
+    if gone and config.args == config.getini("testpaths") and not config.getoption("last_failed"):
+        raise pytest.UsageError(
+            f"tests/long.txt names {min(gone)}, which is no test: rename it there, or delete its line"
+        )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Append the processor seconds of each test, with those of its processes, to the file TURNOUT_TIMES."""
+    begin = os.times()
+    result = yield
+    if path := os.environ.get("TURNOUT_TIMES"):
+        seconds = sum(os.times()[:4]) - sum(begin[:4])
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(f"{seconds:.3f} {item.nodeid}\n")
+    return result
 
 
 @pytest.hookimpl(trylast=True)
