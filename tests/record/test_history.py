@@ -2,6 +2,8 @@
 
 import errno
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,7 @@ from turnout.record import query
 from turnout.record.figures import Reached
 from turnout.record.query import History
 from turnout.record.schema import CLIENT_COLUMNS, ROUND_COLUMNS, less_is_better
+from turnout.record.tables import array_of, is_known, numbers
 
 FILES = ("rounds.parquet", "clients.parquet", "participation.parquet")
 
@@ -319,3 +322,32 @@ def test_crash_between_files_leaves_a_readable_history(tmp_path):
     (tmp_path / "SHA256SUMS").write_bytes(older[1] + (tmp_path / "SHA256SUMS").read_bytes())
     play(reference, range(1, 11))
     assert tables(History.load(tmp_path)) == tables(reference)
+
+
+RUN = """
+import sys
+import turnout as to
+
+data = to.data.digits().split(to.partition.Dirichlet(alpha=0.1), num_clients=10)
+result = to.Experiment(data, to.models.Logistic(), rounds=2).run()
+result.history.column("local_loss"), result.history.client_column("weight")
+print("pandas" in sys.modules)
+"""
+
+
+def test_recording_a_run_does_not_import_pandas():
+    """Arrow imports it for its own conversions, where it is installed, which takes half a second."""
+    ended = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"
+
+
+def test_columns_of_numbers_keep_nulls_and_nan_apart():
+    column = pa.chunked_array([array_of([1.5, None, float("nan")], pa.float64())])
+    assert column.null_count == 1
+    assert is_known(column).tolist() == [True, False, True]
+    assert np.isnan(column[2].as_py())
+    assert array_of(np.array([1.5, np.nan]), pa.float64(), nan_is_null=True).to_pylist() == [1.5, None]
+    assert array_of([None, 2**62], pa.int64()).to_pylist() == [None, 2**62]
+    assert numbers(pa.chunked_array([array_of([3], pa.int64())] * 2)).tolist() == [3, 3]
+    with pytest.raises(TypeError, match="got an array of shape"):
+        array_of([1.5], pa.int64())

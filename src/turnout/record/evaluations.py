@@ -16,7 +16,7 @@ from turnout.evaluation.sums import ClientSums, TotalSums
 from turnout.record import contents, storage
 from turnout.record.contents import Contents, Whole
 from turnout.record.schema import ANSWERED, EVALUATION_COLUMNS
-from turnout.record.tables import build, damaged, read, write
+from turnout.record.tables import array_of, build, damaged, read, write
 
 FOLDER = "evaluations"
 """The folder of evaluations in the folder of a run."""
@@ -103,7 +103,7 @@ class Evaluations:
         if self.by_round.keys().isdisjoint(rounds):
             return table
         for name in self.columns:
-            values = pa.array([self.by_round.get(number, {}).get(name) for number in rounds], pa.float64())
+            values = array_of([self.by_round.get(number, {}).get(name) for number in rounds], pa.float64())
             if name in table.column_names:
                 recorded = table[name].cast(pa.float64())
                 table = table.set_column(table.column_names.index(name), name, pc.fill_null(recorded, values))

@@ -9,12 +9,13 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from turnout.core.checks import CheckpointError
 from turnout.core.system import flush
 from turnout.record import contents, lock
 from turnout.record.schema import PARTICIPATION_COLUMNS, ROUND_COLUMNS
-from turnout.record.tables import check, concatenated, damaged, read_stream, schema_of
+from turnout.record.tables import array_of, check, concatenated, damaged, numbers, read_stream, schema_of
 
 FILE = "history.journal"
 """The file of the log in the folder of a run."""
@@ -41,7 +42,7 @@ class Rounds(NamedTuple):
 
     def up_to(self, last: int) -> Rounds:
         """Return the rounds up to the round `last`."""
-        return Rounds(*(part.filter(pa.array(part["round"].to_numpy() <= last)) for part in self))
+        return Rounds(*(part.filter(pc.field("round") <= last) for part in self))
 
 
 class Log:
@@ -199,8 +200,9 @@ class Log:
         participation = {"round": when, "client": np.concatenate([cohort for cohort, _ in cohorts])}
         if self._has_weights:
             weights = [np.full(len(cohort), np.nan) if values is None else values for cohort, values in cohorts]
-            participation["weight"] = pa.array(np.concatenate(weights), from_pandas=True)  # NaN is null
-        self._tables.append(Rounds(pa.table(columns), pa.table(participation, schema=self.participation_schema)))
+            participation["weight"] = np.concatenate(weights)
+        arrays = [array_of(participation[f.name], f.type, nan_is_null=True) for f in self.participation_schema]
+        self._tables.append(Rounds(pa.table(columns), pa.table(arrays, schema=self.participation_schema)))
 
     def _count(self, part: Rounds) -> None:
         """Update the number of rounds and the columns by a part."""
@@ -214,7 +216,7 @@ class Log:
 def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
     """Return a column of this type; of type null if there are no values."""
     is_empty = all(value is None for value in values)
-    return pa.nulls(len(values)) if is_empty else pa.array(values, kind, from_pandas=False)
+    return pa.nulls(len(values)) if is_empty else array_of(values, kind)
 
 
 def _entries(path: Path) -> Iterator[tuple[Rounds, int]]:
@@ -225,7 +227,7 @@ def _entries(path: Path) -> Iterator[tuple[Rounds, int]]:
     last = 0
     with contents.readable(path), path.open("rb") as file:
         while (entry := _next(path, file)) is not None:
-            rounds = entry.table["round"].to_numpy()
+            rounds = numbers(entry.table["round"])
             if not len(rounds) or rounds[0] <= last or (np.diff(rounds) <= 0).any():
                 raise damaged(path, "its rounds do not ascend")
             last = entry.last

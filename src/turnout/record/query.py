@@ -19,7 +19,7 @@ from turnout.record.lock import writable
 from turnout.record.log import FILE as LOG
 from turnout.record.log import Log
 from turnout.record.schema import CLIENT_COLUMNS, ROUND_COLUMNS
-from turnout.record.tables import build, concatenated, schema_of, write
+from turnout.record.tables import build, concatenated, is_known, numbers, schema_of, write
 
 
 class History(Figures):
@@ -201,14 +201,17 @@ class History(Figures):
             ]
         else:
             values = self._log.column(name)
-        known = values.is_valid().to_numpy()
+        known = is_known(values)
         kind = np.int64 if values.type == pa.int64() else np.float64
-        return self._log.column("round").to_numpy()[known], values.drop_null().to_numpy().astype(kind)
+        return numbers(self._log.column("round"))[known], numbers(values.drop_null()).astype(kind)
 
     def client_column(self, name: str) -> np.ndarray:
         """Return a numeric column of the table of clients as float64 ``[N]``, NaN where null."""
         numeric = [column for column in self._clients.column_names if column != "name"]
-        return self._clients[known_name("client column", name, numeric)].to_numpy().astype(np.float64)
+        column = self._clients[known_name("client column", name, numeric)].cast(pa.float64())
+        values = np.full(len(column), np.nan)
+        values[is_known(column)] = numbers(column.drop_null())
+        return values
 
 
 def save_run(

@@ -16,6 +16,7 @@ from turnout.protocol.batch import Stepped
 from turnout.protocol.federated_server import FederatedServer
 from turnout.protocol.published import Published
 from turnout.record.query import History
+from turnout.record.tables import numbers
 
 
 class Recorder:
@@ -67,8 +68,8 @@ class Recorder:
     def set_clients(self, num_clients: int, **columns: Any) -> None:
         """Set the table of clients: their participation, and other columns ``[N]``."""
         table, rounds = self.history.participation, self.history.last_round
-        offsets = np.searchsorted(table["round"].to_numpy(), np.arange(1, rounds + 2))
-        realised = participation_table((table["client"].to_numpy(), offsets), num_clients, rounds)
+        offsets = np.searchsorted(numbers(table["round"]), np.arange(1, rounds + 2))
+        realised = participation_table((numbers(table["client"]), offsets), num_clients, rounds)
         participation = {
             "client": np.arange(num_clients),
             "participations": realised["participations"],

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from turnout.engine.compile import compiled as replay
 from turnout.engine.compile import plain, torchscript
 from turnout.engine.compile.backends import BACKENDS, SETTING
+from turnout.engine.compile.compare import same_bits
 from turnout.engine.compile.compiled import Compiled
 from turnout.engine.objective import Objective
 from turnout.pieces.local.descent import Stretch
@@ -51,7 +52,7 @@ def test_replay_gives_the_same_bits_without_python(monkeypatch):
     function, calls = counted()
     replayed = Compiled(function)
     ran = []
-    for seed in range(4):
+    for seed in range(5):
         torch.manual_seed(seed)
         w, x = torch.randn(3, 5), torch.randn(3, 7, 5)
         before = len(calls)
@@ -61,7 +62,8 @@ def test_replay_gives_the_same_bits_without_python(monkeypatch):
         assert torch.equal(gradient, expected[0])
         assert torch.equal(value, expected[1])
         assert not gradient.requires_grad
-    assert ran == [3, 0, 0, 0]  # to see what comes out, to trace, and for the value
+    # To see what comes out, to trace, and for the value; then twice to compare.
+    assert ran == [3, 1, 1, 0, 0]
 
 
 def test_untraceable_function_is_called(monkeypatch):
@@ -93,7 +95,7 @@ def test_every_shape_has_its_own_trace(monkeypatch):
 
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_trace_replaces_the_function_after_a_number_of_calls(on_gpu, monkeypatch):
-    monkeypatch.setattr(replay, "_on_gpu", lambda _: on_gpu)
+    monkeypatch.setattr(replay, "on_gpu", lambda _: on_gpu)
     function, calls = counted()
     replayed, before = Compiled(function), replay._CALLS_ON_GPU if on_gpu else replay._CALLS
     w, x = torch.randn(3, 5), torch.randn(3, 7, 5)
@@ -102,7 +104,7 @@ def test_trace_replaces_the_function_after_a_number_of_calls(on_gpu, monkeypatch
     assert len(calls) == before
     for _ in range(5):
         replayed(w, x, None)
-    assert len(calls) == before + 3  # to see what comes out, to trace, and for the value
+    assert len(calls) == before + 5  # to see what comes out, to trace, and for the value; then twice to compare
 
 
 def test_number_of_traces_is_bounded(monkeypatch):
@@ -221,7 +223,7 @@ def test_loop_repeats_steps_without_python(monkeypatch):
 
     replayed, total, expected = Compiled(step, changes=(0,)), torch.zeros(4), torch.zeros(4)
     for seed in range(4):
-        x, scale, before = torch.randn(seed + 2, 4), torch.randn(4), len(calls)
+        x, scale, before = torch.randn(seed + 3, 4), torch.randn(4), len(calls)
         for row in x:
             expected.add_(row * scale)
         repeat(replayed, (total, scale, None), (x, None))
@@ -390,13 +392,13 @@ def test_steps_are_replayed_one_by_one_if_the_loop_has_other_bits(instead, monke
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
 def test_bitwise_comparison(dtype):
     value = torch.tensor([0, 1, 1], dtype=dtype)
-    assert replay._same_bits([value], [value.clone()])
-    assert not replay._same_bits([value], [1 - value if dtype != torch.bool else ~value])
-    assert not replay._same_bits([value], [value[:2]])
+    assert same_bits([value], [value.clone()])
+    assert not same_bits([value], [1 - value if dtype != torch.bool else ~value])
+    assert not same_bits([value], [value[:2]])
 
 
 def test_signed_zeros_differ_and_nans_are_equal():
     zero, nan = torch.tensor([0.0]), torch.tensor([float("nan")])
-    assert not replay._same_bits([zero], [-zero])
-    assert replay._same_bits([nan], [-nan])
-    assert not replay._same_bits([nan], [zero])
+    assert not same_bits([zero], [-zero])
+    assert same_bits([nan], [-nan])
+    assert not same_bits([nan], [zero])

@@ -13,8 +13,9 @@ from torch.utils._pytree import tree_leaves
 
 from turnout import Experiment, Sgd, fedavg, models, scaffold
 from turnout.engine.compile import compiled as replay
-from turnout.engine.compile import cuda_graph
+from turnout.engine.compile import cuda_graph, room
 from turnout.engine.compile.backends import BACKENDS, SETTING
+from turnout.engine.compile.compare import alike
 from turnout.engine.compile.compiled import Compiled
 from turnout.engine.compile.cuda_graph import Graphed
 from turnout.engine.compile.room import Room
@@ -127,7 +128,7 @@ def test_recorded_function_is_not_called_again():
     for i in range(7):
         before = len(calls)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cuda_graph, "_alike", lambda *_: True)  # this recording does nothing
+            patch.setattr(cuda_graph, "alike", lambda *_: True)  # this recording does nothing
             of(total, torch.ones(2))
         assert len(calls) - before == {0: 1, 1: 3, 2: 1}.get(i, 0)  # plain; recorded and tried; tried
     assert len(replays) == 1 + 6
@@ -252,10 +253,10 @@ def test_diverged_steps_are_recorded():
 
 def test_integers_must_be_equal():
     one = torch.tensor([1, 10**9])
-    assert cuda_graph._alike(one, one.clone())
-    assert not cuda_graph._alike(one, one + 1)
-    assert cuda_graph._alike(3, 3)
-    assert not cuda_graph._alike(3, 4)
+    assert alike(one, one.clone())
+    assert not alike(one, one + 1)
+    assert alike(3, 3)
+    assert not alike(3, 4)
 
 
 def test_memory_of_recordings_is_bounded():
@@ -271,6 +272,41 @@ def test_memory_of_recordings_is_bounded():
     del first
     gc.collect()
     assert room.left == 1000
+
+
+def test_recordings_that_are_no_longer_used_make_room_for_others(monkeypatch):
+    monkeypatch.setattr(room, "_IDLE", 5)
+    limit = Room(1000)
+    first, second, third = (graphed(lambda x: x + 1, changes=(), room=limit) for _ in range(3))
+
+    def call(of, number, times):
+        for value in range(times):
+            assert of(torch.full((number,), float(value))).tolist() == [value + 1.0] * number
+        return of._recording is not None
+
+    assert call(first, 100, 4)  # 400 bytes of 1,000
+    assert call(second, 100, 4)
+    with logged("for now: copies of its arguments take 400 bytes, and recordings have 200 left") as said:
+        assert not call(third, 100, 3)
+    assert len(said) == 1
+    assert call(second, 100, 4)  # since then, the first was not used
+    assert call(third, 100, 4)
+    assert first._recording is None
+    assert second._recording is not None
+    assert limit.left == 200
+    call(second, 100, 10)
+    assert call(first, 100, 4)
+    assert third._recording is None
+    assert first.refused is None
+
+
+def test_small_row_is_not_hidden_by_a_large_one():
+    one = torch.tensor([[1e6, 2e6], [1.0, 2.0]])
+    assert alike(one, one * (1 + 1e-5))
+    assert not alike(one, one + torch.tensor([[0.0, 0.0], [0.0, 0.5]]))
+    assert alike(torch.tensor([[1.0, 1e-9]]), torch.tensor([[1.0, 0.0]]))  # of a sum, which cancels
+    assert alike(torch.empty(0, 3), torch.empty(0, 3))
+    assert not alike(torch.ones(2), torch.ones(3))
 
 
 def test_graph_is_recorded_on_a_side_stream_after_warm_up(monkeypatch):

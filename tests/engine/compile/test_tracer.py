@@ -84,5 +84,5 @@ def test_external_tensors_are_referenced():
 
 @pytest.mark.parametrize("read", [lambda x: x * float(x.sum()), lambda x: x if x.sum() > 0 else -x])
 def test_function_that_reads_values_is_refused(read):
-    with pytest.raises(RuntimeError, match="reads a number, and what is done next may depend on it"):
+    with pytest.raises(RuntimeError, match="reads a number, on which the next operations may depend"):
         record(read, [torch.ones(2)])

@@ -15,11 +15,24 @@ import torch
 from torch import nn
 from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
 _aten: Any = torch.ops.aten
+_READS: dict[Any, str] = {
+    getattr(torch.Tensor, name): name for name in ("tolist", "numpy", "__array__") if hasattr(torch.Tensor, name)
+}
+"""Functions that hand the values of a tensor to Python without an operation."""
+
+_MASKS = (torch.bool, torch.uint8)
+_OF_LENGTHS = {_aten._pack_padded_sequence.default}
+"""Operations whose results have shapes that depend on values, but which lack PyTorch's tag for it."""
+
+
+class DependsOnValuesError(RuntimeError):
+    """The operations of a function depend on values of tensors, so that a trace of one call is wrong for others."""
 
 
 class Kind(NamedTuple):
@@ -43,6 +56,11 @@ class Operations:
     graph: Graph
     root: nn.Module
 
+    @property
+    def num_bytes(self) -> int:
+        """Size of the tensors that the operations use beside the arguments, such as frozen weights."""
+        return sum(tensor.nbytes for tensor in self.root.buffers())
+
     def module(self) -> GraphModule:
         """Return a module that runs the operations."""
         return GraphModule(self.root, self.graph).eval()
@@ -52,12 +70,13 @@ def record(function: Callable[..., Any], arguments: list[torch.Tensor]) -> Opera
     """Return the operations of one call, including those of derivatives.
 
     Raises:
-        RuntimeError: if the function reads a number from a tensor, because its next operations may depend on it.
+        DependsOnValuesError: if the function reads values of a tensor, because its next operations may depend on them, or
+            if the shape of a result depends on values.
     """
     recorder = _Recorder()
     for number, argument in enumerate(arguments):
         recorder.note(argument, recorder.graph.placeholder(f"arg{number}"))
-    with recorder:
+    with _Readers(), recorder:
         value = function(*arguments)
     recorder.graph.output(recorder.nodes(value))
     return Operations(recorder.graph, recorder.root)
@@ -107,7 +126,9 @@ class _Recorder(TorchDispatchMode):
         """Run and record an operation."""
         kwargs = kwargs or {}
         if torch.Tag.data_dependent_output in func.tags:
-            raise RuntimeError(f"{func} reads a number, and what is done next may depend on it")
+            raise DependsOnValuesError(f"{func} reads a number, on which the next operations may depend")
+        if _has_dynamic_shape(func, args):
+            raise DependsOnValuesError(f"the shape of what {func} returns depends on values")
         if func is _aten.lift_fresh.default:
             # A tensor made from Python numbers. Without a copy, an in-place operation would change it for all replays.
             func = _aten.lift_fresh_copy.default
@@ -116,3 +137,20 @@ class _Recorder(TorchDispatchMode):
         value = func(*args, **kwargs)
         self.note(value, self.graph.call_function(func, *arguments))
         return value
+
+
+class _Readers(TorchFunctionMode):
+    """Refuse functions that read the values of a tensor without an operation, so that no dispatch mode sees them."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of PyTorch, unless it reads values."""
+        if (name := _READS.get(func)) is not None:
+            raise DependsOnValuesError(f"Tensor.{name}() reads values, on which the next operations may depend")
+        return func(*args, **(kwargs or {}))
+
+
+def _has_dynamic_shape(func: OpOverload, args: Any) -> bool:
+    """Return whether the shape of an operation's result depends on values of its arguments."""
+    if func is _aten.index.Tensor:
+        return any(index is not None and index.dtype in _MASKS for index in args[1])
+    return func in _OF_LENGTHS or torch.Tag.dynamic_output_shape in func.tags
