@@ -81,7 +81,9 @@ class Participant:
         options, k = self.options, len(neighbours)
         self.t = max(k // 2 + 1, math.ceil(options["threshold"] * k - 1e-9))
         degree, limits = options["degree"], options["weights"] or [0.0, math.inf]
-        fits = k >= options["min_clients"] - 1 and (degree is None or k <= 2 * ((degree + 1) // 2)) and self.t <= k
+        most = k if degree is None else 2 * ((degree + 1) // 2)
+        least = options["min_clients"] - 1 if degree is None else min(options["min_clients"] - 1, most)
+        fits = least <= k <= most and self.t <= k
         different = len({*neighbours}) == k and min(neighbours) >= 1 and self.u not in neighbours
         if not (fits and different and math.isfinite(weight) and limits[0] <= weight <= limits[1]):
             raise GivesUp("share")
@@ -96,6 +98,14 @@ class Participant:
             rows.append(nonce + sealed + commit(of_b[v]) + commit(of_key[v]))
         return rows
 
+    def check(self, neighbours, clients):
+        """The clients of the sum are as many as the run requires."""
+        members = {self.u, *neighbours}
+        if clients is not None and not members <= {*clients}:
+            raise GivesUp("clients")
+        if len(members if clients is None else {*clients}) < self.options["min_clients"]:
+            raise GivesUp("too few")
+
     def mask(self, senders, sealed, delta):
         self.readable = {}
         for v, row in zip(senders, sealed, strict=True):
@@ -107,8 +117,8 @@ class Participant:
                 continue
             if row[94:] == commit(both[:33]) + commit(both[33:]):
                 self.readable[v] = both
-        if len(self.readable) < self.t:
-            raise GivesUp("mask")
+        if len(self.readable) < len(senders) or len(self.readable) < self.t:
+            raise GivesUp("mask")  # it computes no evidence, without which it may not refuse a row
         bits, x = self.options["bits"], self.weight * np.asarray(delta, dtype=np.float64)
         if np.abs(x).max() > self.options["largest"]:
             if self.options["too_large"] == "refuse":
@@ -123,8 +133,7 @@ class Participant:
         return total % 2**bits, [v not in self.readable for v in senders]
 
     def open(self, there, gone):
-        least = max(self.t, self.options["min_clients"] - 1 if self.options["degree"] is None else 0)
-        if {*there} & {*gone} or not {*there, *gone} <= {*self.readable} or len(there) < least:
+        if {*there} & {*gone} or not {*there, *gone} <= {*self.readable} or len(there) < self.t:
             raise GivesUp("open")
         return [self.readable[v][:33] for v in there], [self.readable[v][33:] for v in gone]
 
@@ -164,13 +173,21 @@ class Client:
                 told["neighbours"].tolist(), [r.tobytes() for r in told["keys"]], float(told["weight"])
             )
             return {"sealed": ("U8", (1, len(rows), 126), b"".join(rows))}
+        self.sum.check(
+            told["senders" if task["phase"] == "mask" else "there"].tolist(),
+            None if self.run["secure"]["degree"] is None else told["clients"].tolist(),
+        )
         if task["phase"] == "mask":
             senders = told["senders"].tolist()
             total, refused = self.sum.mask(senders, [row.tobytes() for row in told["sealed"]], self.delta)
             width = next(width for width in (1, 2, 4, 8) if self.run["secure"]["bits"] <= 8 * width)
             words = b"".join(int(word).to_bytes(width, "little") for word in total)
             kind = {1: "U8", 2: "I16", 4: "I32", 8: "I64"}[width]
-            return {"masked": (kind, (1, len(total)), words), "refused": ("U8", (1, len(refused)), bytes(refused))}
+            return {
+                "masked": (kind, (1, len(total)), words),
+                "refused": ("U8", (1, len(refused)), bytes(refused)),
+                "evidence": ("U8", (1, len(refused), 96), bytes(96 * len(refused))),
+            }
         there, gone = self.sum.open(told["there"].tolist(), told["gone"].tolist())
         shares = {"self_masks": there, "masking_keys": gone}
         return {name: ("U8", (1, len(rows), 33), b"".join(rows)) for name, rows in shares.items()}

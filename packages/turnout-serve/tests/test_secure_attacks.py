@@ -2,12 +2,13 @@
 
 import logging
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from tests.laws.recipes import DATA
 from tests.phases import train
+from tests.tiny import classification
 
 import turnout as to
 from turnout.pieces.aggregation import SecureSum
@@ -56,11 +57,11 @@ def cheat(deployed, row, change):
     worker.do = changed
 
 
-def participants(deployed):
+def participants(deployed, rounds=ROUNDS):
     """Who took part, by round."""
     table = deployed.host.driver.ledger.history.participation.to_pydict()
     pairs = list(zip(table["round"], table["client"], strict=True))
-    return [[client for r, client in pairs if r == 1 + i] for i in range(ROUNDS)]
+    return [[client for r, client in pairs if r == 1 + i] for i in range(rounds)]
 
 
 def goes_on(deployed):
@@ -148,22 +149,25 @@ def test_sender_of_unreadable_shares_is_excluded(deployed, caplog):
         deployed.run()
     assert participants(deployed) == [OTHERS] * ROUNDS
     assert [r.clients for r in caplog.records if "excluded from a secure sum" in r.message] == [[3]]
-    assert deployed.host.driver.barred == {3: "its neighbours and it cannot read the shares of each other"}
+    assert deployed.host.driver.barred == {3: "it dealt shares that a neighbour cannot read"}
     goes_on(deployed)
 
 
-def test_client_that_falsely_refuses_a_neighbour_is_excluded(world):
-    """One word against another: both are left out of this sum, and of no other."""
+@pytest.mark.parametrize("filler", [0, 7])
+def test_client_that_falsely_refuses_a_neighbour_is_excluded(world, filler):
+    """One liar in five gives no evidence, or evidence by which the shares can be read: the sum goes on without it."""
 
     def accuses(phase, version, tensors):
         lies = phase == "mask" and version == 0
-        return tensors | {"refused": torch.eye(7, dtype=torch.uint8)[:1]} if lies else tensors
+        flags = torch.eye(4, dtype=torch.uint8)[:1]
+        evidence = torch.full((1, 4, 96), filler, dtype=torch.uint8)
+        return tensors | {"refused": flags, "evidence": evidence} if lies else tensors
 
-    deployed = world(run(DATA))  # of so many that a sum without two of them can be opened
+    deployed = world(run())
     cheat(deployed, 3, accuses)
     deployed.run()
-    assert participants(deployed) == [[1, 2, 4, 5, 6, 7], [*range(8)]]
-    assert not deployed.host.driver.barred
+    assert participants(deployed) == [OTHERS] * ROUNDS
+    assert deployed.host.driver.barred == {3: "it refused shares of a neighbour that can be read"}
     goes_on(deployed)
 
 
@@ -209,6 +213,28 @@ def test_shares_of_another_key_abort_one_sum(deployed, monkeypatch, caplog):
     (said,) = [record for record in caplog.records if "cannot be opened" in record.message]
     assert said.reason == "the shares of client 4 give another key than it advertised"
     assert deployed.host.driver.barred == {3: "the shares that it dealt give another key than it advertised"}
+    goes_on(deployed)
+
+
+def test_clients_that_prevent_one_sum_each_end_no_run(world, monkeypatch):
+    """Two of eight deal shares of another key and leave: a sum names one of them, and the run goes on after both."""
+    share = SecureClient.share
+
+    def dealt(self, neighbours):
+        right, self._masking = self._masking, self._masking if self.number not in (3, 6) else new_key()
+        try:
+            return share(self, neighbours)
+        finally:
+            self._masking = right
+
+    monkeypatch.setattr(SecureClient, "share", dealt)
+    eight = classification([6] * 8, features=16, classes=16)
+    deployed = world(replace(run(eight), rounds=3), max_empty_steps=1)
+    for liar in (2, 5):
+        cheat(deployed, liar, lambda phase, _, tensors: None if phase == "mask" else tensors)
+    deployed.run()
+    assert sorted(deployed.host.driver.barred) == [2, 5]
+    assert participants(deployed, 3) == [[], [], [0, 1, 3, 4, 6, 7]]
     goes_on(deployed)
 
 

@@ -78,7 +78,7 @@ def test_a_secure_sum_has_all_its_messages(vectors):
     names = {each["task"]["phase"]: set(read_manifest(base64.b64decode(each["report"]))) for each in secure["messages"]}
     assert names["train"] == {"keys", "num_examples", "num_steps", "seen.loss"}
     assert names["share"] == {"sealed"}
-    assert names["mask"] == {"masked", "refused"}
+    assert names["mask"] == {"masked", "refused", "evidence"}
     assert names["open"] == {"self_masks", "masking_keys"}
     assert torch.tensor(secure["delta"]).norm() > 0.01
 

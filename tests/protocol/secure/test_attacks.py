@@ -19,7 +19,8 @@ from turnout.protocol.secure import (
     shamir,
     sizes,
 )
-from turnout.protocol.secure.attendance import Attendance, disputed
+from turnout.protocol.secure.attendance import Attendance
+from turnout.protocol.secure.disputes import disputed, unreadable
 from turnout.protocol.secure.masker import VectorMasker
 from turnout.protocol.secure.masks import expand, new_key, pairwise, public, reduce
 from turnout.protocol.secure.messages import SEALED_BYTES, commitment
@@ -67,7 +68,14 @@ class Round:
         for c, sealed in server.sealed().items():
             if c not in gone:
                 masked[c] = clients[c].mask(self.values[c], self.sent("passed", c, sealed))
-        self.out = disputed({c: clients[c].refused for c in masked})
+        refused = {c: clients[c].refused for c in masked if clients[c].refused}
+        dealers = unreadable(
+            refused,
+            lambda c, dealer: self.sent("evidence", c, clients[c].evidence(dealer)),
+            lambda dealer, c: server._sealed[dealer][c],
+            lambda c: server._keys[c].sealing,
+        )
+        self.out = disputed(refused, dealers)
         for c in masked.keys() - self.out:
             server.masked(c, masked[c], clients[c].refused)
         for c, request in server.requests().items():
@@ -137,23 +145,31 @@ def test_garbage_for_some_neighbours_is_tolerated(victims):
         )
     )
     total = found.run() if victims < 4 else None
-    if victims == 1:  # one word against another: both are left out
-        assert found.out == {1, 3}
-    elif victims == 2:
-        assert found.out == {3}
     if total is not None:
-        np.testing.assert_array_equal(total, found.expected(*found.out))
+        assert found.out == {3}
+        np.testing.assert_array_equal(total, found.expected(3))
         return
     with pytest.raises(TooFewClients, match="client 3 has 3 neighbours left"):
         found.run()
 
 
-def test_client_that_lies_about_neighbours_is_excluded():
-    assert disputed({1: {2, 3, 4}}) == {1}
-    assert disputed({1: {4}, 2: {4}, 3: {4}}) == {4}
-    assert disputed({1: {2}}) == disputed({1: {2}, 2: {1}}) == {1, 2}
-    assert disputed({1: {2, 3}, 5: {6, 7, 8}}) == {1, 5}
-    assert not disputed({})
+def test_of_two_clients_in_a_dispute_the_one_at_fault_is_excluded():
+    assert disputed({1: {2, 3, 4}}, ()) == {1}
+    assert disputed({1: {4}, 2: {4}, 3: {4}}, {4}) == {4}
+    assert disputed({1: {2}, 2: {1}}, ()) == {1, 2}
+    assert disputed({1: {2, 3}}, {2}) == {1, 2}  # it is right about one, and lies about the other
+    assert not disputed({}, ())
+
+
+@pytest.mark.parametrize("evidence", [bytes(96), b"\xff" * 96, None])
+def test_client_that_falsely_refuses_shares_is_excluded_alone(evidence):
+    """It gives no evidence, or true evidence, by which everybody reads the shares that it calls unreadable."""
+    found = Round(
+        passed=lambda c, sealed: sealed | {3: bytes(SEALED_BYTES)} if c == 1 else sealed,
+        evidence=lambda _, right: right if evidence is None else evidence,
+    )
+    np.testing.assert_array_equal(found.run(), found.expected(1))
+    assert found.out == {1}
 
 
 def resealed(client, others):

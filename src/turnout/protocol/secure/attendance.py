@@ -3,42 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from turnout.core.random import generator
 from turnout.protocol.secure import graph
+from turnout.protocol.secure.disputes import disputed
 
 
 def threshold_of(share: float, degree: int) -> int:
     """Return t, the number of k neighbours whose shares reconstruct a secret: ``ceil(share k)``, more than half of k."""
     return max(degree // 2 + 1, math.ceil(share * degree - 1e-9))
-
-
-def disputed(refused: Mapping[int, Collection[int]]) -> set[int]:
-    """Return clients to exclude so that no remaining client refuses the shares of another one.
-
-    The clients in most disputes are excluded first: if a client cheats, none of its neighbours can read its shares. In
-    a tie, either client may have cheated, so both are excluded.
-
-    Args:
-        refused: clients whose shares a client could not read, by client.
-    """
-    pairs, excluded = _pairs(refused), set[int]()
-    while pairs:
-        counts = Counter(client for pair in pairs for client in pair)
-        most = max(counts.values())
-        worst = {client for client, number in counts.items() if number == most}
-        excluded |= worst
-        pairs = {pair for pair in pairs if not pair & worst}
-    return excluded
-
-
-def _pairs(refused: Mapping[int, Collection[int]]) -> set[frozenset[int]]:
-    """Return the pairs of clients in which one refuses the shares of the other."""
-    return {frozenset((client, other)) for client, others in refused.items() for other in others}
 
 
 class Attendance:
@@ -60,8 +36,9 @@ class Attendance:
         neighbours: neighbours of each client.
         threshold: t, the number of neighbours whose shares reconstruct a secret.
         shared: clients that completed the phase ``"share"``.
-        masked: clients that completed the phase ``"mask"``, except those excluded because of a dispute.
+        masked: clients that completed the phase ``"mask"``, except those at fault.
         refused: clients whose shares a client could not read, by client; set it before `open`.
+        unreadable: those of them whose shares cannot be read, by evidence; set it before `open`.
         opens: True if the masks can be removed; known after `opened`.
     """
 
@@ -75,6 +52,7 @@ class Attendance:
         self.shared: list[int] = []
         self.masked: list[int] = []
         self.refused: dict[int, list[int]] = {}
+        self.unreadable: set[int] = set()
         self.opens = False
 
     def share(self, clients: Sequence[int]) -> list[int]:
@@ -95,14 +73,13 @@ class Attendance:
         return self.shared if len(clients) >= self._least and self._enough(self.shared, self.shared) else []
 
     def open(self, clients: Sequence[int]) -> list[int]:
-        """Continue with the clients that sent a masked update, except those excluded because of a dispute."""
-        self.masked = sorted(set(clients) - disputed(self.refused))
+        """Continue with the clients that sent a masked update, except those at fault."""
+        self.masked = sorted(set(clients) - disputed(self.refused, self.unreadable))
         return self.masked if len(self.masked) >= self._least and self._enough(self.masked, self.masked) else []
 
     def cheats(self) -> list[int]:
-        """Return the clients that have fewer than t neighbours without a dispute."""
-        number = Counter(client for pair in _pairs(self.refused) for client in pair)
-        return sorted(c for c, disputes in number.items() if len(self.neighbours[c]) - disputes < self.threshold)
+        """Return the clients that dealt shares which cannot be read, or refuse shares which can."""
+        return sorted(disputed(self.refused, self.unreadable))
 
     def opened(self, clients: Sequence[int]) -> None:
         """Record the clients that helped to remove the masks: t neighbours of each client whose masks are in the sum."""
@@ -139,6 +116,7 @@ class Attendance:
         arrays = {name: np.array(clients, dtype=np.int64) for name, clients in lists.items()}
         pairs = [(client, other) for client, others in self.refused.items() for other in others]
         arrays["refused"] = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        arrays["unreadable"] = np.array(sorted(self.unreadable), dtype=np.int64)
         return arrays | {"opens": np.array(self.opens)}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
@@ -148,4 +126,5 @@ class Attendance:
         self.shared, self.masked = state["shared"].tolist(), state["masked"].tolist()
         for client, other in state.get("refused", np.zeros((0, 2))).tolist():
             self.refused.setdefault(client, []).append(other)
+        self.unreadable = set(state.get("unreadable", np.zeros(0)).tolist())
         self.opens = bool(state["opens"])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from turnout.protocol.secure import shamir
+from turnout.protocol.secure import evidence, shamir
 from turnout.protocol.secure.masks import (
     SEED_BYTES,
     agree,
@@ -111,8 +111,8 @@ class SecureClient:
             y_u = x_u + PRG(b_u) + sum_{v > u} PRG(s_uv) - sum_{v < u} PRG(s_uv)   mod 2^bits
 
         u is this client and v its neighbours, x_u the values, b_u the seed of the self mask, s_uv the seed of the
-        pairwise mask, and PRG a pseudorandom generator. Afterwards, the other neighbours are in `refused`. The server
-        excludes one client of each such pair.
+        pairwise mask, and PRG a pseudorandom generator. Afterwards, the other neighbours are in `refused`. The client
+        sends the `evidence` for each, by which the server excludes the client at fault of each such pair.
 
         Args:
             values: x_u, of type `word`, ``[P]``.
@@ -159,20 +159,28 @@ class SecureClient:
 
     def _unseal(self, other: int, text: bytes) -> bytes | None:
         """Decrypt the shares of a neighbour; None if that fails, or if they differ from the commitments."""
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        if len(text) != SEALED_BYTES:
-            return None
         purpose = b"share %d %d" % (other, self.number)
-        key = agree(self._sealing, self._neighbours[other].sealing, purpose)
-        try:
-            shares = AESGCM(key).decrypt(text[:12], text[12 : -2 * COMMITMENT_BYTES], purpose)
-        except InvalidTag:
-            return None
-        size = shamir.SHARE_BYTES
-        made = commitment(shares[:size]), commitment(shares[size:])
-        return shares if made == commitments(text) else None
+        return unsealed(agree(self._sealing, self._neighbours[other].sealing, purpose), purpose, text)
+
+    def evidence(self, other: int) -> bytes:
+        """Return the proof that lets everybody open what a neighbour sealed for this client."""
+        return evidence.prove(self._sealing, self._neighbours[other].sealing)
+
+
+def unsealed(key: bytes, purpose: bytes, text: bytes) -> bytes | None:
+    """Decrypt shares with the key of a purpose; None if that fails, or if they differ from the commitments."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    if len(text) != SEALED_BYTES:
+        return None
+    try:
+        shares = AESGCM(key).decrypt(text[:12], text[12 : -2 * COMMITMENT_BYTES], purpose)
+    except InvalidTag:
+        return None
+    size = shamir.SHARE_BYTES
+    made = commitment(shares[:size]), commitment(shares[size:])
+    return shares if made == commitments(text) else None
 
 
 def sealed(

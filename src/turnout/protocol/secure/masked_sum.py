@@ -17,7 +17,9 @@ from turnout.base.phases import Form, Messages, Shapes
 from turnout.core.types import Federation, Report, ServerState, State
 from turnout.distributed.sums import Summed
 from turnout.protocol.secure import shamir
-from turnout.protocol.secure.attendance import Attendance, disputed
+from turnout.protocol.secure.attendance import Attendance
+from turnout.protocol.secure.disputes import DEALS, LIES, unreadable
+from turnout.protocol.secure.evidence import EVIDENCE_BYTES
 from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.masks import word
 from turnout.protocol.secure.messages import KEY_BYTES, SEALED_BYTES, Keys, Opening, ProtocolError
@@ -48,7 +50,9 @@ def form_of(phase: str, bits: int, inputs: Shapes, length: int) -> Form:
             return {"sealed": (torch.uint8, (1, number("neighbours"), SEALED_BYTES))}
         case "mask":
             code = CODES[word(bits).itemsize]
-            return {"masked": (code, (1, length)), "refused": (torch.uint8, (1, number("senders")))}
+            senders = number("senders")
+            evidence = (torch.uint8, (1, senders, EVIDENCE_BYTES))
+            return {"masked": (code, (1, length)), "refused": (torch.uint8, (1, senders)), "evidence": evidence}
         case _:
             sizes = {"self_masks": number("there"), "masking_keys": number("gone")}
             return {name: (torch.uint8, (1, size, shamir.SHARE_BYTES)) for name, size in sizes.items()}
@@ -90,22 +94,36 @@ class MaskedVectors:
             return {client: _row(_keys(neighbours[client + 1]), weight=factors[client]) for client in clients}
         sealed = self._shared(server)
         if phase == "mask":
-            return {client: _row(_texts(sealed[client + 1])) for client in clients}
+            common = _members(self._masking, self._attendance.shared)
+            return {client: _row(_texts(sealed[client + 1]) | common) for client in clients}
         self._add_masked(server)
-        requests = server.requests()
+        requests, common = server.requests(), _members(self._masking, self._attendance.masked)
         return {
-            client: _row({name: sorted(getattr(requests[client + 1], name)) for name in ("there", "gone")})
+            client: _row({name: sorted(getattr(requests[client + 1], name)) for name in ("there", "gone")} | common)
             for client in clients
         }
 
     def gathered(self, phase: str, clients: Sequence[int]) -> tuple[list[int], dict[int, str]]:
-        """Exclude clients in disputes, i.e. pairs of which one cannot read the shares of the other."""
+        """Exclude the client at fault of each pair in which one client refuses the shares of the other."""
         if phase != "mask":
             return [], {}
         attendance = self._attendance
         attendance.refused = self._refused(clients)
-        why = "its neighbours and it cannot read the shares of each other"
-        return sorted(disputed(attendance.refused)), dict.fromkeys(attendance.cheats(), why)
+        numbers = {client + 1: [other + 1 for other in others] for client, others in attendance.refused.items()}
+        sealing = lambda number: self._keys_of(number - 1).sealing  # noqa: E731
+        attendance.unreadable = {number - 1 for number in unreadable(numbers, self._evidence, self._sealed, sealing)}
+        excluded = attendance.cheats()
+        return excluded, {client: DEALS if client in attendance.unreadable else LIES for client in excluded}
+
+    def _evidence(self, number: int, dealer: int) -> bytes:
+        """Return the evidence of a client against a dealer, by their numbers in the sum."""
+        row = self._senders(number - 1).index(dealer - 1)
+        return self._messages.tensors("mask", number - 1)["evidence"][0, row].numpy().tobytes()
+
+    def _sealed(self, dealer: int, number: int) -> bytes:
+        """Return the shares that a dealer sealed for a client, by their numbers in the sum."""
+        row = self._attendance.neighbours[dealer - 1].index(number - 1)
+        return self._messages.tensors("share", dealer - 1)["sealed"][0, row].numpy().tobytes()
 
     def _refused(self, clients: Sequence[int]) -> dict[int, list[int]]:
         """Return the neighbours whose shares these clients could not read, by client."""
@@ -154,9 +172,13 @@ class MaskedVectors:
         masking, attendance = self._masking, self._attendance
         server = SecureServer(self._length, masking.bits, attendance.threshold, masking.degree, attendance.seed)
         for client in self.dealt:
-            both = self._messages.tensors("train", client)["keys"][0].numpy().tobytes()
-            server.advertised(client + 1, Keys(both[:KEY_BYTES], both[KEY_BYTES:]))
+            server.advertised(client + 1, self._keys_of(client))
         return server, server.keys()
+
+    def _keys_of(self, client: int) -> Keys:
+        """Return the public keys of a client."""
+        both = self._messages.tensors("train", client)["keys"][0].numpy().tobytes()
+        return Keys(both[:KEY_BYTES], both[KEY_BYTES:])
 
     def _shared(self, server: SecureServer) -> dict[int, dict[int, bytes]]:
         """Pass on the encrypted shares."""
@@ -240,6 +262,11 @@ def _keys(neighbours: Mapping[int, Keys]) -> dict[str, object]:
     order = sorted(neighbours)
     keys = [list(neighbours[other].sealing + neighbours[other].masking) for other in order]
     return {"neighbours": order, "keys": torch.tensor(keys, dtype=torch.uint8)}
+
+
+def _members(masking: Masking, clients: Sequence[int]) -> dict[str, object]:
+    """Return all clients of a sum, ascending, if they are not all neighbours of each other; otherwise nothing."""
+    return {} if masking.degree is None else {"clients": [client + 1 for client in clients]}
 
 
 def _texts(sealed: Mapping[int, bytes]) -> dict[str, object]:

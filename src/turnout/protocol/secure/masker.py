@@ -14,6 +14,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.types import Report, State
 from turnout.protocol.secure.attendance import threshold_of
 from turnout.protocol.secure.client import SecureClient
+from turnout.protocol.secure.evidence import EVIDENCE_BYTES
 from turnout.protocol.secure.masked_sum import CODES
 from turnout.protocol.secure.masking import Masking
 from turnout.protocol.secure.messages import KEY_BYTES, SEALED_BYTES, Keys, ProtocolError, Request
@@ -98,11 +99,12 @@ class VectorMasker:
             ProtocolError: if the number of neighbours or the weight violates the settings of the run.
         """
         masking, k = self._masking, len(neighbours)
-        most = masking.even_degree
-        if k < masking.min_clients - 1 or (most is not None and k > most):
+        most, least = masking.even_degree, masking.min_clients - 1
+        if k < (least if most is None else min(least, most)) or (most is not None and k > most):
             raise ProtocolError(
                 f"the server gives this client {k} neighbours; by the run's settings it has "
-                f"{'all others' if most is None else f'{most} at most'}, and at least {masking.min_clients - 1}"
+                f"{'all others' if most is None else f'{most} at most'}, and at least "
+                f"{least if most is None else min(least, most)}"
             )
         value = math.nan if weight is None or weight.numel() != 1 else float(weight)
         low, high = masking.weights or (0.0, math.inf)
@@ -115,22 +117,22 @@ class VectorMasker:
         values = self._codes
         senders = _clients(inputs, "senders")
         sealed = _rows(inputs, "sealed", senders, SEALED_BYTES)
+        self._check_members(secret.number, senders, inputs, "forms")
         kind = CODES[values.dtype.itemsize]
         masked = torch.frombuffer(bytearray(secret.mask(values, sealed).tobytes()), dtype=kind)
         if secret.refused:
             log.warning("the shares of some clients cannot be read", extra={"clients": [c - 1 for c in secret.refused]})
         refused = torch.tensor([[sender in secret.refused for sender in senders]], dtype=torch.uint8)
-        return {"masked": masked[None], "refused": refused}
+        evidence = torch.zeros((1, len(senders), EVIDENCE_BYTES), dtype=torch.uint8)
+        for row, sender in zip(evidence[0], senders, strict=True):
+            if sender in secret.refused:
+                row[:] = torch.frombuffer(bytearray(secret.evidence(sender)), dtype=torch.uint8)
+        return {"masked": masked[None], "refused": refused, "evidence": evidence}
 
     def _open(self, secret: SecureClient, inputs: State) -> State:
         """Return the requested shares, in the order of the request."""
         there, gone = _clients(inputs, "there"), _clients(inputs, "gone")
-        least = self._masking.min_clients
-        # With a degree, a client does not see all clients of the sum, so it cannot count them.
-        if self._masking.degree is None and len(there) + 1 < least:
-            raise ProtocolError(
-                f"the server opens a sum of {len(there) + 1} clients, and by the run's settings it has {least} at least"
-            )
+        self._check_members(secret.number, there, inputs, "opens")
         opening = secret.open(Request(frozenset(there), frozenset(gone)))
         shares_of = {
             "self_masks": [opening.self_masks[c] for c in there],
@@ -141,6 +143,23 @@ class VectorMasker:
             name: torch.tensor(list(b"".join(shares)), dtype=torch.uint8).view(size[name])
             for name, shares in shares_of.items()
         }
+
+    def _check_members(self, number: int, neighbours: list[int], inputs: State, does: str) -> None:
+        """Validate the clients of a sum: its neighbours and this client, or those that the server lists.
+
+        Raises:
+            ProtocolError: if they are fewer than the settings of the run require, or the list contradicts the neighbours.
+        """
+        members = {*neighbours, number}
+        if self._masking.degree is not None:
+            listed = set(_clients(inputs, "clients"))
+            if not members <= listed:
+                raise ProtocolError(f"the server's list of the sum's clients lacks {sorted(members - listed)}")
+            members = listed
+        if len(members) < (least := self._masking.min_clients):
+            raise ProtocolError(
+                f"the server {does} a sum of {len(members)} clients, and by the run's settings it has {least} at least"
+            )
 
 
 class Masker:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from turnout.core.checks import ConfigurationError
+from turnout.protocol.secure import curve
 from turnout.protocol.secure.messages import ProtocolError
 
 SEED_BYTES = 32
@@ -77,13 +78,19 @@ def agree(key: bytes, other: bytes, purpose: bytes) -> bytes:
     """
     _required()
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     try:
         secret = X25519PrivateKey.from_private_bytes(key).exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError:
         raise ProtocolError("a public key is of low order, or does not have 32 bytes") from None
+    return derive(secret, purpose)
+
+
+def derive(secret: bytes, purpose: bytes) -> bytes:
+    """Return 32 bytes for a purpose from the X25519 secret of two clients, by HKDF-SHA256."""
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
     return HKDF(algorithm=SHA256(), length=SEED_BYTES, salt=None, info=b"turnout secagg " + purpose).derive(secret)
 
 
@@ -91,7 +98,8 @@ def check_public(*keys: bytes) -> None:
     """Validate public keys.
 
     Raises:
-        ProtocolError: if a key has low order, or another length than 32 bytes.
+        ProtocolError: if a key has low order, another length than 32 bytes, or is not on the curve but on its twist, for
+            which `turnout.protocol.secure.evidence` has no proof.
     """
     for key in keys:
         _check_public(key)
@@ -101,6 +109,8 @@ def check_public(*keys: bytes) -> None:
 def _check_public(key: bytes) -> None:
     """Validate a public key, see `check_public`."""
     agree(new_key(), key, b"check")
+    if curve.lift(key) is None:
+        raise ProtocolError("a public key is not on the curve")
 
 
 def pairwise(key: bytes, other: bytes, number: int, other_number: int) -> bytes:

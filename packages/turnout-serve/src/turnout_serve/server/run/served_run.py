@@ -57,7 +57,8 @@ class ServedRun:
         extra: the phases after training.
         noise: secret and history that the noise of the next step follows from.
         over: reason that the run is over; None while it goes on.
-        empty_steps: server steps in a row without a usable report, in this process.
+        empty_steps: server steps in a row without a usable report, in this process; a step whose sum a client
+            prevented, which is excluded from then on, does not count.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class ServedRun:
         self.setting, self._ledger, self._publish, self._after_step = setting, ledger, publish, after_step
         self.reports = Reports(setting, store)
         self.over: str | None = None
-        self.empty_steps = 0
+        self.empty_steps = self._num_barred = 0
         algorithm, seed = setting.algorithm, setting.seed
         pace = setting.pace.bind(num_clients, algorithm)
         self._choice = Choice(roster, pace, seed)
@@ -186,7 +187,9 @@ class ServedRun:
         # How many were dropped tells of clients' data: with differential privacy, no run may end by it.
         dropped = 0 if self.setting.algorithm.noised_privacy is not None else stepped.info.get("num_dropped", 0)
         usable = len(stepped.reports) - dropped
-        self.empty_steps = 0 if usable > 0 else self.empty_steps + 1
+        num_barred = len(self.extra.barred)
+        progresses, self._num_barred = usable > 0 or num_barred > self._num_barred, num_barred
+        self.empty_steps = 0 if progresses else self.empty_steps + 1
         if self._ledger is not None:
             self._ledger.step(self.server, stepped, self.tasks.time)
         self._after_step(stepped, self.server.over is not None)
