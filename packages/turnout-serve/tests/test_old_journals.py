@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from turnout.cli.deployed import settings_in
-from turnout.deployment.server.recovery import opened
-from turnout.deployment.server.replay import replay
-from turnout.deployment.server.served_experiment import ServedExperiment
+from turnout_serve.cli.deployed import settings_in
+from turnout_serve.server.journal.recovery import opened
+from turnout_serve.server.journal.replay import replay
+from turnout_serve.server.run.served_experiment import ServedExperiment
 
 JOURNALS = Path(__file__).parent / "journals"
 MODELS = {

@@ -1,6 +1,6 @@
-"""Make the journals of this folder: ``python -m tests.deployment.journals.make``, with the version whose journals they are.
+"""Make the journals of this folder. It has run with the version whose journals they are, and is here to say how.
 
-Each has entries of every kind that the version wrote. `tests/deployment/test_old_journals.py` replays them.
+Each has entries of every kind that the version wrote. `test_old_journals.py` replays them.
 """
 
 import shutil
@@ -8,13 +8,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from turnout.cli.deployed import experiment_of
-from turnout.cli.serving import note
-from turnout.deployment.client.calls import Call
-from turnout.deployment.server.leases import Leases
-from turnout.deployment.server.served_experiment import ServedExperiment
-from turnout.deployment.server.verdicts import hashed
 from turnout.evaluation.queries import Question
+from turnout_serve.cli.deployed import experiment_of
+from turnout_serve.cli.serving import note
+from turnout_serve.client.calls import Call
+from turnout_serve.server.leases import Leases
+from turnout_serve.server.run.served_experiment import ServedExperiment
+from turnout_serve.server.verdicts import hashed
 
 from ..world import World
 
