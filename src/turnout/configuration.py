@@ -15,7 +15,7 @@ from turnout.core.display import html_table, short
 from turnout.core.numerics import default_settings
 from turnout.data.federated import FederatedData
 from turnout.data.weights import ClassWeights, check_class_weights
-from turnout.engine.batch_norm import BATCH_NORMS
+from turnout.engine.batch_norm import STATISTICS, Statistics, following
 from turnout.engine.choice import ENGINES, PRECISIONS, Engine, Precision
 from turnout.engine.loss import Loss, OfExamples, cross_entropy, metric_of
 from turnout.evaluation.appeal import AppealMetrics
@@ -56,6 +56,7 @@ class Configuration:
     class_weights: ClassWeights | None = None
     engine: Engine = "auto"
     precision: Precision = "full"
+    statistics: Statistics = "own"
     device: str = "cpu"
     memory_budget: int | None = None
 
@@ -156,6 +157,7 @@ class Configuration:
             count("memory_budget", self.memory_budget, least=1 << 20, instead="It is in bytes")
         known_name("engine", self.engine, ENGINES)
         known_name("precision", self.precision, PRECISIONS)
+        known_name("statistics", self.statistics, STATISTICS)
 
     def _choose_loss(self) -> None:
         """Use the loss of the model specification by default, and wrap a loss module as a function."""
@@ -215,9 +217,7 @@ class Configuration:
 
     def _check_normalisation(self, module: nn.Module) -> None:
         """Refuse running statistics where a local step evaluates the model at parameters that no client keeps."""
-        if (reason := self.algorithm.local.refuses_batch_norm) is not None and any(
-            isinstance(m, BATCH_NORMS) for m in module.modules()
-        ):
+        if (reason := self.algorithm.local.refuses_batch_norm) is not None and following(module):
             raise ConfigurationError(
                 f"{type(module).__name__} has layers of BatchNorm, and {reason}: write to.models.group_norm(model)"
             )

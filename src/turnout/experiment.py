@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from turnout.algorithms import fedavg
+from turnout.algorithms.averages import check_averages
 from turnout.algorithms.step_sizes import warn_of_step_sizes
 from turnout.base.algorithm import Algorithm
 from turnout.callbacks import Callback, Callbacks
@@ -61,6 +62,10 @@ class Experiment(Configuration):
         precision: precision of local steps, forward and backward: ``"full"``, the type of the parameters, or
             ``"bf16"``, bfloat16 by `torch.autocast`. Parameters, updates and sums stay float32 or wider, and
             evaluations and measurements are in full precision.
+        statistics: running statistics of BatchNorm layers. ``"own"``: each client keeps its own, which needs personal
+            parameters, as in `fedbn`. ``"average"``: they are averaged with the parameters, as usual implementations of
+            FedAvg do. The averaged variance lacks the variance between the clients' means, so that the averaged model
+            normalises data that differ between clients by statistics that none of them has.
         device: ``"cpu"``, ``"cuda"``, ...
         memory_budget: bytes for the clients that train side by side; None is 1 GiB on a CPU, and an eighth of the memory of a
             GPU.
@@ -70,6 +75,11 @@ class Experiment(Configuration):
     """
 
     algorithm: Algorithm = field(default_factory=fedavg)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.statistics == "average":
+            check_averages(self.algorithm, self.pace)
 
     def run(
         self,

@@ -115,7 +115,7 @@ def test_options_are_the_parameters_of_the_signature() -> None:
     }
     assert set(options_of(Experiment)) == {
         "rounds", "seed", "evaluate_every", "evaluation_examples", "label_groups", "appeal", "gradients", "engine", "device",
-        "memory_budget", "record_weights", "metrics", "class_weights", "evaluate_share", "precision",
+        "memory_budget", "record_weights", "metrics", "class_weights", "evaluate_share", "precision", "statistics",
     }  # fmt: skip
     assert "partition" not in options_of(Source.split)
     assert options_of(AVAILABILITY["trace"])["table"].default is REQUIRED

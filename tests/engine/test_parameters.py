@@ -85,7 +85,8 @@ def test_invalid_arguments_raise(module, message):
 def test_lazy_layers_are_refused():
     module = nn.LazyLinear(3)
     with pytest.raises(
-        ConfigurationError, match="'weight' of LazyLinear has no shape yet: call the model on an example"
+        ConfigurationError,
+        match="'weight' of LazyLinear belongs to a lazy layer and has no shape yet: call the model on an example",
     ):
         Layout.of(module)
 

@@ -123,8 +123,8 @@ def test_running_statistics_are_accumulated_in_float32():
     everyone = np.arange(DATA.num_clients)
     for each in (full, low):
         each.round()
-    number = full.objective.layout.num_statistics
-    one, other = (each.memory.gather(everyone)["personal"][:, -number:] for each in (full, low))
+    start = full.objective.layout.statistics.start - full.objective.layout.num_shared
+    one, other = (each.memory.gather(everyone)["personal"][:, start:] for each in (full, low))
     assert relative(other, one) < 0.01
 
 

@@ -1,13 +1,15 @@
 """FedBN compared with its authors' loop over `nn.BatchNorm1d` and `torch.optim.SGD`, in float64."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from turnout import Experiment, Sgd, fedbn
+from turnout import Experiment, Sgd, average_participating, fedbn, fedper
+from turnout.pieces.weighting import DivideByParticipants
 from turnout.simulation import Simulation
 
 from .shuffles import client_key, endless
@@ -24,8 +26,8 @@ def model():
     ).double()
 
 
-def theirs(momentum, weight_decay):
-    """Every client's state dict after the last round; layer 1 is the one that is not averaged."""
+def theirs(momentum, weight_decay, kept="1."):
+    """Every client's model after the last round; tensors of the layer `kept` are not averaged."""
     models = [model() for _ in range(N)]
     batches = [endless(int(SIZES[n]), client_key(SEED, n), BATCH, drop_last=True) for n in range(N)]
     for _ in range(ROUNDS):
@@ -40,7 +42,7 @@ def theirs(momentum, weight_decay):
                 optimizer.step()
         states = [copy.deepcopy(net.state_dict()) for net in models]
         for key in states[0]:
-            if not key.startswith("1."):
+            if not key.startswith(kept) and not key.endswith("num_batches_tracked"):
                 mean = torch.stack([state[key] for state in states]).mean(dim=0)
                 for net in models:
                     net.state_dict()[key].copy_(mean)
@@ -67,3 +69,22 @@ def test_fedbn_equals_its_transcription(engine, momentum, weight_decay):
         outputs = simulation.objective.network
         outputs.mode(training=False)
         torch.testing.assert_close(outputs.outputs(served[n], x), net(x), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize(("rule", "kept"), [(average_participating, "nothing"), (fedper, "3.")])
+def test_averaged_statistics_equal_the_mean_of_state_dicts(engine, rule, kept):
+    """FedAvg over whole state dicts, as `nn.BatchNorm1d` has them, and FedPer, whose head stays with clients."""
+    local = Sgd(lr=0.1, steps=K, batch_size=BATCH, momentum=0.5, weight_decay=0.1)
+    options = {"cohort_size": N} if rule is fedper else {}
+    algorithm = replace(rule(local, **options), weighting=(DivideByParticipants(),))
+    run = Experiment(DATA, model(), algorithm, rounds=ROUNDS, seed=SEED, engine=engine, statistics="average")
+    result = run.run()
+    for client, net in enumerate(theirs(0.5, 0.1, kept)):
+        ours = result.model if rule is average_participating else result.personal_model(client)
+        expected = net.state_dict()
+        for name, value in ours.state_dict().items():
+            if not name.endswith("num_batches_tracked"):
+                torch.testing.assert_close(value, expected[name], rtol=1e-9, atol=1e-11)
+        x = DATA.train.client(client)[0]
+        torch.testing.assert_close(ours(x), net(x), rtol=1e-9, atol=1e-11)

@@ -1,17 +1,22 @@
-"""Batch normalisation with running statistics in the model's vector, so that every client has its own statistics."""
+"""Batch normalisation with running statistics in the model's vector, so that every client trains its own statistics."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from turnout.core.checks import ConfigurationError
+from turnout.engine.plain_layers import check_plain, with_layer
 
 _LAYERS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _LAZY = (nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d)
 BATCH_NORMS = (*_LAYERS, *_LAZY)
+
+Statistics = Literal["own", "average"]
+STATISTICS = ("own", "average")
+"""Treatments of running statistics: each client keeps its own, or they are averaged with the parameters."""
 
 
 class _Follow(torch.autograd.Function):
@@ -87,40 +92,73 @@ class OwnBatchNorm(nn.Module):
         return _Follow.apply(mean, self.running_mean, small), _Follow.apply(var, self.running_var, wide)  # type: ignore[return-value]
 
 
-def refuse(name: str, layer: Any, personal: bool) -> None:
+def following(module: nn.Module) -> dict[str, nn.Module]:
+    """Return the batch normalisation layers whose statistics are those of minibatches in training, by all of their names.
+
+    The others stay in evaluation mode in training, because they or a module around them override ``train()``: they
+    normalise by constants. The module is put in training mode to find out, and back.
+    """
+    named = [pair for pair in module.named_modules(remove_duplicate=False) if isinstance(pair[1], BATCH_NORMS)]
+    if not named:
+        return {}
+    modes = [(layer, layer.training) for layer in module.modules()]
+    module.train()
+    layers: dict[str, nn.Module] = {
+        name: layer for name, layer in named if layer.training or not layer.track_running_stats
+    }
+    for layer, mode in modes:
+        layer.training = mode
+    return layers
+
+
+def _refuse(name: str, layer: Any, personal: bool) -> None:
     """Raise an error for a batch normalisation layer whose statistics cannot be personal."""
     kind = type(layer).__name__
     if not personal:
         raise ConfigurationError(
-            f"layer {name!r} is a {kind}: its running statistics are no parameters, so they are neither averaged nor "
-            "reproducible, and statistics of a small client's minibatch couple examples that are not alike. Write "
-            f"GroupNorm(num_groups, {layer.num_features}) instead, which to.models.group_norm(model) does for all layers, or "
-            "let clients keep the statistics to themselves: to.fedbn(), or to.personalization.Personal('norms') with another "
-            "algorithm"
+            f"layer {name!r} is a {kind}: its running statistics are no parameters, and those of a small client's minibatch "
+            f"couple examples that are not alike. Write GroupNorm(num_groups, {layer.num_features}) instead, which "
+            "to.models.group_norm(model) does for all layers; or let clients keep the statistics to themselves, with "
+            "to.fedbn(), or to.personalization.Personal('norms') in another algorithm; or average them with the parameters, "
+            "as published baselines of FedAvg do: statistics='average'. A pretrained layer may keep its statistics if it "
+            "stays in evaluation mode, because the model's train() calls eval() of the layer"
         )
-    if isinstance(layer, _LAZY) or not layer.track_running_stats or layer.momentum is None:
+    if not layer.track_running_stats or layer.momentum is None:
         raise ConfigurationError(
             f"layer {name!r} is a {kind} without running statistics that follow by a momentum: leave its momentum and "
-            "track_running_stats at their defaults, and give a lazy one its num_features"
+            "track_running_stats at their defaults"
         )
+    check_plain(
+        name, layer, _LAYERS, "a layer with statistics of each client", "write what it adds as a layer behind it"
+    )
 
 
-def with_own_batch_norm(module: nn.Module) -> tuple[nn.Module, frozenset[str], list[str]]:
-    """Replace batch normalisation layers, in place.
+def with_own_batch_norm(
+    module: nn.Module, personal: bool = True, statistics: Statistics = "own"
+) -> tuple[nn.Module, frozenset[str], list[str]]:
+    """Replace batch normalisation layers, in place, unless they stay in evaluation mode in training.
+
+    Args:
+        module: the model.
+        personal: whether clients keep parameters to themselves, which own running statistics need.
+        statistics: whether clients keep running statistics, or average them.
 
     Returns:
         The module, the names of the parameters that are running statistics, and the names of the buffers for a
         minibatch's mask.
+
+    Raises:
+        ConfigurationError: if statistics cannot be personal, or if a layer computes something else than a class of torch.
     """
-    statistics: list[str] = []
+    running: list[str] = []
     masks: list[str] = []
-    for name, layer in list(module.named_modules()):
-        if isinstance(layer, BATCH_NORMS):
-            if name:
-                module.set_submodule(name, OwnBatchNorm(layer))
-            else:
-                module = OwnBatchNorm(layer)
+    new: dict[nn.Module, OwnBatchNorm] = {}
+    for name, layer in following(module).items():
+        _refuse(name, layer, personal or statistics == "average")
+        if layer not in new:
+            new[layer] = OwnBatchNorm(layer)
             prefix = f"{name}." if name else ""
-            statistics += [f"{prefix}running_mean", f"{prefix}running_var"]
+            running += [f"{prefix}running_mean", f"{prefix}running_var"]
             masks.append(f"{prefix}mask")
-    return module, frozenset(statistics), masks
+        module = with_layer(module, name, new[layer])
+    return module, frozenset(running), masks

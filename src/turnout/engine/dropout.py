@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from turnout.core.random import fold, uniform
+from turnout.engine.plain_layers import is_plain, with_layer
 
 
 class KeyedDropout(nn.Module):
@@ -57,17 +58,18 @@ def with_keyed_dropout(module: nn.Module) -> tuple[nn.Module, list[str]]:
     """Return a copy of `module` with keyed dropout layers, and the names of the buffers for the key.
 
     Trainable parameters of the copy share their memory with those of the module: a call of a network replaces them, so
-    they are neither read nor written.
+    they are neither read nor written. Subclasses of torch's layers that compute something else stay as they are.
     """
     trained = [p for p in module.parameters() if p.requires_grad and type(p) is nn.Parameter]
     module = copy.deepcopy(module, {id(p): nn.Parameter(p.detach()) for p in trained})
     buffers: list[str] = []
-    for name, child in list(module.named_modules()):
-        if isinstance(child, _BY_ENTRY + _BY_CHANNEL):
-            keyed = KeyedDropout(child.p, channels=isinstance(child, _BY_CHANNEL), layer=len(buffers))
-            if not name:
-                module = keyed
-            else:
-                module.set_submodule(name, keyed)
+    new: dict[nn.Module, KeyedDropout] = {}
+    for name, child in list(module.named_modules(remove_duplicate=False)):
+        if not is_plain(child, _BY_ENTRY + _BY_CHANNEL):
+            continue
+        if child not in new:
+            p = cast("nn.Dropout", child).p
+            new[child] = KeyedDropout(p, channels=isinstance(child, _BY_CHANNEL), layer=len(buffers))
             buffers.append(f"{name}.key" if name else "key")
+        module = with_layer(module, name, new[child])
     return module, buffers

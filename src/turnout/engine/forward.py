@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from turnout.core.checks import ConfigurationError
+from turnout.engine.batch_norm import Statistics
 from turnout.engine.choice import Choice, Engine, Precision, expected
 from turnout.engine.compile.transforms import batched
 from turnout.engine.loss import Loss, cross_entropy, score
@@ -27,6 +28,7 @@ class Forward:
         offsets: whether offsets may be added to the frozen weights below adapters (see `Network.rebase`).
         precision: precision of local steps, ``"full"`` or ``"bf16"`` (see `Network`); evaluations are always in full
             precision.
+        statistics: running statistics of BatchNorm, ``"own"`` or ``"average"`` (see `Network`).
 
     Attributes:
         network: the model as a function of its parameters.
@@ -48,10 +50,11 @@ class Forward:
         personal: Collection[str] = (),
         offsets: bool = False,
         precision: Precision = "full",
+        statistics: Statistics = "own",
     ) -> None:
         self.device, self.loss = device or torch.device("cpu"), loss
         self.choice = expected(module, engine, self.device)
-        self.network = Network(module, self.device, personal, offsets, precision)
+        self.network = Network(module, self.device, personal, offsets, precision, statistics)
         self.use(self.choice)
         self.layout, self.initial = self.network.layout, self.network.initial
         self.threads = ClientThreads(None if self.device.type == "cpu" else 1)

@@ -7,26 +7,22 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from turnout.core.checks import ConfigurationError
-from turnout.engine import batch_norm
-from turnout.engine.batch_norm import BATCH_NORMS
+from turnout.engine.parameters import check_shapes
 
 
-def check_layers(module: nn.Module, personal: bool) -> None:
+def check_layers(module: nn.Module) -> None:
     """Reject layers that would behave differently from what users expect with many clients.
 
-    Args:
-        module: the user's model.
-        personal: whether clients keep parameters to themselves, which batch normalisation needs.
+    Batch normalisation is checked where it is replaced (`turnout.engine.batch_norm`).
 
     Raises:
-        ConfigurationError: if a layer has random numbers that cannot be reproduced for each client, statistics or weights
-            that change in ``forward()``, or sparse gradients, or if a parameter has no values or is of inference mode.
+        ConfigurationError: if a layer has random numbers that cannot be reproduced for each client, weights that change in
+            ``forward()``, or sparse gradients, or if a parameter has no shape, no values or is of inference mode.
     """
+    check_shapes(module)
     _refuse_untrainable_tensors(module)
     for name, child in module.named_modules():
         kind = type(child).__name__
-        if isinstance(child, BATCH_NORMS):
-            batch_norm.refuse(name, child, personal)
         if isinstance(child, nn.RNNBase) and child.dropout > 0:
             raise ConfigurationError(
                 f"layer {name!r} is a {kind} with dropout={child.dropout}, whose random numbers cannot be reproduced for "

@@ -16,7 +16,7 @@ from turnout.core.adapter import BASE_OFFSET
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import State
 from turnout.engine.adapters import adapters_of, add_offsets, offsets_of, split_offset
-from turnout.engine.batch_norm import with_own_batch_norm
+from turnout.engine.batch_norm import Statistics, with_own_batch_norm
 from turnout.engine.choice import Precision
 from turnout.engine.copies import ThreadCopies
 from turnout.engine.dropout import with_keyed_dropout
@@ -42,6 +42,8 @@ class Network:
             so do their gradients, because each cast is an operation whose derivative casts back. Autocast is used
             instead of casting all parameters, so that softmax and norms stay in float32 as in PyTorch's lists, and
             modules that create tensors still work.
+        statistics: running statistics of BatchNorm, which each client has for itself (``"own"``) or which are averaged with
+            the parameters (``"average"``).
 
     Attributes:
         layout: layout of the parameters in the vector.
@@ -55,8 +57,8 @@ class Network:
             attribute of this name receive it.
 
     Raises:
-        ConfigurationError: if the model has layers that cannot be trained here (unkeyed randomness, BatchNorm without
-            personal parameters).
+        ConfigurationError: if the model has layers that cannot be trained here (unkeyed randomness, BatchNorm with
+            statistics that are neither personal nor averaged).
     """
 
     def __init__(
@@ -66,12 +68,13 @@ class Network:
         personal: Collection[str],
         offsets: bool = False,
         precision: Precision = "full",
+        statistics: Statistics = "own",
     ) -> None:
-        check_layers(module, bool(personal))
+        check_layers(module)
         copied, self._key_names = with_keyed_dropout(module)
-        self.module, statistics, self._mask_names = with_own_batch_norm(copied)
-        self.module.to(device)
-        self.layout = Layout.of(self.module, lambda name: name in personal, statistics)
+        self.module, running, self._mask_names = with_own_batch_norm(copied, bool(personal), statistics)
+        self.module.to(device).train()  # layers that stay in evaluation mode leave the mode that they were created in
+        self.layout = Layout.of(self.module, lambda name: name in personal, running, statistics == "average")
         self.initial = self.layout.flatten(self.module)
         self._hold_parameters_once()
         self.adapters = adapters_of(self.module, self.layout)

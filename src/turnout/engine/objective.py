@@ -16,6 +16,7 @@ from torch import nn
 
 from turnout.core.checks import ConfigurationError
 from turnout.engine import validate
+from turnout.engine.batch_norm import Statistics
 from turnout.engine.choice import Choice, Engine, Precision, chosen
 from turnout.engine.compile.backends import forced
 from turnout.engine.compile.compiled import Compiled, shared
@@ -53,9 +54,10 @@ class Objective(Forward):
         weighted: bool = False,
         offsets: bool = False,
         precision: Precision = "full",
+        statistics: Statistics = "own",
     ) -> None:
         forced()  # reports an unknown setting before any work is done
-        super().__init__(module, loss, engine, device, personal, offsets, precision)
+        super().__init__(module, loss, engine, device, personal, offsets, precision, statistics)
         self.weighted = weighted
         one = grad_and_value(partial(_loss_of_one, self.network, self.loss, weighted))
         self._all = (batched(one, in_dims=(0, 0, 0, None, 0)), batched(one, in_dims=(0, 0, 0, 0, 0)))

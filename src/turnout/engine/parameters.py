@@ -18,19 +18,22 @@ class Layout:
     """The layout of parameters in a flat vector ``[P]``.
 
     Parameters are in the order of the module: first the shared ones, then the personal ones, and last the running
-    statistics. The shared part, which is exchanged, is ``vector[:num_shared]``.
+    statistics, or, if these are averaged, first the shared ones, then the running statistics, and last the personal ones.
+    The shared part, which is exchanged, is ``vector[:num_shared]``.
 
     Attributes:
         names: names of the parameters in the module.
         shapes: shapes of the parameters.
         num_shared: length of the shared part; equal to `num_params` without personal parameters.
-        num_statistics: length of the running statistics at the end, whose steps have size 1.
+        num_statistics: length of the running statistics, whose steps have size 1.
+        averages_statistics: whether running statistics are in the shared part.
     """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     num_shared: int
     num_statistics: int = 0
+    averages_statistics: bool = False
 
     @classmethod
     def of(
@@ -38,24 +41,33 @@ class Layout:
         module: nn.Module,
         personal: Callable[[str], bool] = lambda _: False,
         statistics: Collection[str] = (),
+        averages_statistics: bool = False,
     ) -> Layout:
         """Lay out the trainable parameters of a module.
 
         Args:
             module: the module.
             personal: function that returns True for the names of personal parameters.
-            statistics: the names of running statistics, which are personal as well.
+            statistics: the names of running statistics.
+            averages_statistics: whether these are shared; else they are personal as well.
 
         Raises:
             ConfigurationError: if there are no trainable parameters, if one has no shape yet (lazy layers), or if they are
                 not all of one real floating-point type.
         """
         parameters = _trainable(module)
-        parts = {name: 2 if name in statistics else int(personal(name)) for name in parameters}
+        of_statistics = 1 if averages_statistics else 3
+        parts = {name: of_statistics if name in statistics else 2 * int(personal(name)) for name in parameters}
         names = sorted(parameters, key=parts.__getitem__)  # stable: module order within each part
         shapes = tuple(tuple(parameters[name].shape) for name in names)
-        num_shared, num_statistics = (sum(parameters[n].numel() for n in names if parts[n] == part) for part in (0, 2))
-        return cls(tuple(names), shapes, num_shared, num_statistics)
+        sizes = [sum(parameters[n].numel() for n in names if parts[n] == part) for part in range(4)]
+        return cls(tuple(names), shapes, sizes[0] + sizes[1], sizes[of_statistics], averages_statistics)
+
+    @property
+    def statistics(self) -> slice:
+        """The place of the running statistics in the vector."""
+        end = self.num_shared if self.averages_statistics else self.num_params
+        return slice(end - self.num_statistics, end)
 
     @property
     def sizes(self) -> list[int]:
@@ -103,16 +115,22 @@ class Layout:
                 named[name].copy_(value)
 
 
+def check_shapes(module: nn.Module) -> None:
+    """Raise an error if a parameter or buffer of a lazy layer has no shape yet."""
+    for name, value in (*module.named_parameters(), *module.named_buffers()):
+        if isinstance(value, nn.UninitializedParameter | nn.UninitializedBuffer):
+            raise ConfigurationError(
+                f"{name!r} of {type(module).__name__} belongs to a lazy layer and has no shape yet: call the model on an "
+                "example first, model(x), or write the layer with its number of inputs"
+            )
+
+
 def _trainable(module: nn.Module) -> dict[str, nn.Parameter]:
     """Return the trainable parameters of a module by name, all of one type."""
     trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not trainable:
         raise ConfigurationError(f"{type(module).__name__} has no trainable parameters: nothing could be learnt")
-    lazy = [name for name, p in trainable.items() if isinstance(p, nn.parameter.UninitializedParameter)]
-    if lazy:
-        raise ConfigurationError(
-            f"the parameter {lazy[0]!r} of {type(module).__name__} has no shape yet: call the model on an example first"
-        )
+    check_shapes(module)
     dtypes = {p.dtype for p in trainable.values()}
     if len(dtypes) > 1 or not all(dtype.is_floating_point for dtype in dtypes):
         raise ConfigurationError(

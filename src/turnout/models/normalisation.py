@@ -10,6 +10,7 @@ from torch import nn
 
 from turnout.core.checks import count, counted
 from turnout.engine.batch_norm import BATCH_NORMS
+from turnout.engine.plain_layers import check_plain, with_layer
 
 
 def group_norm(module: nn.Module, groups: int = 32, *, tell: bool = True) -> nn.Module:
@@ -24,6 +25,9 @@ def group_norm(module: nn.Module, groups: int = 32, *, tell: bool = True) -> nn.
         groups: the most groups a layer gets (32 in the paper).
         tell: print the layers.
 
+    Raises:
+        ConfigurationError: if a layer is of a subclass with methods of its own, which GroupNorm would lose.
+
     Reference: Wu and He, "Group normalization", ECCV 2018.
 
     Example:
@@ -35,13 +39,14 @@ def group_norm(module: nn.Module, groups: int = 32, *, tell: bool = True) -> nn.
     """
     count("groups", groups)
     module, done = copy.deepcopy(module), []
-    layers: list[tuple[str, Any]] = [(n, m) for n, m in module.named_modules() if isinstance(m, BATCH_NORMS)]
+    layers: list[tuple[str, Any]] = [
+        (name, layer) for name, layer in module.named_modules(remove_duplicate=False) if isinstance(layer, BATCH_NORMS)
+    ]
+    norms: dict[nn.Module, nn.GroupNorm] = {}
     for name, layer in layers:
-        new = _of_groups(layer, groups)
-        if name:
-            module.set_submodule(name, new)
-        else:
-            module = new
+        check_plain(name, layer, BATCH_NORMS, "GroupNorm", "write GroupNorm and what the class adds in its place")
+        new = norms.setdefault(layer, _of_groups(layer, groups))
+        module = with_layer(module, name, new)
         done.append(f"{name or 'the module'} ({new.num_channels} channels in {counted(new.num_groups, 'group')})")
     if tell:
         are = "is" if len(done) == 1 else "are"

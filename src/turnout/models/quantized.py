@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.extras import imported
+from turnout.engine.plain_layers import is_plain
 
 BLOCK = 64
 """The number of weights that share a scale, as in QLoRA."""
@@ -110,7 +111,7 @@ def quantize(network: Any) -> None:
     for parent in list(network.modules()):
         for name, layer in list(parent.named_children()):
             transposed = type(layer).__name__ == "Conv1D"  # GPT-2's, whose weights are [n, m]
-            if layer is last or not (transposed or isinstance(layer, nn.Linear)):
+            if layer is last or not (transposed or is_plain(layer, (nn.Linear,))):
                 continue
             if any(parameter.requires_grad for parameter in layer.parameters()):
                 continue

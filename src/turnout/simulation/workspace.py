@@ -66,7 +66,15 @@ def workspace_of(experiment: Configuration) -> Workspace:
     weighted = data.train.weights is not None
     offsets = experiment.algorithm.aggregation.moves_base
     objective = Objective(
-        module, experiment.loss, experiment.engine, device, personal_names, weighted, offsets, experiment.precision
+        module,
+        experiment.loss,
+        experiment.engine,
+        device,
+        personal_names,
+        weighted,
+        offsets,
+        experiment.precision,
+        experiment.statistics,
     )
     return Workspace(objective, data)
 

@@ -183,17 +183,18 @@ class LocalStep:
     ) -> torch.Tensor:
         """Take one step with a known loss ``[B]`` and direction ``[B, P]``, in place, and return `params`."""
         total += loss
-        number, followed = self.objective.layout.num_statistics, None
-        if number:
-            followed = params[:, -number:] - gradient[:, -number:]
-        gradient = self.update.clipped(gradient, number)
+        layout, followed = self.objective.layout, None
+        statistics = layout.statistics if layout.num_statistics else None
+        if statistics is not None:
+            followed = params[:, statistics] - gradient[:, statistics]
+        gradient = self.update.clipped(gradient, statistics)
         if self.update.weight_decay:
             gradient = gradient.add(params, alpha=self.update.weight_decay)
         for correction in self.corrections:
             gradient = correction.correct(gradient, params, start)
         self.update.step(params, gradient, state, lr)
         if followed is not None:
-            params[:, -number:] = followed
+            params[:, statistics] = followed
         return params
 
 

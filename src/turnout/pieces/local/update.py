@@ -60,20 +60,26 @@ class Update(ABC):
         """True if the direction is the unchanged gradient."""
         return False
 
-    def clipped(self, gradient: torch.Tensor, num_statistics: int) -> torch.Tensor:
+    def clipped(self, gradient: torch.Tensor, statistics: slice | None) -> torch.Tensor:
         """Return gradients ``[B, P]``, each scaled to a norm of at most `max_norm`.
 
-        The last `num_statistics` columns belong to running statistics of BatchNorm: they do not count in the norm and
-        are not scaled.
+        The columns `statistics` belong to running statistics of BatchNorm: they do not count in the norm and are not
+        scaled.
         """
         if self.max_norm is None:
             return gradient
-        whole = gradient[:, :-num_statistics] if num_statistics else gradient
-        norm = torch.linalg.vector_norm(whole, dim=1, keepdim=True)
-        factor = (self.max_norm / (norm + _OFFSET)).clamp(max=1.0)
-        if num_statistics:
-            return torch.cat([whole * factor, gradient[:, -num_statistics:]], dim=1)
-        return gradient * factor
+        norm = torch.linalg.vector_norm(_without(gradient, statistics), dim=1, keepdim=True)
+        scaled = gradient * (self.max_norm / (norm + _OFFSET)).clamp(max=1.0)
+        if statistics is not None:
+            scaled[:, statistics] = gradient[:, statistics]
+        return scaled
+
+
+def _without(gradient: torch.Tensor, columns: slice | None) -> torch.Tensor:
+    """Return gradients ``[B, P]`` without these columns."""
+    if columns is None:
+        return gradient
+    return torch.cat([gradient[:, : columns.start], gradient[:, columns.stop :]], dim=1)
 
 
 _OFFSET = 1e-6  # as torch.nn.utils.clip_grad_norm_ adds it to norms

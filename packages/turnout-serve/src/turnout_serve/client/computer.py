@@ -53,6 +53,7 @@ class Computer:
             personal,
             offsets=aggregation.moves_base,
             precision=experiment.precision,
+            statistics=experiment.statistics,
         )
         if engine is not None:
             self.objective.use(Choice(engine, "as the server has it"))

@@ -12,6 +12,7 @@ from turnout.base.algorithm import Algorithm
 from turnout.core.checks import TurnoutError
 from turnout.engine.loss import cross_entropy
 from turnout.engine.objective import Objective
+from turnout.engine.plain_layers import is_plain
 from turnout_serve.wire.format import Manifest, manifest
 
 
@@ -117,9 +118,9 @@ def _layers(module: nn.Module) -> list[dict[str, Any]]:
     Raises:
         _Indescribable: if it is not a sequence of known layers.
     """
-    if isinstance(module, nn.Sequential):
+    if is_plain(module, (nn.Sequential,)):
         return [layer for child in module for layer in _layers(child)]
-    describe = _KINDS.get(type(module))
+    describe = next((function for kind, function in _KINDS.items() if is_plain(module, (kind,))), None)
     if describe is None:
         raise _Indescribable(f"the model holds {type(module).__name__}")
     return [describe(module)]
