@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from turnout.base.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
 from turnout.pieces.aggregation import SecureSum, WeightedSum
-from turnout.base.algorithm import Algorithm
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideByParticipants, DivideBySum
 from turnout.protocol.pace import Pace, Rounds
