@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import LARGEST_COUNT, ConfigurationError, DataError, shown
+from turnout.data.pixels import unit_pixels
 from turnout.data.source import Source
 from turnout.data.weights import as_weights
 
@@ -152,12 +153,11 @@ def _with_examples(values: torch.Tensor, what: str) -> torch.Tensor:
     return values
 
 
-def example_tensor(value: Any, untyped: torch.dtype = torch.float32) -> torch.Tensor:
+def example_tensor(value: Any, untyped: torch.dtype = torch.float32, what: str = "an example") -> torch.Tensor:
     """Convert one example to a tensor, Python floats to `untyped`, and a PIL image to float32 ``[C, H, W]`` in [0, 1]."""
     if hasattr(value, "getbands") and hasattr(value, "convert"):
-        pixels = torch.tensor(np.asarray(value), dtype=torch.float32) / 255.0
-        return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1)
-    return _as_tensor(value, "an example", untyped)
+        return torch.from_numpy(unit_pixels(value, what))
+    return _as_tensor(value, what, untyped)
 
 
 def stack_examples(values: Iterable[Any], untyped: torch.dtype = torch.float32) -> torch.Tensor:
@@ -166,7 +166,7 @@ def stack_examples(values: Iterable[Any], untyped: torch.dtype = torch.float32) 
     Raises:
         DataError: if the shape or dtype of an example differs from that of example 0.
     """
-    examples = [example_tensor(value, untyped) for value in values]
+    examples = [example_tensor(value, untyped, f"example {i}") for i, value in enumerate(values)]
     for i, example in enumerate(examples):
         if example.shape != examples[0].shape or example.dtype != examples[0].dtype:
             raise DataError(

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError, DataError, count
+from turnout.core.checks import DataError, count
 from turnout.core.extras import imported
+from turnout.data.pixels import byte_pixels, mode_of
 
-_ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm"}
+_ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
 
 
 Name = TypeVar("Name")
@@ -34,18 +35,12 @@ def one_ahead(load: Callable[[Name], Client], clients: Iterable[Name]) -> Iterat
             yield following.result()
 
 
-def mode_of(colours: int) -> str:
-    """Return Pillow's mode of images with 1 or 3 colours; raise an error for other numbers."""
-    if colours not in (1, 3):
-        raise ConfigurationError(f"colours: got {colours}, needed 3, or 1 for grey")
-    return "RGB" if colours == 3 else "L"
-
-
 class ImageFolder:
     """Clients with images in ``FOLDER/CLIENT/CLASS/NAME.png``, for `turnout.data.store`, which writes them one by one.
 
     Iterating yields the images of each client, uint8 ``[n, C, size, size]``, and their labels, int64 ``[n]``. Threads decode
-    the next client in advance, so that two clients are in memory.
+    the next client in advance, so that two clients are in memory. Images may have any mode of Pillow; 16-bit values become
+    8-bit values in proportion.
 
     Args:
         folder: folder with a folder for each client. Clients, and the images of a client, are in the order of their
@@ -106,7 +101,7 @@ class ImageFolder:
 
 
 def decoded(file: Path | BytesIO, size: int | None, mode: str, name: str) -> np.ndarray:
-    """Decode an image to uint8 ``[C, size, size]``.
+    """Decode an image of any mode to uint8 ``[C, size, size]``; see `turnout.data.pixels`.
 
     Args:
         file: file with the encoded image.
@@ -115,15 +110,13 @@ def decoded(file: Path | BytesIO, size: int | None, mode: str, name: str) -> np.
         name: name of the image in errors.
 
     Raises:
-        DataError: if it cannot be decoded.
+        DataError: if it cannot be decoded, or its mode has no conversion.
     """
     image: Any = imported("PIL.Image", "reading images", "pillow", "Pillow")
     try:
         with image.open(file) as opened:
-            converted = opened.convert(mode)
-            if size is not None:
-                converted = converted.resize((size, size), image.Resampling.BILINEAR)
-            pixels = np.asarray(converted)
+            return byte_pixels(opened, mode, size, name)
+    except DataError:
+        raise
     except (OSError, ValueError, SyntaxError) as error:
         raise DataError(f"{name} cannot be decoded ({error}): replace or delete it") from error
-    return pixels[None].copy() if pixels.ndim == 2 else pixels.transpose(2, 0, 1).copy()

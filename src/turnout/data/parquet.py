@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError, count
-from turnout.data.images import decoded, mode_of, one_ahead
+from turnout.data.images import decoded, one_ahead
+from turnout.data.pixels import mode_of
 
 
 class _Stretch(NamedTuple):
