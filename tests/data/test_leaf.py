@@ -177,11 +177,3 @@ def test_folder_without_files_is_refused(tmp_path):
         leaf_images(tmp_path)
     with pytest.raises(DataError, match=r"no .json files here"):
         leaf_images(tmp_path / "nowhere")
-
-
-def test_user_in_two_files_is_one_client(tmp_path):
-    for file in ("a.json", "b.json"):
-        write(tmp_path, file, {"u": {"x": [[1.0]], "y": [0]}})
-    source = leaf_images(tmp_path, shape=(1,), num_classes=1)
-    assert source.client_ids is not None
-    assert np.array_equal(source.client_ids, [0, 0])

@@ -15,8 +15,8 @@ from pyarrow import csv, feather, parquet
 
 from turnout.core.checks import ConfigurationError, DataError, TurnoutError
 from turnout.data import from_arrays, from_pfl, from_table, from_tokens
-from turnout.data.arrays import number_clients
 from turnout.data.cifar import CIFAR10, cifar10
+from turnout.data.client_ids import number_clients
 from turnout.data.idx import MNIST, mnist, read_idx
 from turnout.data.leaf import leaf_characters, leaf_images
 from turnout.data.reading import read_table_file
@@ -313,7 +313,12 @@ def test_arrays_of_another_byte_order_are_read():
         ([[1.0], [2.0]], [0, 1], np.array([0, 2**63], np.uint64), r"client_ids: got 9223372036854775808, needed less"),
         ([[1.0], [2.0]], [0, 1], ["a", None], "client_ids: that of example 1 is None: leave out examples whose client"),
         ([[1.0], [2.0]], [0, 1], ["a", ""], "client_ids: that of example 1 is empty"),
-        (torch.eye(2).to_sparse(), [0, 1], None, "inputs must be a dense tensor with values, got torch.sparse_coo"),
+        (
+            torch.eye(2).to_sparse(),
+            [0, 1],
+            None,
+            r"inputs are a sparse tensor \(torch.sparse_coo\), needed a dense one: write x.to_dense",
+        ),
         (np.zeros((2, 1), np.longdouble), [0, 1], None, "inputs are float128, which torch does not have"),
         ([torch.zeros(1, requires_grad=True)] * 2, [0, 1], None, "inputs cannot be made an array"),
     ],

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
-from turnout.core.checks import LARGEST_COUNT, ConfigurationError, DataError, shown
+from turnout.core.checks import ConfigurationError, DataError
+from turnout.data.as_tensor import as_tensor
+from turnout.data.client_ids import number_clients
 from turnout.data.pixels import unit_pixels
 from turnout.data.source import Source
 from turnout.data.weights import as_weights
@@ -108,36 +109,15 @@ def from_dataset(
     return from_arrays(x, y, client_ids=ids, test_x=test_x, test_y=test_y, num_classes=num_classes, name=name)
 
 
-def number_clients(ids: Any, test_ids: Any = None) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]:
-    """Number natural clients 0, 1, ...: those of `ids` in sorted order, then those that are only in `test_ids`.
-
-    Returns:
-        The numbers of `ids`, those of `test_ids` (None without any), and the names of the clients.
-    """
-    train = _plain_ids("client_ids", ids)
-    clients, numbers = np.unique(train, return_inverse=True)
-    if test_ids is None:
-        return numbers.astype(np.int64), None, tuple(map(str, clients.tolist()))
-    test = _plain_ids("test_client_ids", test_ids)
-    if len(train) and len(test) and (train.dtype.kind == "U") != (test.dtype.kind == "U"):
-        raise DataError(
-            f"client_ids are {train.dtype}, test_client_ids {test.dtype}: give whole numbers or texts for both"
-        )
-    clients = np.concatenate([clients, np.setdiff1d(test, clients)])
-    order = np.argsort(clients)
-    test_numbers = order[np.searchsorted(clients, test, sorter=order)]
-    return numbers.astype(np.int64), test_numbers.astype(np.int64), tuple(map(str, clients.tolist()))
-
-
 def as_inputs(values: Any) -> torch.Tensor:
     """Convert inputs to a tensor of the same dtype; booleans become float32."""
-    x = _with_examples(_as_tensor(values, "inputs"), "inputs")
+    x = _with_examples(as_tensor(values, "inputs"), "inputs")
     return x.to(torch.float32) if x.dtype == torch.bool else x
 
 
 def as_targets(values: Any, inputs: torch.Tensor) -> torch.Tensor:
     """Convert targets to a tensor: labels to int64, numbers to predict to their dtype, Python floats to that of inputs."""
-    y = _as_tensor(values, "targets", inputs.dtype if inputs.is_floating_point() else torch.float32)
+    y = as_tensor(values, "targets", inputs.dtype if inputs.is_floating_point() else torch.float32)
     _with_examples(y, "targets")
     if y.is_floating_point():
         return y
@@ -157,7 +137,7 @@ def example_tensor(value: Any, untyped: torch.dtype = torch.float32, what: str =
     """Convert one example to a tensor, Python floats to `untyped`, and a PIL image to float32 ``[C, H, W]`` in [0, 1]."""
     if hasattr(value, "getbands") and hasattr(value, "convert"):
         return torch.from_numpy(unit_pixels(value, what))
-    return _as_tensor(value, what, untyped)
+    return as_tensor(value, what, untyped)
 
 
 def stack_examples(values: Iterable[Any], untyped: torch.dtype = torch.float32) -> torch.Tensor:
@@ -210,78 +190,3 @@ def _read_pairs(dataset: Any) -> tuple[torch.Tensor, torch.Tensor]:
         pairs.append(pair)
     x = stack_examples(x for x, _ in pairs)
     return x, stack_targets([y for _, y in pairs], x)
-
-
-def _as_tensor(values: Any, what: str, untyped: torch.dtype = torch.float32) -> torch.Tensor:
-    if isinstance(values, torch.Tensor):
-        return _dense(values, what)
-    array = as_array(values, what)
-    if array.dtype.kind not in "bfiu":
-        raise DataError(f"{what} must be numbers, got {array.dtype}: turn texts or categories into indices first")
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    if not array.flags.writeable or min(array.strides, default=0) < 0:
-        array = array.copy()  # torch has neither read-only tensors nor negative strides
-    try:
-        tensor = torch.from_numpy(array)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{what} are {array.dtype}, which torch does not have: convert them to float64") from error
-    return tensor if _typed(values) or tensor.dtype != torch.float64 else tensor.to(untyped)
-
-
-def _dense(values: torch.Tensor, what: str) -> torch.Tensor:
-    """Return a tensor of real numbers without its gradient; raise an error for other kinds of tensors."""
-    if values.is_complex():
-        raise DataError(f"{what} must be real numbers, got {values.dtype}: give real and imaginary parts side by side")
-    if values.layout != torch.strided or values.is_quantized or values.is_meta:
-        raise DataError(f"{what} must be a dense tensor with values, got {values.layout} on {values.device}")
-    return values.detach()
-
-
-def as_array(values: Any, what: str) -> np.ndarray:
-    """Return values as an array.
-
-    Raises:
-        DataError: if entries are masked, which torch does not know, or the values are no array.
-    """
-    for part in values if isinstance(values, list | tuple) else (values,):
-        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
-            raise DataError(
-                f"{what} are masked in {np.ma.count_masked(part)} places: write x.filled(...), or leave such examples out"
-            )
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise DataError(f"{what} differ in length from example to example: pad them to one shape") from error
-    except (TypeError, RuntimeError, OverflowError, MemoryError) as error:
-        raise DataError(f"{what} cannot be made an array: {error}") from error
-
-
-def _typed(values: Any) -> bool:
-    """Return whether values have a dtype, which Python numbers do not have."""
-    while isinstance(values, list | tuple) and len(values):
-        values = values[0]
-    return not isinstance(values, int | float) or isinstance(values, np.generic)
-
-
-def _plain_ids(what: str, values: Any) -> np.ndarray:
-    ids = as_array(_as_tensor(values, what).cpu() if isinstance(values, torch.Tensor) else values, what)
-    if ids.ndim != 1 or ids.dtype.kind not in "iuUSO":
-        raise DataError(f"{what} must be whole numbers or strings of shape [n], got {ids.dtype} {list(ids.shape)}")
-    if ids.dtype.kind == "u" and (ids > np.uint64(LARGEST_COUNT)).any():
-        raise DataError(f"{what}: got {ids.max()}, needed less than 2**63: write the ids as strings")
-    if ids.dtype.kind in "iu":
-        return ids.astype(np.int64)  # with unsigned numbers on one side only, NumPy would compare both as floats
-    if ids.dtype.kind == "O":
-        ids = np.array([_client_name(what, row, value) for row, value in enumerate(ids)], dtype=str)
-    texts = ids.astype(str)
-    if (empty := np.char.str_len(texts) == 0).any():
-        raise DataError(f"{what}: that of example {int(empty.argmax())} is empty: leave such examples out")
-    return texts
-
-
-def _client_name(what: str, row: int, value: Any) -> str:
-    """Convert an id to a text."""
-    if value is None or value != value:
-        raise DataError(f"{what}: that of example {row} is {value!r}: leave out examples whose client is unknown")
-    return shown(value) if isinstance(value, int) and value.bit_length() > 10_000 else str(value)

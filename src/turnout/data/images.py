@@ -14,6 +14,7 @@ import torch
 
 from turnout.core.checks import DataError, count
 from turnout.core.extras import imported
+from turnout.data.client_ids import different_names
 from turnout.data.pixels import byte_pixels, mode_of
 
 _ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
@@ -78,7 +79,9 @@ class ImageFolder:
             raise DataError(f"{root} holds no images: needed files such as CLIENT/CLASS/1.png")
         self._files = list(files.values())
         self.clients = tuple(files)
+        different_names(f"{root}: clients", self.clients)
         names = sorted({path.parent.name for files in self._files for path in files})
+        different_names(f"{root}: classes", names)
         self.classes = tuple(names if classes is None else classes)
         if unknown := [name for name in names if name not in self.classes]:
             raise DataError(f"{root} has images of class {unknown[0]!r}, which is none of {', '.join(self.classes)}")

@@ -13,6 +13,7 @@ import torch
 
 from turnout.core.checks import DataError, refuse, shown
 from turnout.data.arrays import from_arrays
+from turnout.data.client_ids import canonical
 from turnout.data.directory import Place, declare
 from turnout.data.reading import read_json
 from turnout.data.shakespeare import ALPHABET, character_indices
@@ -27,17 +28,20 @@ Convert = Callable[[str, list[Any], list[Any]], tuple[np.ndarray, np.ndarray]]
 def leaf_users(folder: Folder) -> Iterator[tuple[str, list[Any], list[Any]]]:
     """Yield (user, inputs, labels) of every user in the ``.json`` files of `folder`, in sorted order of the files.
 
+    A user in two files is an error: preprocess.sh, run twice with other options, leaves the files of both runs.
+
     Inputs and labels are raw: 784 floats for FEMNIST, strings for Shakespeare, lists of six strings (the fifth is the text)
     for Sent140.
 
     Raises:
-        DataError: if a folder has no JSON files, or a file is damaged or not in LEAF's format.
+        DataError: if a folder has no JSON files, a file is damaged or not in LEAF's format, or a user is listed twice.
     """
     paths = sorted(Path(folder).expanduser().glob("*.json"))
     if not paths:
         raise DataError(
             f"{folder}: no .json files here; needed a folder that LEAF's preprocess.sh wrote, e.g. data/train"
         )
+    files: dict[str, Path] = {}
     for path in paths:
         try:
             content = read_json(path)
@@ -49,15 +53,25 @@ def leaf_users(folder: Folder) -> Iterator[tuple[str, list[Any], list[Any]]]:
                 f"{path}: not a LEAF file ({type(error).__name__}: {error}); needed an object with users and "
                 "user_data: {user: {x, y}}. Write it again with LEAF's preprocess.sh"
             ) from error
-        names: set[str] = set()
         for user, x, y in entries:
             _check_user(user, x, y, path)
-            if user in names:
-                raise DataError(
-                    f"{path}: user {user!r} is listed twice, and its examples would count twice: list each user once"
-                )
-            names.add(user)
+            _check_once(user, path, files)
             yield user, x, y
+
+
+def _check_once(user: str, path: Path, files: dict[str, Path]) -> None:
+    """Raise an error for a user who was read before, under a name that Unicode declares equal; else note the file."""
+    name = canonical(user)
+    if (first := files.get(name)) == path:
+        raise DataError(
+            f"{path}: user {user!r} is listed twice, and its examples would count twice: list each user once"
+        )
+    if first is not None:
+        raise DataError(
+            f"{path}: user {user!r} is in {first.name} as well, and its examples would count twice: keep the files of one "
+            "run of preprocess.sh in the folder"
+        )
+    files[name] = path
 
 
 def _check_user(user: Any, x: Any, y: Any, path: Path) -> None:

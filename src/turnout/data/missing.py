@@ -59,7 +59,7 @@ def _remedy(missing: Missing, is_input: bool) -> str:
 
 
 def _with_nulls(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Return a column with nulls in place of blank texts and NaN.
+    """Return a column with nulls in place of blank texts and NaN, and one form of texts that Unicode declares equal.
 
     Raises:
         ConfigurationError: if values are lists or nested in another way.
@@ -74,6 +74,7 @@ def _with_nulls(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
             f"column {name!r} holds {kind}, needed numbers, texts or truth values: give each its column"
         )
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        column = pc.call_function("utf8_normalize", [column], pc.Utf8NormalizeOptions("NFC"))
         blank = pc.call_function(
             "equal", [pc.call_function("utf8_trim_whitespace", [column]), pa.scalar("", column.type)]
         )

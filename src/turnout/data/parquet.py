@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError, count
+from turnout.data.client_ids import different_names
 from turnout.data.images import decoded, one_ahead
 from turnout.data.pixels import mode_of
 
@@ -115,6 +116,10 @@ class ParquetClients:
                 names = np.asarray(file.read_row_group(group, columns=[column])[column].to_pylist(), dtype=object)
                 bounds = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)]
                 for start, stop in pairwise(bounds if len(names) else ()):
+                    if names[start] is None:
+                        raise DataError(
+                            f"{self._paths[number]}: row {start + 1} of row group {group} has no {column!r}"
+                        )
                     name = str(names[start])
                     if name != last and name in stretches:
                         raise DataError(f"{self._paths[number]}: rows of client {name!r} lie apart: sort by {column!r}")
@@ -122,6 +127,7 @@ class ParquetClients:
                     last = name
         if not stretches:
             raise DataError(f"{self._paths[0]} has no rows")
+        different_names(f"{self._paths[0]}: column {column!r}", stretches)
         return stretches
 
     def _read(self, file: int, group: int) -> pa.Table:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from turnout.data.arrays import number_clients
+from turnout.data.client_ids import number_clients
 from turnout.data.directory import Place, declare
 from turnout.data.idx import MNIST, mnist, read_idx
 from turnout.data.source import SOURCES, Source

@@ -6,13 +6,13 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from turnout.core.checks import ConfigurationError, DataError
+from turnout.core.checks import ConfigurationError, DataError, shown
 
 UNPACKED_BYTES, UNPACKED_RATIO = 256 << 20, 100
 """Limit of the size of a decompressed file: a constant plus a multiple of the compressed size."""
@@ -96,14 +96,22 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def read_table_file(path: Path, what: str = "table", formats: tuple[str, ...] = FORMATS) -> pa.Table:
+def read_table_file(
+    path: Path, what: str = "table", formats: tuple[str, ...] = FORMATS, texts: Sequence[str] = ()
+) -> pa.Table:
     """Read a table from a file, in the format of its file name extension.
+
+    Args:
+        path: the file.
+        what: name of the table in errors.
+        formats: the file name extensions that are allowed.
+        texts: columns of a CSV file that are texts even if they look like numbers, such as names.
 
     Raises:
         ConfigurationError: if the extension is another one.
         DataError: if a file is missing, damaged or too large when decompressed, or column names are duplicate.
     """
-    from pyarrow import csv, json
+    from pyarrow import json
 
     ending = path.suffix.lower()
     if ending not in formats:
@@ -111,8 +119,7 @@ def read_table_file(path: Path, what: str = "table", formats: tuple[str, ...] = 
     check_file(path, what)
     try:
         if ending in (".csv", ".tsv"):
-            options = csv.ParseOptions(delimiter="\t" if ending == ".tsv" else ",")
-            table = csv.read_csv(path, parse_options=options)
+            table = _read_csv(path, what, "\t" if ending == ".tsv" else ",", texts)
         elif ending == ".jsonl":
             table = json.read_json(path)
         else:
@@ -120,6 +127,54 @@ def read_table_file(path: Path, what: str = "table", formats: tuple[str, ...] = 
         return checked_table(table, f"{what} {path}")
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
         raise DataError(f"{what} {path}: cannot be read: {error}") from error
+
+
+def _read_csv(path: Path, what: str, delimiter: str, texts: Sequence[str]) -> pa.Table:
+    """Read a CSV file in UTF-8.
+
+    Raises:
+        DataError: if a file has another encoding.
+    """
+    from pyarrow import csv
+
+    with path.open("rb") as file:
+        begin = file.read(2)
+    if begin in (b"\xff\xfe", b"\xfe\xff"):
+        raise _encoding(path, what, "its first bytes are those of UTF-16")
+    options = csv.ParseOptions(delimiter=delimiter)
+    convert = csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()))
+    try:
+        table = csv.read_csv(path, parse_options=options, convert_options=convert)
+        names = table.column_names
+    except UnicodeDecodeError as error:
+        raise _encoding(path, what, "names of columns are") from error
+    except pa.ArrowInvalid as error:
+        if "UTF8" not in str(error):
+            raise
+        raise _encoding(path, what, str(error)) from error
+    for name in names:
+        if pa.types.is_binary(table.schema.field(name).type):  # Arrow's type of columns that are not UTF-8
+            row, cell = _first_undecodable(table.column(name))
+            raise _encoding(path, what, f"row {row} of column {name!r} is {shown(cell)}")
+    return table
+
+
+def _first_undecodable(column: pa.ChunkedArray) -> tuple[int, bytes]:
+    """Return the row, counted from 1, and the cell of a column of bytes that is not UTF-8."""
+    for row, cell in enumerate(column.to_pylist(), 1):
+        try:
+            (cell or b"").decode("utf-8")
+        except UnicodeDecodeError:
+            return row, cell
+    return 1, column[0].as_py()
+
+
+def _encoding(path: Path, what: str, found: str) -> DataError:
+    """Return the error for a text file in another encoding than UTF-8."""
+    return DataError(
+        f"{what} {path}: not UTF-8 ({found}): convert it, such as `iconv -f latin1 -t utf-8 {path.name}`, or give "
+        "pandas.read_csv(FILE, encoding='latin1')"
+    )
 
 
 def checked_table(table: pa.Table, what: str) -> pa.Table:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 
 from turnout.core.checks import LARGEST_COUNT, ConfigurationError, DataError, known_name, refuse
-from turnout.data.arrays import number_clients
+from turnout.data.client_ids import number_clients
 from turnout.data.columns import Columns, Transform, Transformed, is_transform, numbers
 from turnout.data.directory import declare
 from turnout.data.missing import MISSING, Missing, without_missing
@@ -70,7 +70,8 @@ def from_table(
         table: a file (``.csv``, ``.tsv``, ``.parquet``, ``.feather``, ``.arrow``, ``.jsonl``), a data frame of pandas or
             polars, an Arrow table, a Hugging Face ``Dataset``, or a mapping of columns.
         label: name of the column of targets.
-        client: name of the column of clients; `split` without a partition keeps these clients.
+        client: name of the column of clients; `split` without a partition keeps these clients. Of a CSV file they are texts:
+            001, 01 and 1 are three clients.
         features: names of the columns of inputs; empty for all other columns.
         categories: columns of inputs to be one-hot encoded over their sorted values.
         weight: name of the column of example weights, numbers > 0; see `turnout.data.weights`.
@@ -105,7 +106,7 @@ def from_table(
     """
     known_name("way with missing values", missing, MISSING)
     _check_transform(transform, categories, scale)
-    parts = [_read(part) for part in ((table,) if test is None else (table, test))]
+    parts = [_read(part, client) for part in ((table,) if test is None else (table, test))]
     others = [column for column in (label, client, weight) if column is not None]
     columns = _inputs(parts, others, features, categories)
     parts = without_missing(parts, others, columns, missing, transform is not None)
@@ -153,8 +154,14 @@ def _clients(parts: Sequence[pa.Table], client: str | None) -> dict[str, Any]:
     """Return the clients of all rows, and their names, as arguments of `Source`."""
     if client is None:
         return {}
-    numbered = number_clients(*(part.column(client).to_numpy() for part in parts))
+    numbered = number_clients(*(_ids(part.column(client)) for part in parts))
     return dict(zip(("client_ids", "test_client_ids", "client_names"), numbered, strict=True))
+
+
+def _ids(column: pa.ChunkedArray) -> np.ndarray:
+    """Return a column of clients as an array; dates are texts."""
+    is_date = pa.types.is_temporal(column.type)
+    return (column.cast(pa.string()) if is_date else column).to_numpy()
 
 
 def _weights(parts: Sequence[pa.Table], weight: str | None) -> dict[str, torch.Tensor]:
@@ -171,10 +178,10 @@ def _splits(parts: Sequence[pa.Table], values: Mapping[str, torch.Tensor]) -> di
     return splits
 
 
-def _read(table: Any) -> pa.Table:
-    """Convert any kind of table to an Arrow table."""
+def _read(table: Any, client: str | None) -> pa.Table:
+    """Convert any kind of table to an Arrow table; clients of a CSV file are texts."""
     if isinstance(table, str | os.PathLike):
-        return read_table_file(Path(table))
+        return read_table_file(Path(table), texts=() if client is None else (client,))
     if isinstance(table, pa.Table):
         return checked_table(table, "the table")
     if hasattr(table, "with_format") and hasattr(table, "column_names"):  # a Hugging Face data set

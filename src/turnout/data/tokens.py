@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError, count, known_name
-from turnout.data.arrays import as_array, from_arrays, stack_targets
+from turnout.data.arrays import from_arrays, stack_targets
+from turnout.data.as_tensor import as_array
 from turnout.data.huggingface import check_split, of_test
 from turnout.data.source import Source
 from turnout.data.targets import IGNORED
