@@ -94,6 +94,7 @@ __all__ = [
     "ace",
     "aced",
     "aggregation",
+    "amplified_fedavg",
     "amplified_scaffold",
     "apfl",
     "area",

@@ -202,7 +202,8 @@ class Configuration:
     @property
     def everyone_available_takes_part(self) -> bool:
         """True if clients take part exactly when they are available."""
-        return self.algorithm.selection.takes_all and self.population.opting is None
+        alone = self.population.opting is None and self.population.separation is None
+        return self.algorithm.selection.takes_all and alone
 
     @default_settings()
     def build_model(self) -> nn.Module:

@@ -101,6 +101,7 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "fedawe": lambda local: ALGORITHMS["fedawe"](local, global_lr=0.8),
     "fedlaavg": lambda local: ALGORITHMS["fedlaavg"](local, cohort_size=3),
     "f3ast": lambda local: ALGORITHMS["f3ast"](local, cohort_size=3, beta=0.2),
+    "amplified_fedavg": lambda local: ALGORITHMS["amplified_fedavg"](local, period=3),
     "amplified_scaffold": lambda local: ALGORITHMS["amplified_scaffold"](local, period=3),
     "folb": lambda local: folb(local, cohort_size=3),
     "folb_heterogeneous": lambda local: folb_heterogeneous(local, psi=0.5, cohort_size=3, also=(Prox(mu=0.1),)),

@@ -63,7 +63,17 @@ REFUSED = {
     },
     "server": {
         "is defined by": {
-            *("fedavgm", "fedadam", "fedyogi", "fedadagrad", "fedexp", "fadas", "amplified_scaffold", "diloco"),
+            *(
+                "fedavgm",
+                "fedadam",
+                "fedyogi",
+                "fedadagrad",
+                "fedexp",
+                "fadas",
+                "amplified_fedavg",
+                "amplified_scaffold",
+                "diloco",
+            ),
         },
         "and ignore its step size": {"fedasync", "fedavg_p", "focus"},
         "determines the model after the step": {"area", "fedfa", *LOW_RANK},

@@ -18,6 +18,18 @@ def average_participating():
     return lambda D: sum(D.values()) / len(D) if D else 0.0
 
 
+def amplified_fedavg(period, gamma):
+    """Keeps all updates of a period, and adds (gamma - 1) times their sum at its end."""
+    mean, moves = average_participating(), []
+
+    def rule(D):
+        moves.append(mean(D))
+        ends = len(moves) % period == 0
+        return moves[-1] + ((gamma - 1) * sum(moves[-period:]) if ends else 0.0)
+
+    return rule
+
+
 def average_all(N):
     return lambda D: sum(D.values()) / N if D else 0.0
 

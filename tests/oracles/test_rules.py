@@ -54,6 +54,7 @@ def test_every_recipe_has_an_oracle():
         "oort",
         "fedbn",
         "diloco",
+        "amplified_fedavg",
         "amplified_scaffold",
         "fedlaavg",
         "f3ast",
@@ -118,6 +119,25 @@ def test_recipe_equals_its_transcription(name):
         expected = theirs(ORACLES[name](), present, lambda _: 0.2, 3, 16, server_lr=1.3)
         np.testing.assert_allclose(ours(algorithm, present, engine), expected, rtol=0, atol=1e-9)
         assert np.abs(expected[-1] - expected[0]).max() > 0.1  # it went somewhere
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+def test_amplified_fedavg_equals_its_transcription(engine):
+    present, period = presence(T, N, seed=5), 6
+    assert not present[period - 1 :: period].any(axis=1).all()  # a period that ends with nobody there
+    algorithm = ALGORITHMS["amplified_fedavg"](Sgd(lr=0.2, steps=3, batch_size=16), period=period, gamma=1.7)
+    expected = theirs(rules.amplified_fedavg(period, 1.7), present, lambda _: 0.2, 3, 16)
+    np.testing.assert_allclose(ours(algorithm, present, engine), expected, rtol=0, atol=1e-9)
+
+
+def test_amplified_fedavg_without_amplification_or_in_periods_of_one_round_is_a_plain_mean():
+    present, local = presence(T, N, seed=4), Sgd(lr=0.2, steps=3, batch_size=16)
+    plain = ours(ALGORITHMS["average_participating"](local), present, "vectorised")
+    alike = ours(ALGORITHMS["amplified_fedavg"](local, period=5, gamma=1.0), present, "vectorised")
+    np.testing.assert_allclose(alike, plain, rtol=0, atol=1e-12)
+    faster = ours(ALGORITHMS["average_participating"](local, server_lr=1.4), present, "vectorised")
+    alike = ours(ALGORITHMS["amplified_fedavg"](local, period=1, gamma=1.4), present, "vectorised")
+    np.testing.assert_allclose(alike, faster, rtol=0, atol=1e-12)
 
 
 def test_fedstale_with_rates_learned_by_fedau():

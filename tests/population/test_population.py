@@ -1,12 +1,17 @@
 """Populations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+import turnout as to
 from turnout.population import Diurnal, Dropout, Everyone, Markov, Population, Speed, TimedTrace, delay
 from turnout.protocol.pace import Buffered
 from turnout.record.describe import describe, differences
 from turnout.simulation.schedule import schedule
+
+from ..tiny import classification
 
 
 def test_default_is_full_availability():
@@ -86,3 +91,41 @@ def test_tasks_go_to_clients_available_at_that_second():
     there = [bool(bound.available(np.array([c]), r)[0]) for c, r in zip(tasks["client"], rounds, strict=True)]
     assert len(there) > 200
     assert np.mean(there) > 0.95
+
+
+@pytest.mark.parametrize("separation", [1, 0, -3, 2.5, True])
+def test_separation_of_less_than_two_rounds_is_refused(separation):
+    with pytest.raises(ValueError, match=r"separation: got .*, needed a whole number >= 2"):
+        Population(separation=separation)
+
+
+@pytest.mark.parametrize("availability", [Everyone(), Markov(mean=0.6)])
+def test_clients_take_part_only_after_their_separation(availability):
+    experiment = to.Experiment(
+        classification(), to.models.Logistic(), to.fedau(to.Sgd(lr=0.1, steps=1), also=(to.selection.Uniform(3),)),
+        Population(availability, separation=3), rounds=40, evaluate_every=40,
+    )  # fmt: skip
+    table = experiment.run().participation
+    rounds = [set(table["client"].to_numpy()[table["round"].to_numpy() == t]) for t in range(1, 41)]
+    assert sum(map(len, rounds)) > 40
+    for t, clients in enumerate(rounds):
+        assert not any(clients & earlier for earlier in rounds[max(0, t - 2) : t])
+    assert any(clients & rounds[t - 3] for t, clients in enumerate(rounds) if t >= 3)
+
+
+def test_rates_of_availability_are_not_those_of_participation_under_a_separation():
+    plain = to.Experiment(classification(), to.models.Logistic(), to.average_participating(), Population(Markov()))
+    separated = replace(plain, population=Population(Markov(), separation=5))
+    assert plain.everyone_available_takes_part
+    assert not separated.everyone_available_takes_part
+
+
+def test_separation_needs_rounds_and_excludes_amplification_by_sampling():
+    base = to.Experiment(classification(), to.models.Logistic(), to.fedbuff(), Population(), rounds=3)
+    with pytest.raises(
+        ValueError, match=r"separation: got 4 beside Buffered, which has no rounds: leave separation out"
+    ):
+        replace(base, population=Population(speed=Speed(), separation=4), pace=Buffered(2)).run()
+    private = to.average_all(also=(to.aggregation.PrivateSum(sampling_rate=0.3), to.selection.Poisson(0.3)))
+    with pytest.raises(ValueError, match="no dropout, no separation and synchronous rounds"):
+        replace(base, algorithm=private, population=Population(separation=4))

@@ -2,6 +2,7 @@
 
 from turnout.algorithms.ace import ace
 from turnout.algorithms.aced import aced
+from turnout.algorithms.amplified_fedavg import amplified_fedavg
 from turnout.algorithms.amplified_scaffold import amplified_scaffold
 from turnout.algorithms.apfl import apfl
 from turnout.algorithms.area import area
@@ -67,6 +68,7 @@ __all__ = [
     "ALGORITHMS",
     "ace",
     "aced",
+    "amplified_fedavg",
     "amplified_scaffold",
     "apfl",
     "area",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from turnout.core.checks import ConfigurationError, positive
+from turnout.core.checks import ConfigurationError, count, positive
 from turnout.population.availability.base import Availability, one_round_length
 from turnout.population.availability.everyone import Everyone
 from turnout.population.behaviour import Attack
@@ -29,10 +29,12 @@ class Population:
         requirement: requirement of clients for a model, if a piece needs it; None is ``WarmUp()``.
         opting: how clients leave when the model does not meet their requirement; None is not at all.
         behaviour: the attack of a part of the clients; None is none.
+        separation: smallest number of rounds from one participation of a client to its next, as servers of phones enforce it;
+            None sets no limit.
 
     Raises:
-        ConfigurationError: if a piece is of another family, `dropout` or `seconds_per_round` is without `speed`, or
-            `seconds_per_round` contradicts the length of the pattern.
+        ConfigurationError: if a piece is of another family, `separation` is below 2, `dropout` or `seconds_per_round` is
+            without `speed`, or `seconds_per_round` contradicts the length of the pattern.
     """
 
     availability: Availability = field(default_factory=Everyone)
@@ -42,6 +44,7 @@ class Population:
     requirement: Requirement | None = None
     opting: Opting | None = None
     behaviour: Attack | None = None
+    separation: int | None = None
 
     def __post_init__(self) -> None:
         for name, (base, needed, example) in _PIECES.items():
@@ -49,6 +52,8 @@ class Population:
             if not isinstance(value, base) and (value is not None or name == "availability"):
                 hint = f": write {value.__name__}()" if isinstance(value, type) else f", such as {example}"
                 raise ConfigurationError(f"{name}: got {value!r}, needed {needed}{hint}")
+        if self.separation is not None:
+            count("separation", self.separation, least=2, instead="A client may take part in every round without it")
         if self.seconds_per_round is not None:
             positive("seconds_per_round", self.seconds_per_round)
         for name in ("dropout", "seconds_per_round"):

@@ -20,7 +20,7 @@ from turnout.protocol.blamable_step import BlamableStep
 from turnout.protocol.cohorts import Cohorts
 from turnout.protocol.growth import grown
 from turnout.protocol.influence import Influence
-from turnout.protocol.limits import Participations
+from turnout.protocol.limits import Participations, with_separation
 from turnout.protocol.pace import Phase
 from turnout.protocol.tensors import check_form, report_as_tensors, report_of_tensors
 
@@ -38,6 +38,9 @@ class FederatedServer:
         blames: whether to raise an error if a step overflows, so that the driver can find the reports that cause it
             (see `BlamableStep`).
         attack: in a simulation, the change that colluding attackers, who know all reports of a step, make to them.
+
+        separation: smallest number of rounds between participations of a client, beside the limit of the aggregation; None
+            adds no limit.
 
     Attributes:
         algorithm: the algorithm.
@@ -61,17 +64,18 @@ class FederatedServer:
         records_influence: bool = False,
         blames: bool = False,
         attack: Callable[[FederatedServer, Report], Report] | None = None,
+        separation: int | None = None,
     ) -> None:
         self.algorithm, self.federation, self.rounds = algorithm, federation, rounds
         self.state: ServerState = algorithm.init(params, federation)
         self.models = {0: self.state.params}
         self.influence = Influence(federation.num_clients) if records_influence else None
         self.measured: Report | None = None
-        aggregation = algorithm.aggregation
-        self.participations = Participations(federation.num_clients, aggregation.limit)
+        limit = with_separation(algorithm.aggregation.limit, separation)
+        self.participations = Participations(federation.num_clients, limit)
         self._cohorts, self._attack = cohorts, attack
         self._step = BlamableStep(algorithm, cohorts, blames)
-        if aggregation.limit is not None:
+        if limit is not None:
             cohorts.allow(self.participations.may)
         if isinstance(algorithm.selection, RecordingSelection):
             cohorts.recall(lambda: self.state.slots["selection"])

@@ -62,6 +62,11 @@ def check_clock(pace: Pace, population: Population) -> None:
     Raises:
         ConfigurationError: if there are any, with the reason.
     """
+    if population.separation is not None and not isinstance(pace, Rounds):
+        raise ConfigurationError(
+            f"separation: got {population.separation} beside {type(pace).__name__}, which has no rounds: leave "
+            "separation out, or write pace=Rounds()"
+        )
     if not by_the_clock(pace, population):
         return
     if population.speed is None:
@@ -149,10 +154,12 @@ def _check_noised(algorithm: Algorithm, population: Population, pace: Pace, weig
 def _check_sampling(population: Population, pace: Pace, name: str) -> None:
     """Reject amplification by sampling unless the server alone decides which clients take part."""
     # Dropout reduces the number of reports, on which clipping and the opening of a sum depend.
-    if not isinstance(population.availability, Everyone) or pace != Rounds() or population.dropout is not None:
+    alone = isinstance(population.availability, Everyone) and population.separation is None
+    if not alone or pace != Rounds() or population.dropout is not None:
         raise ConfigurationError(
             f"{name}: sampling hides a client only if the server alone decides which clients take part, and here that also "
-            f"depends on the clients: leave {name} out, or write availability='everyone', no dropout and synchronous rounds"
+            f"depends on the clients: leave {name} out, or write availability='everyone', no dropout, no separation and "
+            "synchronous rounds"
         )
 
 

@@ -11,6 +11,14 @@ from turnout.protocol.client_arrays import ClientArrays
 _NEVER = -(1 << 62)
 
 
+def with_separation(limit: ParticipationLimit | None, separation: int | None) -> ParticipationLimit | None:
+    """Return a limit that also holds a minimum number of rounds between participations; None adds nothing."""
+    if separation is None:
+        return limit
+    limit = limit or ParticipationLimit()
+    return limit._replace(separation=max(separation, limit.separation))
+
+
 class Participations(ClientArrays):
     """Track the last participation and the number of participations of each client.
 

@@ -99,6 +99,7 @@ class Simulation:
             rounds=experiment.rounds,
             records_influence=clock,
             attack=None if self.behaviour is None else self.workers.colluded,
+            separation=population.separation,
         )
         self.coordinator = Coordinator(self.server, scheduler, sums_early=not self.workers.collude)
         self.messages = MessageSizes(self.workers, self.server, experiment.pace)

@@ -1,0 +1,133 @@
+"""Model populations that grow or shrink: clients arrive during a run, or leave it for good."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError, count, probability
+from turnout.core.random import fold, stream, uniform
+from turnout.population.availability.base import BoundAvailability
+from turnout.population.availability.rates import RatedAvailability
+
+
+@dataclass(frozen=True)
+class Arrivals(RatedAvailability, name="arrivals"):
+    """Clients arrive during a run; from then on each is available with probability p_n in every round.
+
+    A fraction `initial` of the clients is there from round 0. The others arrive in a round drawn uniformly from
+    ``{first, ..., last - 1}``. The rates of a run are the p_n, which hold after the arrival.
+
+    Attributes:
+        initial: expected fraction of clients that are there from the start, 0 to 1.
+        first: first round in which a client may arrive.
+        last: round by which all clients have arrived.
+
+    The other options are those of `RatedAvailability`; its `mean` is 1/2 by default.
+
+    Raises:
+        ConfigurationError: if `last` is not above `first`, and as `RatedAvailability` does.
+
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> bound = to.availability.Arrivals(mean=1.0, initial=0.25, last=8).bind(num_clients=6)
+        >>> [bound.available(np.arange(6), round).astype(int).tolist() for round in (0, 3, 8)]
+        [[0, 1, 0, 1, 0, 0], [1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 1, 1]]
+    """
+
+    mean: float = 0.5
+    initial: float = 0.3
+    first: int = 0
+    last: int = 100
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        probability("initial", self.initial)
+        _check_window(self.first, self.last)
+
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundStay:
+        """Fit the pattern to N clients."""
+        rates = self.client_rates(num_clients, label_counts, seed)
+        keys = stream("availability", seed), stream("stay", seed)
+        return BoundStay(num_clients, rates, rates, self.initial, self.first, self.last, False, *keys)
+
+
+@dataclass(frozen=True)
+class Departures(RatedAvailability, name="departures"):
+    """Clients leave a run for good; until then each is available with probability p_n in every round.
+
+    A fraction `remaining` of the clients never leaves. The others leave before a round drawn uniformly from
+    ``{first, ..., last - 1}``. The rates of a run are unknown, because the long-run rate of a client that leaves is 0; rules
+    that need rates take them as an option.
+
+    Attributes:
+        remaining: expected fraction of clients that never leave, 0 to 1.
+        first: first round from which a client may be away.
+        last: round by which all clients that leave have left.
+
+    The other options are those of `RatedAvailability`; its `mean` is 1/2 by default.
+
+    Raises:
+        ConfigurationError: if `last` is not above `first`, and as `RatedAvailability` does.
+
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> bound = to.availability.Departures(mean=1.0, remaining=0.25, last=8).bind(num_clients=6)
+        >>> [bound.available(np.arange(6), round).astype(int).tolist() for round in (0, 3, 8)]
+        [[1, 1, 1, 0, 1, 1], [0, 1, 1, 0, 1, 1], [0, 1, 0, 0, 0, 0]]
+    """
+
+    mean: float = 0.5
+    remaining: float = 0.3
+    first: int = 0
+    last: int = 100
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        probability("remaining", self.remaining)
+        _check_window(self.first, self.last)
+
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundStay:
+        """Fit the pattern to N clients."""
+        base = self.client_rates(num_clients, label_counts, seed)
+        keys = stream("availability", seed), stream("stay", seed)
+        return BoundStay(num_clients, None, base, self.remaining, self.first, self.last, True, *keys)
+
+
+def _check_window(first: int, last: int) -> None:
+    """Raise an error for an empty window of rounds."""
+    count("first", first, least=0)
+    count("last", last)
+    if last <= first:
+        raise ConfigurationError(f"last: got {last}, needed more than first ({first}): write last={first + 100}")
+
+
+@dataclass(frozen=True, eq=False)
+class BoundStay(BoundAvailability):
+    """`Arrivals` or `Departures` bound to N clients.
+
+    Attributes:
+        base: p_n while a client is there, float64 ``[N]``.
+        whole: fraction of clients that are there in all rounds.
+        first, last: the window of rounds in which the others arrive or leave.
+        leaves: True for departures.
+        key, stay_key: keys of the random numbers of rounds, and of arrivals and departures.
+    """
+
+    base: np.ndarray
+    whole: float
+    first: int
+    last: int
+    leaves: bool
+    key: int
+    stay_key: int
+
+    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
+        """Return the availability of `clients` in `round`, bool ``[B]``."""
+        drawn = uniform(fold(self.stay_key, clients))
+        # One number decides both: below `whole` the client is always there, above it gives the round of the change.
+        share = (drawn - self.whole) / (1.0 - self.whole) if self.whole < 1.0 else np.zeros(len(clients))
+        change = self.first + np.floor(share * (self.last - self.first)).astype(np.int64)
+        present = (drawn < self.whole) | ((round < change) if self.leaves else (round >= change))
+        return present & (uniform(fold(self.key, clients, np.array([round]))) < self.base[clients])
