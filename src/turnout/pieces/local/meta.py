@@ -102,7 +102,8 @@ class Meta(SgdSteps):
         return replace(self.alone(steps), lr=self.alpha)
 
     @property
-    def _direction(self) -> Direction:
+    def direction(self) -> Direction:
+        """The function that computes the meta-gradient."""
         return _MetaGradient(self.alpha, self.hessian, self.delta)
 
 

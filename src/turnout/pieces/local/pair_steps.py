@@ -102,7 +102,8 @@ class MixtureSteps(PairSteps):
             self._constant_lr("because the share is clipped after each step")
 
     @property
-    def _direction(self) -> Direction:
+    def direction(self) -> Direction:
+        """The function that computes the direction of both models and of the share."""
         return _Mixture(float(self.lr) if self.adaptive else None)  # type: ignore[arg-type]
 
 
@@ -172,7 +173,8 @@ class MoreauSteps(PairSteps):
         self._constant_lr("by which the personal model's step is divided")
 
     @property
-    def _direction(self) -> Direction:
+    def direction(self) -> Direction:
+        """The function that computes the direction of both models."""
         return _Moreau(float(self.lr), self.proximal, self.inner_steps, self.inner_lr)  # type: ignore[arg-type]
 
 

@@ -107,7 +107,7 @@ class Solver(Local, ABC):
     @property
     def of_one_minibatch(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """True if each direction, before corrections, is the gradient on a single minibatch."""
-        return self.accumulate == 1 and self._direction is steepest
+        return self.accumulate == 1 and self.direction is steepest
 
     @property
     def per_step(self) -> int:
@@ -194,15 +194,21 @@ class Solver(Local, ABC):
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
         """Train B clients from the task's parameters."""
         planned = self.plan(task, memory, clients)
-        steps = CohortSteps(self.lr, self._direction, self.update, self.per_step, self.accumulate, self.remembers)
+        steps = CohortSteps(self.lr, self.direction, self.update, self.per_step, self.accumulate, self.remembers)
         report = steps.train(planned, task, memory, clients, corrections, self._first_gradient(clients, corrections))
         if self.sampling == "pass":
             memory["steps_done"] += torch.from_numpy(planned.num_steps)
         return report
 
     @property
-    def _direction(self) -> Direction:
-        """The function that computes the direction of a step before corrections."""
+    def direction(self) -> Direction:
+        """The function that computes the direction of a step before corrections and the update rule.
+
+        By default it is the gradient on the first minibatch of the step. A solver with several gradients a step returns a
+        function ``(params [B, P], gradient) -> (loss [B], direction [B, P])``, where ``gradient(params, i)`` returns the
+        losses and the gradients on the i-th of the step's `per_step` minibatches, at any parameters. Equal options must give
+        equal functions, such as instances of a frozen dataclass, because runs with equal functions share traces.
+        """
         return steepest
 
     def _first_gradient(
@@ -212,7 +218,7 @@ class Solver(Local, ABC):
 
         A gradient that was measured lacks the terms that corrections of minibatches add to the loss.
         """
-        if self._direction is not steepest or self.sampling == "replacement":
+        if self.direction is not steepest or self.sampling == "replacement":
             return None
         if any(correction.of_minibatch for correction in corrections):
             return None
