@@ -27,32 +27,14 @@ from typing import Literal
 
 import numpy as np
 
-from turnout.core.checks import refuse
 from turnout.privacy.mechanisms import Accountant, concentrated, gaussian, joined, library, of_fixed_size, of_poisson
+from turnout.privacy.ranges import DEVIATIONS
 from turnout.privacy.sensitivity import most_participations, sensitivity
 
 Sampling = Literal["poisson", "fixed_size"]
 _EXACT = 32  # rounds with an epsilon of their own; later ones are rounded up, with 32 values in each octave
-_LEAST, _MOST = 1e-3, 1e6  # the range of noise multipliers; a round with less noise has an epsilon above 500,000
 Windows = tuple[tuple[int, int], ...]
 """Lost releases, as pairs (number of releases before the first lost one, number up to the last lost one)."""
-
-
-def check_deviation(name: str, value: float, *, zero: bool = False) -> None:
-    """Check that the standard deviation of noise is in the supported range.
-
-    Args:
-        name: the name of the option.
-        value: the value.
-        zero: allow 0, which is no noise.
-
-    Raises:
-        ConfigurationError: if a number is out of range.
-    """
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not (_LEAST <= value <= _MOST or (zero and value == 0)):
-        needed = f"{'0 for no noise, or ' * zero}a number from {_LEAST:g} to {_MOST:,.0f}"
-        raise refuse(name, given=value, needed=needed, instead="Useful values are about 0.3 to 30")
 
 
 @dataclass(frozen=True)
@@ -69,8 +51,8 @@ class Release:
             without sampling.
         sampling: ``"poisson"`` draws each client independently, and neighbours differ by one client; ``"fixed_size"``
             draws cohorts of fixed size without replacement, and neighbours differ in the data of one client.
-        is_discrete: True for sums of discrete Gaussian noise, whose Renyi divergence is bounded by that of Gaussian
-            noise.
+        is_discrete: True for sums of the discrete Gaussian noise of clients, whose Renyi divergence is bounded by that of
+            Gaussian noise (Kairouz, Liu and Steinke, ICML 2021, Proposition 14).
     """
 
     noise_multiplier: float
@@ -171,7 +153,7 @@ def noise_multiplier_for(budget: float, delta: float, rounds: int, release: Rele
         >>> round(noise_multiplier_for(8.0, 1e-6, 500, Release(0.0)), 2)
         14.6
     """
-    if beside and epsilon(replace(release, noise_multiplier=_MOST), 0, delta, beside=beside) >= budget:
+    if beside and epsilon(replace(release, noise_multiplier=DEVIATIONS[1]), 0, delta, beside=beside) >= budget:
         return math.inf
     if release.sampling_rate is None and not release.is_discrete and not beside:
         return float(library("dp_accounting").get_sigma_gaussian(budget, delta)) * _length(release, rounds)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnout.core.checks import count, positive
-from turnout.privacy.accounting import check_deviation
+from turnout.core.checks import count
+from turnout.privacy.ranges import check_bound, check_deviation
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Answers:
     Args:
         noise_multiplier: z, from 0.001 to 1,000,000.
         most: maximum number of evaluations and queries of a run, >= 1, for which it reserves budget at its start.
-        examples: maximum number of examples for which a client counts, >= 1.
-        largest_loss: maximum mean loss, or mean squared error, of a client, > 0.
+        examples: maximum number of examples for which a client counts, from 1 to 10^9.
+        largest_loss: maximum mean loss, or mean squared error, of a client, from 10^-9 to 10^9.
 
     Raises:
         ConfigurationError: if a number is out of range.
@@ -55,4 +55,5 @@ class Answers:
         check_deviation("noise_multiplier", self.noise_multiplier)
         count("most", self.most)
         count("examples", self.examples)
-        positive("largest_loss", self.largest_loss)
+        check_bound("examples", self.examples)
+        check_bound("largest_loss", self.largest_loss)

@@ -66,17 +66,17 @@ class BufferedToeplitz(Correlation, name="buffered_toeplitz"):
     def init(self, shape: tuple[int, ...], rounds: int, separation: int, most: int | None) -> State:
         """Return zeros for the buffers, ``[d, *shape]``, and for rates and weights, ``[2, d]``."""
         searched = torch.zeros(2, self.buffers, dtype=torch.float64)
-        return {"correlated": torch.zeros(self.buffers, *shape), "searched": searched}
+        return {"correlated": torch.zeros(self.buffers, *shape, dtype=torch.float64), "searched": searched}
 
     def next(
         self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
     ) -> tuple[torch.Tensor, State]:
-        """Return ``y_t = zeta_t - sum_j omega_j s_j``, and ``s_j <- theta_j s_j + y_t``."""
+        """Return ``y_t = zeta_t - round(sum_j omega_j s_j)``, and ``s_j <- theta_j s_j + y_t``."""
         buffers, searched = state["correlated"], state["searched"]
         if not searched.any():
             searched = self.search(rounds, separation, most)
         rates, weights = searched.to(buffers)
-        correlated = noise - weights @ buffers
+        correlated = noise - (weights @ buffers).round()
         return correlated, {"correlated": buffers * rates[:, None] + correlated, "searched": searched}
 
 

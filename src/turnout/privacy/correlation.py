@@ -55,8 +55,9 @@ class Correlation(Registered, ABC):
     def next(
         self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
     ) -> tuple[torch.Tensor, State]:
-        """Return a round of ``C^-1 zeta`` from the round of zeta, and the new state.
+        """Return a round of ``C^-1 zeta`` from the round of zeta, integers as float64, and the new state.
 
+        What earlier rounds contribute is rounded, so that the result is an integer for each integer of zeta.
         The rows that `mutated_rows` returns may be changed in place.
         """
 
@@ -129,18 +130,19 @@ class BandedSquareRoot(Correlation, name="banded_square_root"):
 
     def init(self, shape: tuple[int, ...], rounds: int, separation: int, most: int | None) -> State:
         """Return zeros, ``[bands - 1, *shape]``."""
-        return {"correlated": torch.zeros(self._bands(rounds, separation) - 1, *shape), "at": torch.tensor(0)}
+        rows = torch.zeros(self._bands(rounds, separation) - 1, *shape, dtype=torch.float64)
+        return {"correlated": rows, "at": torch.tensor(0)}
 
     def next(
         self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
     ) -> tuple[torch.Tensor, State]:
-        """Return ``y_t = zeta_t - sum_{j=1}^{p-1} c_j y_{t-j}``, and overwrite the oldest y with it."""
+        """Return ``y_t = zeta_t - round(sum_{j=1}^{p-1} c_j y_{t-j})``, and overwrite the oldest y with it."""
         rows, at = state["correlated"], int(state["at"])
         if not len(rows):
             return noise, state
         column = self.coefficients(len(rows) + 1, separation, most)
         lag = (at - 1 - np.arange(len(rows))) % len(rows) + 1  # row i holds y_{t - lag[i]}
-        correlated = noise - torch.from_numpy(column[lag]).to(rows) @ rows
+        correlated = noise - (torch.from_numpy(column[lag]).to(rows) @ rows).round()
         rows[at % len(rows)] = correlated
         return correlated, {"correlated": rows, "at": torch.tensor(at + 1)}
 

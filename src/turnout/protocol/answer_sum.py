@@ -13,11 +13,14 @@ import torch
 
 from turnout.base.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
+from turnout.core.types import Federation
 from turnout.privacy.answers import Answers
-from turnout.privacy.discrete import COARSEST, WIDEST, discrete_gaussian
+from turnout.privacy.gaussian import COARSEST, WIDEST, discrete_gaussian
+from turnout.privacy.noise import GridNoise
+from turnout.privacy.ranges import check_bound
 from turnout.protocol.secure.fixed_point import FixedPoint
 from turnout.protocol.secure.masking import Masking
-from turnout.protocol.secure.masks import secret_uniform
+from turnout.protocol.secure.masks import secret_words
 
 _BITS, _FRACTION_BITS, _LARGEST = 64, 20, 2.0**29  # room for 16,383 clients
 
@@ -73,9 +76,11 @@ class AnswerSum:
         """Return the layout of a query's sums as a vector; see `Question.shapes` for `widths`.
 
         Raises:
-            ConfigurationError: if there is noise and the values have no bound, or if the data lack a column.
+            ConfigurationError: if there is noise and the values have no bound or an extreme one, or the data lack a column.
         """
         shapes = question.shapes(widths)
+        if self.noise is not None and question.bound is not None:
+            check_bound("bound", question.bound)
         if self.noise is not None and "sums" in shapes and question.bound is None:
             raise ConfigurationError(
                 f"{question.kind}: this run adds noise for values that are clipped, and the question has no bound: write "
@@ -143,9 +148,11 @@ class AnswerLayout:
         return 0.0 if self.sums.noise is None else self.sums.noise.noise_multiplier * self.norm
 
     @property
-    def server_deviation(self) -> float:
-        """The standard deviation of the noise that the server adds; 0 if clients add it."""
-        return 0.0 if self.sums.shares is not None else self.deviation
+    def server_noise(self) -> GridNoise | None:
+        """The noise that the server adds, and its grid; None if clients add it, or without noise."""
+        if self.sums.noise is None or self.sums.shares is not None:
+            return None
+        return GridNoise(self.sums.noise.noise_multiplier, self.norm, self.size)
 
     @property
     def least_examples(self) -> float:
@@ -156,6 +163,15 @@ class AnswerLayout:
     def deviations(self) -> dict[str, float]:
         """The standard deviation of the noise in each sum over the clients, in its unit."""
         return {name: self.deviation * scale for name, scale in self.scales.items()}
+
+    @property
+    def grid(self) -> dict[str, float]:
+        """The number of which each sum over the clients is a multiple, with noise, in its unit; empty without noise."""
+        if self.sums.noise is None:
+            return {}
+        noise = self.server_noise
+        step = 2.0**-self.masking.code.fraction_bits if noise is None else noise.step
+        return {name: step * scale for name, scale in self.scales.items()}
 
     def vector(self, answer: Mapping[str, Any] | None) -> np.ndarray:
         """Return the vector of a client's sums, float64; with noise, its norm is at most `norm`.
@@ -180,8 +196,16 @@ class AnswerLayout:
             parts.append(part)
         return np.concatenate(parts)
 
-    def totals(self, vector: np.ndarray) -> dict[str, np.ndarray]:
-        """Split the sum of clients' vectors into sums by name, in their units."""
+    def totals(self, vector: np.ndarray, federation: Federation, number: int) -> dict[str, np.ndarray]:
+        """Split the sum of clients' vectors into sums by name, in their units, with the server's noise.
+
+        Args:
+            vector: the sum.
+            federation: the secret of the noise.
+            number: number of the evaluation or query.
+        """
+        if (noise := self.server_noise) is not None:
+            vector = noise.noised(torch.from_numpy(vector), "noise of an answer", federation, number).numpy()
         totals, begin = {}, 0
         for name, shape in self.shapes.items():
             end = begin + math.prod(shape)
@@ -232,7 +256,10 @@ class AnswerLayout:
             length = float(np.linalg.norm(vector))
             vector = vector * (room / length) if length > room else vector
         if deviation := self._share_deviation:
-            unit = 2.0**code.fraction_bits
-            chance = torch.from_numpy(secret_uniform(self.size))
-            vector = np.rint(vector * unit) / unit + discrete_gaussian(chance, deviation * unit).numpy() / unit
+            unit, cpu = 2.0**code.fraction_bits, torch.device("cpu")
+            noise = discrete_gaussian(secret_words, self.size, deviation * unit, cpu).numpy()
+            vector = (np.rint(vector * unit) + noise).clip(
+                -math.floor(code.largest * unit), math.floor(code.largest * unit)
+            )
+            vector = vector / unit
         return code.encode(vector)

@@ -181,6 +181,7 @@ class OpenedSum:
         total: sums by name, float64; None if they could not be opened.
         why: the reason, if they could not be opened.
         deviations: standard deviation of the noise in each number of a sum, by name; 0 without noise.
+        grid: number of which each number of a sum is a multiple, by name; empty without noise.
         least: lower bound of the number of examples by which a mean is divided.
         epsilon: upper bound of the privacy budget spent so far, including this answer; None without noise.
     """
@@ -188,6 +189,7 @@ class OpenedSum:
     total: Mapping[str, np.ndarray] | None
     why: str = ""
     deviations: Mapping[str, float] = field(default_factory=dict)
+    grid: Mapping[str, float] = field(default_factory=dict)
     least: float = 1.0
     epsilon: float | None = None
 

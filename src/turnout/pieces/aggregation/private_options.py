@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from turnout.core.checks import ConfigurationError, count, is_finite, positive, refuse
-from turnout.privacy.accounting import check_deviation
 from turnout.privacy.answers import Answers
 from turnout.privacy.correlation import Correlation, Independent
+from turnout.privacy.ranges import check_bound, check_deviation
 
 _CORRELATIONS = "Independent(), BandedSquareRoot() or BufferedToeplitz()"
 
@@ -20,14 +20,23 @@ def _inside(name: str, value: float) -> None:
         raise refuse(name, given=value, needed="a number between 0 and 1")
 
 
+def _rate(name: str, value: float) -> None:
+    """Raise an error unless a number is a step size by which a norm can be multiplied in every round."""
+    if not is_finite(value) or not 0 < value <= _FASTEST:
+        needed = f"a number > 0 and at most {_FASTEST:g}: a round multiplies the norm by up to exp(quantile_rate)"
+        raise refuse(name, given=value, needed=needed, instead="The paper's value is 0.2")
+
+
+_FASTEST = 10.0
 _CHECKS: dict[str, Callable[[str, Any], object]] = {
-    "norm": positive,
+    "norm": check_bound,
     "noise_multiplier": partial(check_deviation, zero=True),
-    "quantile_rate": positive,
+    "quantile_rate": _rate,
     **dict.fromkeys(("cohort", "rounds", "most", "sampled_from", "noise_shares", "separation"), count),
     "dropouts": partial(count, least=0),
     "count_deviation": check_deviation,
-    **dict.fromkeys(("budget", "control_norm"), positive),
+    "budget": positive,
+    "control_norm": check_bound,
     **dict.fromkeys(("delta", "quantile", "sampling_rate"), _inside),
 }
 """The check of each option that is a number."""

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from turnout.base import Slots
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report
-from turnout.privacy.noise import gaussian
+from turnout.privacy.noise import GridNoise
 
 
 def update_multiplier(piece: Any, divisor: int) -> float:
@@ -41,6 +42,21 @@ def update_multiplier(piece: Any, divisor: int) -> float:
     return both * left**-0.5
 
 
+def check_count(algorithm: Slots, piece: Any) -> None:
+    """Raise an error if the deviation of the noise in the count does not follow from the expected number of reports.
+
+    The default of the paper is a twentieth of the participants of a round. A twentieth of all N clients, of which few take
+    part, would exceed the count, and the norm would be a random walk.
+    """
+    if piece.quantile is None or piece.count_deviation is not None or piece.cohort is not None:
+        return
+    raise ConfigurationError(
+        f"quantile: {type(algorithm.weighting[-1]).__name__} divides by all clients, so the number of reports in a step, of "
+        "which the default deviation of the count is a twentieth, is unknown: write count_deviation=, about a twentieth of "
+        f"the reports that you expect in a step, and more than noise_multiplier / 2 = {piece.noise_multiplier / 2:g}"
+    )
+
+
 def _count_deviation(piece: Any, divisor: int) -> float:
     """Return the standard deviation of the noise in the count, by default D / 20."""
     return divisor / 20 if piece.count_deviation is None else piece.count_deviation
@@ -51,9 +67,11 @@ def moved_norm(
 ) -> float:
     """Return the factor by which the clipping norm adapts, from a noised count of the updates that were not clipped.
 
-    It is ``exp(-rate (b - gamma))``, where b is the noised fraction of updates that were not clipped. Each client adds
-    1/2 or -1/2 to the noised count, and a client whose report contained NaN or infinity adds 0, like a client without
-    data. One client therefore changes the count by at most 1/2.
+    It is ``exp(-rate (s / m + (B / m) (1/2 - gamma)))``, where s is the noised count of B reports, and m is D or B, whichever
+    is larger: for B = D this is ``exp(-rate (b - gamma))``, where b is the noised fraction of updates that were not clipped,
+    and a round with fewer reports moves the norm less, but towards the same quantile. Without `cohort`, m is B. Each client
+    adds 1/2 or -1/2 to the count, and a client whose report contained NaN or infinity adds 0, like a client without data.
+    One client therefore changes the count by at most 1/2. The exponent is at most the rate.
 
     Args:
         piece: the `PrivateSum`, with rate, gamma and the deviation of the noise.
@@ -66,8 +84,11 @@ def moved_norm(
     votes = whole.double() - 0.5
     if report.good is not None:
         votes = votes * to_device(report.good, votes.device, torch.float64)
-    counted = float(votes.sum())
+    counted = votes.sum()
     if piece.noise_multiplier:
-        counted += float(gaussian("noise of the count", federation, release, 1)) * _count_deviation(piece, divisor)
-    share = counted / len(whole) + 0.5  # of the participants; their number is public
-    return math.exp(-piece.quantile_rate * (share - piece.quantile))
+        noise = GridNoise(2 * _count_deviation(piece, divisor), 0.5)  # one client adds at most 1/2
+        counted = noise.noised(counted[None], "noise of the count", federation, release)[0]
+    participants = len(whole)  # their number is public
+    surplus = float(counted) + participants * (0.5 - piece.quantile)
+    share = surplus / max(participants, piece.cohort or 0)
+    return math.exp(-piece.quantile_rate * min(max(share, -1.0), 1.0))

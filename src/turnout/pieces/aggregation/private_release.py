@@ -18,7 +18,7 @@ from turnout.pieces.aggregation.private_fit import (
     check_weights,
 )
 from turnout.pieces.aggregation.private_options import check_options
-from turnout.pieces.aggregation.private_quantile import update_multiplier
+from turnout.pieces.aggregation.private_quantile import check_count, update_multiplier
 from turnout.pieces.aggregation.private_secure import check_secure, check_secure_options, with_shares
 from turnout.pieces.aggregation.private_shares import check_shares
 from turnout.pieces.aggregation.round_noise import CONTROL, RoundNoise
@@ -66,6 +66,7 @@ class PrivateRelease(MaskableSum, ABC):
         check_sums(algorithm, self.control_norm)
         check_weights(algorithm)
         check_divisor(algorithm, self.cohort)
+        check_count(algorithm, self)
         if self.sampling_rate is not None:
             check_coins(algorithm, self.sampling_rate)
         if self.sampled_from is not None:
@@ -115,7 +116,7 @@ class PrivateRelease(MaskableSum, ABC):
         if self.sampled_from is None:
             return Release(
                 self.noise_multiplier, self.noise.column(searched), self.separation, self.most, self.sampling_rate,
-                is_discrete=self.secure is not None and self.noise_shares is not None,
+                is_discrete=self.noise_shares is not None,
             )  # fmt: skip
         assert self.cohort is not None
         return Release(self.noise_multiplier, sampling_rate=self.cohort / self.sampled_from, sampling="fixed_size")

@@ -6,21 +6,21 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from turnout.base import Slots
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
-from turnout.core.random import fold, stream, uniform
+from turnout.core.random import fold, stream
 from turnout.core.types import Report
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.maskable import check_maskable, round_to_grid
 from turnout.pieces.aggregation.private_shares import shortened
 from turnout.pieces.aggregation.secure_sum import SecureSum
 from turnout.pieces.weighting import DivideByClients, DivideByParticipants
-from turnout.privacy.discrete import COARSEST, FINEST, WIDEST, discrete_gaussian
-from turnout.protocol.secure.masks import secret_uniform
+from turnout.privacy.gaussian import COARSEST, FINEST, WIDEST, discrete_gaussian
+from turnout.privacy.noise import client_words
+from turnout.protocol.secure.masks import secret_words
 
 
 def grid_norm(norm: float, fraction_bits: int, num_params: int) -> float:
@@ -135,23 +135,27 @@ def with_shares(piece: Any, secure: SecureSum) -> SecureSum:
     return replace(secure, largest=largest, min_clients=least)
 
 
-def shares_under_masks(piece: Any, report: Report, seed: int | None) -> torch.Tensor:
-    """Return the clients' discrete Gaussian noise of deviation ``z C / sqrt(n - t)`` on the grid, float64 ``[B, P]``."""
-    unit = 2.0**piece.secure.fraction_bits
-    return discrete_gaussian(chances(report, seed), share_deviation(piece) * unit) / unit
+def with_noise_under_masks(piece: Any, values: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor:
+    """Return numbers on the grid with the clients' discrete Gaussian noise of deviation ``z C / sqrt(n - t)``, ``[B, P]``.
 
+    Sums beyond the largest number that fits under the masks are replaced by that number.
 
-def chances(report: Report, seed: int | None) -> torch.Tensor:
-    """Draw uniform numbers on (0, 1) for the noise of clients, float64 ``[B, P]``.
-
-    In a simulation they are a function of (seed, version, client). A client of a server draws a secret from its
-    operating system, expands it in the same way as masks, and does not store it.
+    Args:
+        piece: the `PrivateSum`.
+        values: the numbers of each client, multiples of ``2^-fraction_bits``, float64 ``[B, P]``.
+        report: the reports.
+        seed: seed of the noise in a simulation, where it is a function of (seed, version, client). A client of a server
+            (None) draws secrets from its operating system, expands them in the same way as masks, and does not store them.
     """
-    number, device = report.delta.shape[1], report.delta.device
-    if seed is None:
-        return torch.from_numpy(np.stack([secret_uniform(number) for _ in range(len(report))])).to(device)
-    keys = to_device(fold(stream("noise under masks", seed), report.version, report.client), device)
-    return uniform(fold(keys[:, None], torch.arange(number, device=device))) + 2.0**-54
+    unit, number, device = 2.0**piece.secure.fraction_bits, values.shape[1], values.device
+    words = secret_words
+    if seed is not None:
+        words = client_words(
+            to_device(fold(stream("noise under masks", seed), report.version, report.client), device), number
+        )
+    noise = discrete_gaussian(words, values.numel(), share_deviation(piece) * unit, device).view_as(values) / unit
+    most = math.floor(piece.secure_sum.largest * unit) / unit
+    return (values + noise).clamp(-most, most)
 
 
 def check_secure(algorithm: Slots) -> None:

@@ -11,9 +11,10 @@ from turnout.base import Slots, Weights
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report
 from turnout.distributed.sums import OnlySums
-from turnout.pieces.guard.noise_share import NoiseShare
+from turnout.pieces.guard.noise_share import NoiseShare, share_step
 from turnout.pieces.weighting import DivideByClients, DivideByParticipants
-from turnout.privacy.noise import gaussian
+from turnout.privacy.gaussian import discrete_gaussian
+from turnout.privacy.noise import server_words
 
 
 def completed_sum(
@@ -21,10 +22,11 @@ def completed_sum(
 ) -> torch.Tensor:
     """Return the sum of updates that contain noise, with the server's noise for the missing shares, float64 ``[P]``.
 
-    r_b is the clipped update of report b with its share of the noise, y standard Gaussian noise ``[P]``, and m the
-    number of shares that together have the standard deviation z C: n, or n - t under masks::
+    r_b is the clipped update of report b with its share of the noise, on the grid of the shares, m is the number of shares
+    that together have the standard deviation z C: n, or n - t under masks, and y is discrete Gaussian noise ``[P]`` on the
+    same grid, of standard deviation ``z C sqrt((max(m - B, 0) + d) / m)``::
 
-        w (sum_b r_b + z C sqrt((max(m - B, 0) + d) / m) y)
+        w (sum_b r_b + y)
 
     For B < m reports, the server adds the remaining shares; for more than m there is more noise than the accounting
     requires. The d reports that contained NaN or infinity have no noise. The server adds their shares even if there are
@@ -40,17 +42,22 @@ def completed_sum(
     """
     updates, shares = report.updates, piece.noise_shares - piece.dropouts
     dropped = 0 if report.good is None else int((~report.good).sum())
+    # Before the weight, so that sums of multiples of the grid are exact.
     if isinstance(updates, OnlySums):
-        scale = 1.0 / divisor
-        total = updates.weighted_sum(updates.weights) * scale
+        scale, step = 1.0 / divisor, 2.0**-piece.secure.fraction_bits
+        total = updates.weighted_sum(updates.weights)
     else:
-        scale = weights[0] if len(weights) else 1.0 / divisor
-        total = updates.weighted_sum(weights)
+        scale, step = (
+            weights[0] if len(weights) else 1.0 / divisor,
+            share_step(piece.norm, piece.noise_multiplier, shares),
+        )
+        total = updates.weighted_sum(torch.ones_like(weights, dtype=torch.float64))
     missing = (max(shares - len(report), 0) + dropped) / shares
     if missing:
-        noise = gaussian("noise of the missing", federation, release, federation.num_params).double()
-        total += scale * piece.noise_multiplier * piece.norm * math.sqrt(missing) * noise
-    return total
+        words = server_words("noise of the missing", federation, release)
+        deviation = piece.noise_multiplier * piece.norm * math.sqrt(missing) / step
+        total = total + step * discrete_gaussian(words, federation.num_params, deviation, total.device)
+    return scale * total
 
 
 def check_shares(algorithm: Slots, piece: Any) -> None:

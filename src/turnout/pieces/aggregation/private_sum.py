@@ -14,9 +14,10 @@ from turnout.distributed.sums import OnlySums
 from turnout.pieces.aggregation.private_options import check_clients
 from turnout.pieces.aggregation.private_quantile import moved_norm, update_multiplier
 from turnout.pieces.aggregation.private_release import PrivateRelease
-from turnout.pieces.aggregation.private_secure import clipped_summand, grid_norm, shares_under_masks
+from turnout.pieces.aggregation.private_secure import clipped_summand, grid_norm, with_noise_under_masks
 from turnout.pieces.aggregation.private_shares import completed_sum, shortened
 from turnout.pieces.aggregation.round_noise import CONTROL
+from turnout.privacy.ranges import BOUNDS
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ class PrivateSum(PrivateRelease, name="private_sum"):
     that drop out of a cohort count as zero.
 
     Args:
-        norm: C, the maximum Euclidean norm of a weighted update, > 0, in units of an update; with `quantile`, the
-            initial one.
+        norm: C, the maximum Euclidean norm of a weighted update, from 10^-9 to 10^9, in units of an update; with
+            `quantile`, the initial one, and the adapted norm stays in that range.
         noise_multiplier: z, the standard deviation of the noise divided by C, from 0.001 to 1,000,000, or 0 for
             clipping without noise. Useful values are about 0.3 to 30.
         cohort: D, the expected number of reports in a step; None if weights are divided by N.
@@ -91,10 +92,10 @@ class PrivateSum(PrivateRelease, name="private_sum"):
             one client in any way, so that the sum changes by up to 2 C, in place of C.
         quantile: gamma, the target fraction of updates that are not clipped, in (0, 1). C adapts in every round by
             ``C <- C exp(-eta_C (b - gamma))``, where b is the noised fraction. None keeps C constant.
-        quantile_rate: eta_C, the step size of that adaptation, > 0.
-        control_norm: C_c, the clipping norm of changes of control variates (SCAFFOLD), > 0. Clients clip them to the
-            same norm by `ClipControls`, so that c is the mean of their control variates, up to noise. None is for
-            algorithms without control variates.
+        quantile_rate: eta_C, the step size of that adaptation, > 0 and at most 10.
+        control_norm: C_c, the clipping norm of changes of control variates (SCAFFOLD), from 10^-9 to 10^9. Clients clip
+            them to the same norm by `ClipControls`, so that c is the mean of their control variates, up to noise. None is
+            for algorithms without control variates.
         noise_shares: n, the number of clients that add noise. Each clips its update and adds noise of standard
             deviation ``z C / sqrt(n)`` by `NoiseShare`; the server adds the shares of absent clients, so that a step
             with fewer than n reports has the same privacy cost. With `secure`, each client adds discrete Gaussian noise
@@ -105,9 +106,10 @@ class PrivateSum(PrivateRelease, name="private_sum"):
             others as neighbours (``degree=None``).
         secure: the secure sum in which clients mask their clipped updates; None sends updates to the server, which
             clips them.
-        count_deviation: standard deviation of the noise in the count behind b, from 0.001 to 1,000,000; None is D / 20,
-            as in the paper. The noise multiplier of updates is then ``(z^-2 - (2 count_deviation)^-2)^(-1/2)``, so that
-            updates and count together have the privacy cost of z.
+        count_deviation: standard deviation of the noise in the count behind b, from 0.001 to 1,000,000; None is a twentieth
+            of `cohort`, as in the paper, and is refused if weights are divided by all N clients. The noise multiplier of
+            updates is then ``(z^-2 - (2 count_deviation)^-2)^(-1/2)``, so that updates and count together have the privacy
+            cost of z.
         answers: bounds and noise of clients' answers to evaluations and queries of a server, which spend the same
             budget; None refuses these. Simulations do not ask.
         budget: maximum epsilon of the run, > 0; None is unlimited.
@@ -154,9 +156,10 @@ class PrivateSum(PrivateRelease, name="private_sum"):
             changes = Updates.of(report.extra[name])
             total = changes.weighted_sum(shortened(weights, changes.norms(), self.control_norm))
         if self.noise_multiplier:
-            noise, state = self.noise.next(CONTROL, int(state["releases"]), state, federation)
-            deviation = update_multiplier(self, self._divisor(federation)) * self.control_norm
-            total += noise.double() * deviation / federation.num_clients
+            total, state = self._released(
+                CONTROL, total * federation.num_clients, self.control_norm, int(state["releases"]), state, federation
+            )
+            total /= federation.num_clients
         return total, state
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
@@ -169,16 +172,19 @@ class PrivateSum(PrivateRelease, name="private_sum"):
         divisor, norm, after = self._divisor(federation), float(state["norm"]), state
         lengths = torch.zeros(0)
         if isinstance(updates, OnlySums):
-            total = updates.weighted_sum(updates.weights) / divisor
+            total = updates.weighted_sum(updates.weights)
         else:
             lengths = divisor * weights.abs() * updates.norms()
             total = updates.weighted_sum(shortened(weights, lengths, norm))
         if self.noise_multiplier:
-            noise, after = self.noise.next("", release, state, federation)
-            total += noise.double() * update_multiplier(self, divisor) * norm / divisor
+            total = total if summed else total * divisor
+            total, after = self._released("", total, norm, release, state, federation)
+        if summed or self.noise_multiplier:
+            total = total / divisor
         after = after | {"releases": torch.tensor(release + 1)}
         if self.quantile is not None and len(lengths):
-            after["norm"] = state["norm"] * moved_norm(self, lengths <= norm, report, divisor, release, federation)
+            moved = moved_norm(self, lengths <= norm, report, divisor, release, federation)
+            after["norm"] = (state["norm"] * moved).clamp(*BOUNDS)
         return total.to(federation.dtype), after
 
     def summand(self, factors: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor | None:
@@ -186,11 +192,19 @@ class PrivateSum(PrivateRelease, name="private_sum"):
         if self.secure is None:
             return None
         values = clipped_summand(self.secure, self.norm, factors, report.updates.gathered())
-        return values if self.noise_shares is None else values + shares_under_masks(self, report, seed)
+        return values if self.noise_shares is None else with_noise_under_masks(self, values, report, seed)
 
     def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
         """Return the rows that a correlation overwrites."""
         return self.noise.mutated_rows(state) if self.noise_multiplier else {}
+
+    def _released(
+        self, prefix: str, total: torch.Tensor, norm: float, release: int, state: State, federation: Federation
+    ) -> WithState:
+        """Return a sum of vectors of at most a norm, float64 ``[P]``, with noise on the grid, and the new state."""
+        grid = self.noise.grid(update_multiplier(self, self._divisor(federation)), norm, federation.num_params)
+        noise, state = self.noise.next(prefix, grid, release, state, federation)
+        return grid.released(total, noise), state
 
     def _divisor(self, federation: Federation) -> int:
         """Return D."""

@@ -10,7 +10,7 @@ import torch
 from turnout.base import WithState
 from turnout.core.types import Federation, State
 from turnout.privacy.correlation import Correlation, Independent
-from turnout.privacy.noise import gaussian
+from turnout.privacy.noise import GridNoise, server_words
 
 CONTROL = "control_"
 """The prefix of names in the state of the noise of control variates."""
@@ -18,7 +18,7 @@ CONTROL = "control_"
 
 @dataclass(frozen=True)
 class RoundNoise:
-    """Gaussian noise of standard deviation 1 for each round of a run.
+    """Gaussian noise for each round of a run, on the grid of its sums.
 
     Attributes:
         correlation: correlation of the noise over rounds.
@@ -55,22 +55,29 @@ class RoundNoise:
     def init(self, federation: Federation) -> State:
         """Return the initial state."""
         return {
-            prefix + name: value.to(federation.device, federation.dtype) if name == "correlated" else value
+            prefix + name: value.to(federation.device) if name == "correlated" else value
             for prefix in self.prefixes
             for name, value in self.correlation.init((federation.num_params,), *self._run).items()
         }
 
-    def next(self, prefix: str, release: int, state: State, federation: Federation) -> WithState:
-        """Return the noise of a release, ``[P]``, and the new state.
+    def grid(self, multiplier: float, sensitivity: float, num_params: int) -> GridNoise:
+        """Return the grid of a vector's noise; where noise is correlated, it has to be the same in all rounds."""
+        rounds = 1 if isinstance(self.correlation, Independent) else self.rounds
+        return GridNoise(multiplier, sensitivity, max(num_params, 1) * rounds)
+
+    def next(self, prefix: str, grid: GridNoise, release: int, state: State, federation: Federation) -> WithState:
+        """Return the noise of a release in steps of the grid, integers as float64 ``[P]``, and the new state.
 
         Args:
             prefix: the vector, one of `prefixes`.
+            grid: see `grid`.
             release: the number of earlier releases.
             state: a state with that of `init`.
             federation: the clients and the seed.
         """
         purpose = "noise of the controls" if prefix else "noise of the model"
-        drawn = gaussian(purpose, federation, release, federation.num_params)
+        words = server_words(purpose, federation, release)
+        drawn = grid.drawn(words, federation.num_params, federation.device)
         noise, remembered = self.correlation.next(drawn, self._remembered(prefix, state), *self._run)
         return noise, state | {prefix + name: value for name, value in remembered.items()}
 

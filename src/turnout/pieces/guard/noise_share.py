@@ -5,16 +5,42 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import torch
-
 from turnout.base import Guard, Slots
-from turnout.core.checks import ConfigurationError, count, positive
+from turnout.core.checks import ConfigurationError, count
 from turnout.core.device import to_device
-from turnout.core.random import fold, normal, stream
+from turnout.core.random import fold, stream
 from turnout.core.types import Report, State, Task
 from turnout.core.updates import clipped
 from turnout.engine.cohort import Clients
-from turnout.privacy.accounting import check_deviation
+from turnout.privacy.gaussian import FINEST, discrete_gaussian
+from turnout.privacy.noise import client_words
+from turnout.privacy.ranges import check_bound, check_deviation
+
+_BITS = 12  # a share has 2^12 to 2^13 steps in a deviation
+_DIGITS = 24  # digits of float32
+
+
+def share_step(norm: float, noise_multiplier: float, shares: int) -> float:
+    """Return the step of the grid of noised updates, a power of two.
+
+    A share of the noise has a deviation of 4,096 to 8,192 steps, or fewer where a clipped update would have more than 2^23
+    steps, so that float32 has room for an update with its share.
+
+    Raises:
+        ConfigurationError: if that leaves fewer than four steps in a deviation.
+
+    Example:
+        >>> share_step(norm=1.0, noise_multiplier=1.0, shares=4) == 2.0**-13
+        True
+    """
+    ratio = math.sqrt(shares) / noise_multiplier
+    bits = min(_BITS, _DIGITS - 2 - math.ceil(math.log2(ratio)))
+    if 2**bits < FINEST:
+        raise ConfigurationError(
+            f"NoiseShare: got noise_multiplier={noise_multiplier:g} for shares={shares}, so that a share of the noise is "
+            "below the resolution of float32 beside an update: write a larger noise_multiplier or fewer shares"
+        )
+    return 2.0 ** (math.floor(math.log2(norm / ratio)) - bits)
 
 
 @dataclass(frozen=True)
@@ -36,7 +62,7 @@ class NoiseShare(Guard, name="noise_share"):
     The random numbers are a function of (seed, version, client), so this guard is for simulations only.
 
     Args:
-        norm: largest Euclidean norm C of an update, > 0.
+        norm: largest Euclidean norm C of an update, from 10^-9 to 10^9.
         noise_multiplier: standard deviation z of the noise of the sum, as a multiple of C.
         shares: expected number n of clients in a step, >= 1.
 
@@ -62,9 +88,10 @@ class NoiseShare(Guard, name="noise_share"):
     shares: int = 10
 
     def __post_init__(self) -> None:
-        positive("norm", self.norm)
+        check_bound("norm", self.norm)
         check_deviation("noise_multiplier", self.noise_multiplier)
         count("shares", self.shares)
+        share_step(self.norm, self.noise_multiplier, self.shares)
 
     def fits(self, algorithm: Slots) -> None:
         """Raise an error unless the aggregation accounts for the noise and no guard follows, which would change shares."""
@@ -82,10 +109,23 @@ class NoiseShare(Guard, name="noise_share"):
             )
 
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
-        """Return the report with its update clipped and noised."""
-        delta = clipped(report.updates.gathered(), self.norm)
+        """Return the report with its update clipped, rounded to the grid and noised.
+
+        Raises:
+            ConfigurationError: if rounding would use up more than half of the norm.
+        """
+        delta = report.updates.gathered()
+        step, number = share_step(self.norm, self.noise_multiplier, self.shares), delta.shape[1]
+        moved = 0.5 * step * math.sqrt(number)
+        if 2 * moved > self.norm:
+            raise ConfigurationError(
+                f"NoiseShare: got noise_multiplier={self.noise_multiplier:g} for shares={self.shares}, and rounding "
+                f"{number:,} numbers to the grid of such noise can use up {moved:.3g} of norm={self.norm:g}, more than half: "
+                "write more shares or a smaller noise_multiplier"
+            )
         keys = fold(stream("share of the noise", task.seed), task.draws(len(report)), report.client)
-        columns = torch.arange(delta.shape[1], device=delta.device)
-        noise = normal(fold(to_device(keys, delta.device)[:, None], columns))
-        deviation = self.noise_multiplier * self.norm / math.sqrt(self.shares)
-        return replace(report, delta=delta + (deviation * noise).to(delta.dtype))
+        words = client_words(to_device(keys, delta.device), number)
+        deviation = self.noise_multiplier * self.norm / math.sqrt(self.shares) / step
+        noise = discrete_gaussian(words, delta.numel(), deviation, delta.device).view_as(delta)
+        rounded = (clipped(delta, self.norm - moved).double() / step).round()
+        return replace(report, delta=((rounded + noise) * step).to(delta.dtype))

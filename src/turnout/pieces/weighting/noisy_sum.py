@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 
 from turnout.base import Weighting, Weights, WithState
-from turnout.core.checks import positive
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.weighting.normalise import ByOneNumber
-from turnout.privacy.accounting import Release, check_deviation
-from turnout.privacy.noise import gaussian
+from turnout.privacy.accounting import Release
+from turnout.privacy.noise import GridNoise
+from turnout.privacy.ranges import check_bound, check_deviation
 
 
 class NoisyDivisor(ByOneNumber):
@@ -35,7 +35,7 @@ class NoisyDivisor(ByOneNumber):
 
     def __post_init__(self) -> None:
         for name in ("most", "least"):
-            positive(name, getattr(self, name))
+            check_bound(name, getattr(self, name))
         check_deviation("noise_multiplier", self.noise_multiplier)
 
     def release(self) -> Release:
@@ -59,11 +59,11 @@ class NoisyDivisor(ByOneNumber):
         in the sense of differential privacy.
         """
         release = int(state["releases"])
-        noise = self.most * self.noise_multiplier * gaussian("noise of the divisor", federation, release, 1).double()
         if report.good is not None:
             bounded = bounded.where(to_device(report.good, bounded.device), 0.0)
-        divisor = (bounded.sum() + noise.to(bounded.device)).clamp(min=self.least)
-        return divisor, {"releases": torch.tensor(release + 1)}
+        noise = GridNoise(self.noise_multiplier, self.most)
+        noised = noise.noised(bounded.double().sum()[None], "noise of the divisor", federation, release)
+        return noised[0].clamp(min=self.least), {"releases": torch.tensor(release + 1)}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.protocol.secure import curve
@@ -41,11 +42,13 @@ def expand(seed: bytes, length: int, bits: int) -> np.ndarray:
     return reduce(drawn.astype(kind, copy=False), bits)
 
 
-def secret_uniform(length: int) -> np.ndarray:
-    """Draw uniform numbers on (0, 1), float64 ``[length]``, from a fresh secret seed that is not stored."""
-    words = expand(secrets.token_bytes(SEED_BYTES), length, 64)
-    # 53 random bits, and half of the last one, so that neither 0 nor 1 occurs.
-    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54
+def secret_words(positions: torch.Tensor, _: int) -> torch.Tensor:
+    """Draw 64 random bits for each position, int64 ``[n]``, from a fresh secret seed that is not stored.
+
+    The arguments are those of `turnout.privacy.gaussian.Words`.
+    """
+    words = expand(secrets.token_bytes(SEED_BYTES), len(positions), 64)
+    return torch.from_numpy(words.view(np.int64)).to(positions.device)
 
 
 def new_key() -> bytes:

@@ -155,7 +155,8 @@ class Ledger:
         if opened.epsilon is not None:
             plan = self._setting.algorithm.privacy
             assert plan is not None
-            facts |= {"epsilon": opened.epsilon, "delta": plan.delta, "deviations": dict(opened.deviations)}
+            facts |= {"epsilon": opened.epsilon, "delta": plan.delta}
+            facts |= {"deviations": dict(opened.deviations), "grid": dict(opened.grid)}
         return facts
 
     def survey(self, number: int) -> dict[str, Any] | None:

@@ -13,7 +13,6 @@ import torch
 
 from turnout.core.types import State
 from turnout.evaluation.queries import Question
-from turnout.privacy.noise import gaussian
 from turnout.protocol.survey import FIRST_TASK, OpenedSum, Survey
 from turnout_serve.server.run.blame import is_of_the_machine
 from turnout_serve.server.run.publication import Published
@@ -163,13 +162,12 @@ class OpenSurvey:
         if vector is None:
             return OpenedSum(None, reason)
         assert isinstance(vector, np.ndarray)
-        if layout.server_deviation:
+        federation = self._setting.federation(1)
+        if layout.server_noise is not None:
             # The noise depends on all messages: two sums with the same noise would give away their difference.
-            secret = secret_of(self.secret, json.dumps([self.number, content]))
-            federation = replace(self._setting.federation(1), secret=secret)
-            drawn = gaussian("noise of an answer", federation, self.number, layout.size)
-            vector = vector + layout.server_deviation * drawn.double().cpu().numpy()
-        return OpenedSum(layout.totals(vector), "", layout.deviations, layout.least_examples)
+            federation = replace(federation, secret=secret_of(self.secret, json.dumps([self.number, content])))
+        totals = layout.totals(vector, federation, self.number)
+        return OpenedSum(totals, "", layout.deviations, layout.grid, layout.least_examples)
 
 
 def survey_of(timer: int) -> int:
