@@ -25,7 +25,7 @@ from turnout.pieces.guard import NoiseShare
 from turnout.pieces.selection import Poisson
 from turnout.population.availability import Everyone
 from turnout.privacy import Answers, BandedSquareRoot, BufferedToeplitz, Release, buffered_toeplitz
-from turnout.privacy.noise import gaussian
+from turnout.privacy.noise import GridNoise, server_words
 from turnout.privacy.plan import _together
 from turnout.simulation import Simulation
 from turnout_serve.server.journal.replay import replay
@@ -108,14 +108,14 @@ def backup(deployed):
 
 @pytest.fixture
 def draws(monkeypatch):
-    """All noise that was added to updates, by how many releases there were before, in the order in which it was drawn."""
+    """Random bits of the noise added to updates, by how many releases there were before, in the order of the draws."""
     found = defaultdict(list)
 
-    def recorded(purpose, federation, release, number):
-        found[release].append(gaussian(purpose, federation, release, number))
-        return found[release][-1]
+    def recorded(purpose, federation, release):
+        found[release].append(server_words(purpose, federation, release)(torch.arange(8), 0))
+        return server_words(purpose, federation, release)
 
-    monkeypatch.setattr(round_noise, "gaussian", recorded)
+    monkeypatch.setattr(round_noise, "server_words", recorded)
     return found
 
 
@@ -139,7 +139,7 @@ def test_restored_copy_draws_new_noise_and_counts_lost_releases(world, draws):
     deployed.restart()
     assert epsilon_of(deployed) == pytest.approx(privacy.epsilon(release, 3 + 2, 1e-5))
     for number in (1, 2):
-        assert not torch.allclose(draws[number][0], before[number], atol=1e-3)
+        assert not torch.equal(draws[number][0], before[number])
         assert torch.equal(draws[number][0], draws[number][-1])
     deployed.run()
     assert epsilon_of(deployed) == pytest.approx(privacy.epsilon(release, 4 + 2, 1e-5))
@@ -253,7 +253,8 @@ def test_every_run_draws_its_own_noise(world, folder):
 
 def test_noise_is_gaussian_and_determined_by_its_secret():
     def drawn(secret, release=0, purpose="noise of the model"):
-        return gaussian(purpose, Federation(9, 5, secret=secret), release, 20_000).double()
+        zeros = torch.zeros(20_000, dtype=torch.float64)
+        return GridNoise(1.0, 1.0).noised(zeros, purpose, Federation(9, 5, secret=secret), release)
 
     first = drawn(1 << 200)
     assert torch.equal(first, drawn(1 << 200))

@@ -13,7 +13,7 @@ from tests.tiny import report
 import turnout as to
 from turnout import privacy
 from turnout.pieces.aggregation import PrivateSum, SecureSum, private_secure, round_noise
-from turnout.privacy.noise import gaussian
+from turnout.privacy.noise import server_words
 from turnout.simulation import Simulation
 from turnout_serve.server.journal.replay import replay
 from turnout_serve.server.run.noise import RELEASES, Noise
@@ -40,7 +40,9 @@ def run(piece=PIECE, rounds=ROUNDS, recipe=to.fedau, population=EVERYONE, data=F
 def same_noise(monkeypatch):
     """Noise of the seed on a server too, so that it can be held against a simulation."""
     monkeypatch.setattr(
-        round_noise, "gaussian", lambda purpose, known, *how: gaussian(purpose, replace(known, secret=None), *how)
+        round_noise,
+        "server_words",
+        lambda purpose, known, number: server_words(purpose, replace(known, secret=None), number),
     )
 
 

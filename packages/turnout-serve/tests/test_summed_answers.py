@@ -355,7 +355,7 @@ def test_masked_noise_has_the_accounted_deviation():
     layout = adds.of_query(Question("variance", bound=2.0), {"features": 3000, "targets": 1, "classes": 0})
     code = layout.masking.code
     total = np.sum([code.decode(layout.encoded(None)) for _ in range(N - 1)], axis=0)
-    assert (layout.size, layout.server_deviation) == (6001, 0.0)
+    assert (layout.size, layout.server_noise) == (6001, None)
     assert float(total.std()) == pytest.approx(layout.deviation, rel=0.06)
     assert layout.deviation == pytest.approx(Z * layout.norm)
 

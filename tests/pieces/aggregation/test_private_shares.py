@@ -56,7 +56,7 @@ def test_client_sends_its_clipped_update_with_its_own_noise():
     delta = torch.zeros(2, P, dtype=torch.float64)
     delta[:, 0] = torch.tensor([10.0, 1.0])
     noisy, noise = noised([3, 5], delta), noised([3, 5])
-    assert (noisy - noise)[:, 0].tolist() == pytest.approx([2.0, 1.0])
+    assert (noisy - noise)[:, 0].tolist() == pytest.approx([2.0, 1.0], rel=0.02)  # rounded to the grid of the shares
     assert noise.std(dim=1).tolist() == pytest.approx([Z * NORM / SHARES**0.5] * 2, rel=0.03)
     assert noise.mean(dim=1).abs().max() < 0.03
     assert torch.equal(noise, torch.cat([noised([3]), noised([5])]))
@@ -67,7 +67,7 @@ def test_client_sends_its_clipped_update_with_its_own_noise():
 def test_epsilon_is_recorded_and_the_budget_holds():
     algorithm = to.average_participating(to.Sgd(lr=0.1, steps=2), also=(PIECE, GUARD, to.selection.Uniform(SHARES)))
     result = to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=2).run()
-    assert result.rounds["epsilon"][1].as_py() == to.privacy.epsilon(to.privacy.Release(Z), 2, 1e-5)
+    assert result.rounds["epsilon"][1].as_py() == to.privacy.epsilon(to.privacy.Release(Z, is_discrete=True), 2, 1e-5)
     assert np.isfinite(result.rounds["update_norm"].to_pylist()).all()
 
 

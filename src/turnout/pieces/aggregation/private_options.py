@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from turnout.core.checks import ConfigurationError, count, is_finite, positive, refuse
+from turnout.pieces.aggregation.private_quantile import FASTEST
 from turnout.privacy.answers import Answers
 from turnout.privacy.correlation import Correlation, Independent
 from turnout.privacy.ranges import check_bound, check_deviation
@@ -22,12 +23,11 @@ def _inside(name: str, value: float) -> None:
 
 def _rate(name: str, value: float) -> None:
     """Raise an error unless a number is a step size by which a norm can be multiplied in every round."""
-    if not is_finite(value) or not 0 < value <= _FASTEST:
-        needed = f"a number > 0 and at most {_FASTEST:g}: a round multiplies the norm by up to exp(quantile_rate)"
+    if not is_finite(value) or not 0 < value <= FASTEST:
+        needed = f"a number > 0 and at most {FASTEST:g}: a round multiplies the norm by about exp(quantile_rate)"
         raise refuse(name, given=value, needed=needed, instead="The paper's value is 0.2")
 
 
-_FASTEST = 10.0
 _CHECKS: dict[str, Callable[[str, Any], object]] = {
     "norm": check_bound,
     "noise_multiplier": partial(check_deviation, zero=True),

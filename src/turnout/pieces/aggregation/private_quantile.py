@@ -13,6 +13,9 @@ from turnout.core.device import to_device
 from turnout.core.types import Federation, Report
 from turnout.privacy.noise import GridNoise
 
+FASTEST = 10.0
+"""The maximum step size, and the maximum exponent by which a norm adapts in a round, so that no norm overflows."""
+
 
 def update_multiplier(piece: Any, divisor: int) -> float:
     """Return the noise multiplier of each vector for which a whole release has the privacy cost of `noise_multiplier`.
@@ -48,7 +51,8 @@ def check_count(algorithm: Slots, piece: Any) -> None:
     The default of the paper is a twentieth of the participants of a round. A twentieth of all N clients, of which few take
     part, would exceed the count, and the norm would be a random walk.
     """
-    if piece.quantile is None or piece.count_deviation is not None or piece.cohort is not None:
+    known = piece.count_deviation is not None or piece.cohort is not None
+    if piece.quantile is None or not piece.noise_multiplier or known:
         return
     raise ConfigurationError(
         f"quantile: {type(algorithm.weighting[-1]).__name__} divides by all clients, so the number of reports in a step, of "
@@ -71,7 +75,7 @@ def moved_norm(
     is larger: for B = D this is ``exp(-rate (b - gamma))``, where b is the noised fraction of updates that were not clipped,
     and a round with fewer reports moves the norm less, but towards the same quantile. Without `cohort`, m is B. Each client
     adds 1/2 or -1/2 to the count, and a client whose report contained NaN or infinity adds 0, like a client without data.
-    One client therefore changes the count by at most 1/2. The exponent is at most the rate.
+    One client therefore changes the count by at most 1/2. The exponent is at most `FASTEST`.
 
     Args:
         piece: the `PrivateSum`, with rate, gamma and the deviation of the noise.
@@ -91,4 +95,4 @@ def moved_norm(
     participants = len(whole)  # their number is public
     surplus = float(counted) + participants * (0.5 - piece.quantile)
     share = surplus / max(participants, piece.cohort or 0)
-    return math.exp(-piece.quantile_rate * min(max(share, -1.0), 1.0))
+    return math.exp(min(max(-piece.quantile_rate * share, -FASTEST), FASTEST))
