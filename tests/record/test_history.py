@@ -351,3 +351,9 @@ def test_columns_of_numbers_keep_nulls_and_nan_apart():
     assert numbers(pa.chunked_array([array_of([3], pa.int64())] * 2)).tolist() == [3, 3]
     with pytest.raises(TypeError, match="got an array of shape"):
         array_of([1.5], pa.int64())
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float64()])
+def test_empty_column_of_numbers_has_its_type(kind):
+    """Numbers of clients without a row are integers: a private run has no table of participation."""
+    assert numbers(pa.chunked_array([], kind)).dtype == kind.to_pandas_dtype()

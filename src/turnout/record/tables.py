@@ -186,7 +186,7 @@ def numbers(column: pa.ChunkedArray) -> np.ndarray:
         array([1, 2])
     """
     parts = [np.from_dlpack(part) for part in column.chunks if len(part)]
-    return np.concatenate(parts) if parts else np.empty(0)
+    return np.concatenate(parts) if parts else np.empty(0, column.type.to_pandas_dtype())
 
 
 def is_known(column: pa.ChunkedArray) -> np.ndarray:
