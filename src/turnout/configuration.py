@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from numbers import Integral
 
 from torch import nn
@@ -17,10 +18,11 @@ from turnout.data.federated import FederatedData
 from turnout.data.weights import ClassWeights, check_class_weights
 from turnout.engine.batch_norm import STATISTICS, Statistics, following
 from turnout.engine.choice import ENGINES, PRECISIONS, Engine, Precision
-from turnout.engine.loss import Loss, OfExamples, cross_entropy, metric_of
+from turnout.engine.loss import Loss, OfExamples, cross_entropy
+from turnout.engine.reading import metric_of
 from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
-from turnout.evaluation.metrics import Metric, named
+from turnout.evaluation.metrics import METRICS, Metric, named, of_logits
 from turnout.evaluation.sums import SumsForm
 from turnout.models import ModelSpec
 from turnout.population import Population
@@ -85,8 +87,15 @@ class Configuration:
         check_device(self.device)
 
     def named_metrics(self) -> dict[str, Metric]:
-        """Return the metrics by name; see `turnout.evaluation.metrics.named` for what is refused."""
-        return named(self.metrics, self.data.has_labels, self.data.num_classes is None)
+        """Return the metrics by name; see `turnout.evaluation.metrics.named` for what is refused.
+
+        Ready-made ones receive logits with classes on the last axis, as which the outputs are read for the loss.
+        """
+        functions = named(self.metrics, self.data.has_labels, self.data.num_classes is None)
+        return {
+            name: partial(of_logits, function, self.loss) if METRICS.get(name) is function else function
+            for name, function in functions.items()
+        }
 
     def sums_form(self) -> SumsForm:
         """Return the form of the sums that clients of a server send to evaluate a model on their own test examples."""
@@ -98,7 +107,7 @@ class Configuration:
             self.appeal is not None,
             alone and self.data.has_labels,
             algorithm.personal is not None,
-            metric := metric_of(self.data.train.y),
+            metric := metric_of(self.data.train.y, self.loss),
             _ACCURACY_BINS if metric == "accuracy" and AnswerSum.of(algorithm) is not None else 0,
         )
 

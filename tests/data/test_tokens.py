@@ -7,7 +7,8 @@ import torch
 import turnout as to
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data import from_tokens
-from turnout.engine.loss import cross_entropy, score
+from turnout.engine.loss import cross_entropy
+from turnout.engine.reading import score
 
 TEXTS = [[5, 6, 7, 8], [9, 4], [3, 3, 3]]
 

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from turnout import ConfigurationError
-from turnout.engine.loss import OfExamples, cross_entropy, score, squared_error
+from turnout.engine.loss import OfExamples, cross_entropy, squared_error
+from turnout.engine.reading import score
 
 OUTPUTS, LABELS = torch.randn(6, 4, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 3, 1, 2, 2, 0])
 

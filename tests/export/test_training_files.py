@@ -10,7 +10,7 @@ from torch import nn
 
 import turnout as to
 from turnout import ConfigurationError, Experiment, models
-from turnout.export.executorch_file import executorch_bytes
+from turnout.export.executorch_file import _WithLoss, executorch_bytes
 
 from ..tiny import classification
 
@@ -62,3 +62,11 @@ def test_numeric_targets_use_the_squared_error():
 def test_missing_package_names_the_extra():
     with pytest.raises(ConfigurationError, match=r"turnout\[executorch\]"):
         executorch_bytes(nn.Linear(3, 2), torch.randn(4, 3), 2)
+
+
+def test_one_output_for_two_classes_uses_the_binary_cross_entropy():
+    x, y = torch.randn(6, 3), torch.tensor([0, 1, 1, 0, 1, 0])
+    for net in (nn.Linear(3, 1), nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))):
+        expected = nn.functional.binary_cross_entropy_with_logits(net(x).reshape(6), y.float())
+        torch.testing.assert_close(_WithLoss(net, 2)(x, y)[0], expected)
+    torch.testing.assert_close(_WithLoss(nn.Identity(), 3)(x, y)[0], nn.functional.cross_entropy(x, y))

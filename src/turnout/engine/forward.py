@@ -11,8 +11,9 @@ from turnout.core.checks import ConfigurationError
 from turnout.engine.batch_norm import Statistics
 from turnout.engine.choice import Choice, Engine, Precision, expected
 from turnout.engine.compile.transforms import batched
-from turnout.engine.loss import Loss, cross_entropy, score
+from turnout.engine.loss import Loss, cross_entropy
 from turnout.engine.network import Network
+from turnout.engine.reading import metric_of, score
 from turnout.engine.threads import ClientThreads
 
 
@@ -65,6 +66,10 @@ class Forward:
         """``"vectorised"`` or ``"one_by_one"``."""
         return self.choice.engine
 
+    def metric(self, targets: torch.Tensor) -> str:
+        """Return the name of the metric for predictions of these targets (see `turnout.engine.reading.metric_of`)."""
+        return metric_of(targets, self.loss)
+
     def use(self, choice: Choice) -> None:
         """Switch to an engine."""
         self.choice = choice
@@ -74,7 +79,7 @@ class Forward:
     def evaluate(
         self, params: torch.Tensor, batches: Iterator[tuple[torch.Tensor, torch.Tensor]]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return loss and score (`turnout.engine.loss.score`) of each example at one vector, float64 ``[n]``."""
+        """Return loss and score (`turnout.engine.reading.score`) of each example at one vector, float64 ``[n]``."""
         losses, scores = zip(*self.threads.map(lambda batch: self._scores_of_one(params, *batch), batches), strict=True)
         return torch.cat(losses), torch.cat(scores)
 
@@ -96,7 +101,7 @@ class Forward:
                 raise ConfigurationError(
                     f"metrics: the model returns a {type(outputs).__name__}, but metrics need one tensor: remove metrics"
                 )
-            return self.loss(outputs, y).double(), score(outputs, y), outputs, y
+            return self.loss(outputs, y).double(), score(outputs, y, self.loss), outputs, y
 
         loss, scores, outputs, targets = map(torch.cat, zip(*self.threads.map(of_batch, batches), strict=True))
         return loss, scores, outputs, targets
@@ -127,7 +132,7 @@ class Forward:
     def _scores(self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return loss and score of each example, ``[b]``."""
         outputs = self.network.outputs(params, x)
-        return self.loss(outputs, y).double(), score(outputs, y)
+        return self.loss(outputs, y).double(), score(outputs, y, self.loss)
 
     def _in_order(self, x: torch.Tensor) -> torch.Tensor:
         """Return images in the channels-last memory format, in which CPU convolutions take half the time."""

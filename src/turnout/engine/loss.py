@@ -56,10 +56,17 @@ def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 class OfExamples:
     """Turn a loss module of torch into one loss for each example, ``[b]``: the mean over all other dimensions.
 
-    The mean of these losses is the loss of the module with ``reduction="mean"``.
+    The mean of these losses is the loss of the module with ``reduction="mean"``. For several labels of an example, the mean
+    is over those that are not ignored. `nn.BCEWithLogitsLoss` and `nn.BCELoss` also take outputs ``[b, 1]``, and labels 0
+    and 1, ``[b]``, of any type.
 
     Args:
         module: a loss module, such as ``nn.CrossEntropyLoss()``; it is copied.
+
+    Attributes:
+        module: the module, which returns a loss for each element.
+        is_binary: True if it compares each output with a label 0 or 1.
+        ignored: the label that it ignores.
 
     Raises:
         ConfigurationError: if the module has ``reduction="sum"``, a mean weighted by class, or parameters.
@@ -78,37 +85,30 @@ class OfExamples:
         if any(True for _ in module.parameters()):
             raise ConfigurationError(f"loss: {name} has parameters, which are not trained: put them into the model")
         self.module = copy.deepcopy(module)
+        self.is_binary = isinstance(module, nn.BCEWithLogitsLoss | nn.BCELoss)
+        self.ignored = int(getattr(module, "ignore_index", IGNORED))
         if reduction == "mean":
             self.module.reduction = "none"  # type: ignore[assignment]
 
     def __call__(self, outputs: Any, targets: torch.Tensor) -> torch.Tensor:
         """Return the loss of each example, ``[b]``."""
+        if self.is_binary:
+            targets = self._as_binary(outputs, targets)
         losses = self.module(outputs, targets)
-        return losses if losses.dim() < 2 else losses.reshape(len(losses), -1).mean(dim=1)
+        if losses.dim() < 2:
+            return losses
+        losses = losses.reshape(len(losses), -1)
+        if targets.is_floating_point() or losses.shape[1] != targets[0].numel():
+            return losses.mean(dim=1)
+        return losses.sum(dim=1) / (targets != self.ignored).reshape(len(targets), -1).sum(dim=1)
 
-
-def metric_of(targets: torch.Tensor) -> str:
-    """Return the metric for predictions of these targets: ``"accuracy"`` for labels, ``"rmse"`` for numbers.
-
-    ``"rmse"`` is the root mean squared error.
-    """
-    return "rmse" if targets.is_floating_point() else "accuracy"
-
-
-def score(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
-    """Return the score of each output, float64 ``[b]``; NaN if outputs and targets cannot be compared.
-
-    For a label, the score is 1 if the largest output is that of the label, else 0; for several labels, it is the mean
-    over those that are not ignored (see `cross_entropy`). For numbers, it is the mean squared error.
-    """
-    if isinstance(outputs, torch.Tensor):
-        if targets.is_floating_point():
-            if outputs.shape == targets.shape or outputs.shape == (*targets.shape, 1):
-                return squared_error(outputs.double(), targets.double())
-        elif outputs.dim() == targets.dim() + 1:
-            right = (outputs.argmax(dim=-1) == targets).double()
-            if targets.dim() == 1:
-                return right
-            counts = (targets != IGNORED).reshape(len(targets), -1)
-            return right.reshape(len(targets), -1).sum(dim=1) / counts.sum(dim=1)
-    return torch.full((len(targets),), torch.nan, dtype=torch.float64, device=targets.device)
+    def _as_binary(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return labels 0 and 1 in the type and the shape of the outputs."""
+        if outputs.shape not in (targets.shape, (*targets.shape, 1)):
+            name = type(self.module).__name__
+            raise ConfigurationError(
+                f"loss: {name} needs one output for each label, got outputs {tuple(outputs.shape)} and targets "
+                f"{tuple(targets.shape)}: write a last layer with one output, or loss=torch.nn.CrossEntropyLoss() for an "
+                "output for each class"
+            )
+        return targets.to(outputs.dtype).reshape(outputs.shape)

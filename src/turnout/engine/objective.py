@@ -232,9 +232,9 @@ class Objective(Forward):
             return vectors
         return vectors + 2 * validate.saved_bytes(self.network, self.loss, x, y)
 
-    def check(self, x: torch.Tensor, y: torch.Tensor) -> None:
+    def check(self, x: torch.Tensor, y: torch.Tensor, num_classes: int | None = None) -> None:
         """Try the model on a minibatch before the first round, and raise an error if it fails; see `validate.check`."""
-        validate.check(self.network, self.loss, x, y)
+        validate.check(self.network, self.loss, x, y, num_classes)
 
 
 def _loss_of_one(

@@ -10,8 +10,12 @@ import torch
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import BLOCK
 
+_LEAST = 4
 
-def try_model(clients: Clients, batch_size: int, measures: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+
+def try_model(
+    clients: Clients, batch_size: int, measures: bool = False, num_classes: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Try the model on a minibatch of one client, and choose the engine.
 
     If `torch.func.vmap` cannot batch the model, clients are computed one by one.
@@ -20,6 +24,7 @@ def try_model(clients: Clients, batch_size: int, measures: bool = False) -> tupl
         clients: clients with the objective, examples and transforms.
         batch_size: number of examples in a minibatch of a local step.
         measures: whether clients also compute over all of their examples, in blocks.
+        num_classes: number of classes, each of which needs an output; None for numbers to predict.
 
     Returns:
         The minibatch: inputs ``[b, ...]`` and targets ``[b, ...]``.
@@ -32,9 +37,10 @@ def try_model(clients: Clients, batch_size: int, measures: bool = False) -> tupl
     """
     shards, objective = clients.shards, clients.objective
     width = max(batch_size, BLOCK if measures else 0)
-    rows = torch.arange(min(len(shards.x), width), device=shards.x.device)[None]
+    # At least a few examples: a loss of one example may be right where those of several are mixed up.
+    rows = torch.arange(min(len(shards.x), max(width, _LEAST)), device=shards.x.device)[None]
     # Include the largest label and the smallest and largest integer inputs, which may exceed a model's classes or vocabulary.
-    extremes = [shards.y.argmax()] if shards.y.dim() == 1 else []
+    extremes = [shards.y.argmin(), shards.y.argmax()] if shards.y.dim() == 1 else []
     if shards.x.dtype in (torch.int32, torch.int64):
         whole = shards.x.reshape(len(shards.x), -1)
         extremes += [whole.amax(dim=1).argmax(), whole.amin(dim=1).argmin()]
@@ -42,7 +48,8 @@ def try_model(clients: Clients, batch_size: int, measures: bool = False) -> tupl
         rows[0, -len(extremes) :] = torch.stack(extremes)
     one = replace(clients, ids=np.zeros(1, dtype=np.int64), rows=np.zeros(1, dtype=np.int64))
     x, y = one.minibatch(rows, torch.zeros(1, dtype=torch.int64, device=shards.x.device))
-    objective.check(x[0], y[0])
-    objective.choose(x[0])
-    objective.fall_back(x[0], y[0])
-    return x[0], y[0]
+    objective.check(x[0], y[0], num_classes)
+    x, y = x[0, :width], y[0, :width]
+    objective.choose(x)
+    objective.fall_back(x, y)
+    return x, y

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from turnout.core.checks import ConfigurationError
 from turnout.engine.compile.flop_counter import FlopCounter
 from turnout.engine.loss import Loss
 from turnout.engine.network import Network
+from turnout.engine.reading import check_columns
 
 
-def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> None:
+def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor, num_classes: int | None = None) -> None:
     """Check that a model can be trained on a minibatch.
 
     Raises:
@@ -27,8 +29,11 @@ def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> Non
     leaf, outputs = network.initial.detach().requires_grad_(), None
     try:
         outputs = network.outputs(leaf, x, _key(x))
-        losses = loss(outputs, y)
-        _check_losses(outputs, losses, loss, y)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Using a target size")  # torch's warning of what is an error here
+            check_columns(loss, outputs, y, num_classes)
+            losses = loss(outputs, y)
+            _check_losses(outputs, losses, loss, y)
         torch.autograd.grad(losses.mean(), leaf)
     except ConfigurationError:
         raise

@@ -12,7 +12,6 @@ import torch
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, apply_transforms
 from turnout.distributed import collectives
-from turnout.engine.loss import metric_of
 from turnout.engine.objective import Objective
 
 _BATCH = 500  # examples in a forward pass: large enough for matrix products, small enough for the cache
@@ -118,7 +117,7 @@ def evaluate(
     if outputs:
         *scores, values, targets = objective.judged(params, _batches(shards, slice(None), transforms))
         loss, score = (column.cpu().numpy() for column in scores)
-        return Scores(loss, score, shards.offsets, metric_of(shards.y), weights, (values, targets))
+        return Scores(loss, score, shards.offsets, objective.metric(shards.y), weights, (values, targets))
     share = collectives.share(-(-number // _BATCH))
     rows = slice(share.start * _BATCH, min(share.stop * _BATCH, number))
     scores = torch.zeros((0, 2), dtype=torch.float64, device=params.device)
@@ -128,7 +127,7 @@ def evaluate(
         index = torch.arange(rows.start, rows.start + len(scores), device=scores.device)
         scores = collectives.all_gather(scores, index, number)
     loss, score = scores.T.contiguous().cpu().numpy()
-    return Scores(loss, score, shards.offsets, metric_of(shards.y), weights)
+    return Scores(loss, score, shards.offsets, objective.metric(shards.y), weights)
 
 
 def _batches(

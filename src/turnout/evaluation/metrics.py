@@ -9,6 +9,8 @@ from typing import Any, cast
 import torch
 
 from turnout.core.checks import ConfigurationError, known_name, refuse
+from turnout.engine.loss import Loss
+from turnout.engine.reading import as_logits
 
 __all__ = ["auc", "balanced_accuracy", "calibration_error", "f1", "mae", "perplexity", "r2", "worst_class_accuracy"]
 
@@ -153,6 +155,11 @@ METRICS: Mapping[str, Metric] = {
 _OF_NUMBERS, _OF_SEQUENCES = ("mae", "r2"), ("perplexity",)
 
 
+def of_logits(metric: Metric, loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> float | torch.Tensor:
+    """Return a metric of outputs that are read as logits for the loss; see `turnout.engine.reading.as_logits`."""
+    return metric(*as_logits(loss, outputs, targets))
+
+
 def named(metrics: Any, has_labels: bool, has_numbers: bool) -> dict[str, Metric]:
     """Return metrics by the names of their columns.
 
@@ -192,7 +199,7 @@ def _check_targets(name: str, has_labels: bool, has_numbers: bool) -> None:
     if not fits:
         raise ConfigurationError(
             f"metrics: {name} needs {'numeric targets' if name in _OF_NUMBERS else 'class labels'}, which the data do not "
-            "have: remove it"
+            f"have: remove it{'' if name in _OF_NUMBERS else ', or give labels as whole numbers'}"
         )
 
 

@@ -14,7 +14,6 @@ from turnout.data.transforms import Transform
 from turnout.distributed import collectives
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import weighted_scores
-from turnout.engine.loss import metric_of
 from turnout.engine.objective import Objective
 from turnout.evaluation.evaluate import evaluate, figures
 
@@ -74,16 +73,17 @@ def evaluate_personal(
     means = np.full((2 if shards.weights is None else 4, len(sizes)), np.nan)
     order = np.argsort(-sizes, kind="stable")  # by size, so that lanes are about equally long
     holders = order[sizes[order] > 0]
-    share = collectives.share(len(holders))
+    objective = clients(holders[:0]).objective
+    share, metric = collectives.share(len(holders)), objective.metric(shards.y)
     for low in range(share.start, share.stop, lanes):
         ids = holders[low : min(low + lanes, share.stop)]
         means[:, ids] = weighted_scores(clients(ids), models(ids)).cpu().numpy()
     if collectives.world_size() > 1:
-        device = clients(holders[:0]).objective.device
+        device = objective.device
         rows = to_device(np.ascontiguousarray(means.T[holders[share]]), device)
         gathered = collectives.all_gather(rows, torch.arange(share.start, share.stop, device=device), len(holders))
         means[:, holders] = gathered.T.cpu().numpy()
-    return _scores(means, shards)
+    return _scores(means, shards, metric)
 
 
 def evaluate_personal_with_outputs(
@@ -106,12 +106,12 @@ def evaluate_personal_with_outputs(
         means[:2, k] = scores.loss.mean(), scores.score.mean()
         if (w := scores.weights) is not None:
             means[2:, k] = (w * scores.loss).mean(), (w * scores.score).mean()
-    return replace(_scores(means, shards), pairs=pairs)
+    return replace(_scores(means, shards, objective.metric(shards.y)), pairs=pairs)
 
 
-def _scores(means: np.ndarray, shards: Shards) -> PersonalScores:
+def _scores(means: np.ndarray, shards: Shards, metric: str) -> PersonalScores:
     """Return the scores of clients from their means: of loss, score and, with weights, of both times the weights."""
-    sizes, metric = shards.sizes, metric_of(shards.y)
+    sizes = shards.sizes
     if shards.weights is None:
         return PersonalScores(means[0], means[1], sizes, metric)
     totals = np.bincount(shards.owners(), weights=shards.weights.cpu().numpy(), minlength=len(sizes))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import nn
@@ -20,7 +22,8 @@ def executorch_bytes(model: nn.Module, example: torch.Tensor, classes: int | Non
     Args:
         model: model on the CPU.
         example: inputs ``[M, ...]``.
-        classes: C, of cross entropy; None is the mean squared error of numbers to predict.
+        classes: C, of cross entropy, which is binary cross entropy of logits for a model with one output; None is the mean
+            squared error of numbers to predict.
 
     Raises:
         ConfigurationError: if the extra ``executorch`` is missing, the model cannot be exported, or ExecuTorch computes
@@ -60,11 +63,25 @@ class _WithLoss(nn.Module):
 
     def __init__(self, net: nn.Module, classes: int | None) -> None:
         super().__init__()
-        self.net, self._loss = net, nn.functional.cross_entropy if classes else nn.functional.mse_loss
+        self.net, self._loss = net, _loss_of(classes)
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         outputs = self.net(x)
         return self._loss(outputs, y), outputs.detach()
+
+
+def _loss_of(classes: int | None) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Return the loss of outputs and targets of a minibatch."""
+    if classes is None:
+        return nn.functional.mse_loss
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if outputs.dim() == targets.dim() or outputs.shape[-1] == 1:
+            labels = targets.reshape(outputs.shape).to(outputs.dtype)
+            return nn.functional.binary_cross_entropy_with_logits(outputs, labels)
+        return nn.functional.cross_entropy(outputs, targets)
+
+    return loss
 
 
 def _alike(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:

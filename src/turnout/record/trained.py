@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from turnout.base.personalization import Personalization
 from turnout.configuration import Configuration
 from turnout.core.adapter import BASE_OFFSET, Adapter
 from turnout.core.checks import CheckpointError, ConfigurationError, refuse
@@ -26,6 +27,7 @@ from turnout.record.client_memory import ClientMemory
 from turnout.record.contents import Contents, Whole
 
 _PERSONAL = "personal"  # the name of personal parameters in client memory
+_PERSONALIZATIONS = Personalization.family
 
 
 class _SpecFacts(Contents):
@@ -47,6 +49,7 @@ class _ModelFacts(Contents):
     tensors: dict[str, str]
     spec: _SpecFacts | None
     adapters: tuple[Adapter, ...] = ()
+    personalization: str | None = None
 
 
 class _Saved(Contents):
@@ -72,6 +75,8 @@ class Trained:
         adapters: low-rank adapters of the model, if an offset is added to the frozen weights below them; else empty.
         offset: the offset, as a vector.
         spec: class, options, sizes and seed of a built-in model, as plain values; None for a user's module.
+        personalization: makes the model that serves a client from its personal parameters. If it is None, these are the
+            whole model, or the parameters that are not shared.
     """
 
     layout: Layout
@@ -84,6 +89,7 @@ class Trained:
     spec: Mapping[str, Any] | None
     adapters: tuple[Adapter, ...] = ()
     offset: torch.Tensor | None = None
+    personalization: Personalization | None = None
 
     @classmethod
     def of(
@@ -109,6 +115,7 @@ class Trained:
             fixed,
             spec,
             objective.network.adapters if experiment.algorithm.aggregation.moves_base else (),
+            personalization=experiment.algorithm.personal,
         )
 
     def vector(self, client: int | None) -> torch.Tensor:
@@ -122,9 +129,10 @@ class Trained:
             )
         if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < self.num_clients:
             raise refuse("client", given=client, needed=f"the number of a client, 0 to {self.num_clients - 1}")
-        row = self.personal.gather(np.array([client]))[_PERSONAL][0].cpu()
-        # A row is the whole model of a client, or its personal part.
-        return row if len(row) == self.layout.num_params else torch.cat([self.params, row])
+        row = self.personal.gather(np.array([client]))[_PERSONAL].cpu()
+        if self.personalization is not None:
+            return self.personalization.serving(self.params, {_PERSONAL: row})[0]
+        return row[0] if row.shape[1] == self.layout.num_params else torch.cat([self.params, row[0]])
 
     def tensors(self, client: int | None) -> dict[str, torch.Tensor]:
         """Return the state dict, with tensors that share no memory."""
@@ -144,6 +152,7 @@ class Trained:
             "names": self.layout.names, "shapes": self.layout.shapes, "num_shared": self.layout.num_shared,
             "num_clients": self.num_clients, "tensors": dict(self.names), "spec": self.spec,
             "adapters": [list(adapter) for adapter in self.adapters],
+            "personalization": self.personalization and _PERSONALIZATIONS.name_of(type(self.personalization)),
         }  # fmt: skip
         return {"model.fixed": dict(self.fixed), "model.first": first}, facts
 
@@ -177,6 +186,7 @@ class Trained:
                 facts["model"]["spec"],
                 model.adapters,
                 checkpoint.unflatten(tensors, "server.aggregation").get(BASE_OFFSET),
+                _PERSONALIZATIONS[name]() if (name := model.personalization) in _PERSONALIZATIONS else None,
             )
             trained.check()
         return trained, saved.version
@@ -199,15 +209,17 @@ class Trained:
             raise ValueError(f"{sizes}, of {layout.num_params:,} parameters of which {layout.num_shared:,} are shared")
         if unknown := set(self.names.values()) - set(layout.names):
             raise ValueError(f"unknown parameter {min(unknown)!r}")
-        if self.personal is not None and self.personal.first[_PERSONAL].shape not in (
-            (layout.num_params,),
-            self.first.shape,
-        ):
-            raise ValueError(
-                f"rows of shape {tuple(self.personal.first[_PERSONAL].shape)} in client memory, and {sizes}"
-            )
+        if self.personal is not None and (shape := self.personal.first[_PERSONAL].shape) not in self._row_shapes():
+            raise ValueError(f"rows of shape {tuple(shape)} in client memory, and {sizes}")
         if self.offset is not None and len(self.offset) != sum(it.inputs * it.outputs for it in self.adapters):
             raise ValueError(f"{BASE_OFFSET} has {len(self.offset):,} numbers, which does not match the adapters")
+
+    def _row_shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes that the personal parameters of a client may have."""
+        if self.personalization is None:
+            return [(self.layout.num_params,), tuple(self.first.shape)]
+        row = self.personalization.first(torch.cat([self.params, self.first]), self.layout.num_shared)
+        return [tuple(row.shape)]
 
 
 def _personal(tensors: State, num_clients: int) -> ClientMemory | None:

@@ -15,7 +15,6 @@ from turnout.data.federated import Shards
 from turnout.data.transforms import Transform
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_scores
-from turnout.engine.loss import metric_of
 from turnout.engine.objective import Objective
 from turnout.evaluation.evaluate import figures
 from turnout.simulation.workspace import ignore_progress
@@ -94,7 +93,7 @@ class ClientGroup:
             for split, shards in self.splits.items():
                 loss, score = (value.cpu().numpy() for value in full_scores(replace(clients, shards=shards), params))
                 diverged = (shards.sizes[rows] > 0) & ~np.isfinite(loss)
-                scores = figures(metric_of(shards.y), np.where(diverged, _WORST, loss), score)
+                scores = figures(self.objective.metric(shards.y), np.where(diverged, _WORST, loss), score)
                 part |= {f"{split}_{name}": values for name, values in scores.items()}
             parts.append(part)
             watch(purpose, low + len(rows), self.num_clients)

@@ -13,7 +13,6 @@ from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Task
 from turnout.data.gather import held_out
-from turnout.engine.loss import metric_of
 from turnout.simulation.client_groups import ClientGroup
 from turnout.simulation.workspace import Workspace
 
@@ -113,7 +112,7 @@ def _figures(
     for split, shards in group.splits.items():
         has_data = shards.sizes > 0
         share = shards.sizes[has_data] / max(shards.sizes.sum(), 1)
-        for name in ("loss", metric_of(shards.y)):
+        for name in ("loss", group.objective.metric(shards.y)):
             values, power = scores[f"{split}_{name}"][has_data], 2 if name == "rmse" else 1
             row[f"{split}_{name}"] = float((share @ values**power) ** (1 / power))
     # The score is NaN if outputs do not have the shape of targets.

@@ -83,7 +83,7 @@ class Simulation:
         attackers = None if self.behaviour is None else self.behaviour.attackers
         if self.behaviour is not None:
             self.workspace.data.train = self.behaviour.poisoned(self.workspace.data.train, data.num_outputs)
-        self.workspace.try_model(algorithm, experiment.memory_budget)
+        self.workspace.try_model(experiment)
         newcomers = Newcomers.of(experiment, self.workspace)
         self.judge = Judge(self.workspace, self.models, experiment.named_metrics(), newcomers)
         self.opt_in = OptIn(experiment, self.workspace, self.models, self.judge, attackers)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from turnout.base.algorithm import Algorithm
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import memory_budget
@@ -45,16 +44,16 @@ class Workspace:
         """Return the clients `ids` with these examples; None is their training examples."""
         return Clients(ids, ids, shards or self.data.train, self.objective, self.data.transforms)
 
-    def try_model(self, algorithm: Algorithm, budget: int | None) -> None:
+    def try_model(self, experiment: Configuration) -> None:
         """Try the model on a minibatch, choose the engine, and determine how many clients train side by side.
 
         Args:
-            algorithm: the algorithm.
-            budget: bytes for these clients; None is the device's default.
+            experiment: the experiment, with its algorithm and the memory for these clients.
         """
+        algorithm, data, budget = experiment.algorithm, experiment.data, experiment.memory_budget
         measures = bool(algorithm.measurements or algorithm.selection.measurements)
         first = self.clients(np.zeros(1, dtype=np.int64))
-        x, y = try_model(first, getattr(algorithm.local, "batch_size", 16), measures)
+        x, y = try_model(first, getattr(algorithm.local, "batch_size", 16), measures, data.num_classes)
         self.lanes = lanes_per_chunk(self.objective, x, y, memory_budget(self.objective.device, budget))
 
 

@@ -122,7 +122,9 @@ def _tried_computer(experiment: Configuration) -> Computer:
     """Return the model, algorithm and data of an experiment, after trying the model and the metrics on a minibatch."""
     computer, algorithm = Computer(experiment), experiment.algorithm
     measures = bool(algorithm.measurements or algorithm.selection.measurements)
-    x, y = try_model(computer.clients(0, 0), getattr(algorithm.local, "batch_size", 16), measures)
+    x, y = try_model(
+        computer.clients(0, 0), getattr(algorithm.local, "batch_size", 16), measures, experiment.data.num_classes
+    )
     if experiment.metrics:
         objective = computer.objective
         metric_sums(experiment.named_metrics(), *objective.judged(objective.initial, iter([(x, y)]))[2:])

@@ -1,0 +1,237 @@
+"""Figures follow the loss: where its classes are, what one output for two classes means, and what it averages over."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics as theirs
+from torch import nn
+from torch.nn import functional as F
+
+import turnout as to
+from turnout.core.checks import ConfigurationError
+from turnout.engine.loss import OfExamples, cross_entropy, squared_error
+from turnout.engine.reading import score
+from turnout.simulation import Simulation
+
+DRAW = np.random.default_rng(0)
+X = DRAW.normal(size=(600, 5)).astype(np.float32)
+Y = (X[:, 0] + 0.3 * DRAW.normal(size=600) > 0.8).astype(np.int64)
+METRICS = ("auc", "f1", "balanced_accuracy", "worst_class_accuracy", "perplexity", "calibration_error")
+
+
+def labelled(y=Y, **options):
+    return to.data.from_arrays(X, y).split(to.partition.Iid(), num_clients=4, **options)
+
+
+def bce(outputs, targets):
+    return F.binary_cross_entropy_with_logits(outputs[:, 0], targets.float(), reduction="none")
+
+
+def weighted_bce(outputs, targets):
+    weight = torch.tensor(3.0)
+    return F.binary_cross_entropy_with_logits(outputs[:, 0], targets.float(), reduction="none", pos_weight=weight)
+
+
+def probability(outputs, targets):
+    return F.binary_cross_entropy(outputs[:, 0], targets.float(), reduction="none")
+
+
+def hinge(outputs, targets):
+    return (1 - outputs[:, 0] * (2.0 * targets - 1)).clamp(min=0)
+
+
+def one(*layers):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 1), *layers)
+
+
+LOSSES = {
+    "module": (nn.BCEWithLogitsLoss(), one()),
+    "module of a vector": (nn.BCEWithLogitsLoss(), one(nn.Flatten(0))),
+    "weighted module": (nn.BCEWithLogitsLoss(pos_weight=torch.tensor(3.0)), one()),
+    "probability module": (nn.BCELoss(), one(nn.Sigmoid())),
+    "function": (bce, one()),
+    "weighted function": (weighted_bce, one()),
+    "function of a probability": (probability, one(nn.Sigmoid())),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+def test_one_output_for_two_classes_equals_scikit_learn(name, engine):
+    loss, module = LOSSES[name]
+    data = labelled()
+    algorithm = to.fedavg(to.Sgd(lr=0.5, steps=10))
+    run = to.Experiment(data, module, algorithm, loss=loss, metrics=METRICS, rounds=20, engine=engine)
+    result = run.run()
+    outputs, labels = result.model(data.test.x).detach().reshape(-1).double(), data.test.y.numpy()
+    shares = (outputs if "probability" in name else outputs.sigmoid()).numpy()
+    guessed = (shares > 0.5).astype(int)
+    row = {key: result.history.rounds[f"test_{key}"].to_pylist()[-1] for key in ("accuracy", *METRICS)}
+    assert row["accuracy"] == pytest.approx(theirs.accuracy_score(labels, guessed), abs=1e-12)
+    assert row["accuracy"] > 0.85
+    assert row["auc"] == pytest.approx(theirs.roc_auc_score(labels, shares), abs=1e-12)
+    assert row["f1"] == pytest.approx(theirs.f1_score(labels, guessed, average="macro"), abs=1e-12)
+    assert row["balanced_accuracy"] == pytest.approx(theirs.balanced_accuracy_score(labels, guessed), abs=1e-12)
+    assert row["perplexity"] == pytest.approx(math.exp(theirs.log_loss(labels, shares)), rel=1e-6)
+    of_clients = result.clients["train_accuracy"].to_pylist()
+    for k in range(4):
+        x, y = data.train.client(k)
+        right = (result.model(x).reshape(-1) > (0.5 if "probability" in name else 0.0)) == (y == 1)
+        assert of_clients[k] == pytest.approx(float(right.double().mean()))
+
+
+def test_margins_have_their_sign_and_squared_errors_approach_0_and_1():
+    outputs, labels = torch.tensor([[-2.0], [0.3], [0.7]]), torch.tensor([0, 1, 1])
+    assert score(outputs, labels, hinge).tolist() == [1.0, 1.0, 1.0]
+    assert score(outputs, labels, squared_error).tolist() == [1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "algorithm", [to.ditto(cohort_size=2), to.fedper(cohort_size=2), to.apfl(cohort_size=2), to.fedala(cohort_size=2)]
+)
+def test_personal_models_with_one_output(algorithm):
+    module = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 1))
+    data = labelled(client_test_fraction=0.3, test_fraction=0.0)
+    for metrics in ((), ("auc",)):
+        run = to.Experiment(data, module, algorithm, loss=nn.BCEWithLogitsLoss(), metrics=metrics, rounds=3)
+        result = run.run()
+        for k in range(4):
+            x, y = data.client_test.client(k)
+            outputs = result.personal_model(k)(x)[:, 0]
+            assert result.clients["test_accuracy"].to_pylist()[k] == pytest.approx(
+                float(((outputs > 0) == (y == 1)).double().mean())
+            )
+            if metrics:
+                area = theirs.roc_auc_score(y.numpy(), outputs.detach().numpy())
+                assert result.clients["test_auc"].to_pylist()[k] == pytest.approx(area, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("module", "loss", "y", "message"),
+    [
+        (
+            nn.Linear(5, 1),
+            cross_entropy,
+            Y,
+            "one output for 2 classes .* 2 outputs, or one output with loss=torch.nn.BCE",
+        ),
+        (nn.Linear(5, 1), nn.CrossEntropyLoss(), Y, "one output for 2 classes"),
+        (
+            nn.Linear(5, 2),
+            nn.CrossEntropyLoss(),
+            Y + np.arange(600) % 2,
+            "2 outputs for 3 classes .* last layer with 3",
+        ),
+        (nn.Linear(5, 2), nn.MultiMarginLoss(), Y + np.arange(600) % 2, "2 outputs for 3 classes"),
+        (nn.Linear(5, 1), nn.BCEWithLogitsLoss(), Y + np.arange(600) % 2, "one output for 3 classes"),
+        (nn.Linear(5, 1), bce, Y + np.arange(600) % 2, "one output for 3 classes"),
+        (
+            nn.Linear(5, 2),
+            nn.BCEWithLogitsLoss(),
+            Y,
+            "BCEWithLogitsLoss needs one output for each label, got outputs .*, 2",
+        ),
+    ],
+)
+def test_models_with_too_few_outputs_are_refused_before_training(module, loss, y, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Simulation(to.Experiment(labelled(y), module, loss=loss, rounds=1))
+
+
+def test_classes_without_examples_need_an_output():
+    data = to.data.from_arrays(X, Y, num_classes=5).split(to.partition.Iid(), num_clients=4)
+    with pytest.raises(ConfigurationError, match="2 outputs for 5 classes"):
+        Simulation(to.Experiment(data, nn.Linear(5, 2), rounds=1))
+
+
+def test_numbers_0_and_1_are_labels_of_a_binary_loss():
+    """Labels of floating point, as binary losses of torch take them; with several labels, the mean over these."""
+    for y, width in ((Y.astype(np.float32), 1), (np.stack([Y, 1 - Y, Y], axis=1).astype(np.float32), 3)):
+        data = labelled(y)
+        for rule in (to.fedavg(), to.ditto(cohort_size=2)):
+            run = to.Experiment(data, nn.Linear(5, width), rule, loss=nn.BCEWithLogitsLoss(), rounds=1)
+            result = run.run()
+            assert "test_rmse" not in result.rounds.column_names
+            if rule.personal is None:
+                right = (result.model(data.test.x).reshape(data.test.y.shape) > 0) == (data.test.y > 0.5)
+                expected = float(right.double().mean())
+                assert result.rounds["test_accuracy"].to_pylist()[-1] == pytest.approx(expected)
+    with pytest.raises(ConfigurationError, match=r"auc needs class labels, .* give labels as whole numbers"):
+        to.Experiment(labelled(Y.astype(np.float32)), nn.Linear(5, 1), loss=nn.BCEWithLogitsLoss(), metrics=("auc",))
+
+
+class Tokens(nn.Module):
+    """Logits with classes on axis 1, ``[b, C, T]``, as losses of torch take them."""
+
+    def __init__(self, vocabulary):
+        super().__init__()
+        torch.manual_seed(1)
+        self.table = nn.Embedding(6, vocabulary)
+
+    def forward(self, x):
+        return self.table(x).transpose(1, 2)
+
+
+def torch_style(outputs, targets):
+    return F.cross_entropy(outputs, targets, reduction="none").mean(dim=1)
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), torch_style, nn.CrossEntropyLoss(ignore_index=1)])
+@pytest.mark.parametrize("vocabulary", [6, 4, 9])
+def test_classes_on_axis_1(loss, vocabulary):
+    """Also where there are as many classes as places, so that shapes do not tell the axes apart."""
+    x = torch.randint(0, 6, (60, 6), generator=torch.Generator().manual_seed(0))
+    y = (x + 1) % min(6, vocabulary)
+    data = to.data.from_arrays(x, y, num_classes=vocabulary).split(to.partition.Iid(), num_clients=3)
+    run = to.Experiment(
+        data, Tokens(vocabulary), to.fedavg(to.Sgd(lr=1.0)), loss=loss, metrics=("perplexity",), rounds=5
+    )
+    result = run.run()
+    assert data.test is not None
+    outputs, labels = result.model(data.test.x).detach(), data.test.y
+    counts = labels != (1 if isinstance(loss, nn.Module) and loss.ignore_index == 1 else -100)
+    right = ((outputs.argmax(dim=1) == labels) & counts).double().sum(dim=1) / counts.sum(dim=1)
+    row = {name: values[-1] for name, values in result.rounds.to_pydict().items()}
+    assert row["test_accuracy"] == pytest.approx(float(right.mean()))
+    flat = outputs.movedim(1, -1)[counts].double(), labels[counts]
+    assert row["test_perplexity"] == pytest.approx(float(F.cross_entropy(*flat).exp()), rel=1e-6)
+    losses = F.cross_entropy(outputs, labels, reduction="none")
+    assert row["test_loss"] == pytest.approx(float(((losses * counts).sum(dim=1) / counts.sum(dim=1)).mean()), rel=1e-5)
+
+
+def test_ignored_labels_do_not_count_in_a_mean():
+    outputs, labels = torch.randn(1, 4, 3), torch.tensor([[1, -100, 2]])
+    expected = nn.CrossEntropyLoss()(outputs, labels)
+    torch.testing.assert_close(OfExamples(nn.CrossEntropyLoss())(outputs, labels)[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("loss", "has_error"),
+    [
+        (nn.PoissonNLLLoss(), False),
+        (nn.PoissonNLLLoss(log_input=False), True),
+        (lambda outputs, targets: (outputs[:, 0] - targets.log()).square(), False),
+        (lambda outputs, targets: F.binary_cross_entropy_with_logits(outputs[:, 0], targets, reduction="none"), False),
+        (lambda outputs, targets: (outputs[:, 0] - targets).abs(), True),
+        (squared_error, True),
+    ],
+)
+def test_outputs_that_are_not_the_predicted_numbers_have_no_error(loss, has_error):
+    outputs, y = torch.tensor([0.1, 0.5]), torch.tensor([0.2, 0.7])
+    is_module = isinstance(loss, nn.Module)
+    values = score(outputs, y, OfExamples(loss)) if is_module else score(outputs[:, None], y, loss)
+    assert bool(values.isfinite().all()) == has_error
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 16])
+@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.L1Loss(), nn.SmoothL1Loss()])
+def test_broadcast_losses_are_refused_for_any_size_of_minibatch(loss, batch_size):
+    y = (X @ np.array([1.0, -2.0, 0.5, 0.0, 0.0])).astype(np.float32)
+    options: dict[str, Any] = {"loss": loss, "algorithm": to.fedavg(to.Sgd(batch_size=batch_size)), "rounds": 1}
+    with pytest.raises(ConfigurationError, match="depends on the other examples of its minibatch"):
+        to.Experiment(labelled(y), nn.Linear(5, 1), **options).run()
+    to.Experiment(labelled(y[:, None]), nn.Linear(5, 1), **options).run()
