@@ -22,7 +22,7 @@ Y = (X[:, 0] + 0.3 * DRAW.normal(size=600) > 0.8).astype(np.int64)
 METRICS = ("auc", "f1", "balanced_accuracy", "worst_class_accuracy", "perplexity", "calibration_error")
 
 
-def labelled(y=Y, **options):
+def labelled(y: Any = Y, **options) -> Any:
     return to.data.from_arrays(X, y).split(to.partition.Iid(), num_clients=4, **options)
 
 

@@ -186,7 +186,7 @@ class Trained:
                 facts["model"]["spec"],
                 model.adapters,
                 checkpoint.unflatten(tensors, "server.aggregation").get(BASE_OFFSET),
-                _PERSONALIZATIONS[name]() if (name := model.personalization) in _PERSONALIZATIONS else None,
+                _PERSONALIZATIONS.get(model.personalization or "", lambda: None)(),
             )
             trained.check()
         return trained, saved.version
