@@ -261,3 +261,20 @@ def test_unseen_clients_have_figures_of_their_own(world):
     unseen = [row for row, client in enumerate(answers.clients.tolist()) if client not in drawn]
     right, number = answers.sums["score"][unseen].sum(), answers.sums["num_examples"][unseen].sum()
     assert history.column("unseen_test_accuracy")[1].tolist() == [right / number]
+
+
+def test_evaluation_that_nobody_answers_leaves_recorded_figures(world):
+    """Asked again with everybody gone, the step keeps its figures; also where the tables are loaded again."""
+    deployed = world(experiment(fedau(LOCAL), held_out(range(6)), rounds=2, evaluate_every=2)).run()
+    driver = deployed.host.driver
+    recorded = dict(driver.ledger.history.evaluations.by_round)
+    assert recorded[2]["evaluation_answered"] == 6.0
+    deployed.host.service.survey("evaluate", 1.0, 1.0)
+    deployed.host.pump()
+    deployed.clock.now += 2.0
+    deployed.host.pump()
+    rows = driver.ledger.history.evaluations.table.to_pylist()
+    assert [(row["evaluation"], row["answered"]) for row in rows] == [(0, 6), (1, 0)]
+    assert driver.ledger.history.evaluations.by_round == recorded
+    deployed.host.service.writer.checkpoint()
+    assert History.load(deployed.folder).evaluations.by_round == recorded

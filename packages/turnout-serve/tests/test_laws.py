@@ -15,7 +15,8 @@ from turnout.population.requirement import WarmUp
 from turnout.protocol.pace import Buffered
 from turnout.simulation import Simulation
 from turnout_serve.client.calls import Answer, Call, Sleep, Work
-from turnout_serve.server.journal.replay import replay, write_trace
+from turnout_serve.server.journal.replay import replay
+from turnout_serve.server.journal.trace import write_trace
 
 from .world import LOCAL as ONE_STEP
 from .world import simulated_in_order

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from turnout.core.checks import CheckpointError
-from turnout_serve.server.journal import replay
-from turnout_serve.server.journal.replay import Visits, write_trace
+from turnout_serve.server.journal import trace
+from turnout_serve.server.journal.trace import Visits, write_trace
 
 
 def entry(kind: str, time: float) -> Any:
@@ -40,14 +40,14 @@ def test_full_disk_leaves_earlier_traces_unchanged(tmp_path: Path, monkeypatch: 
     )
     replayed: Any = SimpleNamespace(driver=driver, seconds=9.0, visits=visits)
     paths, _ = write_trace(replayed, tmp_path)
-    before, write = [path.read_text() for path in paths], replay._write
+    before, write = [path.read_text() for path in paths], trace._write
 
     def full(path: Path, **options: Any) -> None:
         if "speed" in path.name:
             raise OSError(errno.ENOSPC, "No space left on device")
         write(path, **options)
 
-    monkeypatch.setattr(replay, "_write", full)
+    monkeypatch.setattr(trace, "_write", full)
     visits.stays = [(0, 0.0, 5.0, 0, 2)]
     with pytest.raises(CheckpointError, match="No space left"):
         write_trace(replayed, tmp_path)

@@ -69,13 +69,14 @@ class Host:
 
     peer = "test"  # address of whoever sends a request
 
-    def __init__(self, setting, folder, clock=None, **options):
+    def __init__(self, setting, folder, clock=None, first=1, **options):
+        self.first = first  # clients with which the run begins, where that is more than must be there later
         self.setting, self.folder, self.clock = setting, Path(folder), clock or Clock()
         self.store = Store(self.folder, options.pop("database", None), options.pop("store", None))
         self.loop = asyncio.new_event_loop()
         try:
             self.driver = Driver(setting, self.store, Ledger(self.folder, setting))
-            last = recover(self.driver, self.store, self.folder)
+            last = recover(self.driver, self.store, self.folder, options.get("min_clients", 1))
             self.clock.now = max(self.clock.now, last.time if last else 0.0)
             self.service = Service(self.driver, last, Options(rate=0, **options), self.clock)
         except BaseException:
@@ -99,9 +100,14 @@ class Host:
 
     def pump(self):
         """Do what the server's thread does."""
-        self.service.writer.handler.tick()
+        self._tick()
         while self.service.writer.flush():
-            self.service.writer.handler.tick()
+            self._tick()
+
+    def _tick(self):
+        """Begin the run no sooner than so many clients are there."""
+        begins = self.driver.run is not None or self.service.num_present >= self.first
+        self.service.writer.handler.tick() if begins else self.service.timeouts.expire()
 
     def send(self, method, path, body=b"", headers=None, cut=None):
         """One request; `cut` closes the connection behind so many bytes of its body."""
@@ -224,7 +230,11 @@ class World:
         self.setting = whole.setting
         self.computer = Computer(experiment, whole.objective.engine)
         n = experiment.data.num_clients
-        self.options = {"min_clients": n, "leases": Leases(heartbeat=1e6, grace=1e6), **options}
+        self.options = {
+            "first": 1 if "min_clients" in options else n,
+            "leases": Leases(heartbeat=1e6, grace=1e6),
+            **options,
+        }
         self.clock = Clock()
         self.host = Host(self.setting, self.folder, self.clock, **self.options)
         folders = [None if homes is None else homes / str(row) for row in range(n)]

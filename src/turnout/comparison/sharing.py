@@ -212,5 +212,6 @@ def running(folder: Path, but: str = "") -> Iterator[tuple[str, Update]]:
         with suppress(OSError, ValueError, CheckpointError):
             if path.name == but or time.time() - path.stat().st_mtime > _SILENT:
                 continue
-            worker = contents.check(path, _Worker, contents.parse(path.read_bytes()))
+            with contents.open_regular(path) as file:
+                worker = contents.check(path, _Worker, contents.parse(file.read()))
             yield from ((worker.host, update) for update in worker.running)

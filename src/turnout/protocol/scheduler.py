@@ -46,6 +46,7 @@ class Scheduler:
         cohort: last cohort, ascending, int64 ``[B]``; a client that counts twice is in it twice.
         ask_phase: function that returns the clients to ask for a phase after training, at a version; empty if too few
             are left.
+        may_begin: function that returns whether clients may be selected now; while they may not, none are until one joins.
     """
 
     def __init__(self, pace: BoundPace, cohorts: Cohorts, choice: Choice | None, *, patient: bool) -> None:
@@ -53,6 +54,7 @@ class Scheduler:
         self.cohort = np.zeros(0, dtype=np.int64)
         self._queue: deque[Action] = deque()
         self.ask_phase: Callable[[Choose, int], list[int]] = lambda choose, _: list(choose.first)
+        self.may_begin: Callable[[], bool] = lambda: True
 
     @property
     def _phases(self) -> tuple[Phase, ...]:
@@ -135,6 +137,8 @@ class Scheduler:
         """Select clients, and pass them to the pace."""
         if choose.phase not in PHASES:
             self._queue.extend(self.pace.chosen(time, self._clients_of_phase(choose), choose.group))
+            return
+        if not self.may_begin():
             return
         if choose.most is None:
             cohort = self.cohorts(choose, self.pace.version)

@@ -7,14 +7,17 @@ their values, and errors name the file and the field.
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from turnout.core.checks import LARGEST_COUNT, CheckpointError, TurnoutError, check_plain, wrong_field
+from turnout.core.system import BINARY
 
 Whole = Annotated[int, Field(strict=True, ge=0, le=LARGEST_COUNT)]
 """A non-negative integer within the range of an array's size."""
@@ -119,6 +122,25 @@ def check_regular(path: Path) -> None:
     """
     if path.exists() and not path.is_file():
         raise damaged(path, "it is not a regular file")
+
+
+class Irregular(CheckpointError):
+    """What should be a file is a pipe, a device or a folder."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file of a folder that may come from somebody else. What is no regular file is neither waited for nor read.
+
+    Raises:
+        Irregular: if it is a pipe, a device or a folder, or a link to one.
+        FileNotFoundError: if there is no such file.
+        OSError: if it cannot be opened.
+    """
+    number = os.open(path, os.O_RDONLY | BINARY | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise Irregular(str(damaged(path, "it is not a regular file")))
+    return os.fdopen(number, "rb")
 
 
 def parse(text: bytes | str) -> dict[str, Any]:

@@ -50,7 +50,8 @@ class Evaluations:
     """The evaluations of a run by clients, in the order of requests.
 
     Attributes:
-        by_round: the figures of the last evaluation of each version, by their columns in the table of rounds.
+        by_round: the figures of the last evaluation of each version that clients have answered, by their columns in the
+            table of rounds.
     """
 
     def __init__(self) -> None:
@@ -82,7 +83,8 @@ class Evaluations:
         self._rows[number], self._answers[number] = row | figures, answers
         of_round = {name: value for name, value in figures.items() if not name.startswith("client_test_")}
         of_round |= dict(zip(ANSWERED, (float(number_asked), float(len(answers.clients))), strict=True))
-        self.by_round[facts["version"]] = of_round
+        if len(answers.clients) or facts["version"] not in self.by_round:  # without an answer, earlier figures stay
+            self.by_round[facts["version"]] = of_round
         return of_round
 
     @property

@@ -168,7 +168,7 @@ def json_writer(value: Any) -> Write:
 
 def digest(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    with contents.readable(path), path.open("rb") as file:
+    with contents.readable(path), contents.open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import typer
 from rich.console import RenderableType
@@ -14,7 +16,10 @@ from turnout.cli.command import argument, option, options, switch
 from turnout.cli.console import show
 from turnout.cli.errors import RunFailed
 from turnout.core.checks import ConfigurationError
+from turnout.core.display import printable
 from turnout_serve.cli.connection import ConnectionOptions
+
+_LONGEST = 2048  # bytes of a file with an address
 
 if TYPE_CHECKING:
     from turnout_serve.client.administrator import Administrator
@@ -61,23 +66,76 @@ class AdministratorOptions(ConnectionOptions):
         The folder of a local server contains its address and the token. Otherwise the token is that of ``--token`` or the
         variable TURNOUT_ADMIN_TOKEN.
 
+        A folder may come from somebody else. So the address in it receives the token of the folder alone, unless it is an
+        address of this machine.
+
         Raises:
-            ConfigurationError: if there is no such folder or address, or no token.
+            ConfigurationError: if there is no such folder or address, no token, or none for the address in a folder.
         """
         from turnout_serve.client.administrator import Administrator
-        from turnout_serve.wire.administrator import ADDRESS_FILE, TOKEN_FILE, VARIABLE, read_file, read_token
 
         url, folder = self.run, Path(self.run)
-        if not url.startswith(("http://", "https://")):
-            if not (folder / ADDRESS_FILE).is_file():
+        is_trusted = url.startswith(("http://", "https://"))
+        if not is_trusted:
+            url = _address_in(folder)
+        return Administrator(self.connection(url, timeout=60.0), self._token_for(url, folder, is_trusted))
+
+    def _token_for(self, url: str, folder: Path, is_trusted: bool) -> str:
+        """Return the token that is sent to a server.
+
+        Args:
+            url: its address.
+            folder: its folder.
+            is_trusted: True for an address of the command line, and not of the folder.
+
+        Raises:
+            ConfigurationError: if there is none, or none for the address in a folder.
+        """
+        from turnout_serve.wire.administrator import TOKEN_FILE, VARIABLE, read_file, read_token
+
+        path = folder / TOKEN_FILE
+        if not is_trusted and not is_loopback(url):
+            if self.token is not None or not path.is_file():
                 raise ConfigurationError(
-                    f"{url} is neither the address of a server (https://HOST:PORT) nor the folder of one that has run: give "
-                    "either"
+                    f"token: {folder} names the server {printable(url, 200)}, and a folder from somebody else may name any: "
+                    f"give the address in place of the folder if it is the right one"
                 )
-            url = (folder / ADDRESS_FILE).read_text(encoding="utf-8", errors="replace").strip()
-        token = read_token(folder / TOKEN_FILE) if self.token is None else read_file(self.token)
+            return read_file(path)
+        token = read_token(path) if self.token is None else read_file(self.token)
         if token is None:
             raise ConfigurationError(
                 f"no token of the administrator: set {VARIABLE}, or give --token FILE, such as the server's {TOKEN_FILE}"
             )
-        return Administrator(self.connection(url, timeout=60.0), token)
+        return token
+
+
+def _address_in(folder: Path) -> str:
+    """Return the address in the folder of a server.
+
+    Raises:
+        ConfigurationError: if there is none.
+    """
+    from turnout_serve.wire.administrator import ADDRESS_FILE
+
+    path = folder / ADDRESS_FILE
+    if not path.is_file() or path.stat().st_size > _LONGEST:
+        raise ConfigurationError(
+            f"{folder} is neither the address of a server (https://HOST:PORT) nor the folder of one that has run: give "
+            "either"
+        )
+    return path.read_text(encoding="utf-8", errors="replace").strip()
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether an address is one of this machine.
+
+    >>> is_loopback("http://127.0.0.1:8470"), is_loopback("https://[::1]:1"), is_loopback("http://localhost:1")
+    (True, True, True)
+    >>> is_loopback("http://127.0.0.1.example.com"), is_loopback("http://127.0.0.1@example.com"), is_loopback("http://[")
+    (False, False, False)
+    """
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -20,7 +20,9 @@ from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.data.federated import Shards
 from turnout.experiment import Experiment
 from turnout.record import storage
+from turnout.record.contents import open_regular
 
+_LONGEST = 10_000  # bytes of the name of an experiment, with its path
 _JUDGED = ("appeal", "label_groups", "metrics")
 ANNOUNCED = ("name", "seed", "rounds", *_JUDGED, *(section for section in SECTIONS if section != "availability"))
 """The sections of settings that the server sends to its clients."""
@@ -155,7 +157,8 @@ def settings_in(folder: Path, code: Sequence[Path]) -> tuple[Experiment, Setting
     storage.check_all(folder)
     source = folder / "experiment.txt"
     if source.exists():
-        name = source.read_text(encoding="utf-8", errors="replace").strip()
+        with open_regular(source) as file:
+            name = file.read(_LONGEST).decode(errors="replace").strip()
         if ".py:" not in name:
             raise CheckpointError(f"{source} is damaged: needed FILE.py:EXPERIMENT")
         user_code.refuse_code(name, folder, code)

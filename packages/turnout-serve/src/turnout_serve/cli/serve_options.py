@@ -42,7 +42,9 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         "Object store for models and reports, which clients access directly: s3://BUCKET/PREFIX.", "URL", panel=OUTCOME
     )
     min_clients: int | None = option(
-        "Number of connected clients before training starts (default: a cohort).", "N", panel=CLIENTS
+        "Number of connected clients without which no training starts or goes on (default: a cohort).",
+        "N",
+        panel=CLIENTS,
     )
     max_clients: int | None = option("Maximum number of enrolled clients.", "N", panel=CLIENTS)
     enrolment: str = option("Enrolment of any client, or with one-time codes.", "open|codes", "open", panel=CLIENTS)

@@ -58,6 +58,8 @@ def serve_clients(options: ServeOptions) -> None:
     except (CheckpointError, Diverged) as error:
         raise RunFailed(str(error)) from error
     typer.echo(f"{outcome} after {server.driver.version} of {experiment.rounds} steps; all of it is in {folder}")
+    if server.head is not None:  # the journal of a run that never began may be empty
+        typer.echo(f"head of the journal: {server.head}; with it, turnout replay --head shows that nothing was changed")
 
 
 def first_client_shape(

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnout.core.checks import TurnoutError
+from turnout.core.checks import TurnoutError, check_plain
 from turnout_serve.client.calls import Call
 from turnout_serve.client.exchange import send
 from turnout_serve.client.join import Connection
+from turnout_serve.wire.bodies import Body
+
+_DEPTH = 6  # levels of nesting of an answer: figures of a survey are lists of lists
 
 
 class AdministrationFailed(TurnoutError):
@@ -28,19 +31,28 @@ class Administrator:
     connection: Connection
     token: str = field(repr=False)
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def ask(self, form: type[Body], method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Send a request and return the answer, a JSON object.
 
         Args:
+            form: form that the answer must have.
             method, path: method and path of HTTP; paths begin with ``/v1/admin/``.
             body: plain values; None sends no body.
 
         Raises:
-            AdministrationFailed: if the server does not answer, or refuses.
+            AdministrationFailed: if the server does not answer, or refuses, or its answer has another form.
         """
         call = Call(method, path, body, headers={"authorization": f"Bearer {self.token}"})
         with self.connection.client() as http:
             answer = send(http, call)
         if answer.status not in (200, 201):
             raise AdministrationFailed(f"{self.connection.url}: {answer.headers.get('error') or answer.reason}")
-        return answer.table()
+        table = answer.table()
+        try:
+            check_plain(table, _DEPTH)
+            form.read(table)
+        except ValueError as error:
+            raise AdministrationFailed(
+                f"what answers at {self.connection.url} is no turnout server of this version: {error}"
+            ) from None
+        return table

@@ -22,7 +22,7 @@ class Options:
         database: URL of a PostgreSQL database; None is a SQLite file in the folder.
         store: URL of an object store for models and reports, such as ``s3://BUCKET/PREFIX``; None is the folder, or the store
             that the run has used before.
-        min_clients: number of clients that must be present before training begins.
+        min_clients: number of clients that must be present whenever clients are asked to train, also after a restart.
         max_clients: maximum number of clients; None is as many as fit into memory.
         enrolment: ``"open"`` for anyone, ``"codes"`` for clients with a one-time code.
         leases: times for which silent clients count as present.

@@ -51,6 +51,9 @@ class Server:
             own.
         options: options of the server.
 
+    Attributes:
+        head: link of the last entry of the journal, once the server has stopped.
+
     Raises:
         ConfigurationError: if an experiment cannot be deployed.
         CheckpointError: if another server uses the folder, or it holds another run.
@@ -71,13 +74,14 @@ class Server:
         self.setting = self.served.setting
         most = self.setting.check_clients(options.min_clients, options.max_clients)
         self.options = replace(options, max_clients=most)
+        self.head: str | None = None
         make(folder)
         if self.setting.algorithm.privacy is not None and folder.stat().st_mode & 0o077:
             log.warning(f"others can read {folder}, and with it the secret that noise is made of: chmod 700 {folder}")
         self._lock = contextlib.ExitStack()
         try:
             self.driver, last = self._lock.enter_context(
-                opened(folder, self.setting, self.options.database, self.options.store)
+                opened(folder, self.setting, self.options.database, self.options.store, self.options.min_clients)
             )
             self.store = self.driver.store
             if self.driver.run is None:
@@ -190,6 +194,8 @@ class Server:
         """Write all events, save a checkpoint, and unlock the folder."""
         try:
             self.service.writer.stop()
+            with contextlib.suppress(CheckpointError):  # of a database that is gone
+                self.head = self.store.link(self.driver.applied)
         finally:
             self._lock.close()
 

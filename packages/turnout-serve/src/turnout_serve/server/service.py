@@ -220,4 +220,5 @@ class Service:
     def report(self, client: int, task: int, digest: str, file: Path) -> Future[Verdict]:
         """Take a report that was checked, in a file that is handed over."""
         self.timeouts.renew(client)
-        return self.writer.put(Event("report", client, task, digest, file=file))
+        size = {"size": file.stat().st_size}
+        return self.writer.put(Event("report", client, task, digest, data=size, file=file))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from turnout.core.checks import ConfigurationError
+from turnout.record.contents import open_regular
 from turnout.record.storage import replace_files
 
 VARIABLE = "TURNOUT_ADMIN_TOKEN"
@@ -44,7 +45,8 @@ def read_file(path: Path) -> str:
         ConfigurationError: see `read_token`, and if the file cannot be read.
     """
     try:
-        token, mode = path.read_text(encoding="utf-8", errors="replace").strip(), path.stat().st_mode
+        with open_regular(path) as file:
+            token, mode = file.read(1000).decode(errors="replace").strip(), path.stat().st_mode
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
     if os.name == "posix" and mode & 0o077:

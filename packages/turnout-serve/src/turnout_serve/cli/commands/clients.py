@@ -28,6 +28,8 @@ turnout clients runs/served codes withdraw all
 
 _FORMS = "name K NAME, ban K REASON, unban K, remove K, codes, codes add N, codes withdraw CODE, codes withdraw all"
 
+_MOST = 10_000_000  # clients of a server
+
 Request = tuple[str, str, dict[str, Any] | None]
 """Method, path and body of a request of an administrator."""
 
@@ -50,7 +52,9 @@ def clients(options: ClientsOptions) -> None:
     enrol again as a new one.
     """
     request = request_of(options.action or [])
-    options.ask(lambda administrator: _list(administrator) if request is None else administrator.ask(*request), shown)
+    options.ask(
+        lambda administrator: _list(administrator) if request is None else _change(administrator, request), shown
+    )
 
 
 def request_of(words: Sequence[str]) -> Request | None:
@@ -89,13 +93,26 @@ def _number(text: str) -> int:
 
 def _list(administrator: Administrator) -> dict[str, Any]:
     """Fetch the list of all clients, page by page."""
-    listed: dict[str, Any] = {"clients": [], "next": 0}
-    while (first := listed["next"]) is not None:
-        page = administrator.ask("GET", f"/v1/admin/clients?first={int(first)}")
-        listed = {**page, "clients": [*listed["clients"], *page["clients"]]}
-        if listed["next"] is not None and listed["next"] <= first:
+    from turnout_serve.wire.admin_bodies import Clients
+
+    rows, page = list[dict[str, Any]](), dict[str, Any]()
+    while page.get("next", 0) is not None:
+        page = administrator.ask(Clients, "GET", f"/v1/admin/clients?first={len(rows)}")
+        if [row["client"] for row in page["clients"]] != list(range(len(rows), len(rows) + len(page["clients"]))):
+            raise ConfigurationError("what answers is no turnout server: its list of clients has gaps")
+        rows += page["clients"]
+        if page["next"] is not None and (page["next"] != len(rows) or not page["clients"] or len(rows) > _MOST):
             raise ConfigurationError("what answers is no turnout server: its list of clients never ends")
-    return listed
+    return {**page, "clients": rows}
+
+
+def _change(administrator: Administrator, request: Request) -> dict[str, Any]:
+    """Send a change, or a request about codes."""
+    from turnout_serve.wire import admin_bodies as bodies
+
+    forms = {"clients": bodies.Changed, "codes": bodies.Codes, "add": bodies.NewCodes, "withdraw": bodies.Codes}
+    last = request[1].rpartition("/")[2]
+    return administrator.ask(forms.get(last, bodies.Changed), *request)
 
 
 def shown(answer: dict[str, Any]) -> Table | Text:

@@ -96,15 +96,17 @@ def outcome(administrator: Administrator, body: Mapping[str, Any], pause: float 
     Raises:
         AdministrationFailed: if the server does not respond, or rejects the request.
     """
-    number = int(administrator.ask("POST", "/v1/admin/surveys", body)["survey"])
-    while (survey := administrator.ask("GET", f"/v1/admin/surveys/{number}"))["state"] == "open":
+    from turnout_serve.wire.admin_bodies import SurveyNumber, SurveyState
+
+    number = administrator.ask(SurveyNumber, "POST", "/v1/admin/surveys", body)["survey"]
+    while (survey := administrator.ask(SurveyState, "GET", f"/v1/admin/surveys/{int(number)}"))["state"] == "open":
         time.sleep(pause)
     return survey
 
 
 def shown(survey: Mapping[str, Any]) -> Group:
     """Format the outcome of an evaluation or query."""
-    lost = ", ".join(f"{number} {printable(reason, 40)}" for reason, number in survey["lost"].items())
+    lost = ", ".join(f"{printable(number, 20)} {printable(reason, 40)}" for reason, number in survey["lost"].items())
     summary = f"{survey['answered']} of {survey['asked']} clients have answered" + (f"; others: {lost}" if lost else "")
     if "unopened" in survey:
         summary += f"; the sum was not opened: {printable(survey['unopened'], 200)}"

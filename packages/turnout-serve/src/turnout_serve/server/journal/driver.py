@@ -182,16 +182,22 @@ class Driver:
         if (searched := entry.data.get("searched")) is not None:
             run.server.settle(searched)
         run.server.rounds = entry.data["rounds"]
+        run.min_clients = entry.data.get("min_clients", 1)  # entries of earlier versions have none
         run.scheduler.start(entry.time)
         if self.ledger is not None:
             self.ledger.begun = entry.time
 
     def _restart(self, entry: Entry) -> None:
-        """Continue in another process, with fresh noise and the rounds that are planned by now."""
+        """Continue in another process, with fresh noise, and the rounds and the number of clients that are planned by now."""
         self.budget.set_charged(self.budget.charged + entry.data.get("answers", 0))
         if "secret" in entry.data:
             self.budget.renew(entry)
             self.surveys.charge_open()
+        if (run := self.run) is not None and (least := entry.data.get("min_clients")) is not None:
+            if run.over is not None and "rounds" in entry.data:  # its clients were told so, and have gone home
+                for client in self.present():
+                    self.roster.set_presence(client, False)
+            run.set_min_clients(entry.time, least)
         if self.run is not None:
             self.run.plan(entry.time, entry.data.get("rounds", self.rounds))
 

@@ -59,7 +59,8 @@ class EntryHandler:
         if not self._starting and len(self._enrolment) >= self._min_clients <= len(self._timeouts.presence):
             self._starting = True
             setting = self._driver.setting
-            self._timeouts.put(Event("start", data={"rounds": setting.rounds, **noise.first(setting.algorithm)}))
+            planned = {"rounds": setting.rounds, "min_clients": self._min_clients}
+            self._timeouts.put(Event("start", data=planned | noise.first(setting.algorithm)))
         return self._timeouts.expire()
 
     def admit(self, event: Event, codes: set[str]) -> bool:

@@ -34,7 +34,11 @@ log = logging.getLogger("turnout.server")
 
 @contextmanager
 def opened(
-    folder: Path, setting: RunSetting, database: str | None = None, objects: str | None = None
+    folder: Path,
+    setting: RunSetting,
+    database: str | None = None,
+    objects: str | None = None,
+    min_clients: int = 1,
 ) -> Iterator[tuple[Driver, Entry | None]]:
     """Open the folder of a run; yield a driver after all entries of the journal, and the last entry.
 
@@ -42,6 +46,7 @@ def opened(
         folder: folder of the run, which is locked meanwhile.
         setting: setting of the run.
         database, objects: URLs of the database and the object store, if not in the folder.
+        min_clients: number of clients that must be present when clients are asked to train.
 
     Raises:
         CheckpointError: if another server uses the folder, or it holds another run.
@@ -49,10 +54,10 @@ def opened(
     with locked(folder), closing(Store(folder, database, objects)) as store:
         store.claim()
         driver = Driver(setting, store, Ledger(folder, setting))
-        yield driver, recover(driver, store, folder)
+        yield driver, recover(driver, store, folder, min_clients)
 
 
-def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
+def recover(driver: Driver, store: Store, folder: Path, min_clients: int = 1) -> Entry | None:
     """Restore the last checkpoint, and apply all entries after it; return the last entry.
 
     Without a complete checkpoint, the whole journal is applied, which gives the same state.
@@ -68,7 +73,7 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
     last, outcomes = _replay(driver, store)
     if (last.number if last else 0) < driver.applied:
         raise CheckpointError(f"the journal of {folder} is behind its checkpoint: restore both from the same copy")
-    if (restart := _restart(driver, releases, last, folder)) is not None:
+    if (restart := _restart(driver, releases, last, folder, min_clients)) is not None:
         store.commit([restart])
         outcomes += driver.apply(restart).outcomes
         last = restart
@@ -104,8 +109,10 @@ def _check_experiment(setting: RunSetting, store: Store, folder: Path) -> None:
         raise CheckpointError(f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}")
 
 
-def _restart(driver: Driver, releases: Releases | None, last: Entry | None, folder: Path) -> Entry | None:
-    """Return the entry of a restart, which has fresh noise and planned rounds; None where it would change nothing.
+def _restart(
+    driver: Driver, releases: Releases | None, last: Entry | None, folder: Path, min_clients: int
+) -> Entry | None:
+    """Return the entry of a restart: fresh noise, planned rounds, needed clients; None where it would change nothing.
 
     Raises:
         CheckpointError: if fewer rounds are planned than before.
@@ -118,6 +125,8 @@ def _restart(driver: Driver, releases: Releases | None, last: Entry | None, fold
         )
     planned = {"rounds": rounds} if rounds > driver.rounds else {}
     data = planned if releases is None else planned | _fresh_noise(driver, releases, last, bool(planned))
+    if (run := driver.run) is not None and (planned or (run.over is None and run.min_clients != min_clients)):
+        data |= {"min_clients": min_clients}
     if not data:
         return None
     number, at = (0, 0.0) if last is None else (last.number, last.time)

@@ -29,6 +29,7 @@ def save(driver: Driver) -> None:
     facts: dict[str, Any] = {
         "model": model,
         "journal": driver.applied,
+        "head": driver.store.link(driver.applied),
         "run": driver.store.facts.run,
         "version": driver.version,
         "started": 0 if run is None else run.server.federation.num_clients,

@@ -41,7 +41,18 @@ class UnwrittenVisits:
         run = self._driver.run
         if self._driver.surveys.open:
             return False
-        return run is None or run.over is not None or run.scheduler.pace.ignores(client, joins)
+        if run is None or run.over is not None:
+            return True
+        if joins and not run.scheduler.may_begin():  # too few are there to be asked, and perhaps with this one, too
+            return self._num_present(client) < run.min_clients
+        return run.scheduler.pace.ignores(client, joins)
+
+    def _num_present(self, joined: int) -> int:
+        """Return the number of clients that are present with the deferred visits, and with one more that has joined."""
+        present = {*self._driver.present(), joined}
+        for client, event in self._events.items():
+            (present.add if event.kind == "join" else present.discard)(client)
+        return len(present | {joined})
 
     def due(self) -> list[Event]:
         """Remove the deferred events and return those that change the presence of a client, in order."""

@@ -60,7 +60,7 @@ def snapshot(driver: Driver, previous: Figures | None = None) -> Figures:
         heard = summary(contributions, counted, Published(driver.setting.algorithm))
     status = {
         "version": driver.version,
-        "state": "over" if driver.over else "training" if driver.run is not None else "waiting for clients",
+        "state": "over" if driver.over else "waiting for clients" if run is None or run.is_held else "training",
         "at_work": len({*driver.surveys.tasks.at_work(), *(() if run is None else run.tasks.assignments)}),
         "journal": driver.applied,
         "barred": {str(client): reason for client, reason in driver.barred.items()},

@@ -59,6 +59,8 @@ class ServedRun:
         over: reason that the run is over; None while it goes on.
         empty_steps: server steps in a row without a usable report, in this process; a step whose sum a client
             prevented, which is excluded from then on, does not count.
+        used: tasks of the reports of the last step.
+        min_clients: number of clients that must be present when clients are asked to train.
     """
 
     def __init__(
@@ -76,12 +78,14 @@ class ServedRun:
         self.reports = Reports(setting, store)
         self.over: str | None = None
         self.empty_steps = self._num_barred = 0
+        self.min_clients, self.used = 1, tuple[int, ...]()
         algorithm, seed = setting.algorithm, setting.seed
         pace = setting.pace.bind(num_clients, algorithm)
         self._choice = Choice(roster, pace, seed)
         candidates = partial(_candidates, roster, seed)
         cohorts = SelectedCohorts(algorithm.selection, candidates, roster.present)
         self.scheduler = Scheduler(pace, cohorts, self._choice, patient=True)
+        self.scheduler.may_begin = lambda: len(roster.present()) >= self.min_clients
         self.server = FederatedServer(
             algorithm,
             setting.initial,
@@ -107,6 +111,17 @@ class ServedRun:
         """Set what the noise of all later steps follows from."""
         self.noise = self._next_noise = noise
         self.server.noise_of(noise.of_step, noise.lost)
+
+    @property
+    def is_held(self) -> bool:
+        """True while too few clients are present for anybody to be asked to train."""
+        return self.over is None and not self.tasks.assignments and not self.scheduler.may_begin()
+
+    def set_min_clients(self, time: float, min_clients: int) -> None:
+        """Set the number of clients that must be present when clients are asked to train."""
+        self.min_clients = min_clients
+        if self.over is None:
+            self.scheduler.joined(time)  # a smaller number may be there already
 
     def plan(self, time: float, rounds: int) -> None:
         """Set the planned number of server steps; a run that is over because it has taken all of them may go on."""
@@ -183,6 +198,8 @@ class ServedRun:
         if stepped is None:
             return
         self.noise = self._next_noise
+        self.used = action.tasks
+        _warn_of_absent(self, action)
         self.extra.clear(but=set(self.scheduler.pace.busy()))
         # How many were dropped tells of clients' data: with differential privacy, no run may end by it.
         dropped = 0 if self.setting.algorithm.noised_privacy is not None else stepped.info.get("num_dropped", 0)
@@ -222,6 +239,7 @@ class ServedRun:
             "timers": list(self.tasks.timers.items()),
             "measuring": list(self._measurements.task_of.items()),
             "rounds": self.server.rounds,
+            "min_clients": self.min_clients,
             **self.extra.facts(),
         }
 
@@ -233,9 +251,20 @@ class ServedRun:
         self.extra.restore(facts)
         self.coordinator.attendances.barred |= self.extra.barred.keys()
         self.coordinator.restore(group)
+        self.min_clients = facts.get("min_clients", 1)  # earlier versions had none after the first start
         self.server.rounds, self.over = facts["rounds"], facts["over"]
 
 
 def _candidates(roster: Roster, seed: int, version: int) -> Candidates:
     """Return the clients that a selection may choose from at a version."""
     return Candidates(lambda clients: roster.available(clients, version), roster.num_clients, version, seed)
+
+
+def _warn_of_absent(run: ServedRun, action: Step | Gather) -> None:
+    """Warn of a step that has fewer clients than there must be: some have dropped out, or one has filled a buffer."""
+    clients = len({*action.clients})
+    asked = len({*run.scheduler.cohort.tolist()}) or len(action.clients)  # a buffer has no cohort
+    needed = int(asked / getattr(run.setting.pace, "over_selection", 1.0) + 1e-9)
+    if clients < min(run.min_clients, needed):
+        facts = {"step": run.server.state.version, "clients": clients, "asked": asked, "needed": run.min_clients}
+        log.warning("a step has fewer clients than --min-clients", extra=facts)

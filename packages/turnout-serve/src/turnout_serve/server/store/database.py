@@ -36,6 +36,13 @@ JOURNAL = sa.Table(
     sa.Column("digest", sa.Text),
     sa.Column("data", sa.Text),
 )
+LINKS = sa.Table(
+    "links",
+    METADATA,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("link", sa.Text, nullable=False),
+)
+"""The link of each entry of the journal; see `turnout_serve.server.journal.chain`."""
 TASKS = sa.Table(
     "tasks",
     METADATA,

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from turnout.core.checks import CheckpointError
 from turnout.core.system import move, sync
 from turnout.core.types import State
+from turnout.record.contents import Irregular, open_regular
 from turnout_serve.wire.format import LARGE, encode, encode_file
 
 Result = TypeVar("Result")
@@ -103,10 +104,33 @@ class Files(ABC):
             ReportLost: if it is missing or damaged.
         """
         path = self._fetched(digest)
-        body = self._read_of(path, path.read_bytes)
+        if (mapped := self.report_file(digest)) is not None:  # verified before so much of it is in memory
+            return mapped.read_bytes()
+
+        def read() -> bytes:
+            with open_regular(path) as file:
+                return file.read(LARGE)
+
+        body = self._read_of(path, read)
         if hashlib.sha256(body).hexdigest() != digest:
             raise _damaged(path)
         return body
+
+    def check_report(self, digest: str, size: int | None) -> None:
+        """Check the file of a report.
+
+        Args:
+            digest: its digest.
+            size: its size in bytes; None where it is not known.
+
+        Raises:
+            ReportLost: if it is missing or damaged.
+        """
+        path = self._fetched(digest)
+        if size is not None and path.is_file() and path.stat().st_size != size:  # before all of it is read
+            raise _damaged(path)
+        if self._read_of(path, lambda: self.damaged([(path, digest)])):
+            raise _damaged(path) if path.exists() else _missing(path)
 
     def report_file(self, digest: str) -> Path | None:
         """Return the file of a large report after verifying its digest; None for a small one.
@@ -128,12 +152,12 @@ class Files(ABC):
         Raises:
             ReportLost: if there is no such file.
         """
-        results, missing = list[Result](), list[OSError]()
+        results, missing = list[Result](), list[OSError | Irregular]()
 
         def attempt() -> None:
             try:
                 results.append(read())
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError, Irregular) as error:
                 missing.append(error)
 
         self._until_done(attempt)
@@ -147,7 +171,7 @@ class Files(ABC):
         def differs(report: tuple[Path, str]) -> bool:
             path, digest = report
             try:
-                with (path if path.exists() else self.report(digest)).open("rb") as file:
+                with open_regular(path if path.exists() else self.report(digest)) as file:
                     return hashlib.file_digest(file, "sha256").hexdigest() != digest
             except FileNotFoundError:
                 return True
@@ -230,6 +254,10 @@ def task_of_upload(name: str) -> str:
     ('17', '17', '')
     """
     return "".join(name.split("-")[1:2])
+
+
+def _missing(path: Path) -> ReportLost:
+    return ReportLost(f"the journal refers to {path}, which cannot be read: there is no such file")
 
 
 def _damaged(path: Path) -> ReportLost:

@@ -18,12 +18,15 @@ from sqlalchemy import exc
 
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.protocol.survey import FIRST_TASK
+from turnout.record import contents
+from turnout_serve.server.journal.chain import chained, first_link
 from turnout_serve.server.journal.entries import Entry, Outcome, tabulate
 from turnout_serve.server.store.database import (
     CLIENTS,
     CODES,
     FACTS,
     JOURNAL,
+    LINKS,
     METADATA,
     TASKS,
     Claim,
@@ -66,14 +69,19 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not read_only:
             _check_links(folder)
+        contents.check_regular(folder / SQLITE)
         self.folder, self.wait = folder, _refuse
         self.engine = engine_of(_sqlite_url(folder / SQLITE, read_only) if url is None else url)
         self._claim: Claim | None = None
         try:
-            METADATA.create_all(self.engine)
+            # Earlier versions have written no links, and a journal that is only read stays as it is.
+            tables = [table for table in METADATA.sorted_tables if not read_only or table is not LINKS]
+            METADATA.create_all(self.engine, tables)
+            self._has_links = sa.inspect(self.engine).has_table(LINKS.name)
         except exc.SQLAlchemyError as error:
             raise ConfigurationError(f"the database cannot be used: {first_line(error)}") from None
         self.facts = Facts(self.engine)
+        self._run = self.facts.run
         self._paths = [folder] if url is not None else [folder, folder / SQLITE]
         self._inodes = [_inode(path) for path in self._paths]
         begun = next(self.entries(), None) is not None
@@ -151,6 +159,7 @@ class Store:
                     self._claim.verify(connection)
                 if entries:
                     connection.execute(JOURNAL.insert(), [entry.row() for entry in entries])
+                    self._link(connection, entries)
                 for entry in entries:
                     tabulate(connection, entry)
                 if outcomes:
@@ -169,6 +178,30 @@ class Store:
             if len(rows) < 1000:
                 return
             after = rows[-1].number
+
+    def _link(self, connection: sa.Connection, entries: Sequence[Entry]) -> None:
+        """Write the links of entries behind that of the entry before."""
+        query = sa.select(LINKS.c.link).where(LINKS.c.number == entries[0].number - 1)
+        before = connection.execute(query).scalar() or first_link(self._run)
+        links = [{"number": number, "link": value} for number, value in chained(before, entries)]
+        connection.execute(LINKS.insert(), links)
+
+    def links(self, after: int = 0) -> Iterator[tuple[int, str]]:
+        """Yield the number and the link of each entry after a number that has a link, a thousand at a time in memory."""
+        while self._has_links:
+            query = sa.select(LINKS).where(LINKS.c.number > after).order_by(LINKS.c.number).limit(1000)
+            with self._transaction() as connection:
+                rows = connection.execute(query).all()
+            yield from ((row.number, row.link) for row in rows)
+            if len(rows) < 1000:
+                return
+            after = rows[-1].number
+
+    def link(self, number: int) -> str | None:
+        """Return the link of an entry; None where there is none."""
+        query = sa.select(LINKS.c.link).where(LINKS.c.number == number)
+        with self._transaction() as connection:
+            return connection.execute(query).scalar()
 
     def outcome(self, task: int) -> Outcome | None:
         """Return the outcome of a task; None where it has not ended."""
@@ -209,6 +242,7 @@ class Store:
             )
             old = (JOURNAL.c.number < before) & JOURNAL.c.kind.not_in(("start", "restart"))
             connection.execute(JOURNAL.delete().where(old))
+            connection.execute(LINKS.delete().where(LINKS.c.number < before - 1))
             connection.execute(TASKS.delete().where(TASKS.c.task.not_in(last)))
 
     def until_done(self, write: Callable[[], object]) -> None:
