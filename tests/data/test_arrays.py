@@ -119,7 +119,9 @@ def test_nan_is_refused():
 
 @pytest.mark.parametrize("client_ids", [[0.5, 1.0], [[0, 1], [1, 0]]])
 def test_client_ids_are_integers_or_strings(client_ids):
-    with pytest.raises(DataError, match=r"client_ids (are float64, needed whole|must be whole numbers or strings of shape \[n\])"):
+    with pytest.raises(
+        DataError, match=r"client_ids (are float64, needed whole|must be whole numbers or strings of shape \[n\])"
+    ):
         from_arrays(np.zeros((2, 3)), [0, 1], client_ids=client_ids)
 
 

@@ -87,8 +87,9 @@ def test_realised_rates_equal_declared_rates(pattern: Availability):
         assert realised.mean() == pytest.approx(bound.rates.mean(), abs=4.5 * np.sqrt(0.21 * 11.5 / num_rounds / 300))
     elif isinstance(pattern, Cyclic) and pattern.authors_phase:
         np.testing.assert_allclose(realised, bound.rates, atol=20 / num_rounds)
-    elif isinstance(pattern, Trace):
-        whole = num_rounds // bound.period * bound.period  # type: ignore[attr-defined]
+    elif isinstance(pattern, Trace | TimedTrace):
+        period = bound.period // bound.seconds_per_round  # type: ignore[attr-defined]
+        whole = num_rounds // period * period
         exact = np.mean([bound.available(clients, t) for t in range(whole)], axis=0)
         np.testing.assert_allclose(exact, bound.rates, atol=1e-12)
     else:

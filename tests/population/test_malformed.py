@@ -105,9 +105,9 @@ def test_gaps_in_client_numbers_are_closed(client, tmp_path):
 
 def test_unnumberable_recording_is_refused():
     with pytest.raises(DataError, match=r"9,000,000 devices over 1,000,000,000,000 seconds are more than 64 bits"):
-        TimedTrace(((8_999_999, 0, 10**12),))
+        TimedTrace(((8_999_999, 0, 10**12),), drawn=True).bind(3)
     with pytest.raises(DataError, match=r"it has 10,000,001 devices, needed at most 10,000,000: number devices from 0"):
-        TimedTrace(((10_000_000, 0, 1),))
+        TimedTrace(((10_000_000, 0, 1),), drawn=True).bind(3)
 
 
 def test_malformed_fedscale_pickles(tmp_path):

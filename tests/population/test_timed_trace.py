@@ -10,7 +10,7 @@ from reproductions.availability.fit import presence_figures
 
 from turnout import ConfigurationError, DataError
 from turnout.population import Flash, TimedTrace
-from turnout.population.availability.trace import DAY
+from turnout.population.availability.recording import DAY
 from turnout.population.diagnostics import presence
 
 ROWS = ((0, 0, 1200), (0, 1100, 1300), (2, 599, 601), (2, 1800, 2400))
@@ -26,7 +26,7 @@ def brute(rows, device, second):
 
 @pytest.mark.parametrize("seconds", [600, 700, 60])
 def test_client_is_available_if_its_device_is_at_the_start_of_the_round(seconds):
-    bound = TimedTrace(ROWS, seconds_per_round=seconds).bind(3, seed=1)
+    bound = TimedTrace(ROWS, drawn=True, seconds_per_round=seconds).bind(3, seed=1)
     assert sorted(bound.devices) == [0, 1, 2]
     for round in range(30):
         expected = [brute(ROWS, device, round * seconds % 2400) for device in bound.devices]
@@ -35,7 +35,7 @@ def test_client_is_available_if_its_device_is_at_the_start_of_the_round(seconds)
 
 @pytest.mark.parametrize("seconds", [600, 700, 1])
 def test_rates_are_fractions_of_rounds(seconds):
-    bound = TimedTrace(ROWS, seconds_per_round=seconds).bind(3)
+    bound = TimedTrace(ROWS, drawn=True, seconds_per_round=seconds).bind(3)
     once = np.lcm(seconds, 2400) // seconds  # until rounds fall on the same seconds again
     here = np.stack([bound.available(np.arange(3), t) for t in range(once)])
     np.testing.assert_allclose(bound.rates, here.mean(axis=0))
@@ -43,7 +43,7 @@ def test_rates_are_fractions_of_rounds(seconds):
 
 def test_recording_repeats_after_its_last_whole_day():
     rows = ((0, 0, 600), (0, 2 * DAY, 2 * DAY + 40_000))
-    bound = TimedTrace(rows, seconds_per_round=600).bind(1)
+    bound = TimedTrace(rows, drawn=True, seconds_per_round=600).bind(1)
     assert bound.period == 2 * DAY
     day = DAY // 600
     assert bound.available(np.zeros(1, dtype=np.int64), 2 * day)[0]  # second 0, not second 2 DAY
@@ -52,11 +52,11 @@ def test_recording_repeats_after_its_last_whole_day():
 
 def test_additional_clients_replay_devices_shifted_by_whole_days():
     rows = ((0, 0, 600), (1, 5 * DAY - 600, 5 * DAY))
-    bound = TimedTrace(rows, seconds_per_round=600).bind(400, seed=0)
+    bound = TimedTrace(rows, drawn=True, seconds_per_round=600).bind(400, seed=0)
     assert (np.bincount(bound.devices) == 200).all()
     assert set(bound.later[2:]) == {0, DAY, 2 * DAY, 3 * DAY, 4 * DAY}
     assert not bound.later[:2].any()
-    few = TimedTrace(rows, seconds_per_round=600).bind(7, seed=0)
+    few = TimedTrace(rows, drawn=True, seconds_per_round=600).bind(7, seed=0)
     np.testing.assert_array_equal(few.devices, bound.devices[:7])
     np.testing.assert_array_equal(few.later, bound.later[:7])
 
@@ -64,11 +64,11 @@ def test_additional_clients_replay_devices_shifted_by_whole_days():
 def test_clients_with_rare_labels_have_rarely_available_devices():
     rows = (*((device, 0, 600 * (device + 1)) for device in range(10)), (9, 6000, 6001))
     counts = np.eye(2, dtype=int)[np.arange(10) % 2]
-    bound = TimedTrace(rows, correlated_with_labels=0.1).bind(10, counts, seed=3)
+    bound = TimedTrace(rows, drawn=True, correlated_with_labels=0.1).bind(10, counts, seed=3)
     low, high = sorted((bound.rates[::2], bound.rates[1::2]), key=np.mean)
     assert low.max() < high.min()
     with pytest.raises(ConfigurationError, match="needs the class counts"):
-        TimedTrace(rows, correlated_with_labels=0.1).bind(10)
+        TimedTrace(rows, drawn=True, correlated_with_labels=0.1).bind(10)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -79,7 +79,7 @@ def test_file_and_rows_give_the_same_trace(tmp_path, suffix):
     table = pa.table(dict(zip(("client", "from", "to"), map(list, zip(*ROWS, strict=True)), strict=True)))
     path = tmp_path / f"trace.{suffix}"
     csv.write_csv(table, path) if suffix == "csv" else parquet.write_table(table, path)
-    one, other = TimedTrace(path).bind(3), TimedTrace(ROWS).bind(3)
+    one, other = TimedTrace(path, drawn=True).bind(3), TimedTrace(ROWS, drawn=True).bind(3)
     np.testing.assert_array_equal(one.edges, other.edges)
     np.testing.assert_array_equal(one.rates, other.rates)
 
@@ -93,8 +93,8 @@ def test_file_and_rows_give_the_same_trace(tmp_path, suffix):
         (lambda: TimedTrace(SHORT), DataError, "row 1: .* needed"),
         (lambda: TimedTrace(((0, 5, 5),)), DataError, "row 1: from 5 to 5"),
         (lambda: TimedTrace(((0, 5, 2**41),)), DataError, "needed seconds"),
-        (lambda: TimedTrace(((4, 5, 6),), num_devices=4), DataError, "names device 4, and there are 4"),
-        (lambda: TimedTrace(ROWS, seconds_per_round=0), ConfigurationError, "A round lasts whole seconds"),
+        (lambda: TimedTrace(((4, 5, 6),), num_devices=4, drawn=True), DataError, "names device 4, and there are 4"),
+        (lambda: TimedTrace(ROWS, drawn=True, seconds_per_round=0), ConfigurationError, "A round lasts whole seconds"),
         (lambda: Flash(available="plugged"), ConfigurationError, "unknown meaning of available"),
         (lambda: TimedTrace("none.csv").bind(3), DataError, "no such file"),
     ],

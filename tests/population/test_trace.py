@@ -144,8 +144,8 @@ def test_unknown_client_is_refused():
     [
         ("a.csv", "client,from\n0,1\n", r"got columns \['client', 'from'\], needed \['client', 'from', 'to'\]"),
         ("a.csv", "client,from,to\n0,1,2\n1,x,3\n", "row 2: got 'x' as 'from', needed a whole number"),
-        ("a.csv", "client,from,to\n0,1,2\n1,1,2.5\n", "row 2: got 2.5 as 'to', needed a whole number"),
-        ("a.csv", "client,from,to\n0,1,2\n0,1,1e30\n", r"row 2: got 1e\+30 as 'to', needed a whole number"),
+        ("a.csv", "client,from,to\n0,1,2\n1,1,2.5\n", "row 2: got '2.5' as 'to', needed a whole number"),
+        ("a.csv", "client,from,to\n0,1,2\n0,1,1e30\n", r"row 2: got '1e30' as 'to', needed a whole number"),
         ("a.csv", "client,from,to\n0,1,2\n,1,2\n", "row 2: got None as 'client', needed a whole number"),
         ("a.csv", "", "a.csv: cannot be read"),
         ("a.parquet", "not parquet", "a.parquet: cannot be read"),

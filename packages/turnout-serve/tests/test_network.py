@@ -19,8 +19,11 @@ from turnout_serve.cli.deployed import announced
 from turnout_serve.cli.joining import clients_experiment
 from turnout_serve.cli.serving import note
 from turnout_serve.server.http import downloads
+from turnout_serve.server.journal.replay import replay
+from turnout_serve.server.journal.trace import write_trace
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server
+from turnout_serve.server.run.served_experiment import ServedExperiment
 
 from .test_crashes import free_port
 
@@ -80,6 +83,9 @@ def test_swarm_status_and_replay_work_together(folder):
     assert (folder / "trace" / "speed.csv").read_text().startswith("client,compute\n")
     rerun = Settings.of(layers.read(folder / "trace" / "simulation.json")).experiment()
     assert rerun.run().history.last_round == 2
+    again = replay(ServedExperiment.of(SETTINGS.experiment()).setting, folder / "run")
+    write_trace(again, folder / "more", num_clients=6)
+    assert {line.partition(",")[0] for line in (folder / "more" / "speed.csv").read_text().split()} >= set("012345")
     assert "holds no journal.sqlite" in cli("replay", _with_settings(folder / "empty"), code=2)
 
 

@@ -152,9 +152,9 @@ def _read_csv(path: Path, what: str, delimiter: str, texts: Sequence[str]) -> pa
         if "UTF8" not in str(error):
             raise
         raise _encoding(path, what, str(error)) from error
-    for name in names:
-        if pa.types.is_binary(table.schema.field(name).type):  # Arrow's type of columns that are not UTF-8
-            row, cell = _first_undecodable(table.column(name))
+    for name, column in zip(names, table.columns, strict=True):
+        if pa.types.is_binary(column.type):  # Arrow's type of columns that are not UTF-8
+            row, cell = _first_undecodable(column)
             raise _encoding(path, what, f"row {row} of column {name!r} is {shown(cell)}")
     return table
 

@@ -33,7 +33,7 @@ def participation_table(
     count("num_clients", num_clients)
     count("num_rounds", num_rounds)
     if isinstance(rounds, tuple):
-        ids, sizes = rounds[0], np.diff(rounds[1])
+        ids, sizes = np.asarray(rounds[0], dtype=np.int64), np.diff(rounds[1])  # empty columns are floats
     else:
         ids, sizes = np.concatenate([*rounds, np.empty(0, np.int64)]), np.array([len(cohort) for cohort in rounds])
     if len(sizes) != num_rounds:

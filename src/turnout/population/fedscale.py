@@ -15,7 +15,7 @@ from typing import Any
 from turnout.core.checks import ConfigurationError, DataError, positive
 from turnout.data.plain_pickle import read_pickle
 from turnout.data.reading import check_file, read_bytes
-from turnout.population.availability.trace import TimedTrace
+from turnout.population.availability.recording import TimedTrace
 from turnout.population.speed.recorded import RecordedSpeed
 
 
@@ -48,7 +48,7 @@ def fedscale_availability(path: str | Path, *, sha256: str | None = None, second
         rows += [(number, start, end) for start, end in visits if end > start]
     if not rows:
         raise DataError(f"{path}: no client is ever available")
-    return TimedTrace(tuple(rows), num_devices=len(clients), seconds_per_round=seconds_per_round)
+    return TimedTrace(tuple(rows), num_devices=len(clients), drawn=True, seconds_per_round=seconds_per_round)
 
 
 def fedscale_speed(

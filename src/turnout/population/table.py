@@ -56,16 +56,27 @@ def as_table(table: object, what: str, form: str, lengths: tuple[int, ...]) -> s
 
 
 def read_table(
-    path: str, what: str, needed: tuple[str, ...], optional: tuple[str, ...] | None = ()
+    path: str,
+    what: str,
+    needed: tuple[str, ...],
+    optional: tuple[str, ...] | None = (),
+    texts: tuple[str, ...] = (),
 ) -> dict[str, pa.ChunkedArray]:
     """Read the columns of a file; `optional` names further columns that it may have, None allows any.
+
+    Args:
+        path: the file.
+        what: name of the table in errors.
+        needed: names of the columns that it must have.
+        optional: names of the columns that it may have besides.
+        texts: columns of a CSV file that are texts even if they look like numbers or dates.
 
     Raises:
         ConfigurationError: if the file is of another kind.
         DataError: if a file is missing, unreadable or without rows, or columns are missing or unknown.
     """
     check_path(path, what)
-    table = read_table_file(Path(path), what, ENDINGS)
+    table = read_table_file(Path(path), what, ENDINGS, texts)
     names = table.column_names
     if not set(needed) <= set(names) or (optional is not None and not set(names) <= {*needed, *optional}):
         also = f", and perhaps {list(optional)}" if optional else ""
@@ -73,6 +84,20 @@ def read_table(
     if not table.num_rows:
         raise DataError(f"{what} {path}: it has no rows")
     return {name: table.column(name) for name in names}
+
+
+def columns_of(table: Any, what: str) -> dict[str, pa.ChunkedArray]:
+    """Return the columns of a data frame, an Arrow table or a mapping of columns.
+
+    Raises:
+        DataError: if it is no table.
+    """
+    try:
+        is_frame = hasattr(table, "iloc")  # of pandas, whose index is no column
+        whole = pa.Table.from_pandas(table, preserve_index=False) if is_frame else pa.table(table)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{what}: the table cannot be read: {error}") from error
+    return {name: whole.column(name) for name in whole.column_names}
 
 
 def cells(column: Column) -> list[Any]:

@@ -24,6 +24,7 @@ from turnout.record.describe import differences, without_neutral
 from turnout.record.query import History, save_run
 from turnout.record.trained import Trained
 from turnout.simulation.simulation import Simulation
+from turnout.simulation.stall import check_participation
 
 STOPPED = "stopped.json"
 """The file with the number of rounds of a run that a callback, or the privacy budget, ended early."""
@@ -84,6 +85,7 @@ def rounds_left(
             saved = time.monotonic()
     simulation.finish()
     save(finished=True)
+    check_participation(simulation.history, simulation.experiment.population.availability)
     if simulation.state.version < rounds:
         _record_early_end(simulation.state.version, folder, spent)
 

@@ -70,7 +70,8 @@ class Simulation:
         _check_data(data)
         self.workspace = workspace_of(experiment)
         self.objective = self.workspace.objective
-        self.availability = population.availability.bind(n, data.label_counts() if data.has_labels else None, seed)
+        labels = data.label_counts() if data.has_labels else None
+        self.availability = population.availability.of_clients(data.client_names).bind(n, labels, seed)
         federation, params, remembered = self._initial()
         self.memory = ClientMemory(n, remembered, memory_budget(torch.device("cpu"), experiment.memory_budget))
         self.models = PresentModels(params, self.memory, algorithm.personal)

@@ -1,9 +1,11 @@
-"""Detect runs in virtual time that wait for clients in vain."""
+"""Detect runs that wait for clients in vain."""
 
 from __future__ import annotations
 
 from turnout.core.checks import ConfigurationError, counted
+from turnout.population.availability.base import Availability
 from turnout.protocol.pace import BoundPace
+from turnout.record.query import History
 
 PATIENCE = 10_000
 """Rounds of availability without work after which a run ends."""
@@ -59,3 +61,20 @@ class Stall:
                 f"sent none for {PATIENCE} rounds of availability, client {missing[0]} among them: write "
                 "starts_with_all=False, or an availability in which all clients become available"
             )
+
+
+def check_participation(history: History, availability: Availability) -> None:
+    """Check that a finished run trained at all.
+
+    Raises:
+        ConfigurationError: if no client took part in any round, so that the model is the initial one.
+    """
+    rounds = history.rounds
+    if not rounds.num_rows or "num_participants" not in rounds.column_names:  # private runs do not publish it
+        return
+    if not any(rounds["num_participants"].to_pylist()):
+        name = type(availability).__name__
+        raise ConfigurationError(
+            f"no client took part in any of {counted(history.last_round, 'round')}, so the model is the initial one: write "
+            f"more rounds, or another availability than {name} (`turnout data show NAME --availability` plots it)"
+        )

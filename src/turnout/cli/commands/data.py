@@ -137,7 +137,7 @@ def _show_availability(name: str, pattern: Availability, data: FederatedData, op
     from turnout.reporting.page import save_figure
 
     labels = None if data.train.y.is_floating_point() else data.label_counts()
-    bound = pattern.bind(data.num_clients, labels, options.seed)
+    bound = pattern.of_clients(data.client_names).bind(data.num_clients, labels, options.seed)
     seconds = getattr(pattern, "seconds_per_round", None)
     rounds = max(_DAYS * 86_400 // seconds, 10) if seconds else _ROUNDS
     show(participation_table(name, bound, rounds, seconds))

@@ -7,6 +7,7 @@ any number of times, so other clients cost nothing and there is no state to save
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,14 @@ class Availability(Registered, ABC):
     def round_seconds(self) -> float | None:
         """Length of a round in seconds, for patterns that follow a clock; None for patterns that count rounds."""
         return None
+
+    def of_clients(self, names: Sequence[str] | None) -> Availability:
+        """Return the pattern for clients with these names; only patterns that name clients differ from themselves.
+
+        Raises:
+            DataError: if the pattern names other clients.
+        """
+        return self
 
     @abstractmethod
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundAvailability:

@@ -2,43 +2,135 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from turnout.core.checks import DataError
+from turnout.data.client_ids import canonical
 from turnout.population.availability.base import BoundAvailability
-from turnout.population.table import Column, numbers, read_table
+from turnout.population.availability.times import are_plain, clients, moments
+from turnout.population.table import Column, as_table, columns_of, read_table
+
+LOG = logging.getLogger(__name__)
 
 COLUMNS = ("client", "from", "to")
 
-Table = str | tuple[tuple[int, int, int], ...]
+FORM = "(client, from, to)"
+
+Table = str | tuple[tuple[int | str, int | str, int | str], ...]
 """The path of a file with the columns client, from and to, or the rows."""
 
 Intervals = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Client or device, the first round or second of the interval, and the one after its last, int64 ``[rows]`` each."""
+"""Client or device, by number (int64) or name, and the first round or second of the interval and the one after its last,
+int64, ``[rows]`` each."""
+
+
+def interval_table(table: Any, what: str) -> Table:
+    """Return an option that is a path, rows, or a table in memory (a data frame, an Arrow table, a mapping of columns).
+
+    Cells of rows are plain numbers and texts; dates become seconds since 1970.
+
+    Raises:
+        ConfigurationError: if a value is of another kind.
+        DataError: if columns are missing, or a cell is malformed.
+    """
+    if isinstance(table, Mapping) or hasattr(table, "__arrow_c_stream__") or hasattr(table, "iloc"):
+        columns = columns_of(table, what)
+        if missing := [name for name in COLUMNS if name not in columns]:
+            raise DataError(f"{what}: got columns {list(columns)}, needed {list(COLUMNS)}; there is no {missing[0]!r}")
+        parts = _read_columns(columns, what)
+        return tuple(zip(*(part.tolist() for part in parts), strict=True))
+    rows = as_table(table, what, FORM, (3,))
+    if isinstance(rows, str) or are_plain(rows):
+        return rows
+    return tuple(zip(*(part.tolist() for part in _read_columns(_by_column(rows), what)), strict=True))
 
 
 def read_intervals(table: Table, what: str, optional: tuple[str, ...] | None = ()) -> Intervals:
     """Read the rows of a table, which may overlap and be in any order.
 
     Raises:
-        DataError: if a file is missing or unreadable, a table has no rows, a cell is not a whole number >= 0, or an
-            interval ends before it starts.
+        DataError: if a file is missing or unreadable, a table has no rows, a time is neither a whole number >= 0 nor a date,
+            or an interval ends before it starts.
     """
-    columns: dict[str, Column] = (
-        {**read_table(table, what, COLUMNS, optional)}
-        if isinstance(table, str)
-        else dict(zip(COLUMNS, zip(*table, strict=True), strict=False))
-    )
-    if not columns:
+    if not isinstance(table, str):
+        return _read_columns(_by_column(table), what)
+    return _read_columns(read_table(table, what, COLUMNS, optional, COLUMNS), what)
+
+
+def _by_column(rows: Sequence[Sequence[Any]]) -> dict[str, Column]:
+    """Return the columns of rows."""
+    return dict(zip(COLUMNS, zip(*rows, strict=True), strict=False))
+
+
+def _read_columns(columns: Mapping[str, Column], what: str) -> Intervals:
+    """Read and check the cells of the three columns."""
+    if not columns or not len(columns["client"]):
         raise DataError(f"{what}: it has no rows, so no client would ever be available")
-    client, start, end = (numbers(columns[name], name, what, whole=True) for name in COLUMNS)
+    client = clients(columns["client"], what)
+    start, end = moments(columns["from"], "from", what), moments(columns["to"], "to", what, up=True)
     if (wrong := end <= start).any():
         row = int(np.argmax(wrong))
         raise DataError(f"{what}, row {row + 1}: from {start[row]} to {end[row]}, needed a `to` greater than `from`")
     return client, start, end
+
+
+def with_numbers(table: Table, names: Sequence[str] | None, what: str, optional: tuple[str, ...] | None = ()) -> Table:
+    """Return a table with numbers in place of names of clients; rows of names that do not train are left out.
+
+    Args:
+        table: the table.
+        names: names of the clients of the data; None where they have none.
+        what: name of the table in errors.
+        optional: see `read_intervals`.
+
+    Raises:
+        DataError: if none of the names is a client of the data, with names of both.
+    """
+    client, start, end = read_intervals(table, what, optional)
+    if client.dtype.kind != "U":
+        return table
+    known = {canonical(name): number for number, name in enumerate(names or ())}
+    numbered = np.array([known.get(name, -1) for name in client.tolist()])
+    known_rows = numbered >= 0
+    if not known_rows.any():
+        there, here = _listed(np.unique(client).tolist()), "numbers only" if names is None else _listed(names)
+        raise DataError(
+            f"{what}: it names the clients {there}, and those of the data are {here}: write the same names, or numbers from "
+            "0 on"
+        )
+    if not known_rows.all():
+        others = np.unique(client[~known_rows]).tolist()
+        LOG.warning(
+            "%s: %d of its names are not clients that train, such as %r: their rows are left out",
+            what,
+            len(others),
+            others[0],
+        )
+    return tuple(zip(*(part[known_rows].tolist() for part in (numbered, start, end)), strict=True))
+
+
+def unnamed(intervals: Intervals, what: str) -> Intervals:
+    """Return intervals of numbered clients unchanged.
+
+    Raises:
+        DataError: if clients are named, which only data with these names can number.
+    """
+    if intervals[0].dtype.kind == "U":
+        raise DataError(
+            f"{what}: it names the clients {_listed(np.unique(intervals[0]).tolist())}, which data with these names number: "
+            "split the data by natural client, or write numbers from 0 on"
+        )
+    return intervals
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

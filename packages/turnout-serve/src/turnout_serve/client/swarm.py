@@ -89,7 +89,9 @@ class Swarm:
         labels = None if data.train.y.is_floating_point() else data.label_counts()
         if labels is not None:
             labels = labels[np.arange(num_clients) % len(labels)]
-        self._availability: BoundAvailability = population.availability.bind(num_clients, labels, seed)
+        self._availability: BoundAvailability = population.availability.of_clients(data.client_names).bind(
+            num_clients, labels, seed
+        )
         self._speed: BoundSpeed | None = None if population.speed is None else population.speed.bind(num_clients, seed)
         self._dropout: BoundDropout | None = None if population.dropout is None else population.dropout.bind(seed)
         self._behaviour = _attackers(computer, num_clients)

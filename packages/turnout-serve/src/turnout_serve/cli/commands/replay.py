@@ -61,7 +61,8 @@ def replay(options: ReplayOptions) -> None:
     typer.echo(f"{again.entries:,} entries, {version} steps, {again.seconds:,.1f} seconds, model {digest}")
     if options.as_trace is not None:
         table = {} if settings is None else settings.table
-        _write_trace(again, options.as_trace, options.seconds_per_round, table, experiment.data.is_declared)
+        here = 0 if experiment.data.is_declared else experiment.data.num_clients
+        _write_trace(again, options.as_trace, options.seconds_per_round, table, here)
     if options.receipts is not None:
         _tell_receipts(again, options.receipts)
     if again.same is False:
@@ -106,9 +107,7 @@ def _tell_receipts(again: Replayed, client: int) -> None:
         typer.echo(f"  {receipt}")
 
 
-def _write_trace(
-    again: Replayed, folder: Path, seconds_per_round: float | None, table: Table, is_declared: bool
-) -> None:
+def _write_trace(again: Replayed, folder: Path, seconds_per_round: float | None, table: Table, here: int) -> None:
     """Write the recorded availability and speed of clients to a folder, with settings for a simulation.
 
     Args:
@@ -116,25 +115,27 @@ def _write_trace(
         folder: folder of the files.
         seconds_per_round: length of a round of availability; see `write_trace`.
         table: settings of the run.
-        is_declared: True if the server had no data and knew their shape.
+        here: number of clients of the data; 0 if the server had none and knew their shape.
     """
     from turnout.record.storage import replace_files
     from turnout_serve.server.journal.trace import write_trace
 
-    paths, recorded = write_trace(again, folder, seconds_per_round)
+    paths, recorded = write_trace(again, folder, seconds_per_round, here)
     config = folder / "simulation.json"
     simulated = table | recorded | {"population": table.get("population", {}) | recorded["population"]}
     # Beside the shape, settings may name a data set, which a simulation can load.
-    lacks_data = is_declared and table.get("data", {}).get("name", "declared") == "declared"
+    lacks_data = not here and table.get("data", {}).get("name", "declared") == "declared"
+    number = again.driver.roster.num_clients
     if lacks_data:
         simulated.pop("data", None)
+    elif number > here:
+        simulated["data"] = simulated.get("data", {}) | {"num_clients": number}
     text = json.dumps(simulated, indent=2) + "\n"
     replace_files({config: partial(Path.write_text, data=text, encoding="utf-8")})
     for path in (*paths, config):
         typer.echo(str(path))
     command = f"turnout run --config {config}"
     if lacks_data:
-        number = again.driver.roster.num_clients
         typer.echo(f"the server had no data: simulate it with others: {command} --data NAME data.num_clients={number}")
     else:
         typer.echo(f"simulate it: {command}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from turnout.core.checks import positive
+from turnout.core.checks import ConfigurationError, positive
 from turnout.protocol.survey import FIRST_TASK
 from turnout.record.storage import replace_files
 from turnout_serve.server.journal.driver import Driver
@@ -107,11 +107,12 @@ def _stays(visits: Visits, length: float | None) -> Iterator[tuple[int, int, int
 
 
 def write_trace(
-    replayed: Replayed, folder: Path, seconds_per_round: float | None = None
+    replayed: Replayed, folder: Path, seconds_per_round: float | None = None, num_clients: int = 0
 ) -> tuple[list[Path], dict[str, Any]]:
     """Write the visits of clients and the durations of tasks as tables for `Trace` and `RecordedSpeed`.
 
-    A client without a report that was taken gets the median of all durations, because a simulation needs one.
+    A client without a report that was taken gets the median of all durations, because a simulation needs one; so do clients
+    of the data who never came.
 
     Args:
         replayed: a run.
@@ -119,12 +120,14 @@ def write_trace(
         seconds_per_round: length of a round of availability where the pace has no rounds; None is a hundredth of the run.
             With rounds, those of the server are those of the trace, and a client is present in those whose task it did not
             lose.
+        num_clients: number of clients of the data that are to be simulated, if more than came.
 
     Returns:
         The paths of the tables, and the settings of a simulation of these clients.
 
     Raises:
         CheckpointError: if they cannot be written; earlier tables are unchanged then.
+        ConfigurationError: if no client was ever there.
     """
     rounds = replayed.driver.setting.pace.steps_are_rounds
     if seconds_per_round is not None:
@@ -132,25 +135,31 @@ def write_trace(
     length = seconds_per_round or max(replayed.seconds / 100, 1e-3)
     trace, speed = folder / "trace.csv", folder / "speed.csv"
     stays = list(_stays(replayed.visits, None if rounds else length))
+    if not stays:
+        raise ConfigurationError(
+            "no client was there for a round, so there is no trace to write: replay without --as-trace"
+        )
+    number = max(replayed.driver.roster.num_clients, num_clients)
     replace_files(
         {
             trace: partial(_write, names=("client", "from", "to"), rows=stays),
-            speed: partial(_write, names=("client", "compute"), rows=_durations(replayed)),
+            speed: partial(_write, names=("client", "compute"), rows=_durations(replayed, number)),
         }
     )
     population: dict[str, Any] = {"speed": {"kind": "recorded", "table": str(speed)}}
     if not rounds:
         population["seconds_per_round"] = length
-    availability = {"name": "trace", "table": str(trace), "repeat": False}
+    # On a clock, a simulation may need more time than the run took, and would wait in vain for clients after its end.
+    availability = {"name": "trace", "table": str(trace), "repeat": not rounds}
     return [trace, speed], {"availability": availability, "population": population}
 
 
-def _durations(replayed: Replayed) -> list[tuple[int, float]]:
+def _durations(replayed: Replayed, num_clients: int) -> list[tuple[int, float]]:
     """Return the client and the seconds of each task, and the median for clients without any."""
     tasks = [(client, max(seconds, 1e-3)) for client, seconds in replayed.visits.tasks]
     median = float(np.median([seconds for _, seconds in tasks])) if tasks else 1.0
     timed = {client for client, _ in tasks}
-    return tasks + [(client, median) for client in range(replayed.driver.roster.num_clients) if client not in timed]
+    return tasks + [(client, median) for client in range(num_clients) if client not in timed]
 
 
 def _write(path: Path, names: tuple[str, ...], rows: Iterable[tuple[float, ...]]) -> None:

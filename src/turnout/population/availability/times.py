@@ -1,0 +1,130 @@
+"""Read the cells of recorded availability: clients by number or name, and times as numbers, dates or ISO 8601 texts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from turnout.core.checks import DataError, read_number, shown
+from turnout.data.client_ids import canonical
+from turnout.population.table import Column, cells, numbers
+
+UNIX = 100_000_000
+"""Seconds from which times are dates: three years after the beginning of 1970, or of a recording."""
+
+
+def clients(column: Column, what: str) -> np.ndarray:
+    """Return a column of clients: numbers, int64, or names, texts in one form of Unicode.
+
+    Texts are numbers if all of them are written as Python writes whole numbers; 007 is a name.
+
+    Raises:
+        DataError: if a client is missing, or numbers stand beside names.
+    """
+    column = _plain_texts(column)
+    if isinstance(column, pa.ChunkedArray) and not pa.types.is_string(column.type):
+        return numbers(column, "client", what, whole=True)
+    if (fast := _fast(column)) is not None and fast.cast(pa.string()).equals(column):
+        return numbers(fast, "client", what, whole=True)
+    values = cells(column)
+    texts = [value for value in values if isinstance(value, str)]
+    if len(texts) < len(values) or all(_is_whole(text) for text in texts):
+        if texts and (named := next((text for text in texts if not _is_whole(text)), None)) is not None:
+            row = values.index(named) + 1
+            raise DataError(
+                f"{what}, row {row}: got {shown(named)} as 'client', needed a whole number >= 0 and < 2**62: other rows have "
+                "numbers, or none; write names or numbers in all"
+            )
+        return numbers(values, "client", what, whole=True)
+    return np.array([canonical(text) for text in texts], dtype=str)
+
+
+def _plain_texts(column: Column) -> Column:
+    """Return a column with texts of any of Arrow's types as strings."""
+    kinds = (pa.types.is_large_string, pa.types.is_string_view, pa.types.is_dictionary)
+    is_text = isinstance(column, pa.ChunkedArray) and any(is_kind(column.type) for is_kind in kinds)
+    return column.cast(pa.string()) if is_text else column
+
+
+def _fast(column: Column) -> pa.ChunkedArray | None:
+    """Return a column of texts as int64, without Python objects for its cells; None if some are not whole numbers."""
+    try:
+        return pc.cast(column, pa.int64()) if isinstance(column, pa.ChunkedArray) else None
+    except pa.ArrowInvalid:
+        return None
+
+
+def _is_whole(text: str) -> bool:
+    """Return whether a text is written as Python writes a whole number."""
+    return text.isascii() and text.isdecimal() and (text == "0" or text[0] != "0")
+
+
+def moments(column: Column, name: str, what: str, *, up: bool = False) -> np.ndarray:
+    """Return a column of times as whole numbers, int64: dates and ISO 8601 texts as seconds since 1970, in UTC.
+
+    Args:
+        column: the cells.
+        name: name of the column.
+        what: name of the table in errors.
+        up: round fractions of a second up, as at the end of a visit; False rounds down.
+
+    Raises:
+        DataError: if a cell is neither a whole number >= 0 nor a date, or only some dates have a time zone.
+    """
+    column = _plain_texts(column)
+    if isinstance(column, pa.ChunkedArray):
+        if pa.types.is_timestamp(column.type) and not column.null_count:
+            stamps = column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64()).to_numpy()
+            return -(-stamps // 1_000_000) if up else stamps // 1_000_000
+        if not (pa.types.is_string(column.type) or pa.types.is_temporal(column.type)):
+            return numbers(column, name, what, whole=True)
+        if (fast := _fast(column)) is not None:
+            return numbers(fast, name, what, whole=True)
+    values = cells(column)
+    dates = [_date(value) for value in values]
+    if len({when.tzinfo is None for when in dates if when is not None}) > 1:
+        bare = next(i for i, when in enumerate(dates) if when is not None and when.tzinfo is None)
+        raise DataError(
+            f"{what}, row {bare + 1}: {shown(values[bare])} as {name!r} has no time zone, and others have one: write it as "
+            "in 2020-02-01T20:00:00+01:00"
+        )
+    rounded = math.ceil if up else math.floor
+    plain = [value if when is None else rounded(_utc(when)) for value, when in zip(values, dates, strict=True)]
+    return numbers(plain, name, what, whole=True)
+
+
+def _utc(when: datetime) -> float:
+    """Return seconds since 1970 of a date, which is in UTC if it has no time zone."""
+    return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
+
+
+def _date(value: Any) -> datetime | None:
+    """Return the date that a cell is or spells; None for others."""
+    if isinstance(value, datetime):
+        return value if value == value else None  # pandas' NaT is unequal to itself
+    if isinstance(value, date):
+        return datetime.combine(value, time())
+    if isinstance(value, np.datetime64) and not np.isnat(value):
+        return value.astype("datetime64[us]").item()
+    if isinstance(value, str) and read_number(value) is None:
+        try:
+            return datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    return None
+
+
+def in_words(second: int) -> str:
+    """Return a number of seconds since 1970 as a date, for messages."""
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def are_plain(rows: Sequence[Sequence[Any]]) -> bool:
+    """Return whether all cells are numbers or texts, which settings can hold."""
+    return all(type(cell) in (int, float, str) for row in rows for cell in row)
