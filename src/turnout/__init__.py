@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Iterable
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from turnout.version import __version__
@@ -43,27 +44,33 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(_MODULES[name])
     if name not in __all__:
-        return _recipe(name) or _moved(name)
+        return _recipe(name)
     exports = vars(import_module("turnout.exports"))
     globals().update({each: exports[each] for each in __all__ if each in exports})
     return globals()[name]
 
 
 def _recipe(name: str) -> Any:
-    """Return a recipe that is registered and not listed here; None for any other name."""
-    return None if name.startswith("_") else import_module("turnout.algorithms").ALGORITHMS.get(name)
+    """Return a recipe that is registered and not listed here.
+
+    Raises:
+        AttributeError: if there is none, with the module that has such a piece.
+    """
+    recipe = None if name.startswith("_") else import_module("turnout.algorithms").ALGORITHMS.get(name)
+    if recipe is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_hint(name)}")
+    return recipe
 
 
-def _moved(name: str) -> Any:
-    """Return an object that moved into a module, with a warning that names the module."""
-    from turnout.moved import MOVED
+def _hint(name: str) -> str:
+    """Return which families have such a piece, ``: write turnout.weighting.Participation``; empty where none has."""
+    homes = [home for home, path in _MODULES.items() if name in _names(import_module(path))]
+    return f": write {' or '.join(f'turnout.{home}.{name}' for home in homes)}" if homes else ""
 
-    if name not in MOVED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, new = MOVED[name]
-    message = f"turnout.{name} is now turnout.{module}.{new}; the old name goes with the next release"
-    warnings.warn(message, DeprecationWarning, stacklevel=3)
-    return getattr(import_module(_MODULES[module]), new)
+
+def _names(module: ModuleType) -> Iterable[str]:
+    """Return the public names of a module of pieces."""
+    return getattr(module, "__all__", None) or (name for name in dir(module) if not name.startswith("_"))
 
 
 def __dir__() -> list[str]:

@@ -83,6 +83,10 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_HOMES.get(name, "turnout.base")), name)
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 __all__ = [
     "Aggregation",
     "Attack",
