@@ -9,13 +9,14 @@ from typing import Self
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError, DataError
+from turnout.core.checks import ConfigurationError, DataError, counted
+from turnout.core.display import html_table
 from turnout.data.targets import are_labels, check_finite, check_targets, number_of_classes
 from turnout.data.transforms import Transform
 from turnout.data.weights import check_weights
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Examples:
     """Examples and their origin; attributes and errors are those of `turnout.data.Source`."""
 
@@ -50,6 +51,25 @@ class Examples:
             raise DataError(f"{self.name}: test_client_ids were given without test examples")
         else:
             check_weights(f"{self.name}: test_weights", self.test_weights, 0)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join([repr(self.name), *self._facts().values()])})"
+
+    def _repr_html_(self) -> str:
+        """Return a table of sizes, for notebooks."""
+        return html_table(f"Data {self.name}", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        """Return the numbers of examples, classes and natural clients, in words."""
+        facts = {
+            "examples": f"{counted(len(self.x), 'example')} of shape {list(self.x.shape[1:])}",
+            "targets": "numbers to predict" if self.num_classes is None else f"{self.num_classes:,} classes",
+        }
+        if self.test_x is not None:
+            facts["test examples"] = counted(len(self.test_x), "test example")
+        if self.client_ids is not None:
+            facts["natural clients"] = counted(len(np.unique(self.client_ids)), "natural client")
+        return facts
 
     def _check_test(self, x: torch.Tensor, y: torch.Tensor) -> None:
         self._check_examples("test", x, y)

@@ -57,6 +57,10 @@ class Shards:
             check_finite("inputs", self.x, "clean or impute them before training")
         check_weights("weights", self.weights, len(self.x))
 
+    def __repr__(self) -> str:
+        shape = list(self.x.shape[1:])
+        return f"Shards({counted(self.num_clients, 'client')}, {counted(len(self.x), 'example')} of shape {shape})"
+
     @property
     def num_clients(self) -> int:
         """The number of clients (N)."""

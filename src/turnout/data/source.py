@@ -9,7 +9,7 @@ from turnout.data.examples import Examples
 from turnout.data.split import split_source
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Source(Examples):
     """Examples and their origin; `split` divides them over clients.
 
