@@ -28,7 +28,7 @@ def test_piece_without_its_family_is_an_attribute_error_that_says_where_it_is(na
 
 
 def test_private_names_import_nothing() -> None:
-    with pytest.raises(AttributeError, match="module 'turnout' has no attribute '__wrapped__'$"):
+    with pytest.raises(AttributeError, match=r"module 'turnout' has no attribute '__wrapped__'$"):
         _ = to.__wrapped__
 
 

@@ -102,6 +102,8 @@ def test_sources_and_shards_print_their_sizes_in_a_line() -> None:
     x, y = torch.zeros(6, 2, 2), torch.tensor([0, 1, 2, 0, 1, 2])
     source = Source("mine", x, y, test_x=x[:1], test_y=y[:1], client_ids=np.array([0, 0, 1, 1, 1, 1]))
     assert repr(source) == "Source('mine', 6 examples of shape [2, 2], 3 classes, 1 test example, 2 natural clients)"
-    assert str(Source("numbers", x, torch.rand(6))) == "Source('numbers', 6 examples of shape [2, 2], numbers to predict)"
+    assert (
+        str(Source("numbers", x, torch.rand(6))) == "Source('numbers', 6 examples of shape [2, 2], numbers to predict)"
+    )
     assert "natural clients</th>" in source._repr_html_()
     assert repr(source.split().train) == "Shards(2 clients, 6 examples of shape [2, 2])"

@@ -25,19 +25,25 @@ def rows(values):
     return comparison(records)
 
 
-TWO = rows({"fedau": (0.771, 0.779), "average_all|": (0.701, 0.711)})
+TWO = rows({"fedau": (0.771, 0.779, 0.775), "average_all|": (0.701, 0.711, 0.701)})
 
 
 def test_latex_output():
     assert latex(TWO) == (
+        r"\begin{table}" "\n"
+        r"\centering" "\n"
+        r"\caption{Mean $\pm$ standard deviation over 3 seeds, of means over the last tenth of the rounds. "
+        r"Differences with p of a paired t-test over the same seeds. Bold: significantly better than every other algorithm, "
+        r"for differences than the first algorithm (paired t-tests over seeds, Holm's correction, p $<$ 0.05).}" "\n"
         r"\begin{tabular}{lrr}" "\n"
         r"\toprule" "\n"
         r"algorithm & test accuracy (\%) & test accuracy (\%), difference from fedau \\" "\n"
         r"\midrule" "\n"
-        r"fedau & \textbf{77.5 $\pm$ 0.6} & -- \\" "\n"
-        r"average\_all| & 70.6 $\pm$ 0.7 & \textbf{$-$6.9 (p 0.009)} \\" "\n"
+        r"fedau & \textbf{77.5 $\pm$ 0.4} & -- \\" "\n"
+        r"average\_all| & 70.4 $\pm$ 0.6 & $-$7.1 (p $<$ 0.001) \\" "\n"
         r"\bottomrule" "\n"
         r"\end{tabular}" "\n"
+        r"\end{table}" "\n"
     )  # fmt: skip
 
 
@@ -59,7 +65,7 @@ def test_html_output():
 
 def test_markdown_escapes_bars_and_shows_intervals():
     text = markdown(TWO, interval=True)
-    assert r"| average_all\| | 70.6 [64.2, 77.0] | **-6.9 [-8.2, -5.6] (p 0.009)** |" in text
+    assert r"| average_all\| | 70.4 [69.0, 71.9] | -7.1 [-7.8, -6.3] (p &lt; 0.001) |" in text
 
 
 @pytest.mark.parametrize("number", [2, 3, 5, 30])
@@ -91,3 +97,13 @@ def test_csv_of_selected_columns():
     ]  # fmt: skip
     assert float(first["test_accuracy_margin"]) == pytest.approx(12.7062 * math.sqrt(0.02) / math.sqrt(2), rel=1e-5)
     assert float(second["gap_of_test_accuracy_to_a_mean"]) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_latex_caption_names_intervals_and_windows_and_needs_no_bold_for_one_algorithm():
+    records = [RunRecord("a", seed, History()) for seed in range(4)]
+    for seed, record in enumerate(records):
+        record.history.record(round=1, test_accuracy=0.5 + 0.01 * seed)
+    assert r"\caption{Mean [95 \% confidence interval] over 4 seeds, of means over the last 30 rounds.}" in latex(
+        comparison(records, window=30), interval=True
+    )
+    assert r"\caption{Means over the last tenth of the rounds.}" in latex(comparison(records[:1]))

@@ -10,7 +10,7 @@ from turnout.record.query import History
 from turnout.results.column import Gap
 from turnout.results.formats import csv, markdown
 from turnout.results.records import RunRecord
-from turnout.results.statistics import gap, p_value
+from turnout.results.statistics import gap, holm, p_value
 from turnout.results.table import comparison
 
 
@@ -42,8 +42,9 @@ def test_consistent_lead_is_significant_despite_variation_between_seeds():
     records = [record("a", s, test_accuracy=x) for s, x in enumerate(mine)]
     records += [record("b", s, test_accuracy=x) for s, x in enumerate(other)]
     rows = comparison(records)
-    assert "| a | 87.5 ± 6.5 | – |" in markdown(rows)
-    assert "| b | 86.5 ± 6.4 | **-1.1 (p 0.002)** |" in markdown(rows)
+    assert "| a | **87.5 ± 6.5** | – |" in markdown(rows)
+    assert "| b | 86.5 ± 6.4 | -1.1 (p 0.002) |" in markdown(rows)
+    assert "| a | **87.5 ± 6.5** | **+1.1 (p 0.002)** |" in markdown(comparison([*records[4:], *records[:4]]))
     expected = stats.ttest_rel(other, mine)
     found = rows[1].figures["gap_of_test_accuracy_to_a"]
     assert isinstance(found, Gap)
@@ -78,3 +79,10 @@ def test_memory_is_shown_if_algorithms_differ():
 
     assert shown(4_000, 400_000)
     assert not shown(4_000, 4_000)
+
+
+def test_holms_adjustment_is_that_of_statsmodels():
+    """Expected: ``statsmodels.stats.multitest.multipletests([0.01, 0.04, 0.03, 0.005, 0.9], method="holm")[1]``."""
+    assert holm([0.01, 0.04, 0.03, 0.005, 0.9]) == pytest.approx([0.04, 0.09, 0.09, 0.025, 0.9])
+    assert holm([math.nan, 0.02, 0.03])[1:] == pytest.approx([0.04, 0.04])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]

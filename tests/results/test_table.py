@@ -38,35 +38,62 @@ def test_markdown_output():
     records = [
         one_round("fedau", 0, test_accuracy=0.771, test_loss=0.5, seconds=1.25),
         one_round("fedau", 1, test_accuracy=0.779, test_loss=0.6, seconds=1.25),
-        one_round("mifa", 0, test_accuracy=0.701, test_loss=0.5, seconds=0.5),
-        one_round("mifa", 1, test_accuracy=0.711, test_loss=0.4, seconds=0.5),
+        one_round("fedau", 2, test_accuracy=0.775, test_loss=0.55, seconds=1.25),
+        one_round("mifa", 0, test_accuracy=0.701, test_loss=0.43, seconds=0.5),
+        one_round("mifa", 1, test_accuracy=0.711, test_loss=0.52, seconds=0.5),
+        one_round("mifa", 2, test_accuracy=0.706, test_loss=0.46, seconds=0.5),
     ]
     assert markdown(comparison(records)) == (
         "| algorithm | test accuracy (%) | test accuracy (%), difference from fedau | test loss | time (s) |\n"
         "|---|---:|---:|---:|---:|\n"
-        "| fedau | **77.5 ± 0.6** | – | 0.550 ± 0.071 | 1.2 |\n"
-        "| mifa | 70.6 ± 0.7 | **-6.9 (p 0.009)** | **0.450 ± 0.071** | 0.5 |\n"
+        "| fedau | **77.5 ± 0.4** | – | 0.550 ± 0.050 | 1.2 |\n"
+        "| mifa | 70.6 ± 0.5 | -6.9 (p &lt; 0.001) | **0.470 ± 0.046** | 0.5 |\n"
     )
+
+
+LOW = (0.70, 0.72, 0.71)
 
 
 @pytest.mark.parametrize(
     ("values", "bold"),
     [
-        ({"a": (0.8, 0.82), "b": (0.7, 0.71), "c": (0.5, 0.9)}, []),  # c spreads over all of them
-        (
-            {"a": (0.8, 0.82), "b": (0.7, 0.71), "c": (0.1, math.nan)},
-            ["a"],
-        ),  # who diverged leads nobody, nor stands in the way
-        ({"a": (0.8, 0.82), "b": (0.79, 0.81)}, []),
-        ({"a": (0.8, 0.8), "b": (0.8, 0.8)}, []),
-        ({"a": (0.8,), "b": (0.7,)}, []),  # one seed says nothing of the spread
-        ({"a": (0.8, 0.82)}, []),
+        ({"a": (0.80, 0.82, 0.83), "b": LOW, "c": (0.5, 0.9, 0.7)}, []),  # c spreads over all of them
+        ({"a": (0.80, 0.82, 0.83), "b": LOW, "c": (0.1, math.nan, 0.1)}, ["a"]),  # a run that diverged does not count
+        ({"a": (0.80, 0.82, 0.83), "b": LOW}, ["a"]),
+        ({"b": LOW, "a": (0.80, 0.82, 0.83)}, ["a"]),
+        ({"a": (0.60, 0.70, 0.80), "b": (0.58, 0.68, 0.785)}, ["a"]),  # paired: ahead on each seed, within the spread
+        ({"a": (0.80, 0.82, 0.81), "b": (0.79, 0.83, 0.80)}, []),
+        ({"a": (0.8, 0.8, 0.8), "b": (0.8, 0.8, 0.8)}, []),
+        ({"a": (0.8, 0.82), "b": (0.7, 0.71)}, []),  # too few seeds
+        ({"a": (0.8,), "b": (0.7,)}, []),
+        ({"a": (0.8, 0.82, 0.83)}, []),
     ],
 )
-def test_lead_beyond_the_spread_is_bold(values, bold):
+def test_figure_that_is_significantly_better_than_every_other_is_bold(values, bold):
     records = [one_round(name, seed, test_accuracy=x) for name, seeds in values.items() for seed, x in enumerate(seeds)]
     _, lines = cells(comparison(records))
     assert [name for name, (figure, *_) in zip(values, lines, strict=True) if figure[1]] == bold
+
+
+@pytest.mark.parametrize(("metric", "sign"), [("test_accuracy", 1), ("test_rmse", -1)])
+def test_only_a_better_difference_is_bold(metric, sign):
+    values = {"first": LOW, "better": (0.80, 0.82, 0.83), "worse": (0.60, 0.63, 0.61), "same": (0.70, 0.73, 0.70)}
+    records = [
+        one_round(name, seed, **{metric: sign * x}) for name, seeds in values.items() for seed, x in enumerate(seeds)
+    ]
+    keys, lines = cells(comparison(records), [metric])
+    assert keys == [metric, f"gap_of_{metric}_to_first"]
+    assert {name: line[1][1] for name, line in zip(values, lines, strict=True)} == {
+        "first": False, "better": True, "worse": False, "same": False,
+    }  # fmt: skip
+
+
+def test_differences_are_corrected_for_their_number():
+    """p = 0.034 is significant for one comparison, and not for the least of two (Holm: 0.068)."""
+    values = {"a": (0.7, 0.7, 0.7), "b": (0.73, 0.76, 0.75), "c": (0.7, 0.72, 0.69)}
+    records = [one_round(name, seed, test_accuracy=x) for name, seeds in values.items() for seed, x in enumerate(seeds)]
+    assert cells(comparison(records[:6]), ["test_accuracy"])[1][1][1] == ("+4.7 (p 0.034)", True)
+    assert cells(comparison(records), ["test_accuracy"])[1][1][1] == ("+4.7 (p 0.034)", False)
 
 
 def test_diverged_run_is_not_averaged():
@@ -116,8 +143,8 @@ def test_csv_has_full_precision_and_round_trips(six_by_three):
     assert single[0]["test_accuracy_std"] == ""
 
 
-def test_rich_table_shows_all_figures_and_marks_leads(six_by_three):
-    rows = comparison(six_by_three)
+def test_rich_table_shows_all_figures_and_marks_significant_ones(make_runs):
+    rows = comparison(make_runs(5))
     console = Console(width=140, record=True, force_terminal=True, file=io.StringIO())
     console.print(rich_table(rows))
     text = console.export_text(styles=True)
@@ -125,7 +152,8 @@ def test_rich_table_shows_all_figures_and_marks_leads(six_by_three):
         assert row.algorithm in text
     best = max(row.figures["test_accuracy"].mean for row in rows)
     assert f"\x1b[1m{100 * best:.1f} ± " in text
-    assert "mean ± standard deviation over 3 seeds" in text
+    assert "mean ± standard deviation over 5 seeds" in text
+    assert "bold: significantly better than every other algorithm, for differences than the first algorithm" in text
     assert all(row.figures.keys() >= {"test_accuracy", "client_test_worst", "seconds"} for row in rows)
     assert "client_train_worst" not in rows[0].figures, "one split for all"
 

@@ -27,13 +27,13 @@ from turnout.results.column import COLUMNS, COST, GAP, INFLUENCE, RESULTS, colum
 from turnout.results.influence import client_table
 from turnout.results.names import name_of
 from turnout.results.records import RunRecord, by_algorithm
+from turnout.results.significance import better, legend
 from turnout.results.table import (
     Row,
     appeal_cells,
     by_labels,
     cells,
     comparison,
-    leader,
 )
 from turnout.results.target import accuracy_target
 
@@ -89,6 +89,7 @@ def write_report(
         rows=rows,
         results=cells(rows, RESULTS, interval=True),
         compared=any(key.startswith(GAP) for row in rows for key in row.figures),
+        bold=legend([GAP]).replace("bold: ", "A figure in bold is "),
         labels=cells(rows, by_labels(rows), interval=True),
         by_labels=of_labels(records, rows),
         clients=cells(rows, CLIENTS, interval=True),
@@ -136,13 +137,13 @@ def _best(rows: Sequence[Row]) -> str:
 
 
 def _sentence(key: str, best: Row, rows: Sequence[Row]) -> str:
-    """Describe the best algorithm, and whether its lead exceeds the variation over seeds."""
+    """Describe the best algorithm, and whether its lead is significant."""
     less, name = less_is_better(key), name_of(key)
     shown = COLUMNS[key].show(best.figures[key]) + ("" if less else " %")
     if len(rows) == 1:
         return f"{name[0].upper()}{name[1:]} is {shown}."
-    close = best.num_seeds > 1 and leader(key, rows) is None
-    note = ", a lead within the variation over seeds" if close else ""
+    close = best.num_seeds > 1 and not better(key, rows)
+    note = ", a lead that is not significant" if close else ""
     return f"The {'lowest' if less else 'highest'} {name} is that of {best.algorithm}, {shown}{note}."
 
 

@@ -11,7 +11,7 @@ from html import escape
 from turnout.core.display import markdown_cell
 from turnout.results.column import COLUMNS, GAP, RESULTS, column_of
 from turnout.results.statistics import Gap, Quartiles
-from turnout.results.table import Row, by_labels, cells
+from turnout.results.table import Row, by_labels, caption, cells
 
 _LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -22,22 +22,27 @@ _NEGATIVE = re.compile(r"(?<![\w.)])-(?=\d)")
 
 
 def markdown(rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False) -> str:
-    """Return the comparison as a Markdown table; the figure that leads its column by more than the spread is bold."""
+    """Return the comparison as a Markdown table; a figure that is significantly better is bold."""
     (head, *lines), width = _texts(rows, keys, interval, markdown_cell, "**{}**")
     body = [f"| {' | '.join(line)} |" for line in lines]
     return "\n".join([f"| {' | '.join(head)} |", f"|---|{'---:|' * width}", *body]) + "\n"
 
 
 def latex(rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False) -> str:
-    r"""Return the comparison as a LaTeX ``tabular`` for the package booktabs; the figure that leads its column is bold."""
+    r"""Return the comparison as a LaTeX ``table`` for the package booktabs; a figure that is significantly better is bold.
+
+    Its caption gives the number of seeds, the spread, and the meaning of bold.
+    """
     texts, width = _texts(rows, keys, interval, _latex, r"\textbf{{{}}}")
     head, *body = [rf"{' & '.join(line)} \\" for line in texts]
-    top = [rf"\begin{{tabular}}{{l{'r' * width}}}", r"\toprule", head, r"\midrule"]
-    return "\n".join([*top, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    explained = " ".join(f"{line[0].upper()}{line[1:]}." for line in caption(rows, cells(rows, keys)[0], interval))
+    top = [r"\begin{table}", r"\centering", *([rf"\caption{{{_latex(explained)}}}"] if explained else [])]
+    top += [rf"\begin{{tabular}}{{l{'r' * width}}}", r"\toprule", head, r"\midrule"]
+    return "\n".join([*top, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
 
 
 def html(rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False) -> str:
-    """Return the comparison as an HTML ``table`` without styles; the figure that leads its column is ``strong``."""
+    """Return the comparison as an HTML ``table`` without styles; a figure that is significantly better is ``strong``."""
     (head, *lines), _ = _texts(rows, keys, interval, escape, "<strong>{}</strong>")
     titles = "".join(f'<th scope="col">{title}</th>' for title in head)
     body = [f'<tr><th scope="row">{name}</th>{"".join(map("<td>{}</td>".format, line))}</tr>' for name, *line in lines]
@@ -53,7 +58,7 @@ def _texts(
     Args:
         rows, keys, interval: as in `cells`.
         escape: escapes the special characters of the format.
-        strong: template of a figure that leads its column, with ``{}`` for its text.
+        strong: template of a figure that is significantly better, with ``{}`` for its text.
     """
     keys, lines = cells(rows, keys, interval)
     marked = [[strong.format(escape(text)) if best else escape(text) for text, best in line] for line in lines]

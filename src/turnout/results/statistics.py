@@ -44,14 +44,11 @@ class Gap(Measured):
 
     Attributes:
         p: p-value of a two-sided paired t-test; NaN if all differences are zero or one is NaN.
+        num: number of pairs.
     """
 
     p: float = math.nan
-
-    @property
-    def significant(self) -> bool:
-        """True if p < 0.05."""
-        return self.p < 0.05
+    num: int = 0
 
 
 def gap(values: Mapping[int, float], reference: Mapping[int, float]) -> Gap | None:
@@ -70,9 +67,28 @@ def gap(values: Mapping[int, float], reference: Mapping[int, float]) -> Gap | No
     with np.errstate(invalid="ignore"):
         mean, std = float(differences.mean()), float(differences.std(ddof=1))
     if not math.isfinite(mean) or (not mean and not std):
-        return Gap(mean, std, margin(std, len(seeds)), math.nan)
+        return Gap(mean, std, margin(std, len(seeds)), math.nan, len(seeds))
     t = abs(mean) / std * math.sqrt(len(seeds)) if std else math.inf
-    return Gap(mean, std, margin(std, len(seeds)), p_value(t, len(seeds) - 1))
+    return Gap(mean, std, margin(std, len(seeds)), p_value(t, len(seeds) - 1), len(seeds))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values of several tests, adjusted so that the chance of any false rejection stays below the level.
+
+    With m tests in ascending order of p, the adjusted value of the i-th is ``max over j <= i of min(1, (m - j + 1) p_j)``.
+    Tests without a p-value (NaN) keep none and do not count.
+
+    >>> [round(p, 2) for p in holm([0.01, 0.04, 0.03])]
+    [0.03, 0.06, 0.06]
+
+    Reference: Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6, 1979.
+    """
+    order = sorted((i for i, p in enumerate(p_values) if not math.isnan(p)), key=lambda i: p_values[i])
+    adjusted, largest = [math.nan] * len(p_values), 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted
 
 
 def p_value(t: float, degrees: int) -> float:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,19 +23,31 @@ from turnout.results.column import (
 )
 from turnout.results.influence import influence_figures
 from turnout.results.records import RunRecord, by_algorithm, client_split
-from turnout.results.statistics import Gap, Measured, Quartiles, gap
-from turnout.results.target import TO_TARGET, Target, costs
+from turnout.results.significance import better, legend
+from turnout.results.statistics import Measured, Quartiles, gap
+from turnout.results.target import Target, costs
 from turnout.results.terminal import Cell, TextTable
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a comparison: the recorded figures of an algorithm by column key, and its costs of reaching a target."""
+    """A row of a comparison: the figures of an algorithm over seeds.
+
+    Attributes:
+        algorithm: name of the algorithm.
+        num_seeds: number of its runs.
+        figures: figures over seeds by column key.
+        costs: costs of reaching a target by column key.
+        by_seed: figures of each seed by column key.
+        window: number of last rounds over which final figures are means; None is the last tenth.
+    """
 
     algorithm: str
     num_seeds: int
     figures: dict[str, Measured]
     costs: Mapping[str, Quartiles] = field(default_factory=dict)
+    by_seed: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    window: int | None = None
 
     def figure(self, key: str) -> Measured | Quartiles | None:
         """Return a figure or a cost by its column key; None if it is missing."""
@@ -57,18 +68,17 @@ def comparison(records: Sequence[RunRecord], window: int | None = None, target: 
     those of test accuracy, or of training accuracy if no run tested its clients.
     """
     split, spent = client_split(records), {} if target is None else costs(records, target)
-    rows, by_seed = [], {}
+    rows = []
     for algorithm, group in by_algorithm(records).items():
         runs = {record.seed: _figures(record, window, split) for record in group}
         shared = [key for key in next(iter(runs.values())) if all(key in figures for figures in runs.values())]
         values = {key: {seed: figures[key] for seed, figures in runs.items()} for key in shared}
         figures = {key: Measured.over(list(of_seeds.values())) for key, of_seeds in values.items()}
-        rows.append(Row(algorithm, len(group), figures, spent.get(algorithm, {})))
-        by_seed[algorithm] = values
-    return _with_gaps(rows, by_seed)
+        rows.append(Row(algorithm, len(group), figures, spent.get(algorithm, {}), values, window))
+    return _with_gaps(rows)
 
 
-def _with_gaps(rows: Sequence[Row], by_seed: Mapping[str, Mapping[str, Mapping[int, float]]]) -> list[Row]:
+def _with_gaps(rows: Sequence[Row]) -> list[Row]:
     """Add the paired differences from the first algorithm, in the first metric and for groups of labels."""
     first, *others = rows
     keys = [*[key for key in _METRICS if key in first.figures][:1], *by_labels(rows[:1])]
@@ -78,7 +88,7 @@ def _with_gaps(rows: Sequence[Row], by_seed: Mapping[str, Mapping[str, Mapping[i
             f"{GAP}{key}_to_{first.algorithm}": difference
             for key in keys
             if key in row.figures
-            if (difference := gap(by_seed[row.algorithm][key], by_seed[first.algorithm][key])) is not None
+            if (difference := gap(row.by_seed[key], first.by_seed[key])) is not None
         }
         compared.append(replace(row, figures=row.figures | gaps))
     return compared
@@ -87,20 +97,19 @@ def _with_gaps(rows: Sequence[Row], by_seed: Mapping[str, Mapping[str, Mapping[i
 def cells(
     rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False
 ) -> tuple[list[str], list[list[Cell]]]:
-    """Return the keys of columns with figures, and the cells of each row: text, and True if the figure leads its column.
+    """Return the keys of columns with figures, and the cells of each row: text, and True if it is significantly better.
 
-    A figure leads if it is better than every other by more than the spread of either, so none does with one seed. A
-    difference is marked at p < 0.05.
+    A figure is marked if it is significantly better than that of every other algorithm, and a difference if the algorithm is
+    significantly better than the first one (`turnout.reporting.leader`).
     """
     keys = [*keys, *_metrics(rows)] if keys is RESULTS else keys
     keys = [shown_key for key in keys if _is_shown(key, rows) for shown_key in (key, *_gaps(key, rows))]
-    best = {key: leader(key, rows) for key in keys}
+    marked = {key: better(key, rows) for key in keys}
 
     def cell(row: Row, key: str) -> Cell:
         if (figure := row.figure(key)) is None:
             return "–", False
-        marked = figure.significant if isinstance(figure, Gap) else figure is best[key]
-        return column_of(key).show(figure, interval), marked
+        return column_of(key).show(figure, interval), row.algorithm in marked[key]
 
     return keys, [[cell(row, key) for key in keys] for row in rows]
 
@@ -131,11 +140,11 @@ def rich_tables(rows: Sequence[Row]) -> Group:
 
 
 def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = "") -> TextTable:
-    """Return columns of the comparison for a terminal; the figure that leads by more than the spread is bold."""
+    """Return columns of the comparison for a terminal; a figure that is significantly better is bold."""
     keys, lines = cells(rows, keys)
     titles = ["algorithm", *(column_of(key).short for key in keys)]
     shown = [[(row.algorithm, False), *line] for row, line in zip(rows, lines, strict=True)]
-    return TextTable(titles, shown, title, _caption(rows, keys))
+    return TextTable(titles, shown, title, "\n".join(caption(rows, keys)))
 
 
 def _figures(record: RunRecord, window: int | None, split: str) -> dict[str, float]:
@@ -177,44 +186,17 @@ def _is_shown(key: str, rows: Sequence[Row]) -> bool:
     return any(means) if column.exceptional else bool(means)
 
 
-def leader(key: str, rows: Sequence[Row]) -> Measured | Quartiles | None:
-    """Return the figure of a column that is better than every other by more than the spread of either; None if none is."""
-    if key in TO_TARGET.values():
-        return _least([row.costs[key] for row in rows if key in row.costs])
-    if (better := column_of(key).better) is None:
-        return None
-    return _best([row.figures[key] for row in rows if key in row.figures], better)
-
-
-def _best(figures: Iterable[Measured], better: Callable[..., Any]) -> Measured | None:
-    """Return the figure that is the best by more than the spread; None if there is none, or only one seed."""
-    known = [figure for figure in figures if math.isfinite(figure.mean)]
-    if len(known) < 2 or any(figure.std is None for figure in known):
-        return None
-    best = better(known, key=lambda figure: figure.mean)
-    return best if all(_apart(best, other) for other in known if other is not best) else None
-
-
-def _least(figures: Sequence[Quartiles]) -> Quartiles | None:
-    """Return the figure whose quartiles are below those of every other; None if there is none, or only one seed."""
-    if len(figures) < 2 or any(figure.num < 2 for figure in figures):
-        return None
-    least = min(figures, key=lambda figure: figure.high)
-    return least if all(least.high < other.low for other in figures if other is not least) else None
-
-
-def _apart(one: Measured, other: Measured) -> bool:
-    """Return whether two figures differ by more than the spread of either."""
-    return abs(other.mean - one.mean) > max(one.std or 0.0, other.std or 0.0)
-
-
-def _caption(rows: Sequence[Row], keys: Sequence[str]) -> str:
-    """Return the caption of a table, which explains its figures."""
-    seeds = {row.num_seeds for row in rows}
-    if keys and keys[0] in COST:
-        return f"median (quartiles) over {max(seeds)} seeds" if seeds != {1} else ""
-    over = "" if seeds == {1} else f"mean ± standard deviation over {'/'.join(map(str, sorted(seeds)))} seeds"
-    if not re.search("accuracy|loss", " ".join(keys)):
-        return over
-    paired = "\np of a paired t-test over the same seeds" if any(key.startswith(GAP) for key in keys) else ""
-    return ", of ".join(filter(None, [over, "means over the last tenth of the rounds"])) + paired
+def caption(rows: Sequence[Row], keys: Sequence[str], interval: bool = False) -> list[str]:
+    """Return what a table shows: number of seeds and spread, the rounds of final figures, tests, and the meaning of bold."""
+    seeds, cost = "/".join(map(str, sorted({row.num_seeds for row in rows}))), bool(keys) and keys[0] in COST
+    several, lines = seeds != "1", list[str]()
+    if several:
+        spread = "mean [95 % confidence interval]" if interval else "mean ± standard deviation"
+        lines.append(f"{'median (quartiles)' if cost else spread} over {seeds} seeds")
+    if not cost and re.search("accuracy|loss|rmse", " ".join(keys)):
+        window = rows[0].window
+        final = f"means over the last {f'{window:,} rounds' if window else 'tenth of the rounds'}"
+        lines = [", of ".join([*lines, final])]
+    if any(key.startswith(GAP) for key in keys):
+        lines.append("differences with p of a paired t-test over the same seeds")
+    return [*lines, legend(keys)] if several and len(rows) > 1 else lines
