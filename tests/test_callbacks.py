@@ -8,7 +8,11 @@ import torch
 
 import turnout as to
 from turnout import AfterRound, Callback, ConfigurationError, Experiment, Interrupted, models
+from turnout.comparison.folders import load_record
 from turnout.record.query import History
+from turnout.reporting.report import write_report
+from turnout.results.formats import latex
+from turnout.results.table import comparison
 
 
 class Notebook(Callback):
@@ -132,6 +136,37 @@ def test_early_stopping_minimises_losses():
     values = [2.0, 1.0, 1.5, 1.2, 0.4]
     assert told(to.EarlyStopping(patience=2, metric="test_loss"), values, "test_loss") == 6
     assert told(to.EarlyStopping(target=0.5, metric="test_loss"), values, "test_loss") == 8
+
+
+@pytest.mark.parametrize(("fraction", "column"), [(0.2, "validation_accuracy"), (0.0, "test_accuracy")])
+def test_run_says_which_examples_ended_it(fraction, column, tmp_path, capsys):
+    data = to.data.digits().split(to.partition.Iid(), num_clients=4, validation_fraction=fraction)
+    run = Experiment(data, models.Logistic(), to.fedavg(to.Sgd(lr=1e-9)), rounds=9, evaluate_every=1)
+    result = run.run(tmp_path / "run", progress=True, callbacks=[to.EarlyStopping(patience=2)])
+    assert result.history.last_round == 3
+    biased = "the test accuracy ended the run, so figures of test examples are biased: hold out validation examples"
+    assert (biased in capsys.readouterr().err) == (column == "test_accuracy")
+    assert f"stopped by {column.replace('_', ' ')}" in repr(result)
+    for of in (result, to.load(tmp_path / "run")):
+        assert of.summary()["stopped_by"] == column
+    record = load_record(tmp_path / "run")
+    page = write_report([record], tmp_path / "report.html").read_text()
+    assert (biased in page) == (column == "test_accuracy")
+    assert (biased in latex(comparison([record]))) == (column == "test_accuracy")
+    result.export(tmp_path / "m.pt", card=True)
+    assert ("The test accuracy ended the run" in (tmp_path / "model-card.md").read_text()) == (
+        column == "test_accuracy"
+    )
+
+
+def test_run_that_ended_by_its_rounds_was_stopped_by_nothing(tiny, tmp_path):
+    run = Experiment(tiny, models.Logistic(), to.fedavg(to.Sgd(lr=1e-9)), rounds=9, evaluate_every=1)
+    assert "stopped_by" not in run.run(callbacks=[to.EarlyStopping(patience=20)]).summary()
+    stopped = run.run(tmp_path, callbacks=[to.EarlyStopping(patience=2)])
+    assert stopped.summary()["stopped_by"] == "test_accuracy"
+    assert "stopped_by" not in run.run(tmp_path, resume=True).summary(), "the rest of the rounds were taken"
+    assert "stopped_by" not in to.load(tmp_path).summary()
+    assert "stopped_by" not in run.run(callbacks=[AfterRound(lambda row: row["round"] == 2)]).summary()
 
 
 def test_resumed_run_stops_at_the_same_round(tiny, tmp_path):

@@ -29,6 +29,9 @@ class Callback:
         True
     """
 
+    stopped_by: str | None = None
+    """The column of the table of rounds by which this callback has ended the run; None if it goes by something else."""
+
     _result: Callable[[], Any] | None = None
 
     def current_result(self) -> Any:
@@ -127,7 +130,7 @@ class EarlyStopping(Callback):
         target: the value at which it ends; None is none.
         metric: a column of the table of rounds. Of a loss, an error or a norm less is better, of all others more. None is the
             validation accuracy, or the test accuracy of data without validation examples: a test that has ended a run is no
-            longer a test.
+            longer a test, which the summary (``stopped_by``), the report and the command line say.
         least: by how much a value must be better than the best so far to count as an improvement.
 
     Raises:
@@ -180,7 +183,9 @@ class EarlyStopping(Callback):
         else:
             self._waited += 1
         reached = self.target is not None and good >= sign * self.target
-        return reached or (self.patience is not None and self._waited >= self.patience)
+        over = reached or (self.patience is not None and self._waited >= self.patience)
+        self.stopped_by = metric if over else None
+        return over
 
     def _check_evaluated(self, metric: str, row: Mapping[str, Any]) -> None:
         """Raise an error for a row of an evaluation, in which the metric should be."""
@@ -222,6 +227,11 @@ class Callbacks(Callback):
     def look_back(self) -> bool:
         """True if a callback handles earlier rounds, which are many in a long run."""
         return any(type(callback).on_earlier is not Callback.on_earlier for callback in self._all)
+
+    @property
+    def stopped_by(self) -> str | None:  # type: ignore[override]
+        """The column by which the first of the callbacks that did has ended the run."""
+        return next((callback.stopped_by for callback in self._all if callback.stopped_by is not None), None)
 
     def _call(self, method: str, *arguments: Any) -> bool:
         """Call a method of every callback; return whether one of them returns True."""

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import torch
-from safetensors.torch import save
 from torch import nn
 
 from turnout import models
-from turnout.core.checks import ConfigurationError, counted, known_name, refuse
+from turnout.core.checks import ConfigurationError, counted, refuse
 from turnout.core.display import html_table
 from turnout.core.numerics import default_settings
 from turnout.engine.adapters import add_offsets
 from turnout.export.card import CARD, card_of
+from turnout.export.state import STATES, format_of
 from turnout.export.traced import traced
 from turnout.models.peft_adapter import save_adapter
 from turnout.record import checkpoint, contents, storage
@@ -27,6 +27,7 @@ from turnout.record.query import History
 from turnout.record.trained import Trained
 from turnout.reporting.plot import plot
 from turnout.reporting.progress import BY_IMPORTANCE, quality
+from turnout.results.names import name_of
 from turnout.simulation.running import trained
 from turnout.simulation.simulation import Simulation
 
@@ -77,7 +78,8 @@ class Result:
         self._input_shape = None if input_shape is None else tuple(input_shape)
 
     def __repr__(self) -> str:
-        return f"Result({', '.join([repr(self.name), counted(self.history.last_round, 'round'), *self._judged()])})"
+        parts = [repr(self.name), counted(self.history.last_round, "round"), *self._judged(), *self._stopped()]
+        return f"Result({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
         """Return the final figures, for notebooks."""
@@ -92,6 +94,10 @@ class Result:
         """Return the main score of the run as text; an empty list where no round was evaluated."""
         summary = self.summary()
         return [quality(name.replace("_", " "), summary[name], 1) for name in BY_IMPORTANCE if name in summary][:1]
+
+    def _stopped(self) -> list[str]:
+        """Return by which column the run was ended; an empty list where it was not."""
+        return [f"stopped by {name_of(self.history.stopped_by)}"] if self.history.stopped_by else []
 
     @classmethod
     def of(cls, simulation: Simulation) -> Result:
@@ -146,7 +152,8 @@ class Result:
     ) -> Path:
         """Write the trained model, or a client's own one, to a file that needs no turnout.
 
-        A safetensors file has the named tensors: ``model.load_state_dict(safetensors.torch.load_file(path))``. An ONNX file
+        A safetensors file has the named tensors: ``model.load_state_dict(safetensors.torch.load_file(path))``. So has a torch
+        file: ``model.load_state_dict(torch.load(path, weights_only=True))``. An ONNX file
         has the whole model, with input ``input [M, ...]`` and output ``output [M, ...]`` for any M; onnxruntime has to
         compute what torch does before it is written.
 
@@ -158,26 +165,24 @@ class Result:
         Args:
             path: the file or folder.
             client: client whose model it is; None is the shared one.
-            format: ``"safetensors"``, ``"onnx"``, ``"executorch"`` or ``"peft"``; None goes by the end of the file's name,
-                safetensors unless ``.onnx`` or ``.pte``.
+            format: ``"safetensors"``, ``"torch"``, ``"onnx"``, ``"executorch"`` or ``"peft"``; None goes by the end of the
+                file's name: ``.safetensors``, ``.pt`` or ``.pth``, ``.onnx``, ``.pte``.
             example: inputs ``[M, ...]`` to trace a model with; needed of a module of one's own in a run folder.
             card: write ``model-card.md`` beside it: what was trained on what, how well it does, how to load it.
 
         Raises:
-            ConfigurationError: if clients have nothing of their own, or there is no such client; where an extra is
-                missing, or the model cannot be exported.
+            ConfigurationError: if clients have nothing of their own, or there is no such client; if the end of the file's
+                name is of no format, or of another one; where an extra is missing, or the model cannot be exported.
             CheckpointError: if a file cannot be written; what was there before is unchanged then.
         """
         target = Path(path)
-        if format is None:
-            format = {".onnx": "onnx", ".pte": "executorch"}.get(target.suffix, "safetensors")
-        known_name("format", format, ("safetensors", "onnx", "executorch", "peft"))
+        format = format_of(target, format)
         files = dict[Path, storage.Write]()
         if format == "peft":
             save_adapter(self._with(client), target)
         else:
-            if format == "safetensors":
-                data = save(self.state_dict(client), metadata={"format": "pt"})
+            if format in STATES:
+                data = STATES[format](self.state_dict(client))
             else:
                 classes = ((self.config or {}).get("data") or {}).get("num_classes")
                 data = traced(self._with(client), format, example, self._input_shape, classes)

@@ -75,7 +75,7 @@ def test_unfinished_run_is_refused(turnout: Turnout) -> None:
 @pytest.mark.usefixtures("runs")
 def test_tables_are_written_in_every_format(turnout: Turnout) -> None:
     both = ("slow=runs/fedau-digits-0", "fast=runs/fedau-digits-0-2")
-    starts = {"latex": r"\begin{tabular}", "csv": "algorithm,seeds,", "markdown": "| algorithm |", "html": "<table>"}
+    starts = {"latex": r"\begin{table}", "csv": "algorithm,seeds,", "markdown": "| algorithm |", "html": "<table>"}
     for kind, start in starts.items():
         result = turnout("table", *both, "--format", kind)
         assert result.exit_code == 0, result.output

@@ -95,6 +95,37 @@ def test_missing_onnx_names_what_to_install(tmp_path, monkeypatch):
         result.export(tmp_path / "model", format="pickle")
 
 
+@pytest.mark.parametrize("ending", [".pt", ".pth"])
+def test_torch_file_is_loaded_with_weights_only(tmp_path, ending):
+    net = nn.Sequential(nn.Linear(16, 6), nn.Tanh(), nn.Linear(6, 4))
+    result = Experiment(DATA, net, to.fedavg_p(personal="2.*", cohort_size=3), rounds=2).run()
+    path = result.export(tmp_path / f"model{ending}", client=3, card=True)
+    net.load_state_dict(torch.load(path, weights_only=True))
+    x = inputs(3)
+    assert torch.equal(net(x), result.personal_model(3)(x))
+    assert f'torch.load("model{ending}", weights_only=True)' in (tmp_path / "model-card.md").read_text()
+    assert path.stat().st_size < 8_000  # 130 numbers, not the storage of all clients
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "message"),
+    [
+        ("m.bin", None, r"m.bin: got a name that ends in '.bin', needed one of .safetensors, .pt, .pth, .onnx, .pte: write "
+         r"m.safetensors, or give the format"),
+        ("m", None, "got a name that ends in 'nothing', needed one of .safetensors, .pt"),
+        ("m.pt", "safetensors", "got format 'safetensors' and a name that ends in .pt, which is for 'torch': write a name "
+         "that ends in .safetensors"),
+        ("m.onnx", "torch", "which is for 'onnx': write a name that ends in .pt or .pth"),
+        ("m.PT", "peft", "got format 'peft' and a name that ends in .pt, which is for 'torch': write a name without .pt"),
+    ],
+)  # fmt: skip
+def test_ending_without_a_format_is_refused(tmp_path, name, format, message):
+    result = Experiment(DATA, models.Logistic(), rounds=1).run()
+    with pytest.raises(ConfigurationError, match=message):
+        result.export(tmp_path / name, format=format)
+    assert not list(tmp_path.iterdir())
+
+
 def test_model_card_has_training_and_loading_instructions(tmp_path):
     Experiment(DATA, models.Logistic(), to.fedau(), rounds=2).run(tmp_path / "run")
     result = to.load(tmp_path / "run")

@@ -26,6 +26,7 @@ from turnout.distributed import collectives
 from turnout.experiment import Experiment
 from turnout.record import checkpoint
 from turnout.record.query import History
+from turnout.record.stopped import explain
 from turnout.reporting.progress import BY_IMPORTANCE, Progress, quality
 from turnout.results.names import name_of
 from turnout.results.table import comparison, rich_tables
@@ -158,10 +159,12 @@ def resumed(folder: Path, layers: Sequence[Table], code: Sequence[Path], *, alon
     return Settings.of(saved(folder, code), *layers)
 
 
-def conclude(folder: Path) -> None:
-    """Show the table of a finished run, and its final accuracy."""
+def conclude(folder: Path, quiet: bool = False) -> None:
+    """Show the table of a finished run, and its final accuracy; if `quiet`, also what its progress would have shown."""
     record = load_record(folder)
     show(rich_tables(comparison([record])))
     warn_of_dropped([record])
+    if quiet and (note := explain(record.history.stopped_by or "")):
+        say(note, style="yellow")
     typer.echo(f"tables and checkpoint: {folder}")
     typer.echo(final(record.history))

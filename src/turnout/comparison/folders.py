@@ -11,20 +11,13 @@ from pydantic import AfterValidator
 from turnout.core.checks import CheckpointError, DataError
 from turnout.core.display import printable
 from turnout.experiment import Experiment
-from turnout.record import checkpoint, lock, storage
-from turnout.record.contents import Contents, RunConfig, Whole
+from turnout.record import checkpoint, lock, stopped, storage
+from turnout.record.contents import Contents, RunConfig
 from turnout.record.describe import describe, differences, without_neutral
 from turnout.record.query import History
 from turnout.results.records import RunRecord
-from turnout.simulation.running import STOPPED
 
 CONFIG, TABLE, ORDER = "config.json", "rounds.parquet", "comparison.json"
-
-
-class _Stopped(Contents):
-    """``stopped.json``: after how many rounds a callback ended the run."""
-
-    rounds: Whole
 
 
 def _check_below(name: str) -> str:
@@ -94,8 +87,8 @@ def load_record(folder: str | Path) -> RunRecord:
 
 def _stopped_after(folder: Path) -> int | None:
     """Return the number of rounds after which a callback ended the run; None where none did."""
-    path = folder / STOPPED
-    return storage.read_json(path, instead="run again", form=_Stopped)["rounds"] if path.exists() else None
+    end = stopped.load(folder)
+    return None if end is None else end["rounds"]
 
 
 def load_records(folders: Iterable[str | Path]) -> list[RunRecord]:

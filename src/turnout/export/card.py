@@ -10,6 +10,7 @@ import torch
 
 from turnout.core.display import markdown_cell
 from turnout.protocol.published import published_settings
+from turnout.record.stopped import explain
 from turnout.version import __version__
 
 if TYPE_CHECKING:
@@ -71,9 +72,16 @@ def _evaluation(history: History) -> list[str]:
         *_table(("metric", "value"), {key.replace("_", " "): f"{value:.4g}" for key, value in scores.items()}),
         "",
         f"Means over the last tenth of the {history.last_round:,} rounds.",
+        *_stopped(history),
         *_fairness(history),
         *_privacy(summary),
     ]
+
+
+def _stopped(history: History) -> list[str]:
+    """Return lines on the end of a run that test examples ended."""
+    note = explain(history.stopped_by or "")
+    return ["", f"{note[0].upper()}{note[1:]}."] if note else []
 
 
 def _fairness(history: History) -> list[str]:
@@ -112,6 +120,7 @@ def _loading(file: str, format: str) -> list[str]:
             'loss, outputs = module.forward_backward("forward", (x, y))',
         ],
         "peft": ["from peft import PeftModel", "", f'model = PeftModel.from_pretrained(base, "{file}")'],
+        "torch": ["import torch", "", f'model.load_state_dict(torch.load("{file}", weights_only=True))'],
         "safetensors": [
             "from safetensors.torch import load_file",
             "",

@@ -40,7 +40,13 @@ class Reached:
 
 
 class Figures(ABC):
-    """Figures of a run, computed from the columns of its tables."""
+    """Figures of a run, computed from the columns of its tables.
+
+    Attributes:
+        stopped_by: column whose values ended the run early; None for a run that ended otherwise.
+    """
+
+    stopped_by: str | None = None
 
     @property
     @abstractmethod
@@ -126,9 +132,12 @@ class Figures(ABC):
         ``num_participants``; maximum ``server_bytes``; ``epsilon`` and the rate of the sampling that amplifies it
         (``poisson_rate`` or ``fixed_size_rate``); the clients in the last evaluation of a server (``evaluation_asked``,
         ``evaluation_answered``); final losses and accuracies (root-mean-square errors for regression); and ``fairness`` over
-        clients, of their test accuracies or, if no client has any, of their training accuracies.
+        clients, of their test accuracies or, if no client has any, of their training accuracies. ``stopped_by`` is the
+        column whose values ended the run early: figures of test examples are biased if it is one of theirs.
         """
         figures: dict[str, Any] = {"rounds": self.last_round}
+        if self.stopped_by is not None:
+            figures["stopped_by"] = self.stopped_by
         for name, reduce in _REDUCED.items():
             if self.has_values(name):
                 figures[name] = reduce(self.column(name)[1]).item()

@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 
 from turnout.core.checks import ConfigurationError, count, known_name, refuse
-from turnout.record import checkpoint, saved, storage
+from turnout.record import checkpoint, saved, stopped, storage
 from turnout.record.evaluations import Evaluations
 from turnout.record.figures import Figures
 from turnout.record.lock import writable
@@ -142,6 +142,8 @@ class History(Figures):
         history, folder = cls(), Path(folder)
         history._log, history._clients = saved.load(folder, last)
         history.evaluations = Evaluations.load(folder, last)
+        end = stopped.load(folder)
+        history.stopped_by = end["by"] if end is not None and end["rounds"] == history.last_round else None
         return history
 
     def __len__(self) -> int:

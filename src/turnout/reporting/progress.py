@@ -17,6 +17,7 @@ from rich.progress import Progress as RichProgress
 from turnout.callbacks import Callback
 from turnout.core.checks import counted
 from turnout.record.schema import METRICS
+from turnout.record.stopped import explain
 
 MINUTE = 60.0
 
@@ -202,7 +203,9 @@ class Progress(Callback):
         self._draw((*self._bar[:3], f"{what}: {done:,} of {total:,} clients"))
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
-        """Close the display."""
+        """Close the display, and say whether test examples ended the run."""
+        if (note := explain(summary.get("stopped_by") or "")) and self._display is not None:
+            self._display.say(note)
         self._draw(self._bar, last=True)
 
     def _draw(self, bar: Bar, last: bool = False) -> None:

@@ -34,6 +34,7 @@ from turnout.results.table import (
     by_labels,
     cells,
     comparison,
+    stopped,
 )
 from turnout.results.target import accuracy_target
 
@@ -89,6 +90,7 @@ def write_report(
         rows=rows,
         results=cells(rows, RESULTS, interval=True),
         compared=any(key.startswith(GAP) for row in rows for key in row.figures),
+        stopped=stopped(rows),
         bold=legend([GAP]).replace("bold: ", "A figure in bold is "),
         labels=cells(rows, by_labels(rows), interval=True),
         by_labels=of_labels(records, rows),

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Group
 
+from turnout.record.stopped import explain
 from turnout.results.column import (
     APPEAL,
     BY_LABELS,
@@ -39,6 +40,7 @@ class Row:
         figures: figures over seeds by column key.
         costs: costs of reaching a target by column key.
         by_seed: figures of each seed by column key.
+        stopped_by: column whose values ended one of its runs early, if any did.
         window: number of last rounds over which final figures are means; None is the last tenth.
     """
 
@@ -48,6 +50,7 @@ class Row:
     costs: Mapping[str, Quartiles] = field(default_factory=dict)
     by_seed: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     window: int | None = None
+    stopped_by: str | None = None
 
     def figure(self, key: str) -> Measured | Quartiles | None:
         """Return a figure or a cost by its column key; None if it is missing."""
@@ -74,7 +77,8 @@ def comparison(records: Sequence[RunRecord], window: int | None = None, target: 
         shared = [key for key in next(iter(runs.values())) if all(key in figures for figures in runs.values())]
         values = {key: {seed: figures[key] for seed, figures in runs.items()} for key in shared}
         figures = {key: Measured.over(list(of_seeds.values())) for key, of_seeds in values.items()}
-        rows.append(Row(algorithm, len(group), figures, spent.get(algorithm, {}), values, window))
+        by = next((record.history.stopped_by for record in group if record.history.stopped_by), None)
+        rows.append(Row(algorithm, len(group), figures, spent.get(algorithm, {}), values, window, by))
     return _with_gaps(rows)
 
 
@@ -199,4 +203,13 @@ def caption(rows: Sequence[Row], keys: Sequence[str], interval: bool = False) ->
         lines = [", of ".join([*lines, final])]
     if any(key.startswith(GAP) for key in keys):
         lines.append("differences with p of a paired t-test over the same seeds")
-    return [*lines, legend(keys)] if several and len(rows) > 1 else lines
+    if several and len(rows) > 1:
+        lines.append(legend(keys))
+    return [*lines, *stopped(rows)]
+
+
+def stopped(rows: Sequence[Row]) -> list[str]:
+    """Say which algorithms have runs that test examples ended."""
+    columns = dict.fromkeys(row.stopped_by for row in rows if row.stopped_by)
+    names = {column: ", ".join(row.algorithm for row in rows if row.stopped_by == column) for column in columns}
+    return [f"{names[column]}: {note}" for column in columns if (note := explain(column))]

@@ -19,15 +19,12 @@ from turnout.core.types import State
 from turnout.distributed import collectives
 from turnout.engine.choice import Choice
 from turnout.protocol.tensors import as_arrays, as_tensors
-from turnout.record import checkpoint, contents, lock, storage
+from turnout.record import checkpoint, contents, lock, stopped
 from turnout.record.describe import differences, without_neutral
 from turnout.record.query import History, save_run
 from turnout.record.trained import Trained
 from turnout.simulation.simulation import Simulation
 from turnout.simulation.stall import check_participation
-
-STOPPED = "stopped.json"
-"""The file with the number of rounds of a run that a callback, or the privacy budget, ended early."""
 
 
 class Interrupted(TurnoutError):
@@ -40,7 +37,7 @@ def rounds_left(
     checkpoint_every: int | None,
     ended: Callable[[], bool],
     callbacks: Callbacks,
-    stopped: signals.Flag,
+    signal: signals.Flag,
 ) -> Iterator[int]:
     """Yield the version before each remaining round; save checkpoints after rounds and at the end.
 
@@ -52,7 +49,7 @@ def rounds_left(
         checkpoint_every: rounds between checkpoints; None saves once a minute.
         ended: reports a round to callbacks, and returns True if it is to be the last.
         callbacks: receive the progress of long work.
-        stopped: set to stop after the present round.
+        signal: set to stop after the present round.
 
     Raises:
         Interrupted: if the run was stopped.
@@ -63,7 +60,7 @@ def rounds_left(
         if folder is not None and collectives.rank() == 0:
             save_simulation(simulation, folder, finished)
 
-    simulation.workspace.watch = _watch(folder, callbacks, stopped)
+    simulation.workspace.watch = _watch(folder, callbacks, signal)
     if collectives.world_size() > 1 and not simulation.state.version:
         save()  # the run can be resumed from here if another process is lost
     while (spent := simulation.server.over) is None:
@@ -75,7 +72,7 @@ def rounds_left(
             save()
             raise
         due = version % checkpoint_every == 0 if checkpoint_every else time.monotonic() - saved > 60.0
-        if collectives.anyone(stopped.is_set()):
+        if collectives.anyone(signal.is_set()):
             save()
             raise Interrupted(_stopped(version, rounds, folder))
         if collectives.anyone(over):
@@ -87,15 +84,15 @@ def rounds_left(
     save(finished=True)
     check_participation(simulation.history, simulation.experiment.population.availability)
     if simulation.state.version < rounds:
-        _record_early_end(simulation.state.version, folder, spent)
+        _record_early_end(simulation, folder, spent)
 
 
-def _record_early_end(version: int, folder: Path | None, spent: str | None) -> None:
-    """Save the number of rounds of a run that ended early, and warn if the privacy budget is spent."""
+def _record_early_end(simulation: Simulation, folder: Path | None, spent: str | None) -> None:
+    """Save how a run ended early, and warn if the privacy budget is spent."""
     if spent is not None:
         warnings.warn(spent, RuntimeWarning, stacklevel=3)
     if folder is not None and collectives.rank() == 0:
-        storage.save(folder, {STOPPED: storage.json_writer({"rounds": version})})
+        stopped.save(folder, simulation.state.version, simulation.history.stopped_by)
 
 
 def _stopped(version: int, rounds: int, folder: Path | None) -> str:
@@ -106,12 +103,12 @@ def _stopped(version: int, rounds: int, folder: Path | None) -> str:
     return f"{where}, all saved. Go on with: turnout run --resume {folder}"
 
 
-def _watch(folder: Path | None, callbacks: Callbacks, stopped: signals.Flag) -> Callable[[str, int, int], None]:
+def _watch(folder: Path | None, callbacks: Callbacks, signal: signals.Flag) -> Callable[[str, int, int], None]:
     """Return a function that passes the progress of long work to callbacks, and ends the run if it was stopped."""
 
     def watch(what: str, done: int, total: int) -> None:
         callbacks.on_work(what, done, total)
-        if stopped.is_set() and collectives.world_size() == 1:  # several processes stop together, after the round
+        if signal.is_set() and collectives.world_size() == 1:  # several processes stop together, after the round
             saved = folder is not None and checkpoint.exists(folder)
             hint = (
                 f"go on from the last checkpoint with: turnout run --resume {folder}" if saved else "nothing was saved"
@@ -129,6 +126,8 @@ def watching(simulation: Simulation, folder: Path | None, callbacks: Callbacks) 
     def ended() -> bool:
         nonlocal over
         over = bool(callbacks.on_round({"round": simulation.state.version, **simulation.row}))
+        if over:
+            simulation.history.stopped_by = callbacks.stopped_by
         return over
 
     callbacks.on_start(simulation.recorder.published.settings(simulation.description), folder)
@@ -173,15 +172,15 @@ def stops_on_signal() -> Iterator[signals.Flag]:
 
     A second Ctrl-C or SIGTERM stops at once. A second SIGHUP does not, because both shell and system may send one.
     """
-    stopped = signals.Flag()
+    signal = signals.Flag()
 
     def stop(number: int) -> None:
-        if stopped.is_set() and number != signals.HANGUP:
+        if signal.is_set() and number != signals.HANGUP:
             raise KeyboardInterrupt
-        stopped.set()
+        signal.set()
 
     with signals.handled(stop):
-        yield stopped
+        yield signal
 
 
 def _tensors(simulation: Simulation) -> dict[str, torch.Tensor]:
@@ -242,6 +241,7 @@ def restore(simulation: Simulation, folder: Path) -> None:
         groups = simulation.driver.state()
         simulation.driver.restore({name: as_arrays(checkpoint.unflatten(tensors, f"time.{name}")) for name in groups})
     history = History.load(folder, simulation.state.version)
+    history.stopped_by = None  # the run goes on
     if collectives.rank():  # process 0 alone appends to the log and deletes it
         history.rewind(history.last_round)
     simulation.recorder.history = history

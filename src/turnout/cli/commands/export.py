@@ -13,6 +13,7 @@ EPILOG = examples(
     """
 turnout export runs/fedau-digits-0 model.safetensors
 turnout export runs/fedavg_p-digits-0 client-3.safetensors --client 3
+turnout export runs/fedau-digits-0 model.pt
 turnout export runs/fedau-digits-0 model.onnx --card
 turnout export runs/fedau-digits-0 model.pte
 turnout export runs/fedex_lora-instructions-0 adapter --format peft
@@ -31,14 +32,14 @@ class ExportOptions:
     file: Path = argument("Output file, e.g. model.safetensors.", "FILE")
     client: int | None = option("Export the model of client K, for personalised algorithms.", "K")
     format: str | None = option(
-        "(default: by the file name extension)", "safetensors|onnx|executorch|peft", None, "--format", "-f"
+        "(default: by the file name extension)", "safetensors|torch|onnx|executorch|peft", None, "--format", "-f"
     )
     card: bool = switch("Write model-card.md beside the file.", "--card")
 
 
 @command(ExportOptions, EPILOG)
 def export(options: ExportOptions) -> None:
-    """Write the model of a run as safetensors for torch, as verified ONNX or ExecuTorch, or as an adapter for peft."""
+    """Write the model of a run as safetensors or .pt for torch, as verified ONNX or ExecuTorch, or as an adapter for peft."""
     from turnout.result import load
 
     result = load(options.folder)

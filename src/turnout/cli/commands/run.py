@@ -86,7 +86,7 @@ def run(options: RunOptions) -> None:
             introduce(settings.name, [settings], experiment.data)
         perform(experiment, settings, target, goes_on, options.checkpoint_every, quiet, callbacks)
     if first:
-        conclude(target)
+        conclude(target, quiet)
 
 
 def _settings(options: RunOptions) -> Settings:
