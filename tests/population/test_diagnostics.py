@@ -54,3 +54,10 @@ def test_record_of_wrong_length_is_refused():
 def test_unknown_client_is_refused():
     with pytest.raises(DataError, match="clients from 0 to 2 took part, but there are 2, from 0 on"):
         participation_table([np.array([0, 2])], 2, 1)
+
+
+def test_record_without_participation_counts_nobody():
+    """The column of clients of a table without rows has numbers of another type."""
+    table = participation_table((np.zeros(0), np.zeros(4, np.int64)), 2, 3)
+    assert table["participations"].tolist() == [0, 0]
+    assert table["rate"].tolist() == [0.0, 0.0]

@@ -36,7 +36,7 @@ from .test_crashes import KILLS, live_all, reaper
 from .test_evaluate import experiment
 from .test_network import cli
 from .test_privacy import private
-from .world import LOCAL
+from .world import LOCAL, REPEATS
 
 __all__ = ["reaper"]
 RUN = Experiment(DATA, models.Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=3)
@@ -98,7 +98,9 @@ def test_finished_run_can_be_queried(world):
     deployed.host.pump()
     assert driver.over is None
     for row, home in enumerate(deployed.homes[:5]):  # three of eight do not come back
-        home.session = Client(Newcomer(home.state, manners=Manners(wait=0.0)), Worker(deployed.computer, row)).session()
+        home.session = Client(
+            Newcomer(home.state, manners=Manners(wait=0.0)), Worker(deployed.computer, row, allows=REPEATS)
+        ).session()
         home.action, home.over = next(home.session), None
         for _ in range(4):
             home.turn(deployed.host)
@@ -148,7 +150,9 @@ def test_impossible_answers_are_refused(question, sums, said):
 
 def test_kill_during_a_query_loses_no_answer(world, folder, reaper):
     """Server and clients die again and again while clients answer one query after the other; every answer counts once."""
-    deployed = world(RUN, folder=folder / "server", homes=folder / "homes", checkpoint_every=0.0, min_clients=9)
+    deployed = world(
+        RUN, folder=folder / "server", homes=folder / "homes", checkpoint_every=0.0, min_clients=9, allows=REPEATS
+    )
     for _ in range(3):
         deployed.round()
     numbers = []

@@ -31,7 +31,7 @@ from turnout_serve.wire.surveys import sums_body
 from .test_crashes import KILLS, live_all, reaper, revive
 from .test_evaluate import experiment, held_out, hinge
 from .test_privacy import backup, restored
-from .world import LOCAL, Killed, turn_without
+from .world import LOCAL, REPEATS, Killed, turn_without
 
 __all__ = ["reaper"]
 
@@ -198,7 +198,7 @@ def test_kill_between_any_two_writes_loses_no_answer(world, folder, reaper, kind
     answers = Answers(noise_multiplier=1e-3, most=10_000, examples=100)
     piece = SECURE if kind == "secure" else PrivateSum(norm=0.3, noise_multiplier=2.0, answers=answers, secure=SECURE)
     options = {"checkpoint_every": 0.0, "leases": Leases(heartbeat=1e6, grace=1e6, task_deadline=100.0)}
-    deployed = there(world, run(piece), homes=folder / "homes", **options)
+    deployed = there(world, run(piece), homes=folder / "homes", allows=REPEATS, **options)
     reaper.most = 100  # so that not all drop out of the same sum
     of_each, numbers = [np.bincount(TRAIN.client(row)[1].numpy(), minlength=4) for row in range(N)], []
     while min(reaper.kills.values()) < (KILLS if KILLS > 10 else 2) or len(numbers) < 3:
@@ -522,4 +522,4 @@ def test_what_is_printed():
     found = {"version": 3, "asked": 8, "answered": 8, "lost": {}, "epsilon": 1.25, "figures": {"num_examples": 7}}
     assert "has spent epsilon 1.25" in str(shown(found).renderables[-1])
     unopened = {"version": 3, "asked": 8, "answered": 0, "lost": {"left": 8}, "unopened": "too few clients are left"}
-    assert "the sum was not opened: too few clients are left" in str(shown(unopened).renderables[-1])
+    assert "no figures: too few clients are left" in str(shown(unopened).renderables[-1])

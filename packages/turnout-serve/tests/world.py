@@ -163,13 +163,20 @@ class Host:
         return self.send(call.method, call.path, content, headers)
 
 
+ALLOWS = ("evaluations", "queries")
+"""What clients answer, each question once."""
+
+REPEATS = (*ALLOWS, "repeats")
+"""What clients answer whose owners allow more than one answer to a question."""
+
+
 class Home:
     """A client's process; with a folder, it can be killed and started again."""
 
-    def __init__(self, computer, row, folder=None, shape=None):
-        self.computer, self.row, self.folder, self.shape = computer, row, folder, shape
+    def __init__(self, computer, row, folder=None, shape=None, allows=ALLOWS):
+        self.computer, self.row, self.folder, self.shape, self.allows = computer, row, folder, shape, allows
         self.state = ClientState(folder)
-        worker = Worker(computer, row)
+        worker = Worker(computer, row, allows=allows)
         manners = Manners(wait=0.0, stores=STORES)
         self.client = Client(Newcomer(self.state, data=shape, manners=manners, jitter=random.Random(row)), worker)
         self.session, self.over = self.client.session(), None
@@ -178,7 +185,7 @@ class Home:
     def reborn(self):
         """The same client after its process was killed."""
         self.state.close()
-        return Home(self.computer, self.row, self.folder, self.shape)
+        return Home(self.computer, self.row, self.folder, self.shape, self.allows)
 
     def step(self, host):
         """Do one thing; False if that was to sleep, or everything is done."""
@@ -220,13 +227,16 @@ class Home:
 class World:
     """A federation in a folder; its clients take turns.
 
-    `served` is the server's experiment, where it has another one; `shape` is what clients tell of their examples.
+    `served` is the server's experiment, where it has another one; `shape` is what clients tell of their examples, and
+    `allows` is what they answer.
     """
 
-    def __init__(self, experiment, folder, *, homes=None, served=None, shape=None, **options):
+    def __init__(self, experiment, folder, *, homes=None, served=None, shape=None, allows=ALLOWS, **options):
         self.experiment, self.folder = experiment, Path(folder)
         deadline = options["leases"].task_deadline if "leases" in options else None
-        whole = ServedExperiment.of(served or experiment, task_deadline=deadline)
+        whole = ServedExperiment.of(
+            served or experiment, task_deadline=deadline, min_answers=options.get("min_answers", 3)
+        )
         self.setting = whole.setting
         self.computer = Computer(experiment, whole.objective.engine)
         n = experiment.data.num_clients
@@ -238,7 +248,7 @@ class World:
         self.clock = Clock()
         self.host = Host(self.setting, self.folder, self.clock, **self.options)
         folders = [None if homes is None else homes / str(row) for row in range(n)]
-        self.homes = [Home(self.computer, row, folders[row], shape) for row in range(n)]
+        self.homes = [Home(self.computer, row, folders[row], shape, allows) for row in range(n)]
         for home in self.homes:  # one after the other, so that the server numbers them as the data do
             while home.state.client is None:
                 home.step(self.host)

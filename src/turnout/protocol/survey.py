@@ -19,10 +19,15 @@ SurveyPhase = Literal["evaluate", "query"]
 SURVEYS: tuple[SurveyPhase, ...] = ("evaluate", "query")
 """The phases of tasks that belong to no round."""
 
-DECLINES = ("no test examples", "refused", "unknown")
+OF_EARLIER_SUMS = ("answered", "similar group")
+"""The reasons for which a client declines a task because of what it has sent to earlier sums."""
+
+DECLINES = ("no test examples", "refused", "unknown", *OF_EARLIER_SUMS)
 """The reasons for which a client declines a survey.
 
-It has no test examples, its policy does not allow an answer, or it does not know the requested figures.
+It has no test examples, its policy does not allow an answer, it does not know the requested figures, it has answered the
+question before, or the group of a secure sum is too similar to that of an earlier one. The last two also decline tasks of
+training under masks.
 """
 
 FIRST_TASK = 10**14

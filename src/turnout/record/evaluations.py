@@ -39,6 +39,7 @@ class _Evaluation(Contents):
 
     version: Whole
     asked: Whole
+    answered: Whole | None = None
     form: _Form
     total: dict[str, Any] | None = None
     least: float = 1.0
@@ -67,22 +68,24 @@ class Evaluations:
 
         Args:
             number: the number of the evaluation.
-            facts: its ``version``, the number of clients that were ``asked``, and the numbers of clients that are ``lost``,
-                by reason; for a secure or noised sum, also ``epsilon``, and the reason why it is ``unopened``.
+            facts: its ``version``, the numbers of clients that were ``asked`` and that ``answered`` (by default those in
+                `answers`), and of those that are ``lost``, by reason; for a secure or noised sum, also ``epsilon``, and the
+                reason why it is ``unopened``.
             answers: the answers.
         """
         number_asked, figures = facts["asked"], answers.figures()
+        answered = facts.get("answered", len(answers.clients))  # also of answers that are withheld
         row = {
             "evaluation": number,
             "version": facts["version"],
             "asked": number_asked,
-            "answered": len(answers.clients),
+            "answered": answered,
         }
         row |= {"examples": answers.num_examples} | {name: facts[name] for name in _OF_SUMS if name in facts}
         row |= {f"lost_{reason.replace(' ', '_')}": count for reason, count in facts["lost"].items()}
         self._rows[number], self._answers[number] = row | figures, answers
         of_round = {name: value for name, value in figures.items() if not name.startswith("client_test_")}
-        of_round |= dict(zip(ANSWERED, (float(number_asked), float(len(answers.clients))), strict=True))
+        of_round |= dict(zip(ANSWERED, (float(number_asked), float(answered)), strict=True))
         if len(answers.clients) or facts["version"] not in self.by_round:  # without an answer, earlier figures stay
             self.by_round[facts["version"]] = of_round
         return of_round

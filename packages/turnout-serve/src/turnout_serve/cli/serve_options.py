@@ -66,6 +66,12 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
     max_examples: int | None = option(
         "Maximum number of examples of a client; reports of more are refused (default: no limit).", "N", panel=CLIENTS
     )
+    min_answers: int = option(
+        "Number of clients that must answer an evaluation or query before its figures are published.",
+        "N",
+        3,
+        panel=CLIENTS,
+    )
     max_empty_steps: int = option(
         "Fail after K consecutive steps without a usable report; 0 disables this.", "K", 10, panel=OUTCOME
     )
@@ -152,7 +158,7 @@ _IN_PYTHON = {
 
 _AS_THEY_ARE = (
     "host", "port", "database", "store", "max_clients", "enrolment", "certificate", "key", "client_ca", "rate", "linger",
-    "keep_reports", "max_empty_steps", "max_examples", "page", "enrolments_per_address",
+    "keep_reports", "max_empty_steps", "max_examples", "min_answers", "page", "enrolments_per_address",
 )  # fmt: skip
 """Options of the same name in `turnout_serve.server.options.Options`."""
 

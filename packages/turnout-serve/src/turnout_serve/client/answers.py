@@ -20,7 +20,8 @@ from turnout_serve.wire.surveys import LARGEST, SURVEY, layout_of, sums_body
 
 log = logging.getLogger("turnout.client")
 
-_MOST = 16  # masked sums at a time
+MOST_SUMS = 16
+"""Masked sums that a client takes part in at a time."""
 
 
 class Answerer:
@@ -84,7 +85,7 @@ class Answerer:
             return None
         number = survey_of(task)
         masker = VectorMasker(layout.masking)
-        while len(self._maskers) >= _MOST:
+        while len(self._maskers) >= MOST_SUMS:
             del self._maskers[next(iter(self._maskers))]
         self._maskers[number] = masker
         return encode(masker.advertise(client, number, lambda _: codes, {}))

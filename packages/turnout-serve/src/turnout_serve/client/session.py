@@ -29,6 +29,7 @@ from turnout_serve.client.calls import (
 )
 from turnout_serve.client.newcomer import Newcomer
 from turnout_serve.client.state import Pending
+from turnout_serve.client.sum_history import SumHistory
 from turnout_serve.wire import bodies
 from turnout_serve.wire.assignment import Assignment, seconds
 from turnout_serve.wire.edge import Malformed
@@ -54,6 +55,8 @@ def links(table: Mapping[str, Any], hosts: Collection[str]) -> dict[str, str]:
 class Trainer(Protocol):
     """Interface of the computation of a client, which `turnout_serve.client.worker.Worker` implements."""
 
+    sums: SumHistory  # what the client has sent to sums, which `Client` sets
+
     def first_memory(self) -> State:
         """Return the memory of the client before its first task."""
         ...
@@ -73,6 +76,10 @@ class Trainer(Protocol):
 
     def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State] | None:
         """Do a task: return the report as bytes, and the memory once it is taken; None gives the task up."""
+        ...
+
+    def sends(self, task: Assignment) -> None:
+        """Record what the report on a task gives away, before it is sent."""
         ...
 
 
@@ -108,6 +115,7 @@ class Client:
     def __init__(self, newcomer: Newcomer, trainer: Trainer) -> None:
         self._newcomer, self.trainer = newcomer, trainer
         self.state, self.leave = newcomer.state, newcomer.leave
+        trainer.sums = self.state.sums
         self.task: Assignment | None = None
         self.done = 0
         self._model: tuple[str, State] = ("", {})
@@ -231,6 +239,7 @@ class Client:
 
     def _deliver(self, pending: Pending) -> Generator[Action, Any, None]:
         """Send a report until its outcome is known."""
+        self.trainer.sends(pending.task)
         path, attempt, length = f"/v1/tasks/{pending.task.task}", 0, len(pending.body)
         uploaded = yield from self._upload(pending)
         offset = length if uploaded else 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from turnout.core.types import State
 from turnout_serve.client.state_folder import StateFolder
+from turnout_serve.client.sum_history import SumHistory
 from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.format import digest
 
@@ -45,6 +46,7 @@ class ClientState:
         run: name of the run; None before it is enrolled.
         memory: a row by name; None before the first task.
         pending: the report that is not yet taken.
+        sums: what the client has sent to sums.
 
     Raises:
         CheckpointError: if another process uses the folder, or it is damaged; by all methods if the disk is full.
@@ -56,14 +58,16 @@ class ClientState:
         self.run: str | None = None
         self.memory: State | None = None
         self.pending: Pending | None = None
+        self.sums = SumHistory()
         self._folder = None if folder is None else StateFolder(folder)
         if self._folder is None:
             return
         if (saved := self._folder.read()) is None:
+            self.sums = SumHistory(self._folder.add_sum)
             self._folder.write_identity(self.token, None, None)
             return
         self.token, self.client, self.run = saved.identity.token, saved.identity.client, saved.identity.run
-        self.memory = saved.memory
+        self.memory, self.sums = saved.memory, saved.sums
         self.pending = None if saved.report is None else Pending(*saved.report)
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from turnout.core.checks import CheckpointError
 from turnout.core.system import flush, move, sync
 from turnout.core.types import State
 from turnout.record import contents, lock
+from turnout_serve.client.sum_history import SumHistory
 from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.format import encode
 
@@ -39,11 +40,13 @@ class Saved(NamedTuple):
         identity: identity of the client.
         memory: a row by name; None before the first task.
         report: the pending report: its task, its bytes, and the memory once it is taken.
+        sums: what the client has sent to sums.
     """
 
     identity: Identity
     memory: State | None
     report: tuple[Assignment, bytes, State] | None
+    sums: SumHistory
 
 
 def _writes(
@@ -81,7 +84,7 @@ class StateFolder:
         self._lock = ExitStack()
         self._lock.enter_context(lock.locked(folder))
         self._identity, self._memory = folder / "identity.json", folder / "memory.safetensors"
-        self._waiting = folder / "pending"
+        self._waiting, self._sums = folder / "pending", folder / "sums.jsonl"
 
     def close(self) -> None:
         """Unlock the folder."""
@@ -126,6 +129,18 @@ class StateFolder:
         sync(self.folder)
         shutil.rmtree(self.folder / "pending.part", ignore_errors=True)
 
+    @_writes
+    def add_sum(self, line: bytes) -> None:
+        """Append a line about a sum."""
+        with open(os.open(self._sums, os.O_CREAT | os.O_RDWR, 0o600), "r+b") as file:
+            end = file.read().rfind(b"\n") + 1  # what follows the last line was cut off by a kill, and never sent
+            file.seek(end)
+            file.truncate()
+            file.write(line)
+            file.flush()
+            flush(file.fileno())
+        sync(self.folder)
+
     def read(self) -> Saved | None:
         """Return the state; None for a new client.
 
@@ -137,7 +152,8 @@ class StateFolder:
         try:
             identity = contents.check(self._identity, Identity, contents.parse(self._identity.read_bytes()))
             memory = load(self._memory.read_bytes()) if self._memory.exists() else None
-            return Saved(identity, memory, self._report())
+            lines = self._sums.read_bytes().split(b"\n")[:-1] if self._sums.exists() else ()
+            return Saved(identity, memory, self._report(), SumHistory(self.add_sum, lines))
         except OSError as error:
             raise contents.Unreadable.of(self.folder, error) from error
         except (ValueError, SafetensorError) as error:

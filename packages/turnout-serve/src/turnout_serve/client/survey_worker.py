@@ -47,6 +47,11 @@ class SurveyWorker:
         self._allows, self._functions = allows, functions
         self._answers = Answerer(computer.experiment.algorithm, computer.sums, computer.experiment.data.widths)
 
+    @property
+    def noised(self) -> bool:
+        """True where answers have noise."""
+        return self._answers.noised
+
     def declines(self, task: Assignment) -> str | None:
         """Return why the client declines a task, one of `turnout.protocol.survey.DECLINES`; None where it does not."""
         if task.phase not in SURVEYS:

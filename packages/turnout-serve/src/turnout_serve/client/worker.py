@@ -13,9 +13,12 @@ from turnout.base.phases import ClientSide
 from turnout.core.numerics import default_settings
 from turnout.core.types import Report, State, Task
 from turnout.population.behaviour import BoundAttack
+from turnout.protocol.secure.masking import Masking
 from turnout.protocol.survey import FIRST_TASK, SURVEYS
 from turnout_serve.client.computer import Computer
 from turnout_serve.client.opting import ClientRequirement
+from turnout_serve.client.repeats import Repeats
+from turnout_serve.client.sum_history import SumHistory
 from turnout_serve.client.survey_worker import SurveyWorker
 from turnout_serve.wire.assignment import Assignment
 from turnout_serve.wire.format import Manifest, WireError, encode
@@ -29,7 +32,7 @@ class Worker:
         computer: model, algorithm and data of all clients of this machine.
         row: row of the client's data.
         behaviour: how an attacker changes its reports, for swarms; None for an honest client.
-        allows: which of ``"evaluations"`` and ``"queries"`` it answers.
+        allows: which of ``"evaluations"`` and ``"queries"`` it answers, and ``"repeats"`` if more than once.
         functions: functions of inputs and targets of its examples, by the names that a query may ask for.
     """
 
@@ -45,6 +48,8 @@ class Worker:
         self._requirement = ClientRequirement(computer, row)
         self._surveys = SurveyWorker(computer, row, self._requirement, allows, functions or {})
         self._algorithm = computer.experiment.algorithm
+        masking: Masking | None = getattr(self._algorithm.aggregation, "masking", None)
+        self._repeats = Repeats(masking, noised=self._surveys.noised, allowed="repeats" in allows)
         self._phases = self._algorithm.aggregation.client_side()
 
     @property
@@ -58,7 +63,17 @@ class Worker:
 
     def declines(self, task: Assignment) -> str | None:
         """Return why the client declines a task before it downloads the model; None where it does not."""
-        return None if task.phase in self._algorithm.phases else self._surveys.declines(task)
+        trains = task.phase in self._algorithm.phases
+        return (None if trains else self._surveys.declines(task)) or self._repeats.declines(task)
+
+    @property
+    def sums(self) -> SumHistory:
+        """What the client has sent to sums."""
+        return self._repeats.history
+
+    @sums.setter
+    def sums(self, history: SumHistory) -> None:
+        self._repeats.history = history
 
     def takes_part(self, version: int, model: State, memory: State) -> bool:
         """Return whether the client takes part with a model; True where the run does not let clients choose."""
@@ -73,6 +88,17 @@ class Worker:
         Raises:
             WireError: if the task is of another algorithm.
         """
+        result = self._message(client, task, model, memory)
+        if result is not None:
+            self._repeats.begins(task)
+        return result
+
+    def sends(self, task: Assignment) -> None:
+        """Record what the report on a task gives away, before it is sent."""
+        self._repeats.sends(task)
+
+    def _message(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State] | None:
+        """Return the message on a task, and the memory of the client once it is taken; None gives the task up."""
         if task.phase in SURVEYS or task.task >= FIRST_TASK:
             body = self._surveys.do(client, task, model, memory)
             return None if body is None else (body, memory)

@@ -36,6 +36,8 @@ class Options:
             model, or of a vector of ones if that is larger. None has no limit.
         max_examples: maximum number of examples that a client may report; None is 2^40. Private sums have no such limit,
             because a report that it excludes would reveal something about its client's data.
+        min_answers: number of clients that must answer an evaluation or query before its figures are published; noise
+            protects figures of fewer.
         checkpoint_every: minimum seconds between two checkpoints.
         max_empty_steps: number of steps in a row without a usable report after which the run fails; 0 is no limit.
         page: True for a page that turns a browser into a client.
@@ -63,6 +65,7 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     max_norm: float | Literal["auto"] | None = "auto"
     max_examples: int | None = None
+    min_answers: int = 3
     checkpoint_every: float = 60.0
     max_empty_steps: int = 10
     page: bool = False
@@ -72,6 +75,7 @@ class Options:
 
     def __post_init__(self) -> None:
         count("enrolments_per_address", self.enrolments_per_address, least=0)
+        count("min_answers", self.min_answers)
         if self.max_examples is not None:
             count("max_examples", self.max_examples, most=MAX_COUNT)
         if (self.certificate is None) != (self.key is None):

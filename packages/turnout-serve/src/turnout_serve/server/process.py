@@ -69,7 +69,7 @@ class Server:
         folder = folder.absolute()  # pieces may change the working directory
         options, self.folder, self.experiment = options or Options(), folder, experiment
         leases = options.leases
-        limits = options.max_norm, leases.task_deadline, options.max_examples
+        limits = options.max_norm, leases.task_deadline, options.max_examples, options.min_answers
         self.served = ServedExperiment.of(experiment, leases.heartbeat, *limits)
         self.setting = self.served.setting
         most = self.setting.check_clients(options.min_clients, options.max_clients)

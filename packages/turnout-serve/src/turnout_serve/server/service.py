@@ -13,7 +13,7 @@ from typing import Any
 
 from turnout.core.checks import count
 from turnout.evaluation.queries import Question
-from turnout.protocol.survey import DECLINES, FIRST_TASK, SurveyPhase
+from turnout.protocol.survey import DECLINES, FIRST_TASK, OF_EARLIER_SUMS, SurveyPhase
 from turnout_serve.server.enrolment import Enrolment, banned
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Entry
@@ -164,7 +164,8 @@ class Service:
         self.state_of(client, task)
         if reason == "left":
             return self.leave(client)
-        data = {"reason": reason} if task >= FIRST_TASK and reason in DECLINES else {}
+        known = DECLINES if task >= FIRST_TASK else OF_EARLIER_SUMS
+        data = {"reason": reason} if reason in known else {}
         return self.writer.put(Event("fail", client, task, data=data))
 
     def survey(

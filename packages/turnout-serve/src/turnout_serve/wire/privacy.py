@@ -9,11 +9,24 @@ from typing import Literal
 from turnout.base.algorithm import Algorithm
 from turnout.core.checks import known_name
 
-Kind = Literal["participation", "scalars", "gradients", "updates", "sums", "evaluations", "queries"]
-KINDS: tuple[Kind, ...] = ("participation", "scalars", "gradients", "updates", "sums", "evaluations", "queries")
+Kind = Literal["participation", "scalars", "gradients", "updates", "sums", "evaluations", "queries", "repeats"]
+KINDS: tuple[Kind, ...] = (
+    "participation",
+    "scalars",
+    "gradients",
+    "updates",
+    "sums",
+    "evaluations",
+    "queries",
+    "repeats",
+)
 """When a client is present; numbers about it; gradients of its data; its update of the model; vectors that are only summed,
-but arrive one by one unless they are masked; evaluations on its test examples; and sums over its examples that an operator
-queries. A client that does not allow the last two takes part, and declines such tasks."""
+but arrive one by one unless they are masked; evaluations on its test examples; sums over its examples that an operator
+queries; and further answers to the same evaluation or question. A client that does not allow the last three takes part, and
+declines such tasks."""
+
+BY_DEFAULT = KINDS[:-1]
+"""What a client allows unless its owner says otherwise."""
 
 _VECTORS = ("start_gradient",)
 

@@ -50,8 +50,8 @@ class JoinOptions(ThreadsOption, LogOption, ConnectionOptions):
     name: str | None = option("Name of this client for the operator.")
     code: str | None = option("One-time code, if the server requires one.")
     share: str | None = option(
-        "Data that may be sent to the server: participation, scalars, gradients, updates, sums; evaluations and queries are "
-        "declined if left out (default: all that it requests).",
+        "Data that may be sent to the server: participation, scalars, gradients, updates, sums; evaluations, queries, and "
+        "repeats of the same question are declined if left out (default: all but repeats; repeats alone is all).",
         "KIND,...",
     )
     functions: list[str] | None = option(
@@ -172,9 +172,10 @@ def introduced(run: dict[str, Any], connection: Connection, data: str, options: 
 
 def _allowed(experiment: Experiment, share: str | None) -> Sequence[str]:
     """Return the kinds of data that may be sent to the server; raise an error if the algorithm needs others."""
-    from turnout_serve.wire.privacy import KINDS, excess
+    from turnout_serve.wire.privacy import BY_DEFAULT, KINDS, excess
 
-    kinds = KINDS if share is None else [kind.strip() for kind in share.split(",")]
+    kinds = BY_DEFAULT if share is None else [kind.strip() for kind in share.split(",")]
+    kinds = KINDS if list(kinds) == ["repeats"] else kinds
     if more := excess(experiment.algorithm, kinds):
         seen = "; ".join(f"{figure.what} ({figure.kind})" for figure in more)
         raise ConfigurationError(f"--share: the server would also see {seen}: allow it, or stay away")

@@ -109,7 +109,7 @@ def shown(survey: Mapping[str, Any]) -> Group:
     lost = ", ".join(f"{printable(number, 20)} {printable(reason, 40)}" for reason, number in survey["lost"].items())
     summary = f"{survey['answered']} of {survey['asked']} clients have answered" + (f"; others: {lost}" if lost else "")
     if "unopened" in survey:
-        summary += f"; the sum was not opened: {printable(survey['unopened'], 200)}"
+        summary += f"; no figures: {printable(survey['unopened'], 200)}"
     if "epsilon" in survey:
         summary += f"; with this answer the run has spent epsilon {survey['epsilon']:.4g}"
     table = Table("figure", "value", title=f"version {survey['version']}", title_justify="left")

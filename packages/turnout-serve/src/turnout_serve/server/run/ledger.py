@@ -6,12 +6,14 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from turnout.core.checks import counted
 from turnout.evaluation.queries import Question
 from turnout.evaluation.sums import ClientSums, TotalSums
 from turnout.protocol.batch import Stepped
@@ -120,21 +122,30 @@ class Ledger:
         Raises:
             CheckpointError: if it cannot be written.
         """
+        closed = self._withheld(closed)
         request, survey = closed.survey.request, closed.survey
         facts = {
             "version": request.version, "asked": len(survey.answers) + len(survey.lost), "share": request.share,
-            "lost": survey.reasons, **self._of_sum(closed.opened),
+            "answered": len(survey.answers), "lost": survey.reasons, **self._of_sum(closed.opened),
         }  # fmt: skip
         if request.phase == "query":
             question = Question(**request.question)
             total = closed.opened.total if closed.opened else {n: v.sum(axis=0) for n, v in closed.sums.items()}
             figures = {"figures": question.figures(total)} if total else {}
-            answer = {"question": question.table(), **facts, "answered": len(survey.answers), **figures}
+            answer = {"question": question.table(), **facts, **figures}
             storage.save(self.folder / QUERIES, {f"{request.number:08d}.json": storage.json_writer(answer)})
             return
         row = self.history.evaluations.save(self.folder, request.number, facts, self._answers(closed))
         if request.version:
             self.curves.add(request.version, row)
+
+    def _withheld(self, closed: ClosedSurvey) -> ClosedSurvey:
+        """Return a result without figures if too few clients have answered, and no noise protects them."""
+        answered, least = len(closed.survey.answers), self._setting.min_answers
+        if not 0 < answered < least or (closed.opened is not None and closed.opened.epsilon is not None):
+            return closed
+        reason = f"{counted(answered, 'client')} answered, and figures of fewer than {least} are not published"
+        return replace(closed, opened=OpenedSum(None, reason))
 
     def _answers(self, closed: ClosedSurvey) -> ClientSums | TotalSums:
         """Return the answers of clients to an evaluation, or their sum where the server sees no more."""
@@ -144,7 +155,7 @@ class Ledger:
             none = {name: value[None][:0] for name, value in zeros.items()}
             return ClientSums(closed.clients, closed.seen, closed.sums or none, form.facts)
         if opened.total is None:
-            return TotalSums(closed.clients[:0], closed.seen[:0], zeros, form.facts)
+            return TotalSums(closed.clients[:0], closed.seen[:0], zeros, form.facts)  # nothing is known of any client
         return TotalSums(closed.clients, closed.seen, opened.total, form.facts, opened.least)
 
     def _of_sum(self, opened: OpenedSum | None) -> dict[str, Any]:
@@ -213,5 +224,5 @@ def _described(row: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: value for name, value in counts.items() if value is not None},
         "lost": {name.removeprefix("lost_").replace("_", " "): number for name, number in lost.items()},
-        "figures": figures,
+        "figures": {} if row.get("unopened") else figures,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -103,17 +103,18 @@ class OpenSurvey:
             answer = expected.read(self._read(task, body), checked=True)
         self.survey.answered(client, answer)
 
-    def begin_phase(self, barred: Collection[int]) -> list[int]:
+    def begin_phase(self, barred: Collection[int], earlier: Sequence[int]) -> list[int]:
         """Begin the next phase of a masked sum; return the clients to ask, or none where the sum cannot go on.
 
         Args:
             barred: clients that are excluded.
+            earlier: groups of earlier sums, see `SummedSurvey.advance`.
         """
         if self.masked is None:
             return []
         completed = [client for client in self.survey.answers if client not in barred]
         try:
-            clients = self.masked.advance(completed)
+            clients = self.masked.advance(completed, earlier)
             inputs = self.masked.inputs(clients) if clients else {}
         except Exception as error:
             if is_of_the_machine(error):

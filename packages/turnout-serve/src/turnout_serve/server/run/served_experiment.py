@@ -53,13 +53,14 @@ class ServedExperiment(NamedTuple):
         max_norm: float | Literal["auto"] | None = "auto",
         task_deadline: float | None = None,
         max_examples: int | None = None,
+        min_answers: int = 3,
     ) -> ServedExperiment:
         """Take the settings of an experiment, and do each task of one client once.
 
         Args:
             experiment: what is run.
             heartbeat: seconds between two heartbeats of a client at work.
-            max_norm, max_examples: see `turnout_serve.server.options.Options`.
+            max_norm, max_examples, min_answers: see `turnout_serve.server.options.Options`.
             task_deadline: maximum age of a task in seconds; None has no limit.
 
         Raises:
@@ -92,6 +93,7 @@ class ServedExperiment(NamedTuple):
             heartbeat=heartbeat,
             task_deadline=task_deadline,
             max_examples=max_examples,
+            min_answers=min_answers,
             description=describe(experiment),
             trained=Trained.of(experiment, objective, initial),
             score=None if (test := _test(experiment)) is None else _Score(objective, *test),

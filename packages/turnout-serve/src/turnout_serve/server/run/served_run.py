@@ -58,7 +58,8 @@ class ServedRun:
         noise: secret and history that the noise of the next step follows from.
         over: reason that the run is over; None while it goes on.
         empty_steps: server steps in a row without a usable report, in this process; a step whose sum a client
-            prevented, which is excluded from then on, does not count.
+            prevented, which is excluded from then on, does not count, nor does one that clients took part in before the
+            server was restored from a copy.
         used: tasks of the reports of the last step.
         min_clients: number of clients that must be present when clients are asked to train.
     """
@@ -79,6 +80,7 @@ class ServedRun:
         self.over: str | None = None
         self.empty_steps = self._num_barred = 0
         self.min_clients, self.used = 1, tuple[int, ...]()
+        self._is_repeated = False  # True if a client has sent a masked update for the present step before
         algorithm, seed = setting.algorithm, setting.seed
         pace = setting.pace.bind(num_clients, algorithm)
         self._choice = Choice(roster, pace, seed)
@@ -146,6 +148,7 @@ class ServedRun:
             return
         client, task = entry.sender, entry.done
         if entry.kind == "fail":
+            self._is_repeated |= entry.data.get("reason") == "answered"
             self.scheduler.died(entry.time, client, task)
         elif (assignment := self.tasks.assignment(client, task)) is not None:
             self.scheduler.reported(entry.time, client, task, assignment.version)
@@ -205,7 +208,8 @@ class ServedRun:
         dropped = 0 if self.setting.algorithm.noised_privacy is not None else stepped.info.get("num_dropped", 0)
         usable = len(stepped.reports) - dropped
         num_barred = len(self.extra.barred)
-        progresses, self._num_barred = usable > 0 or num_barred > self._num_barred, num_barred
+        progresses = usable > 0 or num_barred > self._num_barred or self._is_repeated
+        self._num_barred, self._is_repeated = num_barred, False
         self.empty_steps = 0 if progresses else self.empty_steps + 1
         if self._ledger is not None:
             self._ledger.step(self.server, stepped, self.tasks.time)

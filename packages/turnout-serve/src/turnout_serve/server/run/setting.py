@@ -43,6 +43,7 @@ class RunSetting:
         heartbeat: seconds between two heartbeats of a client at work.
         task_deadline: maximum age of a task in seconds; None has no limit.
         max_examples: maximum number of examples in the answer to an evaluation or query; None is 2^40.
+        min_answers: number of clients that must answer an evaluation or query before its figures are published.
         description: the experiment as plain values.
         trained: names of the parameters of the model, for exports of a checkpoint.
         score: function that returns the columns of an evaluation, given the version, parameters and shared vectors of a
@@ -64,6 +65,7 @@ class RunSetting:
     heartbeat: float
     task_deadline: float | None = None
     max_examples: int | None = None
+    min_answers: int = 3
     description: dict[str, Any]
     trained: Trained
     score: Callable[[int, torch.Tensor, State], dict[str, float]] | None = None

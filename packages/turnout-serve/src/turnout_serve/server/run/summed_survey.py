@@ -11,6 +11,7 @@ from turnout.core.types import State
 from turnout.evaluation.queries import Question
 from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.masked_sum import MaskedVectors
+from turnout.protocol.secure.overlap import apart, as_bits
 from turnout.protocol.survey import FIRST_TASK, SurveyRequest
 from turnout_serve.server.run.setting import RunSetting
 from turnout_serve.server.run.stored_messages import StoredMessages
@@ -36,7 +37,7 @@ class SummedSurvey:
 
     def __init__(self, setting: RunSetting, request: SurveyRequest, read: Callable[[int, str], bytes]) -> None:
         self.layout = setting.answer_layout(Question(**request.question) if request.question else None)
-        self.step = 0
+        self.step, self._reason = 0, "too few clients are left"
         self.culprits: dict[int, str] = {}
         self._setting, self._read = setting, read
         masking = self.layout.masking
@@ -45,6 +46,12 @@ class SummedSurvey:
             masking.threshold, masking.degree, masking.min_clients, seed, masking.code.capacity
         )
         self._messages = StoredMessages(setting, read)
+        self._seed = seed
+
+    @property
+    def group(self) -> int:
+        """The clients whose answers are to be in the sum, as by `as_bits`, once shares of their masks are distributed."""
+        return as_bits(self._attendance.masked if self.phase == "open" else self._attendance.neighbours)
 
     @property
     def phase(self) -> str | None:
@@ -60,17 +67,22 @@ class SummedSurvey:
         self._setting.answer_format(task).read(self._read(task.task, body))
         self._messages.take(self.phase or "train", client, body, task)
 
-    def advance(self, clients: Collection[int]) -> list[int]:
+    def advance(self, clients: Collection[int], earlier: Sequence[int] = ()) -> list[int]:
         """End the present phase; return the clients of the next one, or none where no sum can be opened.
 
         Args:
             clients: those that completed the phase.
+            earlier: groups of earlier sums, as by `as_bits`, which clients hold against another one that is too similar.
         """
         if self.phase is not None:
             self._gathered(self.phase, sorted(clients))
         if self.step == len(PHASES):
             return []
-        chosen = self._attendance.ask(PHASES[self.step], sorted(clients))
+        clients = sorted(clients)
+        least = self.layout.masking.min_clients
+        if self.phase is None and len(clients) >= least and not (clients := apart(clients, earlier, least, self._seed)):
+            self._reason = f"every group of these clients differs from an earlier one by fewer than {least} clients"
+        chosen = self._attendance.ask(PHASES[self.step], clients)
         self.step += 1
         return chosen
 
@@ -88,7 +100,7 @@ class SummedSurvey:
         """Return the sum of the clients' vectors, the clients in it, and the reason if there is no sum."""
         used = set(self._attendance.used())
         if not used:
-            return None, [], "too few clients are left"
+            return None, [], self._reason
         helpers = sorted(used.intersection(self._messages.senders(PHASES[-1])))
         total, culprits, why = self._side().total(helpers)
         self.culprits |= culprits

@@ -76,6 +76,7 @@ class Surveys:
         number: number of the next survey.
         timers: when each survey, or its present phase, ends, by the number of its timer.
         barred: clients that broke the protocol of a masked sum, and how.
+        groups: phase and clients, as by `as_bits`, of each masked sum without noise that was opened.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Surveys:
         self.number = 0
         self.timers: dict[int, float] = {}
         self.barred: dict[int, str] = {}
+        self.groups: list[tuple[str, int]] = []
 
     @property
     def noised(self) -> bool:
@@ -188,7 +190,7 @@ class Surveys:
     def _advance(self, opened: OpenSurvey, time: float, effects: Effects) -> None:
         """Begin the next phase of a masked sum, or end the survey."""
         self.timers.pop(opened.timer, None)
-        clients = opened.begin_phase(self.barred)
+        clients = opened.begin_phase(self.barred, self._earlier(opened))
         self.barred |= opened.culprits
         clients = [client for client in clients if self._roster.is_present(client)]
         if not clients:
@@ -197,6 +199,12 @@ class Surveys:
         # As in the phases of a sum of updates, clients that have not answered by the deadline of tasks are left out.
         self._set_timer(opened, time + (self._setting.task_deadline or LONGEST), effects)
         self.tasks.give(opened.number, opened.survey.next_phase(clients), effects)
+
+    def _earlier(self, opened: OpenSurvey) -> list[int]:
+        """Return the groups of earlier sums, and of those that are open, that clients hold against a similar one."""
+        phase, masked = opened.survey.request.phase, [other for other in self.open.values() if other is not opened]
+        begun = [(other.survey.request.phase, other.masked.group) for other in masked if other.masked is not None]
+        return [group for kind, group in (*self.groups, *begun) if kind == phase and group and not self.noised]
 
     def _set_timer(self, opened: OpenSurvey, time: float, effects: Effects) -> None:
         self.timers[opened.timer] = time
@@ -207,6 +215,9 @@ class Surveys:
         self.tasks.end_survey(opened.number, "late", effects)
         result = opened.result(self._budget.noise.of_answer)
         self.barred |= opened.culprits
+        if opened.masked is not None and opened.masked.phase == "open" and not self.noised:
+            pair = opened.survey.request.phase, opened.masked.group
+            self.groups += [pair] if pair[1] and pair not in self.groups else []
         version, first = opened.survey.request.version, self._first_step
         seen = [first.get(client, version) < version for client in sorted(opened.survey.answers)]
         # Recorded while it is still open: threads that look it up find it open or recorded at any time.
@@ -237,6 +248,7 @@ class Surveys:
             "timers": list(self.timers.items()),
             "first_step": list(self._first_step.items()),
             "barred": list(self.barred.items()),
+            "groups": [[phase, f"{group:x}"] for phase, group in self.groups],
             **facts_of(self.open.values()),
             **self.tasks.facts(),
         }
@@ -250,3 +262,4 @@ class Surveys:
         self.tasks.restore(facts)
         self.timers, self._first_step = dict(facts["timers"]), dict(facts["first_step"])
         self.barred = dict(facts.get("barred", ()))
+        self.groups = [(phase, int(group, 16)) for phase, group in facts.get("groups", ())]
