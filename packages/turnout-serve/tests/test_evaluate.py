@@ -106,7 +106,7 @@ def test_clients_without_test_examples_are_counted_as_not_answering(world):
 
 def test_share_of_clients_is_redrawn_for_each_evaluation(world):
     run = experiment(maxfl(LOCAL, cohort_size=3), rounds=8, evaluate_every=1, evaluate_share=0.4)
-    history = world(run).run().host.driver.ledger.history
+    history = world(run, min_answers=1).run().host.driver.ledger.history
     cohorts = [history.evaluations.answers(number).clients.tolist() for number in range(8)]
     assert all(1 <= len(cohort) < 8 for cohort in cohorts)
     assert len({tuple(cohort) for cohort in cohorts}) > 4

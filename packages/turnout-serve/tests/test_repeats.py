@@ -12,8 +12,10 @@ from turnout.evaluation.queries import Question
 from turnout.pieces.aggregation import SecureSum
 from turnout.protocol.secure import masker
 from turnout.protocol.secure.overlap import apart, as_bits, is_too_similar
+from turnout_serve.client.repeats import Repeats
 from turnout_serve.client.sum_history import OpenedSum, SumHistory
 from turnout_serve.server.run import summed_survey
+from turnout_serve.wire.assignment import Assignment, plain_row
 
 from .test_privacy import backup, restored
 from .test_summed_answers import LABELS, SECURE, N, ask, run, there
@@ -251,3 +253,62 @@ def test_client_says_why_it_declines(world, caplog, deployed):
     texts = {record.getMessage() for record in caplog.records}
     assert "a masked update for this step was sent before: the server was restored from a copy" in texts
     del world
+
+
+def trains(version, model, phase="train", repeat=0, **told):
+    tensors = {name: torch.tensor([value]) for name, value in told.items()}
+    return Assignment(version, version, phase, repeat, model * 64, 0, 1.0, plain_row(tensors, 0))
+
+
+def contributes(repeats, version, model, others, repeat=0):
+    """Take part in a sum of updates; return what is declined."""
+    declined = []
+    for phase, name in (("train", ""), ("share", "neighbours"), ("mask", "senders"), ("open", "there")):
+        task = trains(version, model, phase, repeat, **({name: others} if name else {}))
+        declined.append(repeats.declines(task))
+        if declined[-1] is None:
+            repeats.begins(task)
+            repeats.sends(task)
+    return [reason for reason in declined if reason is not None]
+
+
+def test_sums_from_one_model():
+    """What is declined, and what remains: a server that claims that a sum was not opened goes on from its model."""
+    repeats = Repeats(SecureSum().masking, noised=False, allowed=False)
+    assert contributes(repeats, 0, "a", [2, 3, 4, 5]) == []
+    assert "answered" in contributes(repeats, 0, "a", [2, 3, 4, 5])
+    other = Repeats(SecureSum().masking, noised=False, allowed=False)
+    assert contributes(other, 0, "a", [2, 3, 4, 5]) == []
+    assert contributes(other, 1, "a", [2, 3, 4]) == []  # the sum of step 0 was not opened, says the server
+    assert contributes(other, 2, "b", [2, 3, 4]) == []
+    assert set(contributes(other, 3, "a", [2, 3, 5])) == {"similar group"}  # it has shown another model since
+    assert contributes(other, 4, "a", [2, 6, 7, 8, 9]) == []
+
+
+def test_groups_of_one_version():
+    """A client trains twice from a version for a buffer of groups, with the same clients or with enough others."""
+    repeats = Repeats(SecureSum().masking, noised=False, allowed=False)
+    assert contributes(repeats, 5, "a", [2, 3, 4, 5]) == []
+    assert set(contributes(repeats, 5, "a", [2, 3, 4], repeat=1)) == {"similar group"}
+    assert contributes(repeats, 5, "a", [2, 3, 4, 5], repeat=2) == []
+    assert contributes(repeats, 5, "a", [4, 5, 6, 7], repeat=3) == []
+    assert contributes(repeats, 5, "a", [4, 5, 6, 7], repeat=3) == ["answered"]
+
+
+def test_sparse_groups_are_compared_by_the_list_of_clients():
+    """Of a client's few neighbours alone, groups that differ little would look alike or unlike by chance."""
+    repeats = Repeats(SecureSum(degree=2).masking, noised=False, allowed=True)
+    for version, clients, declined in ((0, [1, 2, 3, 4, 5, 6], None), (1, [1, 2, 3, 4, 5], "similar group")):
+        tasks = [trains(version, "a")]
+        tasks += [
+            trains(version, "a", phase, **{name: [2, 3], "clients": clients})
+            for phase, name in (("mask", "senders"), ("open", "there"))
+        ]
+        if declined is not None:
+            repeats.history.supersede(tasks[0].model)
+        assert repeats.declines(tasks[0]) is None
+        repeats.begins(tasks[0])
+        assert repeats.declines(trains(version, "a", "share", neighbours=[2, 3])) is None
+        assert [repeats.declines(task) for task in tasks[1:]] == [declined] * 2
+        for task in tasks[1:]:
+            repeats.sends(task)

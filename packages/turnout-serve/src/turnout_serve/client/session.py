@@ -55,7 +55,9 @@ def links(table: Mapping[str, Any], hosts: Collection[str]) -> dict[str, str]:
 class Trainer(Protocol):
     """Interface of the computation of a client, which `turnout_serve.client.worker.Worker` implements."""
 
-    sums: SumHistory  # what the client has sent to sums, which `Client` sets
+    def remembers(self, sums: SumHistory) -> None:
+        """Set what the client has sent to sums."""
+        ...
 
     def first_memory(self) -> State:
         """Return the memory of the client before its first task."""
@@ -115,7 +117,7 @@ class Client:
     def __init__(self, newcomer: Newcomer, trainer: Trainer) -> None:
         self._newcomer, self.trainer = newcomer, trainer
         self.state, self.leave = newcomer.state, newcomer.leave
-        trainer.sums = self.state.sums
+        trainer.remembers(self.state.sums)
         self.task: Assignment | None = None
         self.done = 0
         self._model: tuple[str, State] = ("", {})

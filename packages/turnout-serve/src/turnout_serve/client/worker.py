@@ -66,14 +66,9 @@ class Worker:
         trains = task.phase in self._algorithm.phases
         return (None if trains else self._surveys.declines(task)) or self._repeats.declines(task)
 
-    @property
-    def sums(self) -> SumHistory:
-        """What the client has sent to sums."""
-        return self._repeats.history
-
-    @sums.setter
-    def sums(self, history: SumHistory) -> None:
-        self._repeats.history = history
+    def remembers(self, sums: SumHistory) -> None:
+        """Set what the client has sent to sums."""
+        self._repeats.history = sums
 
     def takes_part(self, version: int, model: State, memory: State) -> bool:
         """Return whether the client takes part with a model; True where the run does not let clients choose."""
