@@ -117,7 +117,6 @@ class Client:
     def __init__(self, newcomer: Newcomer, trainer: Trainer) -> None:
         self._newcomer, self.trainer = newcomer, trainer
         self.state, self.leave = newcomer.state, newcomer.leave
-        trainer.remembers(self.state.sums)
         self.task: Assignment | None = None
         self.done = 0
         self._model: tuple[str, State] = ("", {})
@@ -130,6 +129,7 @@ class Client:
             JoinError: if the server refuses this client, or serves another run.
         """
         yield from self._enrol()
+        self.trainer.remembers(self.state.sums)
         after, attempt = -1, 0
         while True:
             if self.state.pending is not None:
