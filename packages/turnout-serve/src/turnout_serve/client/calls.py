@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from turnout.core.checks import TurnoutError
 from turnout.core.display import printable
@@ -15,6 +16,9 @@ MOST_JSON = 16 << 20
 """Maximum bytes of an answer other than a model: a secure sum of 10,000 clients needs 5 MB."""
 MOST_SECONDS = 3600.0
 """Maximum seconds of a pause that a server asks for."""
+
+
+_LINK = re.compile(r"https?://[A-Za-z0-9.:\[\]-]{1,255}/[!-~]{1,4000}")
 
 
 class JoinError(TurnoutError, RuntimeError):
@@ -79,6 +83,17 @@ class Answer:
         """Seconds of the header Retry-After, an hour at most."""
         after = self.headers.get("retry-after", "")
         return min(float(after), MOST_SECONDS) if re.fullmatch(r"[0-9]{1,9}", after) else 0.0
+
+
+def links(table: Mapping[str, Any], hosts: Collection[str]) -> dict[str, str]:
+    """Return the links to an object store in an answer of the server whose hosts the client trusts.
+
+    A client that followed any link would send requests into its own network on behalf of a hostile server.
+    """
+    store = table.get("store")
+    entries = store.items() if isinstance(store, dict) else ()
+    allowed = {name: link for name, link in entries if isinstance(link, str) and _LINK.fullmatch(link)}
+    return {name: link for name, link in allowed.items() if urlsplit(link).hostname in hosts}
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,9 @@ two drivers of the same generator.
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from turnout.core.display import printable
 from turnout.core.types import State
@@ -26,6 +24,7 @@ from turnout_serve.client.calls import (
     Sleep,
     Transfer,
     Work,
+    links,
 )
 from turnout_serve.client.newcomer import Newcomer
 from turnout_serve.client.state import Pending
@@ -38,18 +37,6 @@ from turnout_serve.wire.format import PROTOCOL, Manifest, decode, digest, repr_d
 log = logging.getLogger("turnout.client")
 
 _UPLOADS = 5  # attempts to upload a report to an object store before it is sent to the server
-_LINK = re.compile(r"https?://[A-Za-z0-9.:\[\]-]{1,255}/[!-~]{1,4000}")
-
-
-def links(table: Mapping[str, Any], hosts: Collection[str]) -> dict[str, str]:
-    """Return the links to an object store in an answer of the server whose hosts the client trusts.
-
-    A client that followed any link would send requests into its own network on behalf of a hostile server.
-    """
-    store = table.get("store")
-    entries = store.items() if isinstance(store, dict) else ()
-    allowed = {name: link for name, link in entries if isinstance(link, str) and _LINK.fullmatch(link)}
-    return {name: link for name, link in allowed.items() if urlsplit(link).hostname in hosts}
 
 
 class Trainer(Protocol):
@@ -129,7 +116,8 @@ class Client:
             JoinError: if the server refuses this client, or serves another run.
         """
         yield from self._enrol()
-        self.trainer.remembers(self.state.sums)
+        if self.state.is_resumed and self.state.pending is not None:
+            self._note(self.state.pending.task)  # the process may have ended before
         after, attempt = -1, 0
         while True:
             if self.state.pending is not None:
@@ -171,6 +159,7 @@ class Client:
     def _do(self, task: Assignment) -> Generator[Action, Any, bool]:
         """Do a task, and hold the report; return False where the client leaves instead."""
         self.task = task
+        self.trainer.remembers(self.state.sums)
         if (reason := self.trainer.declines(task)) is not None:
             yield from self._give_up(task, reason)
             return True
@@ -188,7 +177,13 @@ class Client:
             yield from self._give_up(task, "died")
         else:
             self.state.hold(Pending(task, *result))
+            self._note(task)
         return True
+
+    def _note(self, task: Assignment) -> None:
+        """Record what the pending report on a task gives away, before it is sent."""
+        self.trainer.remembers(self.state.sums)
+        self.trainer.sends(task)
 
     def _heartbeat(self, task: Assignment) -> tuple[Call, float]:
         """Return the heartbeat of a task, and the seconds between two of them."""
@@ -241,7 +236,6 @@ class Client:
 
     def _deliver(self, pending: Pending) -> Generator[Action, Any, None]:
         """Send a report until its outcome is known."""
-        self.trainer.sends(pending.task)
         path, attempt, length = f"/v1/tasks/{pending.task.task}", 0, len(pending.body)
         uploaded = yield from self._upload(pending)
         offset = length if uploaded else 0

@@ -47,6 +47,7 @@ class ClientState:
         memory: a row by name; None before the first task.
         pending: the report that is not yet taken.
         sums: what the client has sent to sums.
+        is_resumed: True if an earlier process has stored this state.
 
     Raises:
         CheckpointError: if another process uses the folder, or it is damaged; by all methods if the disk is full.
@@ -58,7 +59,7 @@ class ClientState:
         self.run: str | None = None
         self.memory: State | None = None
         self.pending: Pending | None = None
-        self.sums = SumHistory()
+        self.sums, self.is_resumed = SumHistory(), False
         self._folder = None if folder is None else StateFolder(folder)
         if self._folder is None:
             return
@@ -67,7 +68,7 @@ class ClientState:
             self._folder.write_identity(self.token, None, None)
             return
         self.token, self.client, self.run = saved.identity.token, saved.identity.client, saved.identity.run
-        self.memory, self.sums = saved.memory, saved.sums
+        self.memory, self.sums, self.is_resumed = saved.memory, saved.sums, True
         self.pending = None if saved.report is None else Pending(*saved.report)
 
     def close(self) -> None:
