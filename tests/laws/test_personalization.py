@@ -1,5 +1,6 @@
 """Personalization and control variates: what stays true in every round, known methods at known limits, known optima."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -26,8 +27,9 @@ from turnout import (
     scaffold,
     scaffold_p,
 )
+from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData, Shards
-from turnout.pieces.aggregation import FedVarp
+from turnout.pieces.aggregation import FedVarp, WeightedSum
 from turnout.pieces.guard import Clip
 from turnout.pieces.local import Scaffold, UniformWork
 from turnout.pieces.personalization import Personal
@@ -40,7 +42,7 @@ from turnout.record.client_memory import ClientMemory
 from turnout.simulation import Simulation, running
 
 from ..phases import next_cohort, train
-from .recipes import DATA, LOCAL, RATES, N, assert_same_bits, assert_same_tensors, trained
+from .recipes import DATA, LOCAL, RATES, RECIPES, N, assert_same_bits, assert_same_tensors, experiment, trained
 
 MODEL = models.Mlp(hidden=(16,))
 EVERYONE = np.arange(N)
@@ -316,3 +318,41 @@ def test_tasks_of_one_client_in_a_buffer_run_one_after_the_other():
     torch.testing.assert_close(memory_of(simulation, "personal"), memory_of(alone, "personal"), rtol=1e-4, atol=1e-5)
     steps = simulation.history.participation["round"].to_numpy()
     assert len(steps) < tasks.sum()  # some were in a step more than once
+
+
+# local training alone
+
+
+def alone(name):
+    """Return the run of a recipe in which no parameter is shared; None if the recipe is about updates."""
+    run = experiment(name, rounds=3)
+    with suppress(ConfigurationError):
+        return replace(run, algorithm=replace(run.algorithm, personal=Personal("all")))
+
+
+def is_about_updates(algorithm):
+    """Return True for guards, aggregations other than sums, and local rules that compare or keep whole models."""
+    sums = isinstance(algorithm.aggregation, WeightedSum)
+    pieces = {type(piece).__name__ for piece in (algorithm.local, *algorithm.corrections)}
+    whole = {"MixtureSteps", "MoreauSteps", "AggregationSteps", "GradientTracking", "Contrastive"}
+    return bool(algorithm.guard) or not sums or bool(pieces & whole)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_clients_train_alone_with_every_recipe_that_is_not_about_updates(name):
+    run = alone(name)
+    assert (run is None) == is_about_updates(experiment(name, rounds=3).algorithm)
+    if run is not None:
+        simulation = trained(run)
+        assert len(simulation.state.params) == 0
+        assert memory_of(simulation, "personal").isfinite().all()
+
+
+WEIGHTS = ("fedau", "average_all", "known_statistics", "fedau of shares", "fedau in groups", "fedau that forgets")
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_do_not_change_clients_that_train_alone(name):
+    """With the same clients in every round, for clients of unequal sizes."""
+    one, other = (trained(alone(it)) for it in ("average_participating", name))
+    assert torch.equal(memory_of(one, "personal"), memory_of(other, "personal"))

@@ -17,6 +17,9 @@ def are_labels(y: torch.Tensor) -> bool:
     return not y.is_floating_point()
 
 
+_MANY, _FAR = 100, 10  # more classes than _MANY are believed if one in _FAR has an example
+
+
 def number_of_classes(num_classes: int | None, targets: Iterable[torch.Tensor]) -> int | None:
     """Return C, by default one more than the largest label; None for numbers to predict, which have no classes.
 
@@ -25,6 +28,7 @@ def number_of_classes(num_classes: int | None, targets: Iterable[torch.Tensor]) 
 
     Raises:
         ConfigurationError: if a number is below 1, or targets have no classes.
+        DataError: if there are far fewer different labels than the largest one would need, which is then probably wrong.
     """
     parts = [y for y in targets if len(y)]
     if not all(map(are_labels, parts)):
@@ -37,9 +41,24 @@ def number_of_classes(num_classes: int | None, targets: Iterable[torch.Tensor]) 
             )
         return None
     if num_classes is None:
-        return 1 + max((int(y.max()) for y in parts), default=0)
+        num_classes = 1 + max((int(y.max()) for y in parts), default=0)
+        _check_number(num_classes, parts)
+        return num_classes
     count("num_classes", num_classes)
     return num_classes
+
+
+def _check_number(num_classes: int, parts: list[torch.Tensor]) -> None:
+    """Check that about as many labels occur as there are classes; labels of tokens may be few of many."""
+    if num_classes <= _MANY or any(y.dim() > 1 for y in parts):
+        return
+    labels = torch.cat([y.unique() for y in parts]).unique()
+    if num_classes > _FAR * len(labels):
+        below = f", below which the largest is {int(labels[-2])}" if len(labels) > 1 else ""
+        raise DataError(
+            f"labels: {num_classes - 1} would make {num_classes:,} classes, and {len(labels):,} different labels "
+            f"occur{below}: correct this label, number labels from 0, or write num_classes={num_classes} if there are so many"
+        )
 
 
 def check_finite(what: str, values: torch.Tensor, instead: str) -> None:

@@ -17,36 +17,40 @@ from turnout.engine.reading import check_columns
 
 
 def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor, num_classes: int | None = None) -> None:
-    """Check that a model can be trained on a minibatch.
+    """Check that a model can be trained and evaluated on a minibatch.
 
     Raises:
         ConfigurationError: if the model fails on these inputs, if its outputs do not fit the loss or the labels, or if it
-            draws random numbers, changes its buffers, or remembers earlier minibatches.
+            draws random numbers, changes its buffers, or remembers earlier minibatches, in training or evaluation mode.
     """
+    leaf = network.initial.detach().requires_grad_()
+    for training in (True, False):
+        network.mode(training)
+        outputs = None
+        drawn, written = _random_state(x.device), {name: value._version for name, value in network.constants.items()}
+        try:
+            with torch.set_grad_enabled(training), warnings.catch_warnings():
+                outputs = network.outputs(leaf, x, _key(x))
+                warnings.filterwarnings("ignore", "Using a target size")  # torch's warning of what is an error here
+                check_columns(loss, outputs, y, num_classes)
+                losses = loss(outputs, y)
+                _check_losses(outputs, losses, loss, y)
+            if training:
+                torch.autograd.grad(losses.mean(), leaf)
+        except ConfigurationError:
+            raise
+        except Exception as error:  # modules and losses of users may raise any exception
+            _check_types(network.initial.dtype, x, y)
+            raise ConfigurationError(_explained(error, network, loss, x, y, outputs)) from error
+        if drawn != _random_state(x.device):
+            raise ConfigurationError(
+                f"the model draws random numbers in forward(){'' if training else ' in evaluation mode'}, which no seed of "
+                "a client controls: use nn.Dropout layers, without hooks or methods of their own, which are made "
+                "reproducible for each client"
+            )
+        changed = [name for name, value in network.constants.items() if value._version != written[name]]
+        _check_memory(network, loss, x, y, losses.detach(), changed)
     network.mode(training=True)
-    drawn = _random_state(x.device)
-    written = {name: value._version for name, value in network.constants.items()}
-    leaf, outputs = network.initial.detach().requires_grad_(), None
-    try:
-        outputs = network.outputs(leaf, x, _key(x))
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Using a target size")  # torch's warning of what is an error here
-            check_columns(loss, outputs, y, num_classes)
-            losses = loss(outputs, y)
-            _check_losses(outputs, losses, loss, y)
-        torch.autograd.grad(losses.mean(), leaf)
-    except ConfigurationError:
-        raise
-    except Exception as error:  # modules and losses of users may raise any exception
-        _check_types(network.initial.dtype, x, y)
-        raise ConfigurationError(_explained(error, network, loss, x, y, outputs)) from error
-    if drawn != _random_state(x.device):
-        raise ConfigurationError(
-            "the model draws random numbers in forward(), which no seed of a client controls: use nn.Dropout layers, "
-            "which are made reproducible for each client"
-        )
-    changed = [name for name, value in network.constants.items() if value._version != written[name]]
-    _check_memory(network, loss, x, y, losses.detach(), changed)
 
 
 def _check_memory(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,9 @@ from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, apply_transforms
 from turnout.distributed import collectives
 from turnout.engine.objective import Objective
+
+Watch = Callable[[int, int], None]
+"""A function that receives how many clients of how many are done."""
 
 _BATCH = 500  # examples in a forward pass: large enough for matrix products, small enough for the cache
 
@@ -100,6 +103,7 @@ def evaluate(
     transforms: tuple[Transform, ...] = (),
     *,
     outputs: bool = False,
+    watch: Watch | None = None,
 ) -> Scores:
     """Score a model on all examples, without dropout and random transforms.
 
@@ -112,17 +116,18 @@ def evaluate(
         shards: the examples.
         transforms: transforms of examples.
         outputs: return outputs and targets as well.
+        watch: receives the progress, in clients, before each batch; it may raise an error to stop.
     """
     number, weights = len(shards.x), None if shards.weights is None else shards.weights.cpu().numpy()
     if outputs:
-        *scores, values, targets = objective.judged(params, _batches(shards, slice(None), transforms))
+        *scores, values, targets = objective.judged(params, _batches(shards, slice(None), transforms, watch))
         loss, score = (column.cpu().numpy() for column in scores)
         return Scores(loss, score, shards.offsets, objective.metric(shards.y), weights, (values, targets))
     share = collectives.share(-(-number // _BATCH))
     rows = slice(share.start * _BATCH, min(share.stop * _BATCH, number))
     scores = torch.zeros((0, 2), dtype=torch.float64, device=params.device)
     if rows.start < rows.stop:
-        scores = torch.stack(objective.evaluate(params, _batches(shards, rows, transforms)), dim=1)
+        scores = torch.stack(objective.evaluate(params, _batches(shards, rows, transforms, watch)), dim=1)
     if collectives.world_size() > 1:
         index = torch.arange(rows.start, rows.start + len(scores), device=scores.device)
         scores = collectives.all_gather(scores, index, number)
@@ -131,10 +136,12 @@ def evaluate(
 
 
 def _batches(
-    shards: Shards, rows: slice, transforms: tuple[Transform, ...]
+    shards: Shards, rows: slice, transforms: tuple[Transform, ...], watch: Watch | None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield these rows in batches, with the transforms of evaluation."""
-    for x, y in zip(shards.x[rows].split(_BATCH), shards.y[rows].split(_BATCH), strict=True):
+    for i, (x, y) in enumerate(zip(shards.x[rows].split(_BATCH), shards.y[rows].split(_BATCH), strict=True)):
+        if watch is not None:
+            watch(int(np.searchsorted(shards.offsets[1:], (rows.start or 0) + i * _BATCH, "right")), shards.num_clients)
         yield apply_transforms(transforms, x, None, training=False) if transforms else x, y
 
 

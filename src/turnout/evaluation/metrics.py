@@ -207,11 +207,19 @@ def measured(functions: Mapping[str, Metric], outputs: torch.Tensor, targets: to
     """Compute metrics, by name.
 
     Raises:
-        ConfigurationError: if a metric does not return a number.
+        ConfigurationError: if a metric fails, or does not return a number.
     """
     figures = {}
     for name, function in functions.items():
-        value = function(outputs, targets)
+        try:
+            value = function(outputs, targets)
+        except ConfigurationError:
+            raise
+        except Exception as error:  # functions of users may raise any exception
+            raise ConfigurationError(
+                f"metric {name} failed on outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)} with: {error}; "
+                "return nan where it is undefined, such as on a client with one class"
+            ) from error
         try:
             by_example = isinstance(value, torch.Tensor) and value.shape == (len(targets),)
             figures[name] = float(value.double().mean() if by_example else value)  # type: ignore[union-attr]

@@ -38,7 +38,8 @@ class Coordinator:
     def __init__(self, server: FederatedServer, scheduler: Scheduler, *, sums_early: bool = True) -> None:
         self.server, self.scheduler = server, scheduler
         aggregation, federation = server.algorithm.aggregation, server.federation
-        self._sums_early = server.algorithm.sums_early and sums_early
+        # Without shared parameters there is nothing to sum.
+        self._sums_early = server.algorithm.sums_early and sums_early and server.state.params.numel() > 0
         self._trained = Repeats(federation.num_clients)
         self.attendances = Attendances(aggregation, federation.seed, server.participations)
         if aggregation.phases:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import partial
 
@@ -14,12 +15,15 @@ from turnout.core.types import Federation, ServerState, Task
 from turnout.data.federated import FederatedData, Shards
 from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, thinned
 from turnout.evaluation.gradients import gradient_figures
-from turnout.evaluation.metrics import Metric, measured
+from turnout.evaluation.metrics import METRICS, Metric, measured
 from turnout.evaluation.personal import Models, PersonalScores, evaluate_personal, evaluate_personal_with_outputs
 from turnout.record.client_memory import ClientMemory
 from turnout.simulation.client_groups import ClientGroup
 from turnout.simulation.newcomers import Newcomers, unseen_figures
 from turnout.simulation.workspace import Workspace
+
+_SECONDS = 1.0  # between two reports of the progress of an evaluation
+_TRIED = 16  # examples of a split
 
 
 class Judge:
@@ -36,6 +40,7 @@ class Judge:
         self, workspace: Workspace, models: PresentModels, metrics: Mapping[str, Metric], newcomers: Newcomers | None
     ) -> None:
         self._workspace, self._models, self._metrics, self._newcomers = workspace, models, metrics, newcomers
+        self._watched = 0.0
 
     def scores(self, shards: Shards, serving: Models | None = None) -> Scores | PersonalScores:
         """Evaluate the shared model, or each client's personal one, on these examples.
@@ -45,13 +50,48 @@ class Judge:
             serving: function that returns the personal models of these clients; None for those of the training clients.
         """
         workspace, models, outputs = self._workspace, self._models, bool(self._metrics)
+        self._watched = time.monotonic()
         if models.personal is None:
-            return evaluate(workspace.objective, models.params, shards, workspace.data.transforms, outputs=outputs)
+            return evaluate(
+                workspace.objective,
+                models.params,
+                shards,
+                workspace.data.transforms,
+                outputs=outputs,
+                watch=self._watch,
+            )
         serving = serving or models.serving
         if outputs:
-            return evaluate_personal_with_outputs(workspace.objective, serving, shards, workspace.data.transforms)
+            transforms = workspace.data.transforms
+            return evaluate_personal_with_outputs(workspace.objective, serving, shards, transforms, self._watch)
         clients = partial(workspace.clients, shards=shards)
-        return evaluate_personal(serving, clients, shards, workspace.lanes)
+        return evaluate_personal(serving, clients, shards, workspace.lanes, self._watch)
+
+    def _watch(self, done: int, total: int) -> None:
+        """Report the progress of an evaluation about once a second."""
+        if time.monotonic() - self._watched > _SECONDS:
+            self._watched = time.monotonic()
+            self._workspace.watch("evaluation", done, total)
+
+    def check(self, data: FederatedData) -> None:
+        """Evaluate the initial models on a few examples of each split, so that no evaluation fails after some rounds.
+
+        Metrics of users, which may fail on any client's examples, are tried on all of them.
+
+        Raises:
+            ConfigurationError: if a metric fails, or if the model does not fit the examples of a split.
+        """
+        whole = bool(self._metrics.keys() - METRICS.keys())
+        for shards in data.splits.values():
+            if len(shards.x):
+                held = self._workspace.data(shards)
+                scores = self.scores(held if whole else thinned(held, _TRIED), self._first)
+                self._measured(scores)
+                self._measured_by_client(scores, shards.num_clients)
+
+    def _first(self, ids: np.ndarray) -> torch.Tensor:
+        """Return the initial personal models of any clients."""
+        return self._models.serving(np.zeros_like(ids))
 
     def figures(
         self,

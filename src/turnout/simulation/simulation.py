@@ -90,6 +90,7 @@ class Simulation:
         self.opt_in = OptIn(experiment, self.workspace, self.models, self.judge, attackers)
         self.workers = SimulatedClients(algorithm, self.workspace, self.memory, self.opt_in, self.speed, self.behaviour)
         self.workers.check(Task(params, 0, seed))
+        self.judge.check(data)
         self.pool = CandidatePool(self.availability, self.opt_in, seed)
         scheduler, choice = self._scheduled(clock)
         self.server = FederatedServer(

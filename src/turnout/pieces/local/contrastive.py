@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional as F
 
-from turnout.base import Correction, MemoryShapes
-from turnout.core.checks import not_negative, positive
+from turnout.base import Correction, MemoryShapes, Slots
+from turnout.core.checks import ConfigurationError, not_negative, positive
 from turnout.core.device import to_device
 from turnout.core.lanes import Lanes
 from turnout.core.types import State, Task
@@ -42,8 +42,8 @@ class Contrastive(Correction, name="contrastive"):
         temperature: tau, > 0.
 
     Raises:
-        ConfigurationError: if a number is out of range, if a local step is not on a single minibatch, or (in the first
-            round) if the model has no layer before its last one.
+        ConfigurationError: if a number is out of range, if a local step is not on a single minibatch, if a part of the
+            model is personal, or (in the first round) if the model has no layer before its last one.
 
     Example:
         >>> import turnout as to
@@ -62,6 +62,14 @@ class Contrastive(Correction, name="contrastive"):
     def __post_init__(self) -> None:
         not_negative("mu", self.mu)
         positive("temperature", self.temperature)
+
+    def fits(self, algorithm: Slots) -> None:
+        """Raise an error if a part of the model is personal."""
+        if hasattr(algorithm.personal, "parameters"):
+            raise ConfigurationError(
+                f"Contrastive compares the received model with the client's, and with {type(algorithm.personal).__name__} "
+                "only a part of the model is received: leave one out, or keep whole models with Ditto"
+            )
 
     def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
         """Return the shapes of the last local model and of the flag that there is one."""

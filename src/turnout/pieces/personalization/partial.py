@@ -172,14 +172,14 @@ def _chosen_by(function: Callable[[str], bool], names: list[str]) -> frozenset[s
 
 
 def _rules_about_updates(algorithm: Slots) -> str:
-    """Return the names of the pieces that act on updates, except for those of plain averaging."""
-    from turnout.base import Normaliser
-    from turnout.pieces.aggregation import WeightedSum
-    from turnout.pieces.weighting import ByExamples
+    """Return the names of the guards and the aggregation, which act on updates, unless it is a plain sum.
 
-    weights = [piece for piece in algorithm.weighting if not isinstance(piece, Normaliser | ByExamples)]
+    Weights may be any: without updates, each client trains alone.
+    """
+    from turnout.pieces.aggregation import WeightedSum
+
     aggregation = [] if isinstance(algorithm.aggregation, WeightedSum) else [algorithm.aggregation]
-    return " and ".join(type(piece).__name__ for piece in (*algorithm.guard, *weights, *aggregation))
+    return " and ".join(type(piece).__name__ for piece in (*algorithm.guard, *aggregation))
 
 
 @dataclass(frozen=True)

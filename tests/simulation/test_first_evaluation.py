@@ -1,0 +1,135 @@
+"""What fails in an evaluation fails before the first round, and signals are obeyed during an evaluation."""
+
+import os
+import signal
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import turnout as to
+from turnout.core.checks import ConfigurationError, DataError
+from turnout.data.federated import FederatedData, Shards
+from turnout.pieces.local import Contrastive
+from turnout.simulation import Simulation, metrics
+
+from ..tiny import classification
+
+DATA = classification()
+
+
+class NoisyInEvaluation(nn.Linear):
+    """Draws random numbers in evaluation mode alone."""
+
+    def forward(self, input):
+        return super().forward(input) if self.training else super().forward(input) + torch.rand(())
+
+
+class CountsEvaluations(nn.Linear):
+    """Changes a buffer in evaluation mode alone."""
+
+    def __init__(self):
+        super().__init__(16, 4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, input):
+        if not self.training:
+            self.calls += 1
+        return super().forward(input)
+
+
+class FailsInEvaluation(nn.Linear):
+    def forward(self, input):
+        return super().forward(input) if self.training else super().forward(input)[:, :3]
+
+
+@pytest.mark.parametrize("algorithm", [to.fedavg(), to.ditto(cohort_size=2), to.fedper(cohort_size=2)])
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (NoisyInEvaluation(16, 4), r"draws random numbers in forward\(\) in evaluation mode"),
+        (CountsEvaluations(), "changes its buffer '0.calls'"),
+        (FailsInEvaluation(16, 4), "3 outputs for 4 classes"),
+    ],
+)
+def test_models_are_tried_in_evaluation_mode(algorithm, layer, message):
+    module = nn.Sequential(layer, nn.Identity()) if algorithm.personal is None else nn.Sequential(layer)
+    if algorithm.name == "fedper":
+        module = nn.Sequential(nn.Linear(16, 16), layer)
+        message = message.replace("'0.", "'1.")
+    with pytest.raises(ConfigurationError, match=message):
+        Simulation(to.Experiment(DATA, module, algorithm, rounds=20))
+
+
+def of_two_classes(outputs, targets):
+    """A metric that fails on clients with one class, as some of scikit-learn do."""
+    if len(targets.unique()) < 2:
+        raise ValueError("only one class is present")
+    return outputs.mean()
+
+
+def whole(outputs, targets):
+    """A metric that does not return a number."""
+    return outputs, targets
+
+
+@pytest.mark.parametrize("algorithm", [to.fedavg(), to.ditto(cohort_size=2)])
+def test_metrics_are_tried_on_every_client_before_the_first_round(algorithm):
+    x, y = torch.randn(40, 16), torch.arange(40) % 4
+    y[30:] = 1
+    data = to.data.from_arrays(x, y, client_ids=torch.arange(40) // 10).split()
+    message = r"metric of_two_classes failed on outputs \(\d+, 4\) .*only one class is present; return nan"
+    for metric, said in ((of_two_classes, message), (whole, "(?s)metric whole: got .*needed a number")):
+        with pytest.raises(ConfigurationError, match=said):
+            Simulation(to.Experiment(data, nn.Linear(16, 4), algorithm, rounds=20, metrics=(metric,)))
+
+
+def test_test_examples_of_another_shape_fail_before_the_first_round():
+    assert DATA.test is not None
+    longer = Shards.pooled(torch.randn(8, 17), torch.arange(8) % 4)
+    with pytest.raises(Exception, match="16"):
+        Simulation(to.Experiment(replace(DATA, test=longer), nn.Linear(16, 4), rounds=20))
+
+
+def test_signals_are_obeyed_during_an_evaluation(monkeypatch, tmp_path):
+    """The process is asked to end in the middle of the first evaluation of a round."""
+    monkeypatch.setattr(metrics, "_SECONDS", 0.0)
+    calls = []
+
+    class Slow(nn.Linear):
+        def forward(self, input):
+            if not self.training and len(input) == 500:
+                calls.append(time.monotonic())
+                if len(calls) == 3:
+                    os.kill(os.getpid(), signal.SIGINT)
+            return super().forward(input)
+
+    x, y = torch.randn(10_000, 4), torch.arange(10_000) % 2
+    data = to.data.from_arrays(x, y).split(to.partition.Iid(), num_clients=10)
+    run = to.Experiment(data, Slow(4, 2), to.fedavg(to.Sgd(steps=1)), rounds=1, engine="one_by_one")
+    with pytest.raises(to.Interrupted, match=r"stopped within a round, at evaluation \(\d of 10 clients\)"):
+        run.run(tmp_path)
+    assert len(calls) < 16
+
+
+def test_a_label_far_above_the_others_is_named():
+    y = torch.arange(60) % 10
+    y[7] = 1_000_000
+    message = (
+        r"labels: 1000000 would make 1,000,001 classes, and 11 different labels occur, below which the largest is 9"
+    )
+    with pytest.raises(DataError, match=message):
+        FederatedData("wrong", Shards.pooled(torch.randn(60, 2), y))
+    assert FederatedData("declared", Shards.pooled(torch.randn(60, 2), y), 1_000_001).num_classes == 1_000_001
+    assert FederatedData("few of many", Shards.pooled(torch.randn(60, 2), y.clamp(max=99))).num_classes == 100
+    tokens = torch.full((2, 3), 50_000)
+    assert FederatedData("tokens", Shards.pooled(tokens, tokens)).num_classes == 50_001
+
+
+@pytest.mark.parametrize("personal", [to.personalization.Personal("head"), to.personalization.Frozen()])
+def test_contrastive_terms_need_the_whole_model(personal):
+    with pytest.raises(ConfigurationError, match="only a part of the model is received: leave one out"):
+        to.compose(to.Sgd(), Contrastive(), personal)
+    to.compose(to.Sgd(), Contrastive(), to.personalization.Ditto())
