@@ -27,7 +27,7 @@ from turnout.comparison import processes
 from turnout.comparison.checks import check_experiments, columns_of
 from turnout.comparison.compare import RunsFailed, Stopped, compare
 from turnout.comparison.display import display
-from turnout.comparison.folders import is_finished, load_record, load_records
+from turnout.comparison.folders import is_finished, load_record, load_records, save_order
 from turnout.comparison.run import Run, Update
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError
 from turnout.experiment import Experiment
@@ -410,3 +410,17 @@ def test_missing_gpus_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ConfigurationError, match="devices: got 'cuda:0', needed a GPU, of which this machine has none"):
         compare({"a": make()}, 8, tmp_path, devices=("cuda:0",))
+
+
+def test_folder_of_another_comparison_or_sweep_is_refused(tmp_path):
+    """Its tables would be overwritten. More runs, or fewer, of the same comparison are no other one."""
+    first, second = tmp_path / "fedau" / "seed-0", tmp_path / "fedavg" / "seed-0"
+    save_order(tmp_path, [first, second])
+    save_order(tmp_path, [first, second, tmp_path / "fedavg" / "seed-1"])
+    save_order(tmp_path, [second])
+    written = (tmp_path / "comparison.json").read_text()
+    with pytest.raises(
+        CheckpointError, match=r"holds another comparison or sweep, of 1 run such as fedavg.seed-0, whose"
+    ):
+        save_order(tmp_path, [tmp_path / "local.lr=0.1" / "seed-0"])
+    assert (tmp_path / "comparison.json").read_text() == written

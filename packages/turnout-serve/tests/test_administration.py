@@ -27,7 +27,7 @@ from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server
 from turnout_serve.server.store import files, store
 from turnout_serve.server.store.database import StoreUnavailable
-from turnout_serve.server.verdicts import hashed
+from turnout_serve.server.verdicts import Refused, hashed
 from turnout_serve.wire.administrator import read_token
 
 from .test_crashes import Reaper
@@ -484,3 +484,16 @@ def test_code_of_an_unwritten_enrolment_counts_as_used():
 def enrolment_with(codes: dict[str, int | None]) -> Enrolment:
     store: Any = SimpleNamespace(facts=SimpleNamespace(run="r"), clients=dict, codes=lambda: codes)
     return Enrolment(store, max_clients=5, needs_code=True, over=lambda: None)
+
+
+def test_removed_client_in_a_long_poll_is_unknown(world):
+    """Its token is unknown from the removal on, 401; a banned client is told so with 403."""
+    deployed = world(RUN)
+    service = deployed.host.service
+    for change, status in (("ban", 403), ("remove", 401)):
+        deployed.host.administer("POST", "clients/1", change=change, text="why")
+        with pytest.raises(Refused) as refused:
+            service.work_of(1)
+        assert refused.value.verdict.status == status
+        answer = deployed.host.send("POST", "/v1/checkin", b"{}", bearer(token_of(deployed, 1)))
+        assert answer.status == status

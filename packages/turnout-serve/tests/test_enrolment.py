@@ -108,3 +108,20 @@ def test_tokens_of_administrators_are_written_whole(tmp_path: Path, monkeypatch:
     assert read_token(tmp_path / TOKEN_FILE) == token == server_token(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [TOKEN_FILE]
     assert (tmp_path / TOKEN_FILE).stat().st_mode & 0o077 == 0 or os.name == "nt"
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_removed_client_gives_back_its_place(grows: bool) -> None:
+    """Its number is not used again, so where there can be no more numbers, neither is its place."""
+    store: Any = SimpleNamespace(facts=SimpleNamespace(run="r"), clients=dict, codes=dict)
+    made = Enrolment(store, max_clients=2, needs_code=False, over=lambda: None, grows=grows)
+    assert [made.admit(asks(token, None), set()) for token in ("one", "two")] == [None, None]
+    full = made.admit(asks("three", None), set())
+    assert full is not None
+    assert (full.status, full.body["reason"]) == (403, "this federation has its 2 clients")
+    made.forget(0)
+    event = asks("three", None)
+    if grows:
+        assert made.admit(event, set()) is None
+        assert event.client == 2
+    assert made.admit(asks("four", None), set()) is not None

@@ -7,7 +7,9 @@ import pytest
 from tests.tiny import classification
 
 import turnout as to
-from turnout_serve.client.calls import Call
+from turnout.cli.errors import RunFailed
+from turnout_serve.cli.commands.join import announced_run
+from turnout_serve.client.calls import Call, JoinError
 from turnout_serve.client.computer import Computer
 from turnout_serve.client.join import Connection
 from turnout_serve.client.swarm import Swarm, _Swimmer
@@ -42,3 +44,41 @@ def test_swarm_notices_once_that_enrolments_are_deferred():
     asyncio.run(enrol())
     assert reasons == ["the server puts off new clients: too many new clients"]
     assert made.tally.answers == {429: 3}
+
+
+def test_refused_client_ends_alone():
+    """One client is banned; the others go on until the run is over."""
+    made = swarm(to.availability.Everyone())
+
+    async def live(number):
+        if number == 0:
+            raise JoinError("the server does not take this client: banned")
+        await asyncio.sleep(0.05)
+        made.tally.over["the run is over"] += 1
+
+    async def together():
+        work = [asyncio.create_task(live(number)) for number in range(3)]
+        await made._until_over(work, None)
+
+    asyncio.run(together())
+    assert made.tally.over["the run is over"] == 2
+    assert made.tally.over["the server does not take this client: banned"] == 1
+
+
+def test_swarm_whose_clients_are_all_refused_says_why():
+    made = swarm(to.availability.Everyone())
+
+    async def refused():
+        raise JoinError("banned")
+
+    async def together():
+        await made._until_over([asyncio.create_task(refused()) for _ in range(3)], None)
+
+    with pytest.raises(JoinError, match="banned"):
+        asyncio.run(together())
+
+
+def test_swarm_waits_for_a_server_as_join_does():
+    """A server that starts later is tried again until then, or until the patience ends."""
+    with pytest.raises(RunFailed, match=r"http://127.0.0.1:1 has not answered for \d+ seconds"):
+        announced_run(Connection("http://127.0.0.1:1"), 0.5)

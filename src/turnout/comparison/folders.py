@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from turnout.core.checks import CheckpointError, DataError
+from turnout.core.checks import CheckpointError, DataError, counted
 from turnout.core.display import printable
 from turnout.experiment import Experiment
 from turnout.record import checkpoint, lock, stopped, storage
@@ -117,9 +117,19 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
 
 
 def save_order(folder: Path, runs: Iterable[Path]) -> None:
-    """Save the order of the runs of a comparison."""
+    """Save the order of the runs of a comparison.
+
+    Raises:
+        CheckpointError: if the folder has another comparison or sweep, none of whose runs is among these.
+    """
     names = [str(run.relative_to(folder)) for run in runs]
     with lock.locked(folder, patience=lock.PATIENCE):
+        there = _order(folder / ORDER) if (folder / ORDER).exists() else []
+        if there and names and set(there).isdisjoint(names):
+            raise CheckpointError(
+                f"{folder} holds another comparison or sweep, of {counted(len(there), 'run')} such as {there[0]}, whose "
+                "tables would be overwritten: give another --folder"
+            )
         storage.save(folder, {ORDER: storage.json_writer({"runs": names})})
 
 

@@ -60,7 +60,7 @@ class ServeOptions(ThreadsOption, LogOption, AlgorithmOption):
         "Fraction of clients that evaluate the model on their own test examples at each evaluation.", "S", panel=CLIENTS
     )
     max_norm: str = option(
-        "Maximum norm of an update; auto is 100 times that of the initial model, or of a vector of ones.",
+        "Maximum norm of an update; auto is 10 times the norms of the last reports, and 100 times that of the first model.",
         "N|auto|none", "auto", panel=CLIENTS,
     )  # fmt: skip
     max_examples: int | None = option(

@@ -23,7 +23,7 @@ from turnout.population.availability.base import one_round_length
 from turnout.population.behaviour import BoundAttack
 from turnout.population.behaviour.dropout import BoundDropout
 from turnout.population.speed.durations import BoundSpeed
-from turnout_serve.client.calls import Answer, Call, Sleep, Transfer, Work
+from turnout_serve.client.calls import Answer, Call, JoinError, Sleep, Transfer, Work
 from turnout_serve.client.computer import Computer
 from turnout_serve.client.exchange import Incoming
 from turnout_serve.client.join import PLAIN, Connection
@@ -126,15 +126,25 @@ class Swarm:
     async def _until_over(self, work: list[asyncio.Task[None]], seconds: float | None) -> None:
         """Wait until the run is over, or for some seconds, and end all clients."""
         # The first client that ends has learnt that the run is over; those that are away need not come back for it.
-        done, others = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        # One that the server refuses, such as a banned one, ends alone, as with `join`.
+        begun, done, others = time.monotonic(), set[asyncio.Task[None]](), set(work)
+        while others and not done:
+            left = None if seconds is None else max(0.0, seconds - (time.monotonic() - begun))
+            ended, others = await asyncio.wait(others, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not ended:
+                break
+            done = {task for task in ended if not isinstance(task.exception(), JoinError)}
         if done and others:
             _, others = await asyncio.wait(others, timeout=2.0)
         for task in others:
             task.cancel()
         self.tally.over["away at the end" if done else "at it when time was up"] += len(others)
-        for failed in await asyncio.gather(*work, return_exceptions=True):
-            if isinstance(failed, Exception):
-                raise failed
+        results = await asyncio.gather(*work, return_exceptions=True)
+        failed = [result for result in results if isinstance(result, Exception)]
+        for error in failed:
+            if not isinstance(error, JoinError) or len(failed) == len(work):
+                raise error
+        self.tally.over.update(map(str, failed))
 
     def is_available(self, client: int) -> bool:
         """Return whether a client is available now."""

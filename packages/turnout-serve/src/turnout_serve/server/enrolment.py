@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from turnout_serve.server.journal.entries import Entry, void_token
+from turnout_serve.server.journal.entries import Entry, is_void, void_token
 from turnout_serve.server.journal.event import Event
 from turnout_serve.server.store.store import Store
 from turnout_serve.server.verdicts import Verdict, hashed
 
+UNKNOWN = "this server does not know the token: enrol first"
 NEEDS_CODE = "this needs an unused one-time code: ask the operator of the server"
 
 
@@ -17,10 +18,12 @@ class Enrolment:
 
     Args:
         store: has tokens and codes.
-        max_clients: maximum number of clients.
+        max_clients: maximum number of clients; removed ones have given back their place, unless `max_clients` is also the
+            maximum of their numbers.
         needs_code: True where enrolment requires a one-time code.
         over: function that returns the reason that the run is over; None while it goes on.
         bans: reasons for which clients are excluded; None bans nobody.
+        grows: False where there can be no more numbers of clients than `max_clients`.
     """
 
     def __init__(
@@ -30,13 +33,21 @@ class Enrolment:
         needs_code: bool,
         over: Callable[[], str | None],
         bans: Mapping[int, str] | None = None,
+        *,
+        grows: bool = True,
     ) -> None:
+        self._grows = grows
         self.max_clients, self.needs_code, self._over, self._run = max_clients, needs_code, over, store.facts.run
         self._bans = {} if bans is None else bans
         self._clients, self._codes = store.clients(), store.codes()
 
     def __len__(self) -> int:
         return len(self._clients)
+
+    @property
+    def places(self) -> int:
+        """Number of clients that count towards the maximum."""
+        return len(self) - (sum(map(is_void, self._clients)) if self._grows else 0)
 
     def client_of(self, token: str) -> int | None:
         """Return the client that a token belongs to; None for an unknown one."""
@@ -74,7 +85,7 @@ class Enrolment:
         """Return the answer to a new client that is not admitted, with or without a code; None for one that is."""
         if (over := self._over()) is not None:
             return Verdict(410, {"reason": over})
-        if len(self) >= self.max_clients:
+        if self.places >= self.max_clients:
             return Verdict(403, {"reason": f"this federation has its {self.max_clients} clients"})
         if self.needs_code and (code is None or self._codes.get(code, -1) is not None or code in codes):
             return Verdict(403, {"reason": NEEDS_CODE})

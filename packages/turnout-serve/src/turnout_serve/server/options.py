@@ -32,8 +32,9 @@ class Options:
         linger: seconds for which the server still answers after the run is over.
         keep_reports: number of server steps whose reports are kept at least; None keeps all.
         limits: limits of sizes, times and connections.
-        max_norm: maximum norm of an update, and of each other vector of a report; ``"auto"`` is 100 times that of the first
-            model, or of a vector of ones if that is larger. None has no limit.
+        max_norm: maximum norm of an update, and of each other vector of a report; ``"auto"`` follows the last reports,
+            see `turnout_serve.server.run.usual.UsualSizes`, and is never more than 100 times that of the first model, or of
+            a vector of ones if that is larger. None has no limit.
         max_examples: maximum number of examples that a client may report; None is 2^40. Private sums have no such limit,
             because a report that it excludes would reveal something about its client's data.
         min_answers: number of clients that must answer an evaluation or query before its figures are published; noise

@@ -6,7 +6,7 @@ Reads are answered at once. Every change of state is an event in the queue of a 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from turnout.core.checks import count
 from turnout.evaluation.queries import Question
 from turnout.protocol.survey import DECLINES, FIRST_TASK, OF_EARLIER_SUMS, SurveyPhase
-from turnout_serve.server.enrolment import Enrolment, banned
+from turnout_serve.server.enrolment import UNKNOWN, Enrolment, banned
 from turnout_serve.server.journal.driver import Driver
 from turnout_serve.server.journal.entries import Entry
 from turnout_serve.server.journal.event import Event, Kind
@@ -25,6 +25,8 @@ from turnout_serve.server.journal.timeouts import Timeouts
 from turnout_serve.server.leases import RunClock
 from turnout_serve.server.options import Options
 from turnout_serve.server.run import noise
+from turnout_serve.server.run.setting import norm_unit
+from turnout_serve.server.run.usual import UsualSizes
 from turnout_serve.server.verdicts import Refused, Verdict, hashed
 
 _MAX_SURVEYS = 16  # evaluations and queries at a time
@@ -44,6 +46,7 @@ class Service:
         timeouts: leases, deadlines and timers.
         enrolment: tokens and one-time codes.
         seen: time of each client's last request to this process, in seconds since 1970.
+        usual: bounds of reports that follow from the last ones; None where the operator has set a fixed one, or none.
     """
 
     def __init__(
@@ -61,10 +64,16 @@ class Service:
         self.writer = JournalWriter(driver, last, options, self.clock)
         self.timeouts = Timeouts(driver, options.leases, self.clock, self.writer.put)
         most, codes = options.max_clients or 1_000_000, options.enrolment == "codes"
-        self.enrolment = Enrolment(self.store, most, codes, lambda: driver.over, driver.roster.bans)
+        bans, grows = driver.roster.bans, driver.setting.grows(options.min_clients)
+        self.enrolment = Enrolment(self.store, most, codes, lambda: driver.over, bans, grows=grows)
         self._outcomes = Outcomes(self.store)
         self.writer.handler = EntryHandler(driver, self.enrolment, self.timeouts, self._outcomes, self.min_clients)
         self.seen: dict[int, float] = {}
+        self.usual: UsualSizes | None = None
+        # A private sum drops no report because of its client's data.
+        if options.max_norm == "auto" and not driver.setting.algorithm.aggregation.nulls_dropped:
+            self.usual = UsualSizes(norm_unit(driver.setting.initial))
+            self.usual.restore(driver.store.sizes())
 
     def client_of(self, token: str) -> int | None:
         """Return the client that a token belongs to; None for an unknown token.
@@ -79,6 +88,8 @@ class Service:
         return client
 
     def _check_ban(self, client: int) -> None:
+        if client in self.driver.roster.removed:  # in a long poll; later requests find no such token
+            raise Refused(401, UNKNOWN)
         if (reason := self.driver.roster.bans.get(client)) is not None:
             raise Refused(403, banned(reason))
 
@@ -218,8 +229,13 @@ class Service:
             return None
         return answer_after(self._outcomes.get(client, task), digest)
 
-    def report(self, client: int, task: int, digest: str, file: Path) -> Future[Verdict]:
-        """Take a report that was checked, in a file that is handed over."""
+    def report(
+        self, client: int, task: int, digest: str, file: Path, sizes: Mapping[str, float] | None = None
+    ) -> Future[Verdict]:
+        """Take a report that was checked, in a file that is handed over, with the sizes of its vectors and figures."""
         self.timeouts.renew(client)
-        size = {"size": file.stat().st_size}
-        return self.writer.put(Event("report", client, task, digest, data=size, file=file))
+        data: dict[str, Any] = {"size": file.stat().st_size}
+        if self.usual is not None and sizes:
+            self.usual.add(sizes)
+            data["sizes"] = {name: float(f"{size:.4g}") for name, size in sizes.items()}
+        return self.writer.put(Event("report", client, task, digest, data=data, file=file))

@@ -18,6 +18,7 @@ from turnout.protocol.secure.messages import KEY_BYTES, ProtocolError
 from turnout_serve.wire.format import Manifest, WireError, decode, encode, is_finite, length, manifest, size_limit
 
 _CODE = "code."
+_MOST_FIGURE = 1e12  # of a loss or another figure of a client
 
 
 @dataclass(frozen=True)
@@ -218,9 +219,13 @@ def _check_finite(tensors: State) -> None:
 def _check_norms(tensors: State, most: float | None) -> None:
     """Check the norms of vectors: a single huge one would ruin the model or the state of the server."""
     for name, value in tensors.items():
-        if most is None or name.startswith("seen.") or not value.is_floating_point():
+        if most is None or not value.is_floating_point():
             continue
         norm = length(value)
+        if name.startswith("seen.") and value[0].numel() == 1:
+            if norm > _MOST_FIGURE:
+                raise WireError(f"{name} is {norm:.3g}, needed at most {_MOST_FIGURE:g}")
+            continue
         if norm > most:
             raise WireError(
                 f"{name} has norm {norm:.3g}, and this server takes at most {most:.3g} (max_norm, serve --max-norm)"

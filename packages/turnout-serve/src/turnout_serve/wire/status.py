@@ -81,6 +81,16 @@ class Evaluation(Body):
     figures: Annotated[dict[str, Finite], Metric("evaluation", "gauge", "Figures of the last evaluation.", "figure")]
 
 
+class Unusual(Body):
+    """The last step whose update was more than ten times as long as the median of those before; null if not finite."""
+
+    step: Annotated[
+        Count, Metric("unusual_step", "gauge", "The last step with an update far larger than those before.")
+    ]
+    norm: Finite | None
+    usual: Finite
+
+
 class Status(Body):
     """The figures of a run."""
 
@@ -110,6 +120,7 @@ class Status(Body):
     privacy: Privacy | None = None
     heard: Heard = Heard()
     evaluation: Evaluation | None = None
+    unusual: Unusual | None = None
 
     def fields(self) -> dict[str, Any]:
         """Return all fields as plain values; in nested objects, those that were not set are left out."""

@@ -122,7 +122,7 @@ def join(options: JoinOptions) -> None:
     from turnout_serve.client.state import ClientState
     from turnout_serve.wire.data_shape import DataShape
 
-    run = _announcement(connection, options.patience)
+    run = announced_run(connection, options.patience)
     if run["input_shape"] is None:
         run = introduced(run, connection, data, options)
     experiment, row = clients_experiment(run, data, options.experiment, options.client, options.device)
@@ -139,7 +139,7 @@ def join(options: JoinOptions) -> None:
     typer.echo(f"{printable(outcome)}: {client.done} reports were taken")
 
 
-def _announcement(connection: Connection, patience: float | None) -> dict[str, Any]:
+def announced_run(connection: Connection, patience: float | None) -> dict[str, Any]:
     """Fetch the description of the run, and wait until the server responds."""
     from turnout.simulation.running import stops_on_signal
     from turnout_serve.client.join import ServerSilent, announcement
@@ -165,7 +165,7 @@ def introduced(run: dict[str, Any], connection: Connection, data: str, options: 
         newcomer = Newcomer(state, name=options.name, code=options.code, data=shape.settings())
         if _exchanged(newcomer, connection, options) == "stopped":
             raise KeyboardInterrupt
-    while (known := _announcement(connection, options.patience))["input_shape"] is None:
+    while (known := announced_run(connection, options.patience))["input_shape"] is None:
         time.sleep(0.2)  # until the server is ready
     return known
 

@@ -105,6 +105,9 @@ def rows_of(figures: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     rows += [(f"dropped: {reason}", str(number)) for reason, number in figures["dropped"].items()]
     rows += [(f"in no secure sum: client {client}", why) for client, why in figures.get("barred", {}).items()]
+    if (unusual := figures.get("unusual")) is not None:
+        norm = "infinite" if unusual["norm"] is None else f"{unusual['norm']:.3g}"
+        rows.append((f"unusual: step {unusual['step']}", f"its update has norm {norm}, others {unusual['usual']:.3g}"))
     rows += _privacy(figures.get("privacy"))
     rows += [(name.replace("_", " "), f"{points[-1][1]}") for name, points in figures["curves"].items() if points]
     if (evaluation := figures.get("evaluation")) is not None:

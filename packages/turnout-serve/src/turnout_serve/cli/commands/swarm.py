@@ -10,6 +10,7 @@ import typer
 from turnout.cli.command import argument, command, examples, option, options
 from turnout.cli.console import say
 from turnout.cli.groups import AvailabilityOption, ThreadsOption, layer, settings_argument
+from turnout_serve.cli.commands.join import announced_run
 from turnout_serve.cli.connection import ConnectionOptions
 
 EPILOG = examples("""
@@ -31,6 +32,9 @@ class SwarmOptions(ThreadsOption, ConnectionOptions, AvailabilityOption):
         "Length of a round of availability in simulated seconds (default: that of the pattern, or 60).", "SECONDS"
     )
     seconds: float | None = option("Stop after this time in real seconds.", "SECONDS")
+    patience: float | None = option(
+        "Give up if the server has not responded at the start for this time (default: never).", "SECONDS"
+    )
     experiment: str | None = option("The experiment, if that of the server is a Python file.", "FILE.py:EXPERIMENT")
 
 
@@ -44,17 +48,17 @@ def swarm(options: SwarmOptions) -> None:
     from turnout.cli.settings import Settings
     from turnout_serve.cli.joining import clients_experiment, data_set_of, shape_of
     from turnout_serve.client.computer import Computer
-    from turnout_serve.client.join import Joined, announcement
+    from turnout_serve.client.join import Joined
     from turnout_serve.client.newcomer import Newcomer
     from turnout_serve.client.state import ClientState
     from turnout_serve.client.swarm import Swarm
 
-    announced = announcement(connection)
+    announced = announced_run(connection, options.patience)
     data = "" if options.experiment is not None else data_set_of(announced)
     if announced["input_shape"] is None:
         say("the server waits for a first client: sending the shape of the data")
         Joined(Newcomer(ClientState(), data=shape_of(announced, data).settings()), connection).run()
-        while (announced := announcement(connection, 60.0))["input_shape"] is None:
+        while (announced := announced_run(connection, options.patience))["input_shape"] is None:
             time.sleep(0.2)  # until the server is ready
     experiment, _ = clients_experiment(announced, data, options.experiment, 0, "cpu")
     changes = [layer(availability=options.availability), *map(layers.override, options.overrides or ())]

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
+from turnout_serve.server.enrolment import UNKNOWN
 from turnout_serve.server.http.limits import RateLimit, network_of
 from turnout_serve.server.http.proxies import Networks
 from turnout_serve.server.options import Options
@@ -100,7 +101,7 @@ class Gate:
         client = self._service.client_of(self.strangers.token(request))
         if client is None:
             self.strangers.count(request)
-            raise Refused(401, "this server does not know the token: enrol first")
+            raise Refused(401, UNKNOWN)
         _slow_down(self._limit, client)
         return client
 

@@ -16,6 +16,7 @@ from turnout_serve.server.http.limits import Limits
 from turnout_serve.server.http.requests import digest_of, header
 from turnout_serve.server.http.routes import BINARY, route
 from turnout_serve.server.http.uploads import Uploads
+from turnout_serve.server.run.usual import UsualSizes
 from turnout_serve.server.service import Service
 from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire import bodies
@@ -109,7 +110,7 @@ class TaskRoutes:
         expected = self._service.driver.setting.expected(assignment)
         async with self._uploads.received(request, client, task, digest, expected.size_limit) as file:
             try:
-                await check(expected, file, client, assignment, self._large)
+                sizes = await check(expected, file, client, assignment, self._large, self._service.usual)
                 if (files := self._service.store.files).takes_uploads:
                     await asyncio.to_thread(files.admit, file, digest)  # before the journal names it
             except BaseException as error:  # also of the disk, after which the client sends the report again
@@ -118,7 +119,7 @@ class TaskRoutes:
                     raise
                 await written(self._service.fail(client, task, "died"))
                 raise Refused(422, str(error)) from None
-            return answer(await written(self._service.report(client, task, digest, file)))
+            return answer(await written(self._service.report(client, task, digest, file, sizes)))
 
 
 def links_of(service: Service, client: int, task: int) -> dict[str, Any]:
@@ -137,19 +138,23 @@ async def check(
     client: int,
     assignment: Assignment,
     large: asyncio.Lock,
-) -> None:
-    """Check a report; one that takes long in a thread of its own, and large ones in turn.
+    usual: UsualSizes | None = None,
+) -> dict[str, float]:
+    """Check a report, and return the sizes of its vectors; large ones are checked in a thread of their own, in turn.
 
     Raises:
         WireError: if it is not what was asked for.
     """
     maps = file.stat().st_size >= LARGE
+    sizes: dict[str, float] = {}
 
     def read() -> None:
         try:
             if isinstance(expected, ReportFormat):
                 body = file if maps else file.read_bytes()
-                expected.read(body, client, assignment.version, assignment.repeat)
+                report = expected.read(body, client, assignment.version, assignment.repeat)
+                if usual is not None and assignment.phase == "train":
+                    sizes.update(usual.check(client, report))
             else:
                 expected.read(file.read_bytes())
         except (WireError, OSError):
@@ -160,3 +165,4 @@ async def check(
 
     async with large if maps else nullcontext():
         await asyncio.to_thread(read) if file.stat().st_size > 1 << 20 else read()
+    return sizes

@@ -81,7 +81,7 @@ class Chain:
                 f"behind entry {entry.number - 1:,}: {RESTORE}"
             )
         self.begins = self.begins or entry.number
-        self.head = self._next[1]
+        self.head = link(self._before[1], entry)
 
     def verify_end(self, last: int) -> None:
         """Verify that the journal ends where its links do.

@@ -125,6 +125,11 @@ def void_token(client: int) -> str:
     return f"removed {client}"
 
 
+def is_void(token: str) -> bool:
+    """Return whether a hash is that of a removed client."""
+    return token.startswith("removed ")
+
+
 def tabulate(connection: sa.Connection, entry: Entry) -> None:
     """Change the tables of clients and of one-time codes by an entry."""
     data = entry.data

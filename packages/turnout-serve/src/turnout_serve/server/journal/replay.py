@@ -83,7 +83,12 @@ def replay(
     try:
         driver, visits, receipts = Driver(setting, journal), Visits(), Receipts(client)
         driver.on_survey = (closed := list[ClosedSurvey]()).append
-        driver.on_step = lambda at: (saved.compare(at), receipts.stepped(at))
+
+        def stepped(at: Driver) -> None:
+            saved.compare(at)
+            receipts.stepped(at)
+
+        driver.on_step = stepped
         _restore_anchor(driver, folder, journal, whole)
         saved.compare(driver)
         begins, applied, first, last = driver.version, driver.applied, None, 0.0

@@ -67,14 +67,16 @@ def snapshot(driver: Driver, previous: Figures | None = None) -> Figures:
         "privacy": _finite_privacy(driver.budget.spent()),
         "heard": heard,
     }
-    status |= {"dropped": {}, "curves": {}, "evaluation": None} if ledger is None else _recorded(ledger)
+    none = {"dropped": {}, "curves": {}, "evaluation": None, "unusual": None}
+    status |= none if ledger is None else _recorded(ledger)
     return Figures(status, {} if ledger is None else ledger.unusable, contributions, counted)
 
 
 def _recorded(ledger: Ledger) -> dict[str, Any]:
     """Return the fields of the status that follow from the tables of a run."""
     evaluation = _finite_evaluation(ledger.evaluation)
-    return {"dropped": dict(ledger.dropped), "curves": ledger.curves.thinned(), "evaluation": evaluation}
+    curves = ledger.curves.thinned()
+    return {"dropped": dict(ledger.dropped), "curves": curves, "evaluation": evaluation, "unusual": ledger.unusual}
 
 
 def contributions_of(driver: Driver) -> dict[str, np.ndarray]:

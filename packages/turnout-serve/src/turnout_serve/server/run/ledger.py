@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -24,11 +26,15 @@ from turnout.record.query import History
 from turnout.record.rows import Recorder, staleness
 from turnout_serve.server.run.setting import RunSetting
 
+log = logging.getLogger("turnout.server")
+
 QUERIES = "queries"
 """Folder of the results of queries, in the folder of a run."""
 
 _NAMES = ("test_loss", "test_accuracy", "local_loss", "staleness_mean", "num_participants", "seconds")
 _MAX_POINTS = 200  # of a curve in a snapshot
+_MAX_UPDATES, _ENOUGH_UPDATES = 50, 5  # norms of updates of steps from which the usual one follows
+_FAR = 10.0  # times the usual norm
 
 Curve = list[tuple[int, float | None]]
 
@@ -85,6 +91,7 @@ class Ledger:
         dropped: number of tasks that ended without being used, by reason.
         unusable: number of unusable reports by client, those in an unusable sum among them; replaced when it changes.
         begun: time of the last step, or of the start of the run, in seconds of the server.
+        unusual: the last step whose update was far larger than those before; None without one.
     """
 
     def __init__(self, folder: Path, setting: RunSetting) -> None:
@@ -94,6 +101,8 @@ class Ledger:
         self.dropped: Counter[str] = Counter()
         self.unusable: dict[int, int] = {}
         self.begun = 0.0
+        self.unusual: dict[str, Any] | None = None
+        self._updates = deque[float](maxlen=_MAX_UPDATES)  # norms of the last steps
         self._unused = 0
         self._examples: dict[int, int] = {}
 
@@ -115,6 +124,18 @@ class Ledger:
         self.begun, self._unused = time, 0
         self._examples.update(zip(reports.client.tolist(), reports.num_examples.tolist(), strict=True))
         self.curves.add(state.version, row)
+        self._note_update(state.version, row.get("update_norm"))
+
+    def _note_update(self, version: int, norm: float | None) -> None:
+        """Note a step whose update is far larger than those before, or not finite."""
+        if norm is None:
+            return
+        usual = median(self._updates) if len(self._updates) >= _ENOUGH_UPDATES else 0.0
+        if usual and not norm <= _FAR * usual:
+            self.unusual = {"step": version, "norm": norm if math.isfinite(norm) else None, "usual": usual}
+            log.warning("the update of a step is far larger than those before", extra=self.unusual)
+        if math.isfinite(norm):
+            self._updates.append(norm)
 
     def surveyed(self, closed: ClosedSurvey) -> None:
         """Record the result of an evaluation or query.
@@ -202,6 +223,9 @@ class Ledger:
         """Restore the tables up to a version, and what `facts` returned."""
         self.recorder.history = History.load(self.folder, version)
         self.curves.restore(self.history)
+        if "update_norm" in self.history.column_names:
+            for step, norm in zip(*self.history.column("update_norm"), strict=True):
+                self._note_update(int(step), float(norm))
         self.dropped, self.begun, self._unused = Counter(facts["dropped"]), facts["begun"], facts["unused"]
         self.unusable = dict(facts.get("unusable", ()))
         self._examples = {int(client): number for client, number in facts["examples"].items()}

@@ -123,6 +123,14 @@ class RunSetting:
             adapters=self.adapters,
         )
 
+    def grows(self, min_clients: int) -> bool:
+        """Return whether the server can have more than so many clients: no piece has an option for each of them."""
+        try:
+            _bytes(self.algorithm, self.initial, self.federation(min_clients + 1))
+        except ConfigurationError:
+            return False
+        return True
+
     def check_clients(self, min_clients: int, max_clients: int | None) -> int:
         """Return how many clients may enrol.
 
@@ -158,9 +166,14 @@ class RunSetting:
         return most
 
 
+def norm_unit(initial: torch.Tensor) -> float:
+    """Return the norm of the first model, or of a vector of ones if that is larger."""
+    return max(float(length(initial)), math.sqrt(len(initial)))
+
+
 def norm_limit(initial: torch.Tensor, max_norm: float | Literal["auto"] | None) -> float | None:
-    """Return the maximum norm of an update; ``"auto"`` is 100 times that of the first model, or of ones if that is larger."""
-    return 100.0 * max(length(initial), math.sqrt(len(initial))) if max_norm == "auto" else max_norm
+    """Return the maximum norm of an update in any run; ``"auto"`` is 100 times `norm_unit`."""
+    return 100.0 * norm_unit(initial) if max_norm == "auto" else max_norm
 
 
 def _bytes(algorithm: Algorithm, initial: torch.Tensor, federation: Federation) -> int:

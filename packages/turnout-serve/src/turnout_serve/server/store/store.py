@@ -203,6 +203,13 @@ class Store:
         with self._transaction() as connection:
             return connection.execute(query).scalar()
 
+    def sizes(self, most: int = 256) -> list[dict[str, float]]:
+        """Return the sizes of the vectors of the last reports, as `turnout_serve.server.run.usual` has written them."""
+        query = sa.select(JOURNAL).where(JOURNAL.c.kind == "report", JOURNAL.c.task < FIRST_TASK)
+        with self._transaction() as connection:
+            rows = connection.execute(query.order_by(JOURNAL.c.number.desc()).limit(most)).all()
+        return [Entry.of_row(row).data.get("sizes", {}) for row in reversed(rows)]
+
     def outcome(self, task: int) -> Outcome | None:
         """Return the outcome of a task; None where it has not ended."""
         with self._transaction() as connection:
