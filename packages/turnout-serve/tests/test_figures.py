@@ -28,7 +28,7 @@ def test_status_can_be_read_while_a_step_is_recorded(world, monkeypatch):
             write()
             history, ledger.recorder.history = ledger.history, Unreadable()
             seen.append(json.loads(json.dumps(status(service, 0, {}).fields())))
-            assert "turnout_version" in metrics(status(service, 0, {}))
+            assert "turnout_steps_total" in metrics(status(service, 0, {}))
             ledger.recorder.history = history
 
     monkeypatch.setattr(ledger, "step", slow_step)
@@ -78,4 +78,4 @@ def test_labels_of_metrics_are_escaped(world):
     """A reason cannot add lines or labels to the metrics."""
     deployed = world(RUN)
     figures = status(deployed.host.service, 0, {}).model_copy(update={"dropped": {'a"} 1\nevil 2 \\': 3}})
-    assert r'turnout_tasks_dropped{reason="a\"} 1\nevil 2 \\"} 3' in metrics(figures).splitlines()
+    assert r'turnout_tasks_dropped_total{reason="a\"} 1\nevil 2 \\"} 3' in metrics(figures).splitlines()

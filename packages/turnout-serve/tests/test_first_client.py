@@ -145,7 +145,7 @@ def test_shape_of_a_refused_client_is_not_recorded(folder):
     assert httpx2.get(f"{server.url}/v1/status").json()["state"] == "waiting for the shape of the data"
     assert httpx2.get(f"{server.url}/v1/run").json()["input_shape"] is None
     assert httpx2.get(f"{server.url}/v1/models/x").headers["retry-after"] == "2"
-    assert "turnout_version 0" in httpx2.get(f"{server.url}/metrics").text
+    assert "turnout_steps_total 0" in httpx2.get(f"{server.url}/metrics").text
     assert not server.result
     assert server.enrol(told(), **code).json() == SHAPE.settings()
     server.thread.join(30)

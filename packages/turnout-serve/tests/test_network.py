@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from turnout.cli import app, layers
@@ -24,6 +26,7 @@ from turnout_serve.server.journal.trace import write_trace
 from turnout_serve.server.options import Options
 from turnout_serve.server.process import Server
 from turnout_serve.server.run.served_experiment import ServedExperiment
+from turnout_serve.wire.format import digest, encode, repr_digest
 
 from .test_crashes import free_port
 
@@ -176,6 +179,62 @@ def test_large_models_are_downloaded_in_pieces(folder):
         assert (same.status_code, same.content) == (304, b"")
         assert http.get(f"/v1/models/{'0' * 64}").status_code == 404
         assert httpx2.get(f"{url}/v1/models/{task['model']}").status_code == 401
+
+
+def test_download_of_another_version_is_not_continued(folder):
+    """If-Range with the present ETag continues; with an older one, or a date, the whole file comes."""
+    made = server(folder)
+    with made.listening() as url, httpx2.Client(base_url=url) as http:
+        http.headers["authorization"] = f"Bearer {'t' * 40}"
+        assert http.post("/v1/enrol", json={"protocol": 2}).status_code == 201
+        task = http.post("/v1/checkin", json={"wait": 5}).json()["task"]
+        for path in ("/v1/model", f"/v1/models/{task['model']}"):
+            whole = http.get(path)
+            assert whole.status_code == 200
+            same = http.get(path, headers={"range": "bytes=100-", "if-range": whole.headers["etag"]})
+            assert (same.status_code, same.content) == (206, whole.content[100:])
+            for other in (f'"{"0" * 64}"', "Wed, 21 Oct 2026 07:28:00 GMT", ""):
+                again = http.get(path, headers={"range": "bytes=100-", "if-range": other})
+                assert (again.status_code, again.content) == (200, whole.content)
+
+
+@pytest.mark.parametrize("chunk", [7, 64, 10**6])
+@pytest.mark.parametrize("announces", [False, True])
+def test_report_in_chunks_is_taken(folder, chunk, announces):
+    """Its length is that of its body; one that is too large, cut or without any length is refused."""
+    made = server(folder)
+    with made.listening() as url, httpx2.Client(base_url=url) as http:
+        http.headers["authorization"] = f"Bearer {'t' * 40}"
+        assert http.post("/v1/enrol", json={"protocol": 2}).status_code == 201
+        task = http.post("/v1/checkin", json={"wait": 5}).json()["task"]
+        expected = made.setting.reports["train"]
+        tensors = {name: spec.zeros(1) for name, spec in expected.manifest.items()}
+        body = encode({name: torch.ones_like(t) if name.startswith("num_") else t for name, t in tensors.items()})
+        path = f"/v1/tasks/{task['task']}/report"
+        headers = {"repr-digest": repr_digest(digest(body))} | ({"upload-length": str(len(body))} if announces else {})
+        pieces = lambda of: (of[begin : begin + chunk] for begin in range(0, len(of), chunk))  # noqa: E731
+        large = bytes(expected.size_limit + 1)
+        assert announces or http.put(path, content=pieces(large), headers=headers).status_code == 413
+        assert http.put(path, content=pieces(body[:-1]), headers=headers).status_code == 409
+        taken = http.put(path, content=pieces(body), headers=headers)
+        assert (taken.status_code, taken.json()) == (201, {"state": "taken"})
+        assert made.driver.roster.refused == {}
+
+
+def test_report_without_any_length_is_answered_411(folder):
+    made = server(folder)
+    with made.listening() as url, httpx2.Client(base_url=url) as http:
+        http.headers["authorization"] = f"Bearer {'t' * 40}"
+        assert http.post("/v1/enrol", json={"protocol": 2}).status_code == 201
+        task = http.post("/v1/checkin", json={"wait": 5}).json()["task"]
+        host, port = url.removeprefix("http://").split(":")
+        request = (
+            f"PUT /v1/tasks/{task['task']}/report HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {'t' * 40}\r\n"
+            f"Repr-Digest: {repr_digest('0' * 64)}\r\nConnection: close\r\n\r\n"
+        )
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(request.encode())
+            assert connection.recv(65536).startswith(b"HTTP/1.1 411")
 
 
 def test_model_deleted_during_a_download_closes_the_connection(folder, monkeypatch):

@@ -406,9 +406,9 @@ def test_status_and_metrics_have_the_figures(world):
     )
     assert len(figures["curves"]["local_loss"]) == figures["version"]
     text = deployed.host.send("GET", "/metrics").body.decode()
-    assert f"turnout_version {figures['version']}\n" in text
+    assert f"turnout_steps_total {figures['version']}\n" in text
     assert 'turnout_clients{state="enrolled"} 8\n' in text
-    assert "# TYPE turnout_tasks_dropped counter" in text
+    assert "# TYPE turnout_tasks_dropped_total counter" in text
     page = deployed.host.send("GET", "/")
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert b"v1/status" in page.body

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.checks import count
+from turnout.core.display import printable
 from turnout.evaluation.queries import Question
 from turnout.protocol.survey import DECLINES, FIRST_TASK, OF_EARLIER_SUMS, SurveyPhase
 from turnout_serve.server.enrolment import UNKNOWN, Enrolment, banned
@@ -166,8 +167,14 @@ class Service:
             self.timeouts.renew(client)
         return verdict
 
-    def fail(self, client: int, task: int, reason: str) -> Future[None]:
+    def fail(self, client: int, task: int, reason: str, refused: str | None = None) -> Future[None]:
         """End a task without a report: the client leaves, its computation failed, or it declines for one of `DECLINES`.
+
+        Args:
+            client: its number.
+            task: number of the task.
+            reason: why it ends.
+            refused: why the report of the client was refused; None where it sent none.
 
         Raises:
             Refused: if it has no such task.
@@ -177,6 +184,7 @@ class Service:
             return self.leave(client)
         known = DECLINES if task >= FIRST_TASK else OF_EARLIER_SUMS
         data = {"reason": reason} if reason in known else {}
+        data |= {} if refused is None else {"refused": printable(refused, 300)}
         return self.writer.put(Event("fail", client, task, data=data))
 
     def survey(

@@ -16,7 +16,11 @@ _LONGEST = 30 * 86_400.0  # seconds of an evaluation
 
 
 class Row(Body):
-    """A client in the list of clients; ``seen`` is the number of seconds since its last request."""
+    """A client in the list of clients.
+
+    ``seen`` is the number of seconds since its last request, ``dropped`` counts its tasks that ended without being used,
+    ``refused`` its reports that broke a rule, and ``refusal`` is the reason of the last one.
+    """
 
     client: Count
     name: str
@@ -26,6 +30,9 @@ class Row(Body):
     reports: Count
     participation: Finite
     unusable: Count
+    dropped: Count = 0
+    refused: Count = 0
+    refusal: str | None = None
 
 
 class Clients(Body):

@@ -19,6 +19,9 @@ DISTRIBUTIONS = {
 """Figures of clients whose quantiles `Heard` has."""
 
 
+_CODES = ("200", "201", "400", "401", "403", "404", "408", "409", "410", "413", "422", "429", "500", "503")
+
+
 @dataclass(frozen=True)
 class Metric:
     """The Prometheus metric of a field.
@@ -30,6 +33,7 @@ class Metric:
         label: name of a label. Its values are the keys of a field that is a table.
         key: value of the label where the field is one number; fields of the same metric have different keys.
         none: sample of a field that is None; None shows no sample.
+        usual: values of the label that are shown from the start, as 0, because a ratio over a missing series is no number.
     """
 
     name: str
@@ -38,6 +42,7 @@ class Metric:
     label: str = ""
     key: str = ""
     none: str | None = None
+    usual: tuple[str, ...] = ()
 
 
 def _clients(state: str) -> Metric:
@@ -97,7 +102,7 @@ class Status(Body):
     run: str
     algorithm: str
     pace: str
-    version: Annotated[Count, Metric("version", "counter", "Server steps taken.")]
+    version: Annotated[Count, Metric("steps_total", "counter", "Server steps taken.")]
     rounds: Annotated[Count, Metric("rounds", "gauge", "Server steps to take.")]
     state: str
     failure: str | None = None
@@ -108,13 +113,17 @@ class Status(Body):
     waiting: Annotated[Count, _clients("waiting")] = 0
     healthy: Annotated[bool, Metric("healthy", "gauge", "Whether the journal can be written.")] = True
     seconds: Finite = 0.0
-    journal: Annotated[Count, Metric("journal_entries", "counter", "Entries of the journal.")] = 0
-    answers: Annotated[dict[str, Count], Metric("answers", "counter", "Answers by HTTP status.", "code")] = Field(
-        default_factory=dict
-    )
-    dropped: Annotated[
-        dict[str, Count], Metric("tasks_dropped", "counter", "Tasks that ended without being used.", "reason")
+    journal: Annotated[Count, Metric("journal_entries_total", "counter", "Entries of the journal.")] = 0
+    answers: Annotated[
+        dict[str, Count], Metric("answers_total", "counter", "Answers by HTTP status.", "code", usual=_CODES)
     ] = Field(default_factory=dict)
+    dropped: Annotated[
+        dict[str, Count],
+        Metric(
+            "tasks_dropped_total", "counter", "Tasks that ended without being used.", "reason",
+            usual=("died", "late", "left", "unusable"),
+        ),
+    ] = Field(default_factory=dict)  # fmt: skip
     barred: dict[str, str] = Field(default_factory=dict)
     curves: dict[str, list[tuple[Count, Finite | None]]] = Field(default_factory=dict)
     privacy: Privacy | None = None

@@ -131,14 +131,17 @@ def shown(answer: dict[str, Any]) -> Table | Text:
 def _table(rows: Sequence[dict[str, Any]], steps: int) -> Table:
     """Return the list of clients as a table."""
     title = f"{len(rows)} clients, {steps} steps"
-    columns = ("client", "name", "state", "seen", "reports", "share of steps", "unusable")
+    columns = ("client", "name", "state", "seen", "reports", "share of steps", "dropped", "unusable", "refused")
     table = Table(*columns, title=title, title_justify="left")
     for row in rows:
         state = row["state"] if row["reason"] is None or row["state"] == "removed" else f"banned: {row['reason']}"
         seen = "" if row["seen"] is None else f"{_duration(row['seen'])} ago"
         name, state = printable(row["name"], 100), printable(state, 100)
         reports, share, unusable = f"{row['reports']:,}", f"{row['participation']:.1%}", f"{row.get('unusable', 0):,}"
-        table.add_row(str(row["client"]), name, state, seen, reports, share, unusable)
+        dropped, refused = f"{row.get('dropped', 0):,}", f"{row.get('refused', 0):,}"
+        if row.get("refusal"):
+            refused += f": {printable(row['refusal'], 100)}"
+        table.add_row(str(row["client"]), name, state, seen, reports, share, dropped, unusable, refused)
     return table
 
 

@@ -50,6 +50,7 @@ class Administration:
     def _row(self, client: int, now: float) -> dict[str, Any]:
         """Return the row of a client."""
         service, roster = self._service, self._service.driver.roster
+        refused, why = roster.refused.get(client, (0, ""))
         reports, steps = service.writer.figures.reports_of(client), service.writer.figures.version
         seen = max(roster.seen.get(client, 0.0), service.seen.get(client, 0.0))
         return {
@@ -61,6 +62,9 @@ class Administration:
             "reports": reports,
             "participation": reports / steps if steps else 0.0,
             "unusable": service.writer.figures.unusable.get(client, 0),
+            "dropped": 0 if service.driver.ledger is None else service.driver.ledger.lost[client],
+            "refused": refused,
+            "refusal": why or None,
         }
 
     @route(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from starlette.requests import Request
@@ -18,6 +19,8 @@ from turnout_serve.server.service import Service
 from turnout_serve.server.verdicts import Refused
 from turnout_serve.wire import bodies
 from turnout_serve.wire.data_shape import DataShape
+
+log = logging.getLogger("turnout.http")
 
 
 class ClientRoutes:
@@ -63,6 +66,10 @@ class ClientRoutes:
         verdict = await written(self._service.enrol(token, body.code, body.name))
         if verdict.status != 201:
             self._gate.no_newcomer(network)
+        if verdict.status >= 400:
+            host = request.client.host if request.client else ""
+            facts = {"address": host, "client_name": body.name or "", "reason": verdict.body["reason"]}
+            log.warning("enrolment refused", extra=facts)
         return answer(verdict)
 
     @route(

@@ -23,7 +23,10 @@ _FILE = {
     304: ("", "The client has this file already, as its header `If-None-Match` says."),
     416: ("", "The file ends before the range begins."),
 }
-_RANGE = {"range": (r"^bytes=[0-9]{1,18}-[0-9]{0,18}$", False)}
+_RANGE = {
+    "range": (r"^bytes=[0-9]{1,18}-[0-9]{0,18}$", False),
+    "if-range": (r'^"[0-9a-f]{64}"$', False),
+}
 _PIECE = 64 * 1024  # bytes that a client has to read within `Limits.write_seconds`
 
 
@@ -67,7 +70,7 @@ class ModelRoutes:
 
 
 def download(request: Request, path: Path, digest: str) -> Response:
-    """Return the answer to a request for an immutable file, which honours Range and If-None-Match."""
+    """Return the answer to a request for an immutable file, which honours Range, If-Range and If-None-Match."""
     headers = {
         "etag": f'"{digest}"',
         "cache-control": "public, max-age=31536000, immutable",
@@ -77,7 +80,10 @@ def download(request: Request, path: Path, digest: str) -> Response:
         return Response(status_code=304, headers=headers)
     size = path.stat().st_size
     start, stop, code = 0, size, 200
-    if (requested := re.fullmatch(r"bytes=([0-9]{1,18})-([0-9]{0,18})", request.headers.get("range", ""))) is not None:
+    # The range of another file, which a client has begun to download before there was this one, is not continued.
+    is_same = request.headers.get("if-range", headers["etag"]) == headers["etag"]
+    requested = re.fullmatch(r"bytes=([0-9]{1,18})-([0-9]{0,18})", request.headers.get("range", ""))
+    if requested is not None and is_same:
         start, stop, code = int(requested[1]), min(int(requested[2] or size) + 1, size), 206
         if start >= stop:
             return Response(status_code=416, headers={**headers, "content-range": f"bytes */{size}"})

@@ -101,6 +101,7 @@ class Gate:
         client = self._service.client_of(self.strangers.token(request))
         if client is None:
             self.strangers.count(request)
+            _tell_failure(request, "unknown token")
             raise Refused(401, UNKNOWN)
         _slow_down(self._limit, client)
         return client
@@ -115,7 +116,9 @@ class Gate:
         if hmac.compare_digest(hashed(token), self._administrator):  # in constant time
             return
         self.strangers.count(request)
-        if self._service.client_of(token) is not None:
+        client = self._service.client_of(token)
+        _tell_failure(request, "not the administrator's token", client)
+        if client is not None:
             raise Refused(403, "this takes the administrator's token, not a client's")
         raise Refused(401, "this is not the administrator's token")
 
@@ -139,6 +142,12 @@ class Gate:
     def no_newcomer(self, network: str | None) -> None:
         """Take back an enrolment that made no new client."""
         self._newcomers.give_back(network)
+
+
+def _tell_failure(request: Request, reason: str, client: int | None = None) -> None:
+    """Log a request with a token that does not authenticate its sender; their rate is limited by address."""
+    facts = {"address": request.client.host if request.client else "", "route": request.url.path, "reason": reason}
+    log.warning("authentication failed", extra=facts | ({} if client is None else {"client": client}))
 
 
 async def body_of(request: Request, kind: type[AnyBody], seconds: float) -> AnyBody:

@@ -70,7 +70,7 @@ def _samples(body: Body) -> Iterator[tuple[Metric, Samples]]:
         if isinstance(value, Body):
             yield from _samples(value)
         elif metric is not None and isinstance(value, Mapping):
-            yield metric, list(value.items())
+            yield metric, list((dict.fromkeys(metric.usual, 0) | dict(value)).items())
         elif metric is not None and (number := metric.none if value is None else value) is not None:
             yield metric, [(metric.key, number)]
 

@@ -86,6 +86,7 @@ class TaskRoutes:
             408: "The body comes too slowly. Send what is missing later.",
             409: "Another report on this task was taken; or, with `offset`, the report goes on at that byte.",
             410: "The task has ended without a report, for `reason`.",
+            411: "The request has neither Content-Length nor a body in chunks.",
             413: "The report is larger than one on this task can be.",
             422: "The report is not what was asked for; the task has ended.",
             **_NO_TASK,
@@ -117,7 +118,7 @@ class TaskRoutes:
                 file.unlink(missing_ok=True)
                 if not isinstance(error, WireError):
                     raise
-                await written(self._service.fail(client, task, "died"))
+                await written(self._service.fail(client, task, "died", str(error)))
                 raise Refused(422, str(error)) from None
             return answer(await written(self._service.report(client, task, digest, file, sizes)))
 

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from turnout.core.system import BINARY
 from turnout_serve.server.http.limits import Limits
-from turnout_serve.server.http.requests import CHUNK, header_number
+from turnout_serve.server.http.requests import CHUNK, header, header_number
 from turnout_serve.server.service import Service
 from turnout_serve.server.verdicts import Refused
 
@@ -108,7 +108,8 @@ class Uploads:
         Raises:
             Refused: if a report is too large, too slow or damaged, or does not continue where the last attempt ended.
         """
-        offset, length = _announced(request, limit)
+        offset, announced = _announced(request, limit)
+        length = limit if announced is None else announced
         if self._files.takes_uploads and offset == length:
             async with self._uploaded(client, task, digest, length) as path:
                 yield path
@@ -120,8 +121,8 @@ class Uploads:
             if source is not None:
                 resume = lambda: _resume(source, part, offset, hashed)  # noqa: E731
                 await asyncio.to_thread(resume) if offset > CHUNK else resume()
-            await self._append(request, client, part, length, hashed)
-            if part.size < length:
+            await self._append(request, client, part, length, hashed, to_end=announced is None)
+            if part.size < length and announced is not None:
                 raise Refused(409, "a piece of the report is missing", offset=part.size)
             whole = hashed.hexdigest() == digest
             if not whole:
@@ -171,7 +172,9 @@ class Uploads:
             self._progress[client] = task, Progress(self._limits, self._clock)
         return part, source if offset else None
 
-    async def _append(self, request: Request, client: int, part: Part, length: int, hashed: hashlib._Hash) -> None:
+    async def _append(
+        self, request: Request, client: int, part: Part, length: int, hashed: hashlib._Hash, *, to_end: bool
+    ) -> None:
         """Append the pieces of a body to the file.
 
         Raises:
@@ -181,7 +184,8 @@ class Uploads:
         of_task.begin()
         stream = request.stream()
         try:
-            while part.size < length and (piece := await self._piece(stream)):
+            # Of a report without an announced length, even a full one is read to its end, which may lie behind the limit.
+            while (part.size < length or to_end) and (piece := await self._piece(stream)):
                 if part.size + len(piece) > length:
                     part.size = 0
                     raise Refused(413, f"the report has more than the {length:,} bytes that it was said to have")
@@ -261,13 +265,19 @@ def _write(path: Path, piece: bytes) -> None:
         os.close(file)
 
 
-def _announced(request: Request, limit: int) -> tuple[int, int]:
+def _announced(request: Request, limit: int) -> tuple[int, int | None]:
     """Return the offset of a piece of a report, and the length of the report, from the headers.
 
+    The length of a report that is sent in chunks, without Upload-Length, is that of its body: None.
+
     Raises:
-        Refused: if a report is too large, or a piece is longer than the report.
+        Refused: if a report is too large, if a piece is longer than the report, or if there is no length at all.
     """
     offset, length = header_number(request, "upload-offset") or 0, header_number(request, "upload-length")
+    if length is None and header(request, "content-length") is None:
+        if "chunked" not in (header(request, "transfer-encoding") or "").lower():
+            raise Refused(411, "a report comes with Content-Length, or in chunks (Transfer-Encoding: chunked)")
+        return offset, None
     coming = header_number(request, "content-length") or 0
     length = offset + coming if length is None else length
     if not 0 < length <= limit or offset + coming > length:

@@ -10,6 +10,7 @@ from turnout_serve.server.journal.entries import Effects, Entry, Outcome
 from turnout_serve.server.journal.event import Event
 from turnout_serve.server.journal.outcomes import Outcomes, answer_after
 from turnout_serve.server.journal.timeouts import Timeouts
+from turnout_serve.server.journal.told import tell
 from turnout_serve.server.run import noise
 from turnout_serve.server.run.roster import REASONS
 from turnout_serve.server.verdicts import Verdict
@@ -83,7 +84,9 @@ class EntryHandler:
 
     def apply(self, entry: Entry, event: Event) -> tuple[list[Outcome], list[int]]:
         """Apply an entry and answer its event; return outcomes of tasks, and clients whose long polls can be answered."""
+        version = self._driver.version
         effects = self._driver.apply(entry)
+        tell(self._driver, entry, effects, version)
         self._outcomes.add(effects.outcomes)
         self._timeouts.update(effects)
         ready = effects.assigned + effects.surveyed

@@ -90,6 +90,7 @@ class Ledger:
         curves: figures of the status.
         dropped: number of tasks that ended without being used, by reason.
         unusable: number of unusable reports by client, those in an unusable sum among them; replaced when it changes.
+        lost: number of each client's tasks that ended without being used, while the run went on.
         begun: time of the last step, or of the start of the run, in seconds of the server.
         unusual: the last step whose update was far larger than those before; None without one.
     """
@@ -100,6 +101,7 @@ class Ledger:
         self.curves = Curves()
         self.dropped: Counter[str] = Counter()
         self.unusable: dict[int, int] = {}
+        self.lost: Counter[int] = Counter()
         self.begun = 0.0
         self.unusual: dict[str, Any] | None = None
         self._updates = deque[float](maxlen=_MAX_UPDATES)  # norms of the last steps
@@ -209,6 +211,7 @@ class Ledger:
         """Count tasks of clients that ended without being used."""
         self.dropped[reason] += len(clients)
         self._unused += len(clients)
+        self.lost.update(clients if reason != "the run is over" else ())
         if reason == "unusable":
             self.unusable = dict(Counter(self.unusable) + Counter(clients))
 
@@ -217,6 +220,7 @@ class Ledger:
         examples = {str(client): number for client, number in self._examples.items()}
         unusable = list(self.unusable.items())
         counts = {"dropped": dict(self.dropped), "unusable": unusable, "unused": self._unused}
+        counts |= {"lost": list(self.lost.items())}
         return {**counts, "begun": self.begun, "examples": examples}
 
     def restore(self, version: int, facts: dict[str, Any]) -> None:
@@ -227,7 +231,7 @@ class Ledger:
             for step, norm in zip(*self.history.column("update_norm"), strict=True):
                 self._note_update(int(step), float(norm))
         self.dropped, self.begun, self._unused = Counter(facts["dropped"]), facts["begun"], facts["unused"]
-        self.unusable = dict(facts.get("unusable", ()))
+        self.unusable, self.lost = dict(facts.get("unusable", ())), Counter(dict(facts.get("lost", ())))
         self._examples = {int(client): number for client, number in facts["examples"].items()}
 
     def set_clients(self, num_clients: int, names: dict[int, str]) -> None:

@@ -24,6 +24,7 @@ class Roster:
         bans: reasons for which clients are excluded; removed clients are among them.
         removed: clients whose token is void.
         seen: time of each client's last event, in seconds since 1970.
+        refused: number of each client's reports that were refused, and the reason of the last one.
     """
 
     def __init__(self) -> None:
@@ -32,6 +33,7 @@ class Roster:
         self.bans: dict[int, str] = {}
         self.removed: set[int] = set()
         self.seen: dict[int, float] = {}
+        self.refused: dict[int, tuple[int, str]] = {}
         self._present = np.zeros(1024, dtype=bool)
 
     def enrol(self, name: str = "") -> None:
@@ -61,6 +63,8 @@ class Roster:
         """Apply an entry to the table; return True if a client joins or leaves by it."""
         if entry.client is not None and entry.kind in _BY_CLIENTS:
             self.seen[entry.client] = entry.wall
+        if entry.kind == "fail" and entry.client is not None and (reason := entry.data.get("refused")) is not None:
+            self.refused[entry.client] = self.refused.get(entry.client, (0, ""))[0] + 1, str(reason)
         match entry.kind:
             case "enrol":
                 self.enrol(str(entry.data.get("name") or ""))
@@ -101,6 +105,7 @@ class Roster:
             "names": {str(client): name for client, name in self.names.items() if name},
             "bans": {str(client): reason for client, reason in self.bans.items()},
             "removed": sorted(self.removed),
+            "refused": {str(client): list(refused) for client, refused in self.refused.items()},
             "seen": {str(client): round(wall, 3) for client, wall in self.seen.items()},
         }
 
@@ -111,4 +116,6 @@ class Roster:
         self.names |= {int(client): name for client, name in facts["names"].items()}
         self.bans = {int(client): reason for client, reason in facts.get("bans", {}).items()}
         self.removed = set(facts.get("removed", ()))
+        refused = facts.get("refused", {})
+        self.refused = {int(client): (number, reason) for client, (number, reason) in refused.items()}
         self.seen = {int(client): wall for client, wall in facts.get("seen", {}).items()}
